@@ -53,8 +53,10 @@ TENSORS = """
 import picograd as pg
 from picograd.engine import devices
 from picograd.devices.cuda.render import source_of_given
-from picograd.engine.compiler import Backend, Compiler
-devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_source, source_of_given))
+from picograd.engine.compiler import Backend, Compiler, Given
+devices._compilers["CUDA"] = Compiler(
+    device, Backend(render, hostcxx.compile_source, {"cuda": Given(source_of_given, hostcxx.compile_source)})
+)
 """
 # The same, with the fake cuBLASLt: another one may be installed, and would find no GPU.
 LIBRARY = TENSORS + """

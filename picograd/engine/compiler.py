@@ -189,8 +189,9 @@ def given_kernel(kernel: Kernel) -> Op | None:
 def given_source(kernel: Kernel, backend: Backend) -> Source | None:
     """Returns the source of a user's kernel, on a device that takes it; elsewhere the host computes what it means."""
     call = given_kernel(kernel)
-    write = None if call is None else backend.given.get(call.arg[0].language)
-    return None if call is None or write is None else write(kernel, call)
+    if call is None or call.arg[0].language not in backend.given:
+        return None
+    return backend.given[call.arg[0].language].write(kernel, call)
 
 
 def load_host(kernel: Kernel, device: Device) -> Executable:
@@ -220,17 +221,28 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
 MOST_KERNELS = 4096  # of a process, some KB each
 
 
+class Given(Record):
+    """The stages of a user's kernel.
+
+    write:    Kernel, its KERNEL -> Source
+    compile:  Source, Target -> Binary
+    """
+
+    write: Callable[[Kernel, Op], Source]
+    compile: Callable[[Source, Target], Binary]
+
+
 class Backend(Record):
     """The stages that differ from language to language.
 
     render:   Program, Target -> Source
     compile:  Source, Target -> Binary
-    given:    by language, Kernel, its KERNEL -> Source of a user's kernel
+    given:    the languages in which it takes a user's kernel
     """
 
     render: Callable[[Program, Target], Source]
     compile: Callable[[Source, Target], Binary]
-    given: Mapping[str, Callable[[Kernel, Op], Source]] = MappingProxyType({})
+    given: Mapping[str, Given] = MappingProxyType({})
 
 
 class Wanted(Record):
@@ -378,7 +390,7 @@ class Compiler:
         look("kernel", kernel, place)
         if (given := given_source(kernel, self.backend)) is not None:
             note("compiled")
-            return partial(self.backend.compile, look("source", given, place), target)
+            return partial(self.backend.given[given.language].compile, look("source", given, place), target)
         parts = Parts(kernel, choice.opts) if isinstance(choice, Generated) else parts_of(kernel, choice, target)
         split, source, compile_ = parts.split, None, None
         if split is not None:

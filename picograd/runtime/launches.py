@@ -60,6 +60,19 @@ def load_library(binary: Binary, device: str) -> ctypes.CDLL:
         os.unlink(path)
 
 
+def words_of(binary: Binary) -> dict[str, int]:
+    """Returns the address of each launch's function in the library of a kernel in C; the library stays loaded."""
+    library = load_library(binary, "C")
+    functions = {launch.symbol: library[f"{launch.symbol}_words"] for launch in binary.launches}
+    return {symbol: ctypes.cast(function, ctypes.c_void_p).value or 0 for symbol, function in functions.items()}
+
+
+def is_library(data: bytes) -> bool:
+    """True for a shared library of this system's kind, and not for an object file."""
+    is_elf, is_mach = data[:4] == b"\x7fELF", data[:4] == b"\xcf\xfa\xed\xfe"
+    return (is_elf and data[16] == 3) or (is_mach and data[12] == 6) or data[:2] == b"MZ"
+
+
 # ---- functions of the host ----
 Array = np.ndarray[Any, Any]
 Function = Callable[[Sequence[Array], Mapping[str, int]], None]

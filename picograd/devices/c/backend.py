@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from picograd.compilers.llvm import host_target
-from picograd.devices.c.compile import c_target, compile_source, compiler, loaded
+from picograd.devices.c.compile import c_target, compile_source, compiler
 from picograd.devices.c.render import render, source_of_given
 from picograd.devices.cpu.backend import plan_walker
 from picograd.devices.cpu.device import CPUDevice
-from picograd.engine.compiler import Backend, Compiler
+from picograd.engine.compiler import Backend, Compiler, Given
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Executable
+from picograd.runtime.launches import words_of
 
 HINT = "install a C compiler (gcc or clang), or name it in CC"
 
@@ -19,12 +20,13 @@ class CDevice(CPUDevice):
 
     def load(self, binary: Binary) -> Executable:
         """Loads the shared library of a kernel; it stays loaded."""
-        return loaded(binary, self.name)
+        words = words_of(binary)
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(words.values()), words)
 
 
 def make_compiler() -> Compiler:
     """Returns the Compiler of this processor; plans are walked by the same native code as the CPU's."""
-    backend = Backend(render, compile_source, {"c": source_of_given})
+    backend = Backend(render, compile_source, {"c": Given(source_of_given, compile_source)})
     return Compiler(CDevice(c_target(), plan_walker(host_target())), backend)
 
 

@@ -6,7 +6,6 @@ Out:   Binary: a shared library with a `{symbol}_words(words, begin, end)` for e
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -15,8 +14,7 @@ from picograd.compilers.host_compiler import compile_library, find_compiler
 from picograd.compilers.llvm import host_target
 from picograd.device import Target
 from picograd.errors import CompileError
-from picograd.ir.stages import Binary, Executable, Source
-from picograd.runtime.launches import load_library
+from picograd.ir.stages import Binary, Source
 
 PRIMITIVES = Path(__file__).parents[2] / "render" / "primitives.h"
 COMPILERS = ("cc", "gcc", "clang")
@@ -92,15 +90,15 @@ def compile_source(source: Source, target: Target) -> Binary:
     return Binary(source.name, library, source.params, source.variables, source.launches)
 
 
-def loaded(binary: Binary, device: str) -> Executable:
-    """Loads the shared library of a kernel; it stays loaded."""
-    library = load_library(binary, device)
-    functions = [library[f"{launch.symbol}_words"] for launch in binary.launches]
-    addresses = tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
-    return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, library)
+def compile_given(source: Source, target: Target) -> Binary:
+    """Compiles a user's kernel for a device whose own code needs no C compiler.
 
-
-def is_library(data: bytes) -> bool:
-    """True for a shared library of this system's kind, and not for an object file."""
-    is_elf, is_mach = data[:4] == b"\x7fELF", data[:4] == b"\xcf\xfa\xed\xfe"
-    return (is_elf and data[16] == 3) or (is_mach and data[12] == 6) or data[:2] == b"MZ"
+    Raises:
+      CompileError: there is no compiler, or it rejected the source; the message shows the line.
+    """
+    try:
+        compiler()
+    except CompileError as error:
+        fact = error.fact.replace("C:", f"{target.device}: a kernel in C", 1)
+        raise CompileError(fact, hint="install gcc or clang, or name it in CC.") from None
+    return compile_source(source, target)

@@ -35,7 +35,7 @@ from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType
 from picograd.loading import load_late
-from picograd.runtime.launches import Function
+from picograd.runtime.launches import Function, is_library, words_of
 
 # ---- object files in memory that they share ----
 CHUNK_NBYTES = 1 << 18  # asked of the system at once; pages nobody has written take no memory
@@ -283,7 +283,7 @@ def linked(binary: Binary) -> Executable:
       DeviceError: the object file needs a symbol that this process does not have, or the system lets nobody make code.
     """
     image = image_of(binary.data)
-    owner = link(binary) if image is None else placed(binary.name, image)
+    owner = placed(binary.name, image) if image else words_of(binary) if is_library(binary.data) else link(binary)
     addresses = tuple(owner[launch.symbol] for launch in binary.launches)
     return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, owner)
 

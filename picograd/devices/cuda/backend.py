@@ -12,7 +12,7 @@ from picograd.devices.cuda.device import CudaDevice, target_of
 from picograd.devices.cuda.driver import available, capability
 from picograd.devices.cuda.render import render, source_of_given
 from picograd.engine.cache import entry_name, kept
-from picograd.engine.compiler import Backend, Compiler
+from picograd.engine.compiler import Backend, Compiler, Given
 from picograd.errors import PicogradError
 
 HINT = "install or update the NVIDIA driver, then pip install 'picograd[cuda]'"
@@ -28,7 +28,7 @@ def make_compiler() -> Compiler:
     gpu = capability()
     target = target_of(gpu, "nvrtc {}.{}".format(*version()))
     check_architecture(target.arch)
-    return Compiler(make_device(target), Backend(render, compile_source, {"cuda": source_of_given}))
+    return Compiler(make_device(target), Backend(render, compile_source, {"cuda": Given(source_of_given, compile_source)}))
 
 
 def make_device(target: Target | None = None) -> CudaDevice:

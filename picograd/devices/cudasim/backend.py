@@ -5,7 +5,7 @@ from __future__ import annotations
 from picograd.devices.cuda.render import render, source_of_given
 from picograd.devices.cudasim.compile import compile_source, compiler
 from picograd.devices.cudasim.device import CudaSimDevice
-from picograd.engine.compiler import Backend, Compiler
+from picograd.engine.compiler import Backend, Compiler, Given
 from picograd.errors import CompileError
 
 HINT = "install a C++ compiler (g++ or clang++), or name it in CXX"
@@ -18,7 +18,8 @@ def make_compiler() -> Compiler:
       CompileError: there is no C++ compiler.
     """
     compiler()
-    return Compiler(CudaSimDevice(), Backend(render, compile_source, {"cuda": source_of_given, "c": source_of_given}))
+    given = Given(source_of_given, compile_source)
+    return Compiler(CudaSimDevice(), Backend(render, compile_source, {"cuda": given, "c": given}))
 
 
 def why_not() -> str | None:
