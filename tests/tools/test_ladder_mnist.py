@@ -19,7 +19,7 @@ from picograd_lab.ladder.mnist.table import bits_of, picture, place_of, sentence
 from picograd_programs import cli
 
 pytestmark = [pytest.mark.req("F1"), pytest.mark.req("F2")]
-RUNGS = "torch,numpy,c-O0,c-O3,cuda-naive,cuda-fused,cuda-half,picograd,jit"
+RUNGS = "torch,numpy,c-O0,c-O3,cuda-naive,cuda-fused,cuda-half,cuda-double,cuda-tf32,picograd,jit"
 IMAGES, TESTS = 128, 50
 
 

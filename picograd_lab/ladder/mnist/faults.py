@@ -40,7 +40,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
     "stale-buffer": {
         "mlp.c": Fault("relu(h, z1, batch * hidden);", "if (step == 0) relu(h, z1, batch * hidden);"),
         "mlp_naive.cu": Fault("to_device(x, images + (size_t)number", "if (!step) to_device(x, images + (size_t)number"),
-        "mlp_fused.cu": Fault("to_device(x, pictures + (size_t)n", "if (!step) to_device(x, pictures + (size_t)n"),
+        "mlp_fused.cu": Fault("to_batch(x, pictures + (size_t)n", "if (!step) to_batch(x, pictures + (size_t)n"),
         "mlp_numpy.py": Fault("h = np.maximum(z1, 0)", "h = np.maximum(z1, 0) if problem.step == 0 else h"),
     },
 }

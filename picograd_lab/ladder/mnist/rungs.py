@@ -72,6 +72,8 @@ RUNGS = (
     Rung("cuda-naive", "mlp_naive.cu", "a thread for each element", ("-fmad=false",), bits="c-O0", after="c-native"),
     Rung("cuda-fused", "mlp_fused.cu", "6 launches a step, not 16", after="cuda-naive"),
     Rung("cuda-half", "mlp_fused.cu", "half precision between kernels", ("-DHALF",), unit=2.0**-11, after="cuda-fused"),
+    Rung("cuda-double", "mlp_fused.cu", "the next batch on its way", ("-DDOUBLE",), bits="cuda-fused", after="cuda-fused"),
+    Rung("cuda-tf32", "mlp_fused.cu", "large products on tensor cores", ("-DTF32",), unit=2.0**-11, after="cuda-fused"),
     Rung("picograd", "mlp_picograd.py", "a plan for each phase", device="CPU", after="c-native"),
     Rung("jit", "mlp_jit.py", "the step in one plan", device="CPU", after="picograd"),
     *(

@@ -35,13 +35,35 @@ template <class T> static void to_host(T *to, const T *from, size_t count) {
   check(cudaMemcpy(to, from, sizeof(T) * count, cudaMemcpyDeviceToHost));
 }
 static void tick_device(int phase) {  // kernels run beside the host: a phase ends when they do
-  check(cudaDeviceSynchronize());
+  check(cudaStreamSynchronize(0));
   tick(phase);
+}
+
+// ---- copies in a stream of their own, beside the kernels; from memory that stays where it is ----
+static cudaStream_t copies;
+static cudaEvent_t copied, used;
+template <class T> static void pin(const T *array, size_t count) {
+  check(cudaHostRegister((void *)array, sizeof(T) * count, cudaHostRegisterDefault));
+}
+template <class T> static void start_copy(T *to, const T *from, size_t count) {
+  if (!copies) {
+    check(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking));
+    check(cudaEventCreate(&copied)), check(cudaEventCreate(&used));
+  }
+  check(cudaMemcpyAsync(to, from, sizeof(T) * count, cudaMemcpyHostToDevice, copies));
+}
+static void wait_for_copies() {  // the kernels that follow do, for those begun before
+  if (copies) check(cudaEventRecord(copied, copies)), check(cudaStreamWaitEvent(0, copied, 0));
+}
+static void wait_for_kernels() {  // the copies that follow do, for those launched before
+  if (copies) check(cudaEventRecord(used, 0)), check(cudaStreamWaitEvent(copies, used, 0));
 }
 #else
 #include "primitives.h"
+#include <functional>
 #include <iterator>
 #include <map>
+#include <vector>
 static const int BLOCK = 64;
 typedef float16 Half;
 static float widened(Half value) { return to_float32(value); }
@@ -59,6 +81,19 @@ template <class T> static T *device_memory(size_t count) {
 template <class T> static void to_device(T *to, const T *from, size_t count) { memcpy(to, from, sizeof(T) * count); }
 template <class T> static void to_host(T *to, const T *from, size_t count) { memcpy(to, from, sizeof(T) * count); }
 static void tick_device(int phase) { tick(phase); }
+
+// A copy in the background is there when somebody has waited for it: until then its place has NaN.
+static std::vector<std::function<void()>> begun;
+template <class T> static void pin(const T *, size_t) {}
+template <class T> static void start_copy(T *to, const T *from, size_t count) {
+  memset((void *)to, 0xff, sizeof(T) * count);
+  begun.push_back([=] { memcpy(to, from, sizeof(T) * count); });
+}
+static void wait_for_copies() {
+  for (const auto &copy : begun) copy();
+  begun.clear();
+}
+static void wait_for_kernels() {}
 
 template <class T> static cudasim::Argument argument(T *memory) {
   const auto piece = std::prev(lengths.upper_bound((const char *)memory));

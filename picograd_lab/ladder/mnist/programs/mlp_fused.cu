@@ -1,7 +1,7 @@
 // The perceptron in CUDA with fused kernels, a third of the launches of mlp_naive.cu: what a kernel has in registers, the next one
 // need not read again.
 //
-//     nvcc -O3 mlp_fused.cu -o mlp && ./mlp                 nvcc -O3 -DHALF mlp_fused.cu -o mlp && ./mlp
+//     nvcc -O3 mlp_fused.cu -o mlp && ./mlp                 also with -DHALF, -DDOUBLE, or -DTF32 -arch=sm_80
 //
 // With no GPU, on picograd's simulator of one, three steps:
 //
@@ -10,14 +10,26 @@
 //
 // Bias and relu are part of the first product; softmax, loss and their gradient are one pass over a row of logits; relu's gradient is
 // part of the product before it; weights are updated where their gradient is computed, which is never in memory. With -DHALF the
-// images, the hidden layer and the gradients that products read have half precision: half the bytes, and sums in float32.
+// images, the hidden layer and the gradients that products read have half precision: half the bytes, and sums in float32. With -DDOUBLE
+// there are two buffers for batches, and the next batch is copied while the kernels of this one run. With -DTF32 tensor cores compute the
+// hidden layer and the gradients of weights.
 #include "gpu.h"
+#ifdef TF32
+#include "tensor_cores.h"
+#endif
 
 #define THREAD (int)(blockIdx.x * blockDim.x + threadIdx.x)
 #ifdef HALF
 typedef Half Narrow;
 #else
 typedef float Narrow;
+#endif
+#ifdef DOUBLE
+enum { BUFFERS = 2 };
+#define to_batch start_copy
+#else
+enum { BUFFERS = 1 };
+#define to_batch to_device
 #endif
 typedef Global<float> Out;
 typedef Global<const float> In;
@@ -27,6 +39,16 @@ typedef Global<const int32_t> Labels;
 
 // ---- forward ----
 // h (rows, columns) = max(x (rows, depth) @ w (depth, columns) + b (columns), 0)
+#ifdef TF32
+__global__ void linear_relu(NarrowOut h, NarrowIn x, In w, In b, int rows, int depth, int columns) {
+  warp_product(
+      THREAD, depth, columns, [&](int r, int k) { return r < rows && k < depth ? widened(x[r * depth + k]) : 0.0f; },
+      [&](int k, int c) { return k < depth && c < columns ? widened(w[k * columns + c]) : 0.0f; },
+      [&](int r, int c, float sum) {
+        if (r < rows && c < columns) h[r * columns + c] = narrowed<Narrow>(sum + b[c] > 0 ? sum + b[c] : 0);
+      });
+}
+#else
 __global__ void linear_relu(NarrowOut h, NarrowIn x, In w, In b, int rows, int depth, int columns) {
   const int i = THREAD, r = i / columns, c = i % columns;
   if (i >= rows * columns) return;
@@ -35,6 +57,7 @@ __global__ void linear_relu(NarrowOut h, NarrowIn x, In w, In b, int rows, int d
   sum += b[c];
   h[i] = narrowed<Narrow>(sum > 0 ? sum : 0);
 }
+#endif
 
 __global__ void linear(Out out, NarrowIn in, In w, In b, int rows, int depth, int columns) {
   const int i = THREAD, r = i / columns, c = i % columns;
@@ -68,6 +91,21 @@ __global__ void hidden_gradient(NarrowOut dz, In dout, In w, NarrowIn h, int row
 }
 
 // w -= LEARNING_RATE / divisor * in (rows, depth) transposed @ dout (rows, columns): a thread for each weight, behind them one for each bias
+#ifdef TF32
+template <class T>
+__global__ void update(Out w, Out b, NarrowIn in, Global<const T> dout, int divisor, int rows, int depth, int columns) {
+  warp_product(
+      THREAD, rows, columns, [&](int k, int r) { return k < depth && r < rows ? widened(in[r * depth + k]) : 0.0f; },
+      [&](int r, int c) { return r < rows && c < columns ? widened(dout[r * columns + c]) : 0.0f; },
+      [&](int k, int c, float sum) {
+        if (k > depth || c >= columns) return;
+        if (k < depth) w[k * columns + c] = w[k * columns + c] - LEARNING_RATE * sum / divisor;
+        if (k < depth) return;
+        for (int r = 0; r < rows; r++) sum += widened(dout[r * columns + c]);  // of a bias, in float32
+        b[c] = b[c] - LEARNING_RATE * sum / divisor;
+      });
+}
+#else
 template <class T>
 __global__ void update(Out w, Out b, NarrowIn in, Global<const T> dout, int divisor, int rows, int depth, int columns) {
   const int i = THREAD, k = i / columns, c = i % columns;
@@ -77,6 +115,8 @@ __global__ void update(Out w, Out b, NarrowIn in, Global<const T> dout, int divi
   if (k < depth) w[i] = w[i] - LEARNING_RATE * sum / divisor;
   else b[c] = b[c] - LEARNING_RATE * sum / divisor;
 }
+static int warps_of(int rows, int columns) { return rows * columns; }
+#endif
 
 static float *on_device(const float *array, size_t count) {
   float *memory = device_memory<float>(count);
@@ -106,23 +146,38 @@ int main(int count, char **words) {
   read_problem(count, words);
   const int DH = inputs * hidden, HV = hidden * outputs, BD = batch * inputs, BH = batch * hidden, BV = batch * outputs;
   const Narrow *pictures = narrowed_copy(images, (size_t)(num_train + num_test) * inputs);
+  if (BUFFERS > 1) pin(pictures, (size_t)(num_train + num_test) * inputs), pin(labels, num_train + num_test);
   float *w1 = on_device(start_w1, DH), *b1 = on_device(start_b1, hidden);
   float *w2 = on_device(start_w2, HV), *b2 = on_device(start_b2, outputs);
-  Narrow *x = device_memory<Narrow>(BD), *h = device_memory<Narrow>(BH), *dz1 = device_memory<Narrow>(BH);
+  Narrow *h = device_memory<Narrow>(BH), *dz1 = device_memory<Narrow>(BH);
   float *logits = device_memory<float>(BV), *dlogits = device_memory<float>(BV), *losses = device_memory<float>(batch);
   float *host_losses = (float *)allocate(sizeof(float) * batch);
-  int32_t *label = device_memory<int32_t>(batch);
+  Narrow *pictures_of[BUFFERS];
+  int32_t *labels_of[BUFFERS];
+  for (int i = 0; i < BUFFERS; i++) pictures_of[i] = device_memory<Narrow>(BD), labels_of[i] = device_memory<int32_t>(batch);
+  const auto copy_batch = [&](int buffer, int number) {
+    Narrow *x = pictures_of[buffer];
+    to_batch(x, pictures + (size_t)number * BD, BD);
+    to_batch(labels_of[buffer], labels + number * batch, batch);
+  };
   tick_device(LOAD);
 
   for (int epoch = 1; epoch <= epochs || epoch == 1; epoch++) {
     double sum = 0;
     int number = 0;
     for (; is_step(number); number++, step++) {
-      to_device(x, pictures + (size_t)number * BD, BD);
-      to_device(label, labels + number * batch, batch);
+      const int now = step % BUFFERS;
+      if (BUFFERS == 1 || step == 0) copy_batch(now, number);
+      if (BUFFERS == 2) {  // kernels wait for this batch, the next batch for the kernels that have read the one before
+        wait_for_copies();
+        wait_for_kernels();
+        copy_batch(1 - now, number + 1 < num_train / batch ? number + 1 : 0);
+      }
+      Narrow *x = pictures_of[now];
+      int32_t *label = labels_of[now];
       tick_device(COPY);
 
-      LAUNCH(linear_relu, BH)(h, x, w1, b1, batch, inputs, hidden);
+      LAUNCH(linear_relu, warps_of(batch, hidden))(h, x, w1, b1, batch, inputs, hidden);
       LAUNCH(linear, BV)(logits, h, w2, b2, batch, hidden, outputs);
       tick_device(FORWARD);
 
@@ -136,8 +191,8 @@ int main(int count, char **words) {
       LAUNCH(hidden_gradient, BH)(dz1, dlogits, w2, h, batch, hidden, outputs);
       tick_device(BACKWARD);
 
-      LAUNCH(update<float>, HV + outputs)(w2, b2, h, dlogits, 1, batch, hidden, outputs);
-      LAUNCH(update<Narrow>, DH + hidden)(w1, b1, x, dz1, batch, batch, inputs, hidden);
+      LAUNCH(update<float>, warps_of(hidden + 1, outputs))(w2, b2, h, dlogits, 1, batch, hidden, outputs);
+      LAUNCH(update<Narrow>, warps_of(inputs + 1, hidden))(w1, b1, x, dz1, batch, batch, inputs, hidden);
       tick_device(UPDATE);
 
       if (is_shown()) {
@@ -159,11 +214,13 @@ int main(int count, char **words) {
   }
 
   float *host_logits = (float *)allocate(sizeof(float) * BV);
+  Narrow *x = pictures_of[0];
+  wait_for_copies();
   int right = 0;
   for (int r = num_train; epochs && r < num_train + num_test; r += batch) {  // after a few steps there is nothing to test
     const int rows = r + batch <= num_train + num_test ? batch : num_train + num_test - r;
     to_device(x, pictures + (size_t)r * inputs, (size_t)rows * inputs);
-    LAUNCH(linear_relu, rows * hidden)(h, x, w1, b1, rows, inputs, hidden);
+    LAUNCH(linear_relu, warps_of(rows, hidden))(h, x, w1, b1, rows, inputs, hidden);
     LAUNCH(linear, rows * outputs)(logits, h, w2, b2, rows, hidden, outputs);
     to_host(host_logits, logits, (size_t)rows * outputs);
     right += count_right(host_logits, labels + r, rows);
