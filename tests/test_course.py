@@ -113,10 +113,21 @@ def test_names_in_picograd_are_where_the_page_says(page: Path) -> None:
 
 
 # ---- exercises ----
-def run_exercises(*options: str, folder: Path = EXERCISES) -> subprocess.CompletedProcess[str]:
+SOME = NAMES[::8]
+OTHERS = [name for name in NAMES if name not in SOME]
+parts = pytest.mark.parametrize(
+    "names", [SOME, pytest.param(OTHERS, marks=pytest.mark.variants(first=1))], ids=["some", "others"]
+)
+
+
+def files(names: list[str]) -> list[str]:
+    return [str(EXERCISES / f"test_{name}.py") for name in names]
+
+
+def run_exercises(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA", str(folder)]
-    return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, env=environment)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "-rA"]
+    return subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT, env=environment)
 
 
 def test_each_chapter_has_an_exercise_its_test_and_its_solution() -> None:
@@ -125,15 +136,17 @@ def test_each_chapter_has_an_exercise_its_test_and_its_solution() -> None:
     assert {path.stem for path in (EXERCISES / "solutions").glob("*.py")} == set(NAMES)
 
 
-def test_solutions_pass_the_tests_of_their_exercises() -> None:
-    done = run_exercises("--solutions")
+@parts
+def test_solutions_pass_the_tests_of_their_exercises(names: list[str]) -> None:
+    done = run_exercises(*files(names), "--solutions")
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_no_exercise_passes_before_it_is_done() -> None:
-    done = run_exercises()
+@parts
+def test_no_exercise_passes_before_it_is_done(names: list[str]) -> None:
+    done = run_exercises(*files(names))
     failed = set(re.findall(r"^(?:FAILED|ERROR) .*?/test_(\w+)\.py", done.stdout, re.MULTILINE))
-    assert failed == set(NAMES), done.stdout[-3000:]
+    assert failed == set(names), done.stdout[-3000:]
 
 
 # ---- answers of readers: a chapter, a part of its solution, and what a reader wrote instead ----
@@ -164,6 +177,6 @@ def test_wrong_answers_fail_and_other_right_ones_pass(tmp_path: Path) -> None:
         assert solution.count(part) == 1, f"{name} has no {part!r}"
         (folder / f"{name}.py").write_text(solution.replace(part, instead))
         shutil.copy(EXERCISES / f"test_{name}.py", folder)
-    done = run_exercises("--import-mode=importlib", folder=tmp_path)
+    done = run_exercises("--import-mode=importlib", str(tmp_path))
     failed = {int(number) for number in re.findall(r"^FAILED .*?/(\d+)/test_\w+\.py", done.stdout, re.MULTILINE)}
     assert failed == set(range(len(WRONG))), done.stdout[-3000:]

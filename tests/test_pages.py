@@ -11,6 +11,7 @@ from tools.pages import ROOT, Ran, differences, other_pages, run, write
 
 
 @pytest.mark.req("I3")
+@pytest.mark.variants(every=5)
 @pytest.mark.parametrize("page", other_pages(), ids=lambda path: path.name)
 def test_pages_print_what_they_say(page: Path) -> None:
     if "cudasim" in page.read_text() and not HAS_COMPILER:

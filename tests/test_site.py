@@ -13,6 +13,7 @@ from tools.pages import ROOT, course
 
 
 @pytest.mark.req("J14")
+@pytest.mark.variants(first=1)
 def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("zensical") is None:
         pytest.skip('zensical is not installed: pip install ".[docs]"')
@@ -28,6 +29,16 @@ def test_the_site_has_every_chapter_and_fetches_nothing(tmp_path: Path, monkeypa
     assert marked == outputs and ".output" in (tmp_path / "site" / "style.css").read_text()
     found = (tmp_path / "site" / "search.js").read_text()
     assert all(path.read_text().split("\n")[0].removeprefix("# ")[:20] in found for path in course())
+
+
+def test_pages_of_the_site_link_to_pages_and_files_that_are_there(tmp_path: Path) -> None:
+    site.copy_pages(tmp_path)
+    assert {path.name for path in course()} <= {path.name for path in (tmp_path / "docs" / "course").iterdir()}
+    pages = [path for path in tmp_path.rglob("*.md") if path.relative_to(tmp_path).parts[0] == "docs"]
+    for page in [tmp_path / "index.md", *pages]:
+        prose = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for _, target, _, _ in site.LINK.findall(prose):
+            assert ":" in target or (page.parent / target).exists(), f"{page.relative_to(tmp_path)} links to {target}"
 
 
 def test_links_to_files_of_source_lead_to_pages_that_show_them() -> None:

@@ -259,6 +259,7 @@ def test_a_kernel_without_a_meaning_says_which_devices_take_it() -> None:
 
 
 # ---- GPUs ----
+@pytest.mark.variants(every=3, first=2)
 @pytest.mark.parametrize("made", ["saxpy", "transpose", "rows", "twice", "gelu", "gelu_grad"])
 def test_sources_compile_for_a_gpu(made: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")

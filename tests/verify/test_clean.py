@@ -213,6 +213,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_right_program_raises_no_alarm(program: Callable[[], None]) -> None:
     verdict = pg.verify(program)
@@ -232,6 +233,7 @@ def test_nor_does_it_on_other_devices(device: str, program: Callable[[], None], 
     assert verdict and verdict.kernels, verdict
 
 
+@pytest.mark.variants(every=2, first=1)
 @pytest.mark.parametrize("name", ["xor", "moons"])
 def test_examples_raise_no_alarm(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "picograd", "verify", str(ROOT / "examples" / f"{name}.py")]

@@ -15,6 +15,7 @@ import picograd as pg
 from picograd.engine.profile import Profiling
 from picograd_lab.verify.modules import verify_modules_of
 from picograd_lab.verify.run import own_words
+from picograd_programs import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = """
@@ -64,6 +65,7 @@ def test_a_training_prints_the_same_numbers(script: Path) -> None:
     assert "nothing deviates" in both.stderr and "against slopes" in both.stderr
 
 
+@pytest.mark.variants(first=1)
 def test_modules_that_a_program_leaves_are_compared_with_pytorchs(script: Path) -> None:
     source = (
         "import torch, picograd as pg\n"
@@ -93,6 +95,7 @@ def test_a_mismatch_is_named_saved_and_the_exit_status_is_1(script: Path, tmp_pa
     assert "elements are wrong" in run([str(saved)]).stderr
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(
     ("source", "status", "said"),
     [
@@ -132,10 +135,12 @@ def test_ctrl_c_stops_the_program_and_shows_what_was_seen(script: Path) -> None:
     assert running.returncode == 130 and "KeyboardInterrupt" in errors and "nothing deviates" in errors
 
 
-def test_a_missing_program_and_an_unknown_device_are_said() -> None:
-    assert "cannot be read" in run(["-m", "picograd", "verify", "nowhere.py"]).stderr
-    done = run(["-m", "picograd", "verify", "--against", "ABACUS", "nowhere.py"])
-    assert done.returncode == 1 and "ABACUS" in done.stderr
+@pytest.mark.parametrize(("words", "said"), [([], "cannot be read"), (["--against", "ABACUS"], "ABACUS")])
+def test_a_missing_program_and_an_unknown_device_are_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify", *words, "nowhere.py"]) == 1
+    assert said in capsys.readouterr().err
 
 
 def test_words_behind_the_program_are_its_own() -> None:
