@@ -22,6 +22,7 @@ from picograd_programs.models import bigram, digits, names, regression, sentimen
 from picograd_programs.models import diffusion as diffusion_model
 from picograd_programs.train.program import HEARD_CTRL_C, newest
 from picograd_programs.train.trainer import Trainer
+from tests.helpers import mostly_evaluated
 
 TEXT = "the quick brown fox jumps over the lazy dog.\n" * 30
 NAMES = [first + "nn" + last for first in "abcdefghij" for last in ("a", "ie", "y", "o")]
@@ -93,12 +94,11 @@ def options(name: str, text: Path, out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.req("D3", "D5", "D6", "J4")
+@mostly_evaluated(every=7)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
-    name: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, device: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On the evaluator, which compiles no kernels; on the CPU runs are stopped and resumed."""
-    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
     out = tmp_path / "run"
     assert cli.main(options(name, little, out)) == 0
     printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
