@@ -418,7 +418,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     >>> Tensor.broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    given = [shape_of_sizes("broadcast_shapes", (shape,)) for shape in shapes]
+    given = [shape_of_sizes("broadcast_shapes", (shape,) if is_integer(shape) else tuple(shape)) for shape in shapes]
     return common_shape("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import picograd as pg
+from picograd import Tensor
 from picograd import dtype as dtypes
 from picograd.compilers.llvm import assembly, compile_source, host_target
 from picograd.devices.cpu.render import render
@@ -286,3 +288,31 @@ def test_division_of_indices(high: int) -> None:
 
 if __name__ == "__main__":
     (GOLDEN / "scale_add.ll").write_text(render(scale_add(), host_target()).text)
+
+
+# ---- meanings ----
+SPECIAL = {"i": (-7, -1, 0, 1, 2, 5), "u": (0, 1, 2, 5), "b": (False, True), "f": (-np.inf, -2.5, 0.0, 1.0, np.inf, np.nan)}
+NUMBERS = {"b": ("bitwise_and", "bitwise_or", "bitwise_xor"), "f": ("div",)}
+INTEGERS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+KINDS = (dtypes.int8, dtypes.uint16, dtypes.int32, dtypes.uint64, BOOL, F32, dtypes.float64)
+ALL = ("add", "mul", "maximum", "minimum", "lt", "le", "gt", "ge", "eq", "ne")
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+def test_every_instruction_means_what_the_evaluator_says(dtype: dtypes.DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [] if dtype.kind in "bf" else [int(dtype.min), int(dtype.max)]
+    values = np.array([*SPECIAL[dtype.kind], *ends], dtype.numpy)
+    a, b = (side.ravel() for side in np.meshgrid(values, values))
+
+    def results(device: str) -> list[np.ndarray]:
+        monkeypatch.setenv("PICOGRAD_DEVICE", device)
+        x, y = Tensor(a), Tensor(b)
+        found = [getattr(x, name)(y) for name in (*ALL, *NUMBERS.get(dtype.kind, INTEGERS))]
+        if dtype.kind in "iu":
+            divisor = pg.where(y == 0, y + 1, y)
+            found += [x // divisor, x % divisor]
+        pg.realize(found)
+        return [each.numpy() for each in found]
+
+    for number, (got, expected) in enumerate(zip(results("CPU"), results("NUMPY"), strict=True)):
+        np.testing.assert_array_equal(got, expected, str(number))
