@@ -494,7 +494,7 @@ def _kernel(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array,
     """Computes what a user's kernel means."""
     given: GivenKernel = op.arg[0]
     if given.meaning is None:
-        fact = f"kernel {given.name}: it has no meaning in NumPy, by which it is computed where no CUDA C runs."
+        fact = f"kernel {given.name}: it has no meaning in NumPy, by which it is computed where its source cannot run."
         raise UnsupportedOp(fact, "give pg.kernel(..., meaning=...).", line_of(op))
     found = given.meaning(args)
     results = found if isinstance(found, tuple) else (found,)

@@ -23,7 +23,7 @@ from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp, VerifyError
 from picograd.ir.arithmetic import ARITHMETIC, Interval
 from picograd.ir.op import Dim, Op, Shape, const, toposort
-from picograd.ir.opcode import SOURCES, AxisKind, OpCode
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.ranges import from_sources
 
 Terms = dict[Op, int]
@@ -398,8 +398,9 @@ INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
 # ---- values of lengths ----
 def is_length(op: Op) -> bool:
     """True for a number, a symbolic integer and arithmetic on some, which need no memory."""
-    of_length = op.code in INDEX_ARITHMETIC and op.dtype is dtypes.int64
-    return op.code in SOURCES or (of_length and all(map(is_length, op.src)))
+    if op.code in INDEX_ARITHMETIC:
+        return op.dtype is dtypes.int64 and all(map(is_length, op.src))
+    return op.code is OpCode.CONST or op.code is OpCode.VARIABLE or op.code is OpCode.BIND
 
 
 FEW_LEVELS = 6  # of a length that is worked out from the top, what it mentions twice, twice

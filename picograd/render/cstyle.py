@@ -367,12 +367,12 @@ def _operand(op: Op, dialect: Dialect) -> str:
     if op.code is OpCode.PARAM:
         return f"p{op.arg[0]}"
     if op.code in OF_LENGTHS:
-        typed = "" if dialect is CPP else "_int64"
+        typed = "<int64>" if dialect is CPP else "_int64"  # said, since a literal is an int
         return OF_LENGTHS[op.code].format(*[_operand(s, dialect) for s in op.src], typed=typed)
     return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype, dialect)
 
 
 OF_LENGTHS = {
     OpCode.ADD: "({} + {})", OpCode.MUL: "({} * {})", OpCode.IDIV: "floor_div{typed}({}, {})",
-    OpCode.MOD: "floor_mod{typed}({}, {})",
+    OpCode.MOD: "floor_mod{typed}({}, {})", OpCode.MIN: "smaller{typed}({}, {})",
 }  # fmt: skip

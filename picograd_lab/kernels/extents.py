@@ -60,8 +60,8 @@ class Extent:
 
     def __floordiv__(self, other: Any) -> Any:
         """Rounds down; what is negative becomes -(a // b) rounded up, so that divisors of GPUs see no negative number."""
-        if isinstance(other, int) and other > 0 and bounds(self.op)[0] < 0:
-            return -extent(floordiv(add(mul(self.op, -1), other - 1), other))
+        if isinstance(other, (int, np.integer)) and other > 0 and bounds(self.op)[0] < 0:
+            return -extent(floordiv(add(mul(self.op, -1), int(other) - 1), int(other)))
         return self._with(floordiv, other)
 
     def __mod__(self, other: Any) -> Any:

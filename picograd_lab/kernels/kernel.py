@@ -1,4 +1,4 @@
-"""`picograd.kernel`: a function of Tensors whose kernel the user has written in CUDA C.
+"""`picograd.kernel`: a function of Tensors whose kernel the user has written in CUDA C, or in C.
 
 In:    source, and functions that give shapes, the grid, the meaning in NumPy and the gradient
 Out:   `kernel`, `Kernel`
@@ -49,7 +49,7 @@ Extents = int | Sequence[int] | Callable[..., Any]
 
 
 class Kernel:
-    """A function of Tensors whose kernel is written in CUDA C; `pg.kernel` makes it.
+    """A function of Tensors whose kernel is written in CUDA C, or in C; `pg.kernel` makes it.
 
     text:       the source, with the headers of its folder
     signature:  of the function that is launched
@@ -316,7 +316,7 @@ def _has_symbolic_lengths(args: Sequence[Any]) -> bool:
 def _number_among(values: Sequence[Any], arg: Any) -> int | None:
     """Returns the place among `values`, given to parameters, of an argument that is a number."""
     is_number = isinstance(arg, (int, float)) and not isinstance(arg, bool)
-    same = (i for i, value in enumerate(values) if type(value) is type(arg) and value == arg)
+    same = (i for i, value in enumerate(values) if type(value) is type(arg) and repr(value) == repr(arg))  # -0.0 is not 0.0
     return next(same, None) if is_number else None
 
 

@@ -62,6 +62,29 @@ def test_lengths_may_be_symbolic(name: str) -> None:
             assert step(table, m.bind(k)).item() == (table[:k] + 1).sum().item()
 
 
+NUMBER = "void number(float *out, const float *x, long long n) { out[0] = x[0] + n; }"
+ON_A_GPU = NUMBER.replace("void", "__global__ void", 1)
+
+
+@pytest.mark.parametrize(("name", "text"), [("CPU", NUMBER), ("CUDASIM", NUMBER), ("CUDASIM", ON_A_GPU)])
+def test_a_number_may_be_computed(name: str, text: str) -> None:
+    options = {"output": lambda *_: ((1,), pg.float32)} | ({"grid": 1, "block": 1} if text == ON_A_GPU else {})
+    with pg.device(name):
+        x, n, a, b = pg.arange(9).float(), pg.Variable("n", 1, 9), pg.tensor(2).realize(), pg.tensor(5).realize()
+        number, least = pg.kernel(text, **options), (pg.tensor(1) * n.bind(7)).minimum(4)
+        assert [number(x, each).item() for each in (a, a + b, a * n.bind(3), least)] == [2, 7, 6, 4]
+        counted = pg.kernel(text, inputs=lambda x: (x, x.numel() // np.int64(4) + (-x.numel() + 3) % 5), **options)
+        assert [counted(x[: n.bind(k)]).item() for k in (3, 4, 9)] == [0, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["CUDASIM", "NUMPY"])
+def test_a_meaning_is_given_each_number_with_its_sign(name: str) -> None:
+    text = "void both(float *out, float a, float b) { out[0] = a, out[1] = b; }"
+    both = pg.kernel(text, output=lambda a, b: ((2,), pg.float32), meaning=lambda a, b: np.array([a, b], np.float32))
+    with pg.device(name):
+        assert np.signbit(both(0.0, -0.0).numpy()).tolist() == [False, True]
+
+
 def test_one_trace_serves_lengths_that_change() -> None:
     step = pg.jit(lambda x: rows(x + 1)[0])
     with pg.device("CUDASIM"):
