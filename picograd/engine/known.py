@@ -79,7 +79,7 @@ class Seen(Record, eq=False):
     graphs: Sequence[Op]
 
     def in_form(self, blocks: list[Op], results: list[int]) -> Seen:
-        """Returns this with its blocks as they are in a form, and the results of that one's plan."""
+        """Returns the same graphs with the blocks and the results of their form."""
         return replace(self, blocks=blocks, results=results)
 
 

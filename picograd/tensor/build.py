@@ -168,7 +168,7 @@ def is_integer(value: Any) -> TypeIs[int]:
     """True for one integer: Python's, NumPy's, or an array or tensor of integers without axes."""
     if not hasattr(type(value), "__index__") or getattr(value, "ndim", False):
         return False
-    return not isinstance(value, np.ndarray) or value.dtype.kind in "iu"
+    return getattr(getattr(value, "dtype", None), "kind", "i") in "iu"
 
 
 def whole(function: str, name: str, value: Any) -> int:

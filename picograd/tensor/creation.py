@@ -280,7 +280,7 @@ def shape_of_sizes(function: str, args: tuple[Any, ...], named: Any = None) -> S
       ShapeError: a length is negative or no integer.
     """
     given = held(sizes(function, args, named))
-    found = tuple([n if isinstance(n, Op) else operator.index(n) if is_integer(n) else -1 for n in given])
+    found = tuple([n if isinstance(n, Op) else int(n) if is_integer(n) else -1 for n in given])
     if any(not isinstance(n, Op) and n < 0 for n in found):
         raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
     return found
@@ -312,7 +312,7 @@ def arange(
         start, end = 0, start
     if isinstance(start, Op | Length) or isinstance(end, Op | Length):
         return made(cls, _between(start, end, step, dtype), device, requires_grad)
-    start, end, step = (operator.index(n) if is_integer(n) else float(n) for n in (start, end, step))
+    start, end, step = (int(n) if is_integer(n) else float(n) for n in (start, end, step))
     if not all(map(math.isfinite, (start, end, step))):
         raise ArgumentError(f"arange: start, end and step must be finite, got {start}, {end}, {step}.")
     if step == 0 or (end - start) * step < 0:

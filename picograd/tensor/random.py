@@ -196,7 +196,7 @@ def rand(
     >>> Tensor.rand(2, generator=Generator(1))
     Tensor([0.8626317, 0.6300258])
     """
-    return _drawn_floats(cls, uniform_op, shape_of_sizes("rand", shape, size), generator, dtype, device, requires_grad)
+    return _drawn_floats(cls, "rand", uniform_op, (shape, size), generator, dtype, device, requires_grad)
 
 
 def randn(
@@ -216,7 +216,7 @@ def randn(
     >>> Tensor.randn(2, generator=Generator(1))
     Tensor([-0.49724522, -0.72256964])
     """
-    return _drawn_floats(cls, normal_op, shape_of_sizes("randn", shape, size), generator, dtype, device, requires_grad)
+    return _drawn_floats(cls, "randn", normal_op, (shape, size), generator, dtype, device, requires_grad)
 
 
 def randint(
@@ -289,12 +289,13 @@ def randn_like(
 
 
 def _drawn_floats(
-    cls: type[T], make: Callable[[Op, DType], Op], shape: Shape, generator: Generator | None,
+    cls: type[T], function: str, make: Callable[[Op, DType], Op], sizes: tuple[Any, Any], generator: Generator | None,
     dtype: DType | None, device: str | None, requires_grad: bool,
 ) -> T:  # fmt: skip
     """Returns the tensor that `make` gives for fresh random bits."""
     place = device_or_default(device)
-    op = make(random_bits(shape, generator, place), dtypes.known("rand", dtype, dtypes.default_float))
+    bits = random_bits(shape_of_sizes(function, *sizes), generator, place)
+    op = make(bits, dtypes.known(function, dtype, dtypes.default_float))
     return _drawn(cls, op, place, requires_grad)
 
 

@@ -458,7 +458,7 @@ def log_softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, 
 def _along_one(
     self: T, function: str, dim: int | None, dtype: DType | None, axis: int | None
 ) -> tuple[Op, tuple[int, ...]]:
-    """Returns an operand, and the axis along which they are looked at, the last unless named."""
+    """Returns the operand, in a dtype if one is named, and the axis along which it is normalized: the last unless named."""
     op = self.read() if dtype is None else cast(self.read(), dtypes.named(function, dtype))
     return op, axes_of(function, op.shape, -1 if dim is None and axis is None else dim, axis)
 

@@ -165,7 +165,7 @@ def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
     for dim in held(dims):
         if not isinstance(dim, (int, Op)) and not is_integer(dim):
             raise ArgumentTypeError(f"{function}: lengths of axes must be ints, got {shown(dim)}.")
-        found.append(dim if isinstance(dim, Op) else operator.index(dim))
+        found.append(dim if isinstance(dim, Op) else int(dim))
     return tuple(found)
 
 

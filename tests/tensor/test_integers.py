@@ -11,6 +11,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.nn import functional as F
+from picograd.tensor.build import is_integer
 
 x = pg.arange(24.0).reshape(4, 6)
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
@@ -82,6 +83,12 @@ def test_layers_are_as_wide_as_a_product_of_numpy_says(kind: Callable[[Any], Any
 def test_what_is_no_integer_is_refused(call: Callable[[Any], Any], wrong: Any) -> None:
     with pytest.raises(pg.PicogradError):
         call(wrong)
+
+
+def test_of_tensors_without_axes_those_of_integers_are_one() -> None:
+    assert all(map(is_integer, (2, True, np.uint8(2), np.array(2), Tensor(2))))
+    wrong = (2.0, np.float64(2), np.bool_(True), np.array(2.0), Tensor(2.0), Tensor(True), Tensor([2]))
+    assert not any(map(is_integer, wrong))
 
 
 def test_the_least_number_of_randint_is_0_where_the_end_has_its_name() -> None:

@@ -141,6 +141,7 @@ class PtxWriter(LlvmWriter):
         self.divisors: dict[Op, int] = {}
         self.steps: dict[Op, tuple[Op, int]] = {}
         self.intervals, self.constants, self.ranges, self.depths, self.waiting = {}, {}, {}, {}, {}
+        self.indices = []
         self.in_block = self.phase.block == 1  # with one thread every statement is that thread's
         self.guarded = False  # not all threads of the block run this
         self.aligned, self.checked = aligned, False
