@@ -20,6 +20,9 @@ def forgotten() -> None:
     realize._plans.clear()
 
 
+in_full = pytest.mark.variants(every=2, first=1)  # of a long test whose subject shorter ones have: not by default
+
+
 def mostly_evaluated(every: int) -> pytest.MarkDecorator:
     """The fixture `device` of a test: the evaluator, which compiles nothing; on other devices its rows are variants."""
     variants = pytest.mark.variants(every=every)

@@ -52,11 +52,13 @@ class Word(Cell):
     @property
     def content(self) -> Any:
         """The present value, as of any cell: memory is made for it here."""
-        held = _content.__get__(self)
-        if held is None:
-            assert self.number is not None and self.device is not None
-            held = _word(self.number, self.device).arg
-            _content.__set__(self, held)
+        while (held := _content.__get__(self)) is None:
+            assert self.device is not None
+            if (number := self.number) is not None:  # else it is given memory just now
+                made = _word(number, self.device).arg
+                with changing:
+                    if _content.__get__(self) is None and self.number == number:  # nobody has drawn meanwhile
+                        _content.__set__(self, made)
         return held
 
     @content.setter
@@ -99,6 +101,8 @@ class Word(Cell):
                     _content.__set__(self, None)
                     self.number = (number + 1) % 2**64
                     return number
+                if self.number is not None:  # another thread has drawn
+                    continue
             before = self.op
             number = int(to_host(realize([before])[0]))
             if replace_op(self, before, _word((number + 1) % 2**64, str(self.device))):

@@ -23,6 +23,7 @@ from picograd.ir.opts import Written, WrittenAttention, WrittenGradients
 from picograd.look import watch
 from picograd.record import replace
 from tests.devices.cuda.test_render_hopper import HOPPER
+from tests.helpers import in_full
 from tests.host_compilers import kernels_asked_for, needs_compiler
 from tests.null_gpu import null_gpu
 
@@ -218,6 +219,7 @@ def test_gradients_not_all_of_which_are_asked_for_are_generated() -> None:
     assert found and WrittenGradients not in found
 
 
+@in_full
 def test_gradients_and_jit_have_the_same_bits(hopper: list[str]) -> None:
     def step(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         x, w, b = (each.requires_grad_() for each in (x, w, b))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import in_full
 from tests.host_compilers import needs_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +74,7 @@ ONE_THREAD = """  __syncthreads();
 """
 
 
+@in_full
 def test_sums_may_wait_before_each_step_but_not_be_made_by_one_thread(tmp_path: Path) -> None:
     shutil.copy(ROOT / "docs" / "conftest.py", tmp_path)
     solution = (EXERCISES / "solutions" / "2_sum.py").read_text()

@@ -49,7 +49,8 @@ def test_a_number_that_changes_is_an_input() -> None:
         assert counts.scheduled - 1 <= 2  # with the number written out, and with it as an input; the element is a view
 
 
-@pytest.mark.parametrize("name", ["CUDASIM", "CPU", "NUMPY"])
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize("name", ["CPU", "CUDASIM", "NUMPY"])
 def test_lengths_may_be_symbolic(name: str) -> None:
     n, step = pg.Variable("n", 1, 600), pg.jit(lambda x, n: rows(x[:n] + 1)[0].sum())
     with pg.device(name):

@@ -18,6 +18,7 @@ from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.models import minilm
 from picograd_programs.models.minilm import HEADS, LAYERS, WIDTH, Embedder, MiniLM, with_published_weights
+from tests.helpers import in_full
 
 
 def reference(w: dict[str, torch.Tensor], tokens_T: torch.Tensor) -> torch.Tensor:
@@ -74,6 +75,7 @@ def embedder() -> Embedder:
 
 
 @pytest.mark.req("D6")
+@in_full
 def test_published_weights_give_published_angles(embedder: Embedder) -> None:
     close_to_reference(embedder.model)
     texts = ["A man is eating food.", "A man is eating a piece of bread.", "The stock market fell.", "word " * 400]

@@ -88,6 +88,7 @@ def muon_step(p: torch.Tensor, running: torch.Tensor, lr: float) -> None:
     p -= lr * max(1, p.shape[0] / p.shape[1]) ** 0.5 * (x.T if tall else x)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.req("H2", "H3")
 def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.random.Generator) -> None:
     torch.manual_seed(0)

@@ -276,16 +276,25 @@ def test_a_copy_of_a_generator_goes_on_from_where_it_stands() -> None:
 
 
 def test_threads_draw_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often they meet, and while one of them reads the state as memory."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    generator, keys = pg.Generator(5), []
 
-    def draw(number: int) -> None:
-        for _ in range(100):
-            keys.append(generator.next_key("CPU"))
+    def drawn(generator: Generator, reader: int | None) -> list[int]:
+        keys = []
 
-    in_threads(draw, 6)
-    assert len({int(to_host(key)) for key in keys}) == len(keys) == 600
-    assert generator.get_state("CPU") == (5, 600)
+        def draw(number: int) -> None:
+            for _ in range(30):
+                keys.append(generator.next_key("CPU"))
+                if number == reader:
+                    assert generator.state("CPU").count.op.shape == ()
+
+        in_threads(draw, 6)
+        return [int(to_host(key)) for key in keys]
+
+    for turn in range(60):
+        generator = Generator(5)
+        keys = drawn(generator, reader=None if turn % 2 else 0)
+        assert len({*keys}) == len(keys) == 180 and generator.get_state("CPU") == (5, 180)
 
 
 def test_seeding_asks_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import in_full
 from tools import gpu_check
 
 SLOW = """
@@ -19,6 +20,7 @@ def test_second():
 """
 
 
+@in_full
 def test_parts_end_together_and_what_they_had_found_stays(tmp_path: Path) -> None:
     (tmp_path / "test_slow.py").write_text(SLOW)
     command = [*gpu_check.PYTEST, "-q", "-c", os.devnull, f"--rootdir={tmp_path}", f"{tmp_path}/test_slow.py"]

@@ -16,6 +16,7 @@ from picograd.record import replace
 from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.gpu import Ladder
 from picograd_lab.ladder.runnable import Array, Runnable
+from tests.helpers import in_full
 from tests.host_compilers import needs_compiler
 from tests.ladders import counted, found_with_bug, ladder_of, rung_of
 
@@ -131,6 +132,7 @@ BY_MMA = [(ladder_of(name), ladder_of(name).rungs[-1]) for name in ("attention",
 
 
 @needs_compiler
+@in_full
 def test_attention_without_stored_scores_stores_what_it_gives() -> None:
     found, given = counts("attention"), 2 * 64 * 64 * 4 // 32  # sectors of the result
     logarithms = 2 * 64 * 4 // 32

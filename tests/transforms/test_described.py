@@ -15,7 +15,7 @@ from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
 from picograd.engine.lengths import Lengths, bucket
 from picograd.look import watch
-from tests.helpers import forgotten
+from tests.helpers import forgotten, in_full
 
 F = nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore:jit.* has been captured for")
@@ -89,6 +89,7 @@ def test_replays_of_many_lengths_take_turns() -> None:
         assert bits((twice, total)) == bits((x * 2, x.sum(0)))
 
 
+@in_full
 def test_training_on_episodes_of_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     def trained(jit: bool) -> tuple[list[bytes], list[bytes], int]:
         forgotten()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_driver import TUNED, run_on
+from tests.helpers import in_full
 
 pytestmark = pytest.mark.req("E4")
 
@@ -282,6 +283,7 @@ print(*launched)
     assert run_on(fake_driver, code, **cache) == f"{one_run} {one_run}"
 
 
+@in_full
 def test_a_library_that_is_slower_is_not_taken(fake_driver: Path, cache: dict[str, str]) -> None:
     real = FORMS.replace("tune.time_candidates = library_wins", "tune.LEAST_SECONDS, tune.ROUNDS = 1e-6, 3")
     code = real + "print(*compared(lambda x, w, b: F.gelu(linear(x, w, b)), *LAYER))"
