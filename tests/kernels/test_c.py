@@ -57,6 +57,17 @@ def test_it_is_compared_with_its_meaning_and_timed() -> None:
     assert not pg.kernel(ROOTS.replace("2 * a", "a"), **given).check(x, 2.0)
 
 
+@pytest.mark.parametrize("head", ["float *restrict out, const float x[], int n", "float out[4], int n, const float x[4]"])
+def test_parameters_may_be_restricted_or_arrays(head: str) -> None:
+    text = f"void twice({head}) {{ for (int i = 0; i < n; i++) out[i] = 2 * x[i]; }}"
+    order = (lambda x: (x.numel(), x)) if "int n," in head else (lambda x: (x, x.numel()))
+    options, x = {"output": lambda x: x, "inputs": order, "meaning": lambda x: 2 * x}, pg.ones(4, device="CPU")
+    made = pg.kernel(text, **options)
+    assert made(x).tolist() == [2, 2, 2, 2] and made.check(x)
+    with pytest.raises(DeviceError, match=r"twice\.c line 1: reads x\[4\], which has 4 elements"):
+        pg.kernel(text.replace("i < n", "i <= n"), **options).check(x)
+
+
 def test_an_access_outside_memory_names_the_line() -> None:
     off = ROOTS.replace("i < n", "i <= n")
     made = pg.kernel(off, output=roots.output, inputs=roots.inputs, meaning=roots.meaning)

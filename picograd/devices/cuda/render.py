@@ -79,8 +79,9 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
     symbol, block = f"{kernel.name}_0", prod(given.axes[2:])
     head = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
     head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
+    in_c = "#define restrict\n" if given.language == "c" else ""  # a word that C++ does not have
     text = "\n".join([
-        f"{GIVEN_HEAD}{given.text}\n",
+        f"{GIVEN_HEAD}{in_c}{given.text}\n",
         f'#line 1 "{kernel.name}_launch.cu"',
         f"GIVEN_KERNEL({given.bounds or block}) {symbol}({', '.join(head)}) {{",
         f"  {given.entry}({', '.join(passed)});",

@@ -57,8 +57,11 @@ def checked(text: str) -> str:
     """
     names = {name for found in DECLARED.finditer(text) for name in found.groups() if name}
     base = "|".join([NUMBERS, OTHERS, *map(re.escape, sorted(names))])
-    pointer = re.compile(rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
-    return SEVERAL.sub(_each, pointer.sub(r"Pointer<\1> ", SHARED.sub(_shared, text)))
+    kind = rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)"
+    pointer = re.compile(rf"{kind}\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
+    # Only of a parameter: behind a variable's brackets there is neither a parenthesis nor another type.
+    array = re.compile(rf"{kind}\s+(\w+)\s*\[[^][]*\](?=\s*(?:\)|,\s*(?:const|{base})\b))")
+    return SEVERAL.sub(_each, array.sub(r"Pointer<\1> \2", pointer.sub(r"Pointer<\1> ", SHARED.sub(_shared, text))))
 
 
 def _each(found: re.Match[str]) -> str:
