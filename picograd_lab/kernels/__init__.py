@@ -1,1 +1,1 @@
-"""Kernels that a user writes in CUDA C: as functions of Tensors, compared with their meaning, timed."""
+"""Kernels that a user writes in CUDA C or in C: as functions of Tensors, compared with their meaning, timed."""

@@ -372,7 +372,7 @@ def kernel(
     Returns:   the function; its check(...) compares it with its meaning, prepare(...) gives a launch to time and to count
 
     Raises:
-      ArgumentError: the source has no kernel of that name, or several and none is named.
+      ArgumentError: the source has no kernel of that name, or several and none is named; CUDA C has no grid, or C has one.
       FileError:     the file cannot be read.
 
     >>> double = kernel(

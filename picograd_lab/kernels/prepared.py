@@ -98,7 +98,7 @@ class Prepared:
     def source(self) -> Source:
         """The text that is compiled: the user's, and the function around it that a plan launches."""
         source = given_source(self.kernel, compiler_for(self.name).backend)
-        assert source is not None, f"{self.name} takes no CUDA C"
+        assert source is not None, f"{self.name} takes no kernel in this language"
         return source
 
     def counts(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The head of a kernel in CUDA C: its name, its parameters with their types, and the bounds of its launch.
+"""The head of a kernel in CUDA C or in C: its name, its parameters with their types, and the bounds of its launch.
 
 In:    source text
 Out:   `Signature`;  `included`: a source with the headers of its own folder in place
