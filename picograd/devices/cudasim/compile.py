@@ -101,9 +101,9 @@ _folders: dict[tuple[Path, tuple[str, ...]], TemporaryDirectory[str]] = {}  # wi
 
 
 def precompiled(options: tuple[str, ...], header: Path = PRIMITIVES) -> TemporaryDirectory[str]:
-    """Returns a folder with a file that includes a header, and with what GCC has of it after parsing.
+    """Returns a folder with a file that includes a header, and with what GCC or Clang has of it after parsing.
 
-    That saves half of a small kernel's time. The folder goes with the process. Other compilers read the file itself.
+    That saves half of a small kernel's time. The folder goes with the process.
     """
     if (header, options) in _folders:
         return _folders[header, options]
