@@ -137,7 +137,7 @@ def test_state_that_is_written_over_is_all_new_or_all_old(
 
 
 class OutOfTime(Exception):
-    """What a handler of SIGALRM raises, as programs with a limit of time have one."""
+    """The exception of a handler of SIGALRM, as programs with a limit of time have one."""
 
 
 @pytest.mark.parametrize("kind", [OutOfTime, SystemExit, KeyboardInterrupt])

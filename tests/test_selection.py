@@ -55,7 +55,7 @@ END = "---- the end of a run ----"
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], str]:
-    """What pytest prints, by its options, in a folder of two files: in one process, which these tests are not in."""
+    """Output of pytest by its options, in a folder of two files: in one process, which these tests are not in."""
     folder, runs = tmp_path_factory.mktemp("tests"), [*RUNS, *LISTS]
     (folder / "test_a.py").write_text(FILE)
     (folder / "test_b.py").write_text(FILE)

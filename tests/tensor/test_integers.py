@@ -1,4 +1,4 @@
-"""Where an integer is wanted, NumPy's integers and tensors of one integer are taken as Python's are."""
+"""NumPy's integers and tensors of one integer in the place of Python's integers."""
 
 from __future__ import annotations
 
