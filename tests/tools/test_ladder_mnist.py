@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,6 +74,20 @@ def test_cuda_has_the_bits_of_c_on_the_simulator(climb: Climb, folder: Path) -> 
     assert same == {"c-O3": "", "cuda-naive": "" if rungs.has_gpu() else "c-O3"}  # a GPU's exp is its own
 
 
+def test_products_by_cublas_have_the_losses_of_other_rungs(
+    climb: Climb, figures: dict[str, Figure], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the simulator, where a stand-in computes them."""
+    monkeypatch.setattr(rungs, "has_gpu", lambda: False)
+    rung, gold = BY_NAME["cuda-cublas"], figures["torch"].outcome
+    figure, _ = trained(climb, rung, rungs.built(rung, folder), folder, [], climb.epochs)
+    assert figure.wrong is None and figure.outcome is not None and gold is not None
+    assert len(figure.findings) == 22
+    assert figure.outcome.steps == pytest.approx(gold.steps, abs=1e-6)
+    assert figure.outcome.epochs == pytest.approx(gold.epochs, abs=1e-6)
+    assert figure.outcome.accuracy == gold.accuracy
+
+
 @pytest.mark.req("F3")
 def test_timers_tell_phases_apart(figures: dict[str, Figure]) -> None:
     for name, figure in figures.items():
@@ -112,6 +128,9 @@ PLANTED = [
     ("mlp_fused.cu", FAULTS["stale-buffer"]["mlp_fused.cu"], 2, "x", "to_device", "still holds the step before's"),
     ("mlp_fused.cu", FAULTS["missing-batch-division"]["mlp_fused.cu"], 1, "dlogits", "softmax_loss", "the batch (8)"),
     ("mlp_fused.cu", FAULTS["transposed-layout"]["mlp_fused.cu"], 1, "dz1", "hidden_gradient", "reads w2 as (10, 256)"),
+    ("mlp_cublas.cu", FAULTS["stale-buffer"]["mlp_cublas.cu"], 2, "x", "to_device", "still holds the step before's"),
+    ("mlp_cublas.cu", FAULTS["missing-batch-division"]["mlp_cublas.cu"], 1, "dlogits", "softmax_loss", "the batch (8)"),
+    ("mlp_cublas.cu", FAULTS["transposed-layout"]["mlp_cublas.cu"], 1, "dh", "product", "reads w2 as (10, 256)"),
     ("mlp_numpy.py", FAULTS["missing-batch-division"]["mlp_numpy.py"], 1, "dlogits", "line:dlogits", "the batch (8)"),
     ("mlp_numpy.py", FAULTS["transposed-layout"]["mlp_numpy.py"], 1, "dh", "line:dh", "reads w2 as (10, 256)"),
     ("mlp_numpy.py", FAULTS["stale-buffer"]["mlp_numpy.py"], 2, "h", "line:h", "still holds the step before's"),
@@ -161,6 +180,39 @@ def test_a_rung_without_its_compiler_is_left_out_and_says_so(
     assert figure.is_right
     assert step_rows([figure])[0][1] == f"left out: {figure.left_out}"
     assert time_rows([figure]) == []
+
+
+def test_products_by_cublas_need_a_gpu_and_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung = BY_NAME["cuda-cublas"]
+    monkeypatch.setattr(rungs, "has_gpu", lambda: False)
+    assert rungs.why_not(rung) == "needs a GPU and nvcc: cuBLAS runs nowhere else"
+    monkeypatch.setattr(rungs, "has_gpu", lambda: True)
+    monkeypatch.setattr(rungs, "cublas_options", tuple)
+    assert rungs.why_not(rung) == "nvcc finds no cuBLAS: neither its toolkit nor a package nvidia-cublas has it"
+
+
+def test_cublas_of_a_package_is_found_where_the_toolkit_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in ("nvidia/cu13/include/cublas_v2.h", "nvidia/cu13/lib/libcublas.so.13"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    (tmp_path / "nvcc").write_text('#!/bin/sh\ncase "$*" in *libcublas.so.13*) exit 0;; *) exit 1;; esac\n')
+    (tmp_path / "nvcc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    package = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(rungs, "find_spec", lambda name: package)
+    options = rungs.cublas_options.__wrapped__()
+    library = tmp_path / "nvidia" / "cu13" / "lib"
+    assert options[1:] == (f"-L{library}", "-l:libcublas.so.13", "-Xlinker", f"-rpath={library}")
+    monkeypatch.setattr(rungs, "find_spec", lambda name: None)
+    assert rungs.cublas_options.__wrapped__() == ()
+
+
+def test_a_short_stride_is_refused_as_cublas_does(climb: Climb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rungs, "has_gpu", lambda: False)
+    rung = BY_NAME["cuda-cublas"]
+    at = edited(rung, Fault("left_is == PLAIN ? depth : rows", "rows"), tmp_path)
+    with pytest.raises(DataError, match="cuBLAS: a stride is shorter than a column"):
+        trained(climb, rung, rungs.built(rung, tmp_path, at.source), tmp_path, [])
 
 
 def test_a_file_of_wrong_form_is_refused(tmp_path: Path) -> None:

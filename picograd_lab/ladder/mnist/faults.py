@@ -29,18 +29,21 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "mlp.c": Fault("(v == label[r])) / batch;", "(v == label[r]));"),
         "mlp_naive.cu": Fault("(i % columns == label[i / columns])) / rows;", "(i % columns == label[i / columns]));"),
         "mlp_fused.cu": Fault("- (v == label[r])) / rows;", "- (v == label[r]));"),
+        "mlp_cublas.cu": Fault("- (v == label[r])) / rows;", "- (v == label[r]));"),
         "mlp_numpy.py": Fault("dlogits /= np.float32(problem.batch)", "dlogits /= 1"),
     },
     "transposed-layout": {
         "mlp.c": Fault("dout[r * columns + c] * w[k * columns + c]", "dout[r * columns + c] * w[c * depth + k]"),
         "mlp_naive.cu": Fault("dout[r * columns + c] * w[k * columns + c]", "dout[r * columns + c] * w[c * depth + k]"),
         "mlp_fused.cu": Fault("dout[r * columns + c] * w[k * columns + c]", "dout[r * columns + c] * w[c * depth + k]"),
+        "mlp_cublas.cu": Fault("PLAIN, w2, TRANSPOSED,", "PLAIN, w2, PLAIN,"),
         "mlp_numpy.py": Fault("dlogits @ w2.T", "dlogits @ w2.reshape(w2.shape[::-1])"),
     },
     "stale-buffer": {
         "mlp.c": Fault("relu(h, z1, batch * hidden);", "if (step == 0) relu(h, z1, batch * hidden);"),
         "mlp_naive.cu": Fault("to_device(x, images + (size_t)number", "if (!step) to_device(x, images + (size_t)number"),
         "mlp_fused.cu": Fault("to_batch(x, pictures + (size_t)n", "if (!step) to_batch(x, pictures + (size_t)n"),
+        "mlp_cublas.cu": Fault("to_device(x, images + (size_t)number", "if (!step) to_device(x, images + (size_t)number"),
         "mlp_numpy.py": Fault("h = np.maximum(z1, 0)", "h = np.maximum(z1, 0) if problem.step == 0 else h"),
     },
 }

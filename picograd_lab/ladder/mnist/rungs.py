@@ -70,6 +70,7 @@ RUNGS = (
     Rung("c-O3", "mlp.c", "loops, compiled well", ("-O3", EXACT), bits="c-O0", after="c-O0"),
     Rung("c-native", "mlp.c", "for this machine's vectors", ("-O3", "-march=native", EXACT), bits="c-O0", after="c-O3"),
     Rung("cuda-naive", "mlp_naive.cu", "a thread for each element", ("-fmad=false",), bits="c-O0", after="c-native"),
+    Rung("cuda-cublas", "mlp_cublas.cu", "products by cuBLAS", after="cuda-naive"),
     Rung("cuda-fused", "mlp_fused.cu", "6 launches a step, not 16", after="cuda-naive"),
     Rung("cuda-half", "mlp_fused.cu", "half precision between kernels", ("-DHALF",), unit=2.0**-11, after="cuda-fused"),
     Rung("cuda-double", "mlp_fused.cu", "the next batch on its way", ("-DDOUBLE",), bits="cuda-fused", after="cuda-fused"),
@@ -82,6 +83,8 @@ RUNGS = (
     ),
 )
 BY_NAME = {rung.name: rung for rung in RUNGS}
+CUBLAS = "mlp_cublas.cu"
+NO_CUBLAS = "nvcc finds no cuBLAS: neither its toolkit nor a package nvidia-cublas has it"
 
 
 # ---- what a rung needs ----
@@ -102,6 +105,8 @@ def why_not(rung: Rung) -> str:
         return "PyTorch is not installed"
     if rung.device and rung.device != "NUMPY":
         return device_missing(rung.device) or ""
+    if rung.file == CUBLAS:
+        return "needs a GPU and nvcc: cuBLAS runs nowhere else" if not has_gpu() else "" if cublas_options() else NO_CUBLAS
     try:
         if rung.source.suffix == ".c":
             c_compiler()
@@ -110,6 +115,25 @@ def why_not(rung: Rung) -> str:
     except CompileError as error:
         return error.fact
     return ""
+
+
+@cache
+def cublas_options() -> tuple[str, ...]:
+    """Returns the options by which nvcc finds cuBLAS, in its toolkit or in the package nvidia-cublas; () if in neither."""
+    program = "#include <cublas_v2.h>\nint main() { return (int)cublasGetVersion(0, 0); }"
+    found = find_spec("nvidia")
+    headers = [path for root in (found.submodule_search_locations or () if found else ())
+               for path in Path(root).glob("*/include/cublas_v2.h")]  # fmt: skip
+    folders = [(header.parent, library) for header in headers for library in header.parents[1].glob("lib/libcublas.so*")]
+    choices = [("-lcublas",), *(
+        (f"-I{include}", f"-L{library.parent}", f"-l:{library.name}", "-Xlinker", f"-rpath={library.parent}")
+        for include, library in folders
+    )]  # fmt: skip
+    for options in choices:
+        command = ["nvcc", "-x", "cu", "-", *options, "-o", os.devnull]
+        if not subprocess.run(command, input=program, capture_output=True, text=True, check=False).returncode:
+            return options
+    return ()
 
 
 def c_compiler() -> str:
@@ -151,7 +175,8 @@ def built(rung: Rung, folder: Path, source: Path | None = None) -> list[str]:
 def compile_command(rung: Rung, source: Path, target: Path) -> list[str]:
     """Returns the command that compiles a rung in C or CUDA; the latter for the simulator where there is no GPU."""
     if source.suffix == ".cu" and has_gpu():
-        return ["nvcc", "-O3", "-arch=native", *rung.options, f"-I{PROGRAMS}", str(source), "-o", str(target)]
+        libraries = cublas_options() if rung.file == CUBLAS else ()
+        return ["nvcc", "-O3", "-arch=native", *rung.options, f"-I{PROGRAMS}", str(source), *libraries, "-o", str(target)]
     if source.suffix == ".cu":
         folders = [f"-I{folder}" for folder in (PROGRAMS, DEVICES, DEVICES / "cuda")]
         defined = [option for option in rung.options if option.startswith("-D")]  # the others are nvcc's
