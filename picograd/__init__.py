@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd.transforms.modules import functional_call
     from picograd.transforms.profile import profile
     from picograd.transforms.vmap import vmap
+    from picograd_torch import accelerator as accelerator
 
 _end_at_once()
 with _collecting_later():
@@ -179,10 +180,12 @@ _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who 
 
 
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----
-_LATE_PAGES = frozenset({
-    "amp", "array_api", "autograd", "backends", "cuda", "data", "distributions", "fft", "func", "models", "onnx", "random",
-    "signal", "special", "train",
-})  # fmt: skip
+_LATE_PAGES = {
+    **{name: f"picograd.{name}" for name in (
+        "amp", "array_api", "autograd", "backends", "cuda", "data", "distributions", "fft", "func", "models", "onnx",
+        "random", "signal", "special", "train")},
+    "accelerator": "picograd_torch.accelerator",
+}  # fmt: skip
 _LATE = {
     "compile": "transforms.jit", "draw": "laboratory", "functional_call": "transforms.modules",
     "grad": "transforms.derivatives", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
@@ -199,7 +202,7 @@ if not TYPE_CHECKING:  # else every name would be one of Any
     def __getattr__(name: str) -> _Any:
         """Loads a page or a function that few ask for; picograd.onnx needs a package."""
         if name in _LATE_PAGES:
-            return _load_late(f"picograd.{name}")
+            return _load_late(_LATE_PAGES[name])
         if name not in _LATE:
             raise _missing(name)
         function = getattr(_load_late(f"picograd.{_LATE[name]}"), name)

@@ -59,6 +59,7 @@ def install() -> None:
     sys.modules["torch"] = picograd
     for theirs, ours in {**dict(zip(SAME, SAME)), **OTHER}.items():
         sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
+    sys.modules["torch.accelerator"] = picograd.accelerator
     for name in picograd.backends.__all__:
         sys.modules[f"torch.backends.{name}"] = getattr(picograd.backends, name)
     for name in LEFT_OUT:

@@ -43,7 +43,7 @@ class Net(nn.Module):
     def forward(self, x):
         return F.log_softmax(self.second(torch.relu(self.first(x))), dim=1)
 
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
 x = torch.sin(torch.arange(60, dtype=torch.float32)).reshape(20, 3)
 loader = DataLoader(TensorDataset(x, (x.sum(dim=1) > 0).long()), batch_size=int(sys.argv[1]), drop_last=True)
 net = Net().to(device)

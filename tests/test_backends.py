@@ -1,4 +1,4 @@
-"""torch.backends by its name: what programs for PyTorch set before they train."""
+"""torch.backends and torch.accelerator by their names: what programs for PyTorch set and ask before they train."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ def test_tf32_is_one_setting_under_two_names() -> None:
 def test_what_is_not_there_has_no_name() -> None:
     with pytest.raises(AttributeError, match="'cudn'"):
         _ = pg.backends.cudn
+
+
+def test_the_accelerator_is_the_gpu_where_there_is_one() -> None:
+    there = pg.cuda.is_available()
+    assert pg.accelerator.is_available() == there and pg.accelerator.device_count() == int(there)
+    assert pg.accelerator.current_accelerator() == (pg.device("cuda") if there else None)
+    with pytest.raises(AttributeError, match="hint: kernels run in order"):
+        _ = pg.accelerator.current_stream
+    if not there:
+        with pytest.raises(pg.DeviceError):
+            pg.accelerator.set_device_index(0)

@@ -1,0 +1,62 @@
+"""torch.accelerator by its name: the GPU, for programs that do not say which maker's.
+
+In:    picograd/cuda
+Out:   what such programs ask before they train, and where they put a model
+"""
+
+from __future__ import annotations
+
+from picograd import cuda
+from picograd.cuda import (
+    device_count,
+    empty_cache,
+    get_device_capability,
+    is_available,
+    max_memory_allocated,
+    memory_allocated,
+    memory_reserved,
+    reset_peak_memory_stats,
+    synchronize,
+)
+from picograd.device import device
+from picograd.public import publish
+
+__all__ = [
+    "current_accelerator", "current_device_index", "device_count", "empty_cache", "get_device_capability", "is_available",
+    "max_memory_allocated", "memory_allocated", "memory_reserved", "reset_peak_memory_stats", "set_device_index",
+    "synchronize",
+]  # fmt: skip
+
+
+def current_accelerator(check_available: bool = False) -> device | None:
+    """Returns the device of the GPU, or None where there is none: then programs take "cpu".
+
+    Args:
+      check_available:  taken for PyTorch's sake; a GPU that this process cannot use is none in any case
+
+    >>> current_accelerator() is None or is_available()
+    True
+    """
+    return device(cuda.NAME) if is_available() else None
+
+
+def current_device_index() -> int:
+    """Returns the number of the GPU in use, 0.
+
+    Raises:
+      DeviceError: there is none.
+    """
+    return cuda.current_device()
+
+
+def set_device_index(device: str | int) -> None:
+    """Checks that a GPU is the one of this process.
+
+    Raises:
+      ArgumentError: another device is named.
+      DeviceError:   there is none, or none of that number.
+    """
+    cuda.set_device(device)
+
+
+publish(globals())
