@@ -9,7 +9,6 @@ from __future__ import annotations
 import math as _math
 from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
-from typing import Any as _Any
 
 from picograd.interrupts import whole_at_fork as _whole_at_fork
 from picograd.loading import collecting_later as _collecting_later
@@ -27,27 +26,29 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import distributions as distributions
     from picograd import fft as fft
     from picograd import func as func
+    from picograd import linalg as linalg
     from picograd import models as models
     from picograd import onnx as onnx
     from picograd import random as random
     from picograd import signal as signal
     from picograd import special as special
     from picograd import train as train
-    from picograd.formats import load, save
-    from picograd.kernels import kernel
-    from picograd.laboratory import draw, verify
     from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
-    from picograd.transforms.gradcheck import gradcheck, gradgradcheck
     from picograd.transforms.jacobians import hessian, hvp, jacfwd, jacrev, vhp
     from picograd.transforms.modules import functional_call
-    from picograd.transforms.profile import profile
     from picograd.transforms.vmap import vmap
+    from picograd_formats.state_file import load, save
+    from picograd_lab.drawing import draw
+    from picograd_lab.gradcheck import gradcheck, gradgradcheck
+    from picograd_lab.kernels.kernel import kernel
+    from picograd_lab.profile import profile
+    from picograd_lab.verify.function import verify
+    from picograd_math.linalg.named import chain_matmul, lu_unpack, vander
     from picograd_torch import accelerator as accelerator
 
 _end_at_once()
 with _collecting_later():
     from picograd import dtype as dtypes
-    from picograd import linalg as linalg
     from picograd import nn as nn
     from picograd import optim as optim
     from picograd import utils as utils
@@ -95,17 +96,13 @@ with _collecting_later():
         VerifyError,
         WorkerError,
     )  # fmt: skip
-    from picograd.errors import missing as _missing
-    from picograd.linalg import named as _of_matrices
-    from picograd.linalg.named import *  # noqa: F403
     from picograd.nn import named as _of_networks
     from picograd.nn.named import *  # noqa: F403
-    from picograd.optim import lr_scheduler
     from picograd.optim.scaler import GradScaler
     from picograd.public import publish as _publish
     from picograd.public import publish_constructor as _publish_constructor
+    from picograd.public import publish_late as _publish_late
     from picograd.public import publish_methods as _publish_methods
-    from picograd.public import published as _published
     from picograd.tensor import names as _names
     from picograd.tensor.core import Size as Size
     from picograd.tensor.core import realize
@@ -153,15 +150,15 @@ __all__ = [
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "verify", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
-__all__ += _of_matrices.__all__ + _of_networks.__all__
+__all__ += ["chain_matmul", "lu_unpack", "vander", *_of_networks.__all__]
 
 # ---- functions whose bare errors are explained ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "take_result", "add", "sub", "mul", "div", "matmul", "reshape"})  # fmt: skip
-_PAGES = (_names, _of_matrices, linalg, nn, nn.functional, nn.init, nn.utils, nn.utils.parametrizations,
-          nn.utils.parametrize, nn.utils.prune, nn.utils.rnn, nn.attention, optim, lr_scheduler, optim.swa_utils,
-          utils, utils.checkpoint)  # fmt: skip
+_PAGES = (
+    _names, nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, nn.attention, optim, utils, utils.checkpoint,
+)  # fmt: skip
 with _collecting_later():
     _publish_methods(Tensor, without=_INSIDE)
     _publish_constructor(Tensor, looks_first=False)
@@ -180,36 +177,27 @@ _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who 
 
 
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----
-_LATE_PAGES = {
-    **{name: f"picograd.{name}" for name in (
-        "amp", "array_api", "autograd", "backends", "cuda", "data", "distributions", "fft", "func", "models", "onnx",
-        "random", "signal", "special", "train")},
-    "accelerator": "picograd_torch.accelerator",
-}  # fmt: skip
+_LATE_PAGES = (
+    "amp", "array_api", "autograd", "backends", "cuda", "data", "distributions", "fft", "func", "linalg", "models", "onnx",
+    "random", "signal", "special", "train",
+)  # fmt: skip
 _LATE = {
-    "compile": "transforms.jit", "draw": "laboratory", "functional_call": "transforms.modules",
-    "grad": "transforms.derivatives", "gradcheck": "transforms.gradcheck", "gradgradcheck": "transforms.gradcheck",
-    "hessian": "transforms.jacobians", "hvp": "transforms.jacobians", "jacfwd": "transforms.jacobians",
-    "jacrev": "transforms.jacobians", "jvp": "transforms.derivatives", "kernel": "kernels",
-    "linearize": "transforms.derivatives", "load": "formats", "profile": "transforms.profile", "save": "formats",
-    "value_and_grad": "transforms.derivatives", "vhp": "transforms.jacobians", "vjp": "transforms.derivatives",
-    "verify": "laboratory", "vmap": "transforms.vmap",
-}  # fmt: skip
-
-
-if not TYPE_CHECKING:  # else every name would be one of Any
-
-    def __getattr__(name: str) -> _Any:
-        """Loads a page or a function that few ask for; picograd.onnx needs a package."""
-        if name in _LATE_PAGES:
-            return _load_late(_LATE_PAGES[name])
-        if name not in _LATE:
-            raise _missing(name)
-        function = getattr(_load_late(f"picograd.{_LATE[name]}"), name)
-        globals()[name] = _published(function, __name__, name)
-        return globals()[name]
+    "picograd.transforms.derivatives": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
+    "picograd.transforms.jacobians": ("hessian", "hvp", "jacfwd", "jacrev", "vhp"),
+    "picograd.transforms.jit": ("compile",),
+    "picograd.transforms.modules": ("functional_call",),
+    "picograd.transforms.vmap": ("vmap",),
+    "picograd_formats.state_file": ("load", "save"),
+    "picograd_lab.drawing": ("draw",),
+    "picograd_lab.gradcheck": ("gradcheck", "gradgradcheck"),
+    "picograd_lab.kernels.kernel": ("kernel",),
+    "picograd_lab.profile": ("profile",),
+    "picograd_lab.verify.function": ("verify",),
+    "picograd_math.linalg.named": ("chain_matmul", "lu_unpack", "vander"),
+}
+_publish_late(globals(), [*(f"picograd.{page}" for page in _LATE_PAGES), "picograd_torch.accelerator"], _LATE)
 
 
 def __dir__() -> list[str]:
     own = {"Size", "__doc__", "__file__", "__name__", "__path__", "__version__", "bool", "float", "int"}
-    return sorted({*__all__, *_LATE_PAGES} | own)
+    return sorted({*__all__, *_LATE_PAGES, "accelerator"} | own)

@@ -22,8 +22,8 @@ from picograd.loading import load_late
 
 # The core, and the packages beside it.
 PACKAGES = (
-    "picograd", "picograd_math", "picograd_distributions", "picograd_formats", "picograd_loader", "picograd_array_api",
-    "picograd_onnx", "picograd_torch", "picograd_lab", "picograd_programs",
+    "picograd", "picograd_math", "picograd_distributions", "picograd_formats", "picograd_loader", "picograd_training",
+    "picograd_array_api", "picograd_onnx", "picograd_torch", "picograd_lab", "picograd_programs",
 )  # fmt: skip
 _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE_FOLDERS = tuple(os.path.join(_PLACE, package, "") for package in PACKAGES)

@@ -14,17 +14,18 @@ from __future__ import annotations
 import functools
 import inspect
 import sysconfig
-from collections.abc import Callable
-from types import FunctionType, MethodType, ModuleType, TracebackType
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType, MappingProxyType, MethodType, ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.annotations import described, fits, is_module, remedy, shown
-from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, OutOfMemoryError, PicogradError, explain_absent
+from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, OutOfMemoryError, PicogradError, explain_absent, missing
 from picograd.loading import load_late
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+Late = Mapping[str, tuple[str, ...]]  # by a module, functions that it has
 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
@@ -53,6 +54,27 @@ def publish(page: dict[str, Any]) -> None:
             page[name] = MethodType(published(value.__func__, page["__name__"], name), value.__self__)
         elif isinstance(value, type) and not issubclass(value, BaseException):
             publish_constructor(value)
+
+
+def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Late = MappingProxyType({})) -> None:
+    """Lets a public page have pages below it, and functions of other modules, that are loaded when first asked for.
+
+    Args:
+      pages:      the modules that they are; a page is called by its last name
+      functions:  by a module the names of those that it has
+    """
+    place, below = page["__name__"], {module.rpartition(".")[2]: module for module in pages}
+    homes = {name: home for home, names in functions.items() for name in names}
+
+    def late(name: str) -> Any:
+        if name in below:
+            return load_late(below[name])
+        if name not in homes:
+            raise missing(name, place)
+        page[name] = published(getattr(load_late(homes[name]), name), place, name)
+        return page[name]
+
+    page["__getattr__"] = late
 
 
 def names_on(page: dict[str, Any]) -> list[str]:

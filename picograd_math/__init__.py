@@ -1,1 +1,1 @@
-"""Functions of numbers and signals by SciPy's subjects: special functions, Fourier transforms, windows."""
+"""Functions of numbers and signals by SciPy's subjects: linear algebra, special functions, Fourier transforms, windows."""

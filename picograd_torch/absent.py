@@ -33,6 +33,7 @@ A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs includ
 MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
 ONE_GPU = "each process has one GPU, number 0; CUDA_VISIBLE_DEVICES chooses it."
 ONE_GENERATOR = "one generator draws for every device"
+IMPORTED = "PyTorch's file imports it: pg.Tensor, pg.nn.Module, pg.optim.lr_scheduler.LRScheduler."
 SENSORS = "nvidia-smi shows it."
 
 INSTEAD: dict[str, dict[str, str]] = {
@@ -114,6 +115,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "convert_conv3d_weight_memory_format": ONE_LAYOUT,
         "stateless": "pg.func.functional_call.",
     },
+    "picograd.nn.utils.parametrizations": each("Module Tensor", IMPORTED),
+    "picograd.optim.swa_utils": each("Any LRScheduler Module Tensor annotations", IMPORTED),
     "picograd.optim": {"SparseAdam": "optim.Adam: gradients are dense."},
     "picograd.utils": {
         **each("_pytree", "pg.jit and pg.vmap take lists, tuples, dicts and dataclasses of tensors as they are."),

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.generator import Generator
 from picograd.tensor.modes import no_grad
@@ -246,7 +245,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
     wide = dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32
     drawn = Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, dtype=wide, device=tensor.device)
-    q, r = linalg.qr(drawn)
+    q, r = drawn.qr()
     q = q * r.diagonal().sign()
     q = q.T if rows < columns else q
     return tensor.copy_(q.reshape(*tensor.shape) * gain)

@@ -1,4 +1,4 @@
-"""Linear algebra that torch.Tensor has as methods; picograd/linalg/ has all of torch.linalg, of the same Ops."""
+"""Linear algebra that torch.Tensor has as methods; picograd_math/linalg/ has all of torch.linalg, of the same Ops."""
 
 from __future__ import annotations
 

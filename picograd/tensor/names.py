@@ -47,3 +47,4 @@ row_stack, vstack = Tensor.row_stack, Tensor.vstack
 # ---- other names, and methods of the core ----
 less, less_equal, greater, greater_equal = Tensor.lt, Tensor.le, Tensor.gt, Tensor.ge
 clone, detach, numel = Tensor.clone, Tensor.detach, Tensor.numel
+ger, inner, kron, trace, vdot = Tensor.ger, Tensor.inner, Tensor.kron, Tensor.trace, Tensor.vdot

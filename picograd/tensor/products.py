@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "addbmm", "addmm", "addmv", "addmv_", "addr", "baddbmm", "bmm", "dot", "matmul", "mm", "mv", "outer", "tril",
-    "triu",
+    "addbmm", "addmm", "addmv", "addmv_", "addr", "baddbmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer",
+    "tensordot", "tril", "triu",
 ]  # fmt: skip
 
 

@@ -61,12 +61,12 @@ SURFACES: dict[str, tuple[Any, Any]] = {
 
 
 def names_of(surface: Any) -> list[str]:
-    """Returns the public functions and classes made by PyTorch, or all public attributes of a class."""
+    """Returns the public functions and classes that a module of PyTorch's has made, or all public attributes of a class."""
     public = [name for name in dir(surface) if not name.startswith("_")]
     if isinstance(surface, type):
         return public
     found = [(name, getattr(surface, name)) for name in public]
-    own = "torch.optim" if surface.__name__.startswith("torch.optim") else "torch.nn"
+    own = surface.__name__  # what it imports from elsewhere is of another surface
     return [name for name, value in found if callable(value) and getattr(value, "__module__", "").startswith(own)]
 
 

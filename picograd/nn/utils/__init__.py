@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from picograd.nn.module import Module as _Module
-from picograd.nn.utils import parametrizations as parametrizations
-from picograd.nn.utils import parametrize as parametrize
-from picograd.nn.utils import prune as prune
 from picograd.nn.utils import rnn as rnn
-from picograd.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm  # noqa: F401  # PyTorch's older name
-from picograd.nn.utils.clip_grad import clip_grad_norm_ as clip_grad_norm_
-from picograd.nn.utils.clip_grad import clip_grad_value_ as clip_grad_value_
-from picograd.nn.utils.clip_grad import clip_grads_with_norm_ as clip_grads_with_norm_
-from picograd.nn.utils.clip_grad import get_total_norm as get_total_norm
-from picograd.nn.utils.clip_grad import parameters_to_vector as parameters_to_vector
-from picograd.nn.utils.clip_grad import vector_to_parameters as vector_to_parameters
-from picograd.nn.utils.fusion import fuse_conv_bn_eval as fuse_conv_bn_eval
-from picograd.nn.utils.fusion import fuse_conv_bn_weights as fuse_conv_bn_weights
-from picograd.nn.utils.fusion import fuse_linear_bn_eval as fuse_linear_bn_eval
-from picograd.nn.utils.fusion import fuse_linear_bn_weights as fuse_linear_bn_weights
-from picograd.nn.utils.weight_norm import remove_spectral_norm as remove_spectral_norm
-from picograd.nn.utils.weight_norm import remove_weight_norm as remove_weight_norm
-from picograd.nn.utils.weight_norm import spectral_norm as spectral_norm
-from picograd.nn.utils.weight_norm import weight_norm as weight_norm
+from picograd.nn.utils.clip_grad import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+    parameters_to_vector,
+    vector_to_parameters,
+)
+from picograd.public import publish_late as _publish_late
+
+if TYPE_CHECKING:
+    from picograd.nn.utils import parametrizations as parametrizations
+    from picograd.nn.utils import parametrize as parametrize
+    from picograd.nn.utils import prune as prune
+    from picograd_training.fusion import (
+        fuse_conv_bn_eval,
+        fuse_conv_bn_weights,
+        fuse_linear_bn_eval,
+        fuse_linear_bn_weights,
+    )
+    from picograd_training.weight_norm import remove_spectral_norm, remove_weight_norm, spectral_norm, weight_norm
+
+__all__ = [
+    "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights", "get_total_norm", "parameters_to_vector",
+    "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init",
+    "spectral_norm", "vector_to_parameters", "weight_norm",
+]  # fmt: skip
+
+clip_grad_norm = clip_grad_norm_  # PyTorch's older name
+_LATE = {
+    "picograd_training.fusion": (
+        "fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights",
+    ),
+    "picograd_training.weight_norm": ("remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"),
+}  # fmt: skip
+_PAGES = [f"{__name__}.{page}" for page in ("parametrizations", "parametrize", "prune")]
+_publish_late(globals(), _PAGES, _LATE)
 
 
 def skip_init(module_cls: type[_Module], *args: _Any, **kwargs: _Any) -> _Module:

@@ -12,11 +12,11 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, permute, reduce, repeat_axes, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.linalg.solving import given, least_value, taken
 from picograd.tensor import host_calls, pointwise
 from picograd.tensor.build import axes_of, broadcast_to, is_integer, need_float
 from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
+from picograd_math.linalg.solving import given, least_value, taken
 
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 

@@ -1,5 +1,4 @@
-"""Linear algebra that torch has at its top, not in torch.linalg: methods of Tensor, and functions of several tensors.
-"""
+"""Linear algebra that torch has at its top, not in torch.linalg."""
 
 from __future__ import annotations
 
@@ -8,17 +7,14 @@ from typing import Any, NamedTuple
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import flip
 from picograd.ir.op import filled
-from picograd.linalg.products import multi_dot, powers
 from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import whole
 from picograd.tensor.linear_algebra import order_matrix, rows_of
-from picograd.tensor.products import einsum, tensordot
 from picograd.tensor.tensor import Tensor
+from picograd_math.linalg.products import multi_dot, powers
 
-ger, inner, kron, trace, vdot = Tensor.ger, Tensor.inner, Tensor.kron, Tensor.trace, Tensor.vdot
-
-__all__ = ["chain_matmul", "einsum", "ger", "inner", "kron", "lu_unpack", "tensordot", "trace", "vander", "vdot"]
+__all__ = ["chain_matmul", "lu_unpack", "vander"]
 
 
 def chain_matmul(*matrices: Any) -> Tensor:

@@ -11,11 +11,11 @@ singular matrix, is a LinAlgError on the line that asked, when the value is comp
 from typing import TYPE_CHECKING
 
 from picograd.errors import LinAlgError as LinAlgError
-from picograd.linalg import decompositions, norms, products, solving
-from picograd.linalg.decompositions import *
-from picograd.linalg.norms import *
-from picograd.linalg.products import *
-from picograd.linalg.solving import *
+from picograd_math.linalg import decompositions, norms, products, solving
+from picograd_math.linalg.decompositions import *
+from picograd_math.linalg.norms import *
+from picograd_math.linalg.products import *
+from picograd_math.linalg.solving import *
 
 if not TYPE_CHECKING:  # a type checker follows the stars
     __all__ = ["LinAlgError", *decompositions.__all__, *norms.__all__, *products.__all__, *solving.__all__]

@@ -12,13 +12,13 @@ from picograd.ir.build import cast, compare, positions, repeat_axes, reshape, sc
 from picograd.ir.build import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
-from picograd.linalg.solving import given, taken
 from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, whole
 from picograd.tensor.linear_algebra import LogDet, power_op, slogdet_ops
 from picograd.tensor.statistics import common, cross_op
 from picograd.tensor.tensor import Tensor
+from picograd_math.linalg.solving import given, taken
 
 __all__ = [
     "cross", "det", "diagonal", "matmul", "matrix_exp", "matrix_power", "multi_dot", "slogdet", "vander", "vecdot",

@@ -9,12 +9,12 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last, triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.linalg.solving import given, taken
 from picograd.tensor import host_calls
 from picograd.tensor.build import broadcast_to, detached
 from picograd.tensor.linear_algebra import QR, complete_qr, lu_solution, order_matrix, pivots_of, zero_pivot
 from picograd.tensor.statistics import common
 from picograd.tensor.tensor import Tensor
+from picograd_math.linalg.solving import given, taken
 
 __all__ = [
     "cholesky", "cholesky_ex", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lu", "lu_factor",

@@ -10,9 +10,9 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except, scaled_by_norm
 from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
+from picograd_training.parametrizations import TURNED, SpectralPart, norm_except, scaled_by_norm
 
 
 class WeightNorm:

@@ -1,0 +1,1 @@
+"""Tools of trainings around networks and optimizers: schedules, averages, weights computed from others, pruning."""

@@ -1,0 +1,246 @@
+"""Parametrizations: a parameter of a module becomes a function of others, computed whenever it is read.
+
+The trained tensors are in module.parametrizations.NAME then, as original, or original0, original1, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.interrupts import whole_context
+from picograd.nn.containers import ModuleDict, ModuleList
+from picograd.nn.module import Module
+from picograd.nn.parameter import Parameter
+from picograd.tensor.modes import Mode, no_grad
+from picograd.tensor.tensor import Tensor
+
+__all__ = ["ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations"]
+
+_cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("parametrizations", default=None)
+
+
+@whole_context
+def cached() -> Iterator[None]:
+    """Within the block each parametrized tensor is computed once, however often it is read.
+
+    >>> net = register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh(), unsafe=True)
+    >>> with cached():
+    ...     net.weight is net.weight
+    True
+    """
+    held = _cache.get()
+    with Mode(_cache, {} if held is None else held):
+        yield
+
+
+class Parametrized:
+    """Computes `module.name` from module.parametrizations[name]; assigning to it goes the other way."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __call__(self, module: Module) -> Tensor:
+        """Returns the tensor, computed now or kept by cached()."""
+        kept, key = _cache.get(), (id(module), self.name)
+        if kept is None:
+            return module.parametrizations[self.name]()  # type: ignore[no-any-return]
+        if key not in kept:
+            kept[key] = module.parametrizations[self.name]()
+        return kept[key]
+
+    def store(self, module: Module, value: Tensor) -> None:
+        """Sets the tensors that the tensor is computed from."""
+        module.parametrizations[self.name].right_inverse(value)
+
+
+class ParametrizationList(ModuleList):
+    """The modules that compute one tensor, one after the other, and the tensors they begin with.
+
+    Args:
+      modules:   they compute the tensor; right_inverse(tensor) gives the trained one, if that differs
+      original:  the parameter, as it was
+      unsafe:    shape and dtype may change
+
+    Raises:
+      ShapeError: the result has another shape than the parameter.
+      DTypeError: it has another dtype.
+
+    >>> weights = ParametrizationList([nn.Tanh()], nn.Parameter(Tensor([0.0])))
+    >>> weights()
+    Tensor([0.], requires_grad=True)
+    """
+
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False):
+        super().__init__(modules)
+        self.unsafe = unsafe
+        self._begin(original)
+        if not unsafe:
+            with no_grad():
+                _check_same(self(), original)
+
+    def _inverted(self, value: Tensor) -> Tensor | Sequence[Tensor]:
+        with no_grad():
+            start: Tensor | Sequence[Tensor] = value.detach()
+            for module in reversed(list(self)):
+                if hasattr(module, "right_inverse"):
+                    start = module.right_inverse(start)
+        return start
+
+    def _begin(self, original: Tensor) -> None:
+        """Makes the tensors that are trained."""
+        start = self._inverted(original)
+        self.is_tensor = isinstance(start, Tensor)
+        if isinstance(start, Tensor):
+            if start.shape == original.shape and start.dtype is original.dtype:  # an optimizer may have it already
+                with no_grad():
+                    original.copy_(start)
+                start = original
+            self.original = start if isinstance(start, Parameter) else Parameter(start, original.requires_grad)
+            return
+        for place, tensor in enumerate(start):
+            setattr(self, f"original{place}", Parameter(tensor.clone(), original.requires_grad))
+
+    def originals(self) -> list[Tensor]:
+        """Returns the trained tensors.
+
+        >>> ParametrizationList([nn.Tanh()], nn.Parameter(Tensor([0.0]))).originals()
+        [Tensor([0.], requires_grad=True)]
+        """
+        if self.is_tensor:
+            return [self.original]
+        return [tensor for name, tensor in self.named_parameters(recurse=False) if name.startswith("original")]
+
+    def right_inverse(self, value: Tensor) -> None:
+        """Sets the trained tensors so that `value` comes out.
+
+        Raises:
+          ArgumentError: one of the modules has no right_inverse.
+
+        >>> class Halved(nn.Module):
+        ...     def forward(self, x):
+        ...         return x / 2
+        ...     def right_inverse(self, x):
+        ...         return x * 2
+        >>> weights = ParametrizationList([Halved()], nn.Parameter(Tensor([0.0])))
+        >>> weights.right_inverse(Tensor([2.0]))
+        >>> weights.original
+        Tensor([4.], requires_grad=True)
+        """
+        for module in self:
+            if not hasattr(module, "right_inverse"):
+                raise ArgumentError(f"right_inverse: {type(module).__name__} has none, so the tensor cannot be set.")
+        start = self._inverted(value)
+        with no_grad():
+            for own, given in zip(self.originals(), [start] if isinstance(start, Tensor) else start, strict=True):
+                own.copy_(given)
+
+    def forward(self) -> Tensor:
+        """-> the tensor."""
+        first, *others = list(self)
+        result: Tensor = first(*self.originals())
+        for module in others:
+            result = module(result)
+        return result
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def _check_same(result: Tensor, before: Tensor) -> None:
+    if result.shape != before.shape:
+        raise ShapeError(f"register_parametrization: gives {result.shape} for a parameter of shape {before.shape}.")
+    if result.dtype is not before.dtype:
+        raise DTypeError(f"register_parametrization: gives {result.dtype} for a parameter of {before.dtype}.")
+
+
+def register_parametrization(
+    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
+) -> Module:
+    """Lets `parametrization` compute a parameter of a module; returns the module.
+
+    Args:
+      module:           whose parameter it is
+      tensor_name:      of a parameter, or of one that is computed already: then the new module goes last
+      parametrization:  tensor -> tensor; right_inverse(tensor), if there is one, gives the start values
+      unsafe:           shape and dtype may change
+
+    Raises:
+      ArgumentError: there is no such parameter.
+      ShapeError:    the result has another shape than the parameter.
+      DTypeError:    it has another dtype.
+
+    >>> class Symmetric(nn.Module):
+    ...     def forward(self, x):
+    ...         return x.triu() + x.triu(1).mT
+    >>> net = register_parametrization(nn.Linear(2, 2), "weight", Symmetric())
+    >>> bool((net.weight == net.weight.mT).all()), [name for name, _ in net.named_parameters()]
+    (True, ['bias', 'parametrizations.weight.original'])
+    """
+    if is_parametrized(module, tensor_name):
+        if not unsafe:
+            with no_grad():
+                before = getattr(module, tensor_name)
+                _check_same(parametrization(before), before)
+        module.parametrizations[tensor_name].append(parametrization)
+        return module
+    original = vars(module).get(tensor_name)
+    if not isinstance(original, Tensor):
+        raise ArgumentError(f"register_parametrization: {type(module).__name__} has no parameter {tensor_name!r}.")
+    held = ParametrizationList([parametrization], original, unsafe)
+    delattr(module, tensor_name)
+    if "parametrizations" not in vars(module):
+        module.parametrizations = ModuleDict()
+    module.parametrizations[tensor_name] = held
+    module.compute_attribute(tensor_name, Parametrized(tensor_name))
+    return module
+
+
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
+    """Tells whether `module` has a parametrized tensor, or this one, `tensor_name`.
+
+    >>> is_parametrized(nn.Linear(2, 2))
+    False
+    """
+    held = vars(module).get("parametrizations")
+    if not isinstance(held, ModuleDict):
+        return False
+    return len(held) > 0 if tensor_name is None else tensor_name in held
+
+
+def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
+    """Makes a parametrized tensor a parameter again; returns the module.
+
+    Args:
+      module:              whose it is
+      tensor_name:         of the tensor
+      leave_parametrized:  with the value computed last; False: with that of its original
+
+    Raises:
+      ArgumentError: it is not parametrized; or it has several originals and none can be left.
+
+    >>> net = register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh(), unsafe=True)
+    >>> [name for name, _ in remove_parametrizations(net, "weight").named_parameters()]
+    ['bias', 'weight']
+    """
+    if not is_parametrized(module, tensor_name):
+        raise ArgumentError(f"remove_parametrizations: {type(module).__name__}.{tensor_name} is not parametrized.")
+    held = module.parametrizations[tensor_name]
+    if not held.is_tensor and not leave_parametrized:
+        raise ArgumentError(f"remove_parametrizations: {tensor_name} has several originals: pass leave_parametrized=True.")
+    value = getattr(module, tensor_name).detach().clone()
+    module.stop_computing(tensor_name)
+    module.parametrizations.pop(tensor_name)
+    if len(module.parametrizations) == 0:
+        del module.parametrizations
+    if not held.is_tensor:
+        setattr(module, tensor_name, Parameter(value))
+        return module
+    if leave_parametrized and value.shape == held.original.shape:
+        with no_grad():
+            held.original.copy_(value)
+    elif leave_parametrized:
+        held.original = Parameter(value)
+    setattr(module, tensor_name, held.original)
+    return module

@@ -1,0 +1,406 @@
+"""torch.nn.utils.prune by its name: weights multiplied by masks of zeros and ones.
+
+NAME_orig is trained and NAME_mask is a buffer; the weight is their product whenever it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from picograd.annotations import fits
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.module import Module
+from picograd.nn.parameter import Parameter
+from picograd.tensor.tensor import Tensor
+
+__all__ = [
+    "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured", "RandomStructured",
+    "RandomUnstructured", "custom_from_mask", "global_unstructured", "identity", "is_pruned", "l1_unstructured",
+    "ln_structured", "random_structured", "random_unstructured", "remove",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+
+
+class Masked:
+    """Computes a weight from NAME_orig and NAME_mask."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __call__(self, module: Module) -> Tensor:
+        """Returns the product."""
+        weight: Tensor = getattr(module, f"{self.name}_orig") * getattr(module, f"{self.name}_mask")
+        return weight
+
+
+# ---- methods ----
+class BasePruningMethod:
+    """A method of choosing elements to prune: compute_mask, of scores and the present mask; users may write others.
+
+    PRUNING_TYPE:  "global" and "unstructured": compute_mask gets the elements that are left, as one line;
+                   "structured": it gets the whole
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """Returns the mask of t, of its shape: 0 where an element is pruned."""
+        raise NotImplementedError
+
+    def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Returns the mask without the remaining elements that this method prunes."""
+        if self.PRUNING_TYPE == "structured":
+            return self.compute_mask(scores, mask)
+        left = np.flatnonzero(mask.numpy())
+        chosen = self.compute_mask(Tensor(scores.detach().numpy().ravel()[left]), Tensor(np.ones(len(left), np.float32)))
+        array = mask.numpy().ravel()
+        array[left] = chosen.numpy()
+        return Tensor(array.reshape(mask.shape), mask.dtype, mask.device)
+
+    @classmethod
+    def apply(cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any) -> Any:
+        """Prunes the weight `name` of a module by cls(*args, **kwargs); returns the method."""
+        method = cls(*args, **kwargs)
+        _prune(module, name, method, importance_scores)
+        return method
+
+
+class Identity(BasePruningMethod):
+    """Pruning of nothing."""
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        return default_mask
+
+
+class _Amount(BasePruningMethod):
+    """Pruning of a share or a number of elements.
+
+    Raises:
+      ArgumentError: amount is no share in [0, 1] and no number from 0 on.
+    """
+
+    def __init__(self, amount: float):
+        whole = isinstance(amount, int) and not isinstance(amount, bool)
+        if not (whole and amount >= 0) and not (isinstance(amount, float) and 0.0 <= amount <= 1.0):
+            raise ArgumentError(f"prune: amount must be a share in [0, 1] or a number of elements, got {amount!r}.")
+        self.amount = amount
+
+    def count_of(self, number: int) -> int:
+        """Returns how many of `number` elements are pruned."""
+        count = self.amount if isinstance(self.amount, int) else round(self.amount * number)
+        if count > number:
+            raise ArgumentError(f"prune: amount {count} is more than the {number} that are left.")
+        return count
+
+
+class RandomUnstructured(_Amount):
+    """Pruning of elements drawn at random.
+
+    Args:
+      amount:  a share, or a number of elements
+    """
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        return _without_least(default_mask, Tensor.rand(*t.shape).numpy(), self.count_of(t.numel()))
+
+
+class L1Unstructured(_Amount):
+    """Pruning of the elements nearest to 0.
+
+    Args:
+      amount:  a share, or a number of elements
+    """
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        return _without_least(default_mask, np.abs(t.detach().numpy()), self.count_of(t.numel()))
+
+
+class RandomStructured(_Amount):
+    """Pruning of channels along an axis, drawn at random.
+
+    Args:
+      amount:  a share, or a number of channels
+      dim:     the axis
+    """
+
+    PRUNING_TYPE = "structured"
+
+    def __init__(self, amount: float, dim: int = -1):
+        super().__init__(amount)
+        self.dim = dim
+
+    def scores(self, t: Tensor) -> Array:
+        """Returns a number for each channel; those with the least are pruned."""
+        return Tensor.rand(t.shape[self.dim]).numpy()
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        axis = self.dim + t.ndim if self.dim < 0 else self.dim
+        if t.ndim < 2 or not 0 <= axis < t.ndim:
+            raise ShapeError(f"prune: channels need two axes and dim {self.dim} to be one, got shape {t.shape}.")
+        mask = default_mask.numpy()
+        others = tuple(i for i in range(t.ndim) if i != axis)
+        left = np.flatnonzero((mask != 0).any(others))
+        scores = self.scores(t)[left]
+        kept = np.zeros(t.shape[axis], mask.dtype)
+        kept[left[np.argsort(scores, kind="stable")[self.count_of(len(left)) :]]] = 1
+        shape = [-1 if i == axis else 1 for i in range(t.ndim)]
+        return Tensor(mask * kept.reshape(shape), default_mask.dtype, default_mask.device)
+
+
+class LnStructured(RandomStructured):
+    """Pruning of the channels along an axis with the least norms.
+
+    Args:
+      amount:  a share, or a number of channels
+      n:       of the norm: a number, or inf
+      dim:     the axis
+    """
+
+    def __init__(self, amount: float, n: Any, dim: int = -1):
+        super().__init__(amount, dim)
+        self.n = n
+
+    def scores(self, t: Tensor) -> Array:
+        axis = self.dim % t.ndim
+        return t.detach().movedim(axis, 0).flatten(1).norm(self.n, 1).numpy()
+
+
+class CustomFromMask(BasePruningMethod):
+    """Pruning by a mask that is given.
+
+    Args:
+      mask:  0 where an element is pruned, of the shape of the weight
+    """
+
+    PRUNING_TYPE = "structured"  # it gets the whole
+
+    def __init__(self, mask: Tensor):
+        self.mask = mask
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        if self.mask.shape != t.shape:
+            raise ShapeError(f"prune: mask {self.mask.shape} must have the shape of the weight, {t.shape}.")
+        return default_mask * self.mask.to(default_mask.dtype, default_mask.device)
+
+
+def _without_least(mask: Tensor, scores: Array, count: int) -> Tensor:
+    """Returns the mask with 0 at the `count` least of the scores; of equal ones at the first."""
+    array = mask.numpy()
+    array.ravel()[np.argsort(scores, axis=None, kind="stable")[:count]] = 0
+    return Tensor(array, mask.dtype, mask.device)
+
+
+# ---- one weight ----
+def _prune(module: Module, name: str, method: BasePruningMethod, scores: Tensor | None = None) -> Module:
+    """Multiplies a weight by the mask of a method; a weight that is pruned already by one that leaves less."""
+    rule = module.computed(name)
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor) or (rule is not None and not isinstance(rule, Masked)):
+        raise ArgumentError(f"prune: {type(module).__name__} has no parameter {name!r}.")
+    original = weight if rule is None else getattr(module, f"{name}_orig")
+    mask = original.detach().new_ones(original.shape) if rule is None else getattr(module, f"{name}_mask")
+    if scores is not None and scores.shape != weight.shape:
+        raise ShapeError(f"prune: importance_scores {scores.shape} must have the shape of the weight, {weight.shape}.")
+    mask = method.masked(weight if scores is None else scores, mask)
+    if rule is None:
+        delattr(module, name)
+        module.register_parameter(f"{name}_orig", Parameter(original) if original.requires_grad else original)
+        module.register_buffer(f"{name}_mask", mask)
+        module.compute_attribute(name, Masked(name))
+    else:
+        setattr(module, f"{name}_mask", mask)
+    return module
+
+
+def identity(module: Module, name: str) -> Module:
+    """Masks a weight with ones; returns the module.
+
+    Args:
+      module:  the owner of the weight
+      name:    of the weight
+
+    Raises:
+      ArgumentError: the module has no such parameter.
+
+    >>> sorted(identity(nn.Linear(2, 1), "weight").state_dict())
+    ['bias', 'weight_mask', 'weight_orig']
+    """
+    return _prune(module, name, Identity())
+
+
+def random_unstructured(module: Module, name: str, amount: float) -> Module:
+    """Prunes elements of a weight that are drawn at random; returns the module.
+
+    Args:
+      module:  the owner of the weight
+      name:    of the weight
+      amount:  a share, or a number of elements, of the remaining ones
+
+    Raises:
+      ArgumentError: the module has no such parameter, or the amount is neither.
+
+    >>> int((random_unstructured(nn.Linear(4, 2), "weight", 0.5).weight == 0).sum())
+    4
+    """
+    return _prune(module, name, RandomUnstructured(amount))
+
+
+def l1_unstructured(module: Module, name: str, amount: float, importance_scores: Tensor | None = None) -> Module:
+    """Prunes the elements of a weight that are nearest to 0; returns the module.
+
+    Args:
+      module:             the owner of the weight
+      name:               of the weight
+      amount:             a share, or a number of elements, of the remaining ones
+      importance_scores:  in the place of the weight, of its shape
+
+    Raises:
+      ArgumentError: the module has no such parameter, or the amount is neither.
+      ShapeError:    importance_scores are of another shape.
+
+    >>> net = nn.Linear(3, 1, bias=False)
+    >>> net.weight.data = Tensor([[1.0, -3.0, 2.0]])
+    >>> l1_unstructured(net, "weight", 1).weight.tolist()
+    [[0.0, -3.0, 2.0]]
+    """
+    return _prune(module, name, L1Unstructured(amount), importance_scores)
+
+
+def random_structured(module: Module, name: str, amount: float, dim: int) -> Module:
+    """Prunes channels of a weight, along an axis, that are drawn at random; returns the module.
+
+    Args:
+      module:  the owner of the weight
+      name:    of the weight
+      amount:  a share, or a number of channels, of the remaining ones
+      dim:     the axis
+
+    Raises:
+      ArgumentError: the module has no such parameter, or the amount is neither.
+      ShapeError:    there is no such axis.
+
+    >>> int((random_structured(nn.Linear(4, 2), "weight", 1, dim=1).weight == 0).sum())
+    2
+    """
+    return _prune(module, name, RandomStructured(amount, dim))
+
+
+def ln_structured(
+    module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
+) -> Module:
+    """Prunes the channels of a weight, along an axis, that have the least norms; returns the module.
+
+    Args:
+      module:             the owner of the weight
+      name:               of the weight
+      amount:             a share, or a number of channels, of the remaining ones
+      n:                  of the norm: a number, or inf
+      dim:                the axis
+      importance_scores:  in the place of the weight, of its shape
+
+    Raises:
+      ArgumentError: the module has no such parameter, or the amount is neither.
+      ShapeError:    there is no such axis, or importance_scores are of another shape.
+
+    >>> net = nn.Linear(1, 2, bias=False)
+    >>> net.weight.data = Tensor([[1.0], [-3.0]])
+    >>> ln_structured(net, "weight", 0.5, n=2, dim=0).weight.tolist()
+    [[0.0], [-3.0]]
+    """
+    return _prune(module, name, LnStructured(amount, n, dim), importance_scores)
+
+
+def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
+    """Multiplies a weight by a mask; returns the module.
+
+    Args:
+      module:  the owner of the weight
+      name:    of the weight
+      mask:    0 where an element is pruned, of the shape of the weight
+
+    Raises:
+      ArgumentError: the module has no such parameter.
+      ShapeError:    the mask is of another shape.
+
+    >>> net = custom_from_mask(nn.Linear(2, 1, bias=False), "weight", Tensor([[0, 1]]))
+    >>> net.weight[0, 0].item()
+    0.0
+    """
+    return _prune(module, name, CustomFromMask(mask))
+
+
+def remove(module: Module, name: str) -> Module:
+    """Makes a pruned weight a parameter again, with 0 at pruned elements; returns the module.
+
+    Args:
+      module:  the owner of the weight
+      name:    of the weight
+
+    Raises:
+      ArgumentError: it is not pruned.
+
+    >>> sorted(remove(identity(nn.Linear(2, 1), "weight"), "weight").state_dict())
+    ['bias', 'weight']
+    """
+    if not isinstance(module.computed(name), Masked):
+        raise ArgumentError(f"remove: {name!r} of {type(module).__name__} is not pruned.")
+    original, weight = getattr(module, f"{name}_orig"), getattr(module, name).detach()
+    module.stop_computing(name)
+    for part in ("orig", "mask"):
+        delattr(module, f"{name}_{part}")
+    original.data = weight
+    setattr(module, name, original)
+    return module
+
+
+# ---- several ----
+def is_pruned(module: Module) -> bool:
+    """Returns whether a weight of a module, or of one inside it, is pruned.
+
+    >>> is_pruned(nn.Linear(2, 1)), is_pruned(nn.Sequential(identity(nn.Linear(2, 1), "weight")))
+    (False, True)
+    """
+    return any(isinstance(rule, Masked) for part in module.modules() for rule in vars(part).get("_computed", {}).values())
+
+
+def global_unstructured(
+    parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any,
+) -> None:  # fmt: skip
+    """Prunes several weights as if they were one line of elements.
+
+    Args:
+      parameters:         (module, name of a weight) of each
+      pruning_method:     L1Unstructured or RandomUnstructured
+      importance_scores:  in the place of weights, by the same pairs
+      kwargs:             of the method: amount
+
+    Raises:
+      ArgumentError: the method chooses channels, or a module has no such parameter.
+
+    >>> a, b = (nn.Linear(2, 1, bias=False) for _ in range(2))
+    >>> a.weight.data, b.weight.data = Tensor([[1.0, 4.0]]), Tensor([[2.0, 3.0]])
+    >>> global_unstructured([(a, "weight"), (b, "weight")], L1Unstructured, amount=2)
+    >>> a.weight.tolist(), b.weight.tolist()
+    ([[0.0, 4.0]], [[0.0, 3.0]])
+    """
+    method = pruning_method(**kwargs)
+    if method.PRUNING_TYPE == "structured":
+        raise ArgumentError(f"global_unstructured: {pruning_method.__name__} does not choose single elements.")
+    pairs, scores = list(parameters), importance_scores or {}
+    for pair in pairs:
+        if not fits(pair, tuple[Module, str]):
+            raise ArgumentError(f"global_unstructured: parameters must be pairs of a module and a name, got {pair!r}.")
+    weights = [getattr(module, name) for module, name in pairs]
+    masks = [getattr(module, f"{name}_mask", weight.detach().new_ones(weight.shape)) for (module, name), weight in
+             zip(pairs, weights)]  # fmt: skip
+    chosen = [scores.get(pair, weight) for pair, weight in zip(pairs, weights)]
+    line, mask = (Tensor(np.concatenate([one.detach().numpy().ravel() for one in each])) for each in (chosen, masks))
+    found, begun = method.masked(line, mask), 0
+    for (module, name), weight in zip(pairs, weights):
+        custom_from_mask(module, name, found[begun : begun + weight.numel()].reshape(weight.shape))
+        begun += weight.numel()
