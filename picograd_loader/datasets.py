@@ -16,6 +16,7 @@ import numpy as np
 
 from picograd.annotations import Shown, shown
 from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import is_integer
 from picograd.tensor.generator import Generator
 from picograd.tensor.tensor import Tensor
@@ -295,8 +296,8 @@ class RandomSampler(Sampler):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ):
-        if num_samples is not None and num_samples < 1:
-            raise ArgumentError(f"RandomSampler: num_samples must be positive, got {num_samples}.")
+        if num_samples is not None:
+            at_least("RandomSampler", "num_samples", num_samples, 1)
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self._num_samples = num_samples
 
@@ -360,8 +361,7 @@ class WeightedRandomSampler(Sampler):
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Generator | None = None
     ):
-        if num_samples < 1:
-            raise ArgumentError(f"WeightedRandomSampler: num_samples must be positive, got {num_samples}.")
+        at_least("WeightedRandomSampler", "num_samples", num_samples, 1)
         self.weights, self.num_samples = Tensor(weights).double(), num_samples
         self.replacement, self.generator = replacement, generator
 

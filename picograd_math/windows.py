@@ -16,6 +16,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor import sampled
+from picograd.tensor.arguments import check_nonnegative
 from picograd.tensor.sampled import check_window, cosine_window
 from picograd.tensor.tensor import Tensor
 
@@ -153,8 +154,7 @@ def kaiser(
     >>> kaiser(3, beta=0.0)
     Tensor([1., 1., 1.])
     """
-    if not beta >= 0:
-        raise ArgumentError(f"kaiser: beta must not be negative, got {beta}.")
+    check_nonnegative("kaiser", "beta", beta)
     _check("kaiser", M, dtype)
     window = sampled.kaiser_window(M, not sym, beta, dtype=dtype, device=device)
     return window.requires_grad_(requires_grad)

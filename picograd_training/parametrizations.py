@@ -8,6 +8,7 @@ from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.layers.spatial import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from picograd.nn.module import Module
+from picograd.tensor.arguments import at_least
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd_training.parametrize import register_parametrization
@@ -75,8 +76,7 @@ class SpectralPart:
     """
 
     def __init__(self, steps: int, dim: int, eps: float, v_first: bool = False):
-        if steps <= 0:
-            raise ArgumentError(f"spectral_norm: n_power_iterations must be at least 1, got {steps}.")
+        at_least("spectral_norm", "n_power_iterations", steps, 1)
         self.steps, self.dim, self.eps, self.v_first = steps, dim, eps, v_first
 
     def matrix(self, weight: Tensor) -> Tensor:

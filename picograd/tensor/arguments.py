@@ -39,6 +39,37 @@ def at_least(function: str, name: str, value: Any, least: int) -> int:
     return found
 
 
+def check_positive(function: str, name: str, value: float) -> None:
+    """Checks a number that must be above 0.
+
+    Raises:
+      ArgumentError: it is not.
+    """
+    if not value > 0:
+        raise ArgumentError(f"{function}: {name} must be positive, got {value}.")
+
+
+def check_nonnegative(function: str, name: str, value: float) -> None:
+    """Checks a number that must be 0 or more.
+
+    Raises:
+      ArgumentError: it is not.
+    """
+    if not value >= 0:
+        raise ArgumentError(f"{function}: {name} must not be negative, got {value}.")
+
+
+def check_one_of(function: str, name: str, value: Any, allowed: Iterable[str]) -> None:
+    """Checks a word that must be one of several.
+
+    Raises:
+      ArgumentError: it is another.
+    """
+    words = tuple(allowed)
+    if value not in words:
+        raise ArgumentError(f"{function}: {name} must be one of {', '.join(words)}, got {value!r}.")
+
+
 def number(function: str, name: str, value: Any) -> Any:
     """Returns an argument that must be a number.
 

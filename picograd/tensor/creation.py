@@ -17,7 +17,8 @@ from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract
-from picograd.tensor.build import broadcast_to, cast, is_integer, sizes, whole
+from picograd.tensor.arguments import at_least
+from picograd.tensor.build import broadcast_to, cast, is_integer, sizes
 from picograd.tensor.core import T
 from picograd.tensor.host import default_device, fitting, usable_device
 from picograd.tensor.variable import Length, held
@@ -346,9 +347,7 @@ def linspace(
     >>> Tensor.linspace(0.0, 1.0, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
     """
-    steps = whole("linspace", "steps", steps)
-    if steps < 0:
-        raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
+    steps = at_least("linspace", "steps", steps, 0)
     chosen = dtypes.known("linspace", dtype, dtypes.default_float)
     return made(cls, cast(_evenly(start, end, steps, chosen), chosen), device, requires_grad)
 
@@ -372,9 +371,7 @@ def logspace(
     >>> Tensor.logspace(0.0, 2.0, 3)
     Tensor([  1.,  10., 100.])
     """
-    steps = whole("logspace", "steps", steps)
-    if steps < 0:
-        raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
+    steps = at_least("logspace", "steps", steps, 0)
     chosen = dtypes.known("logspace", dtype, dtypes.default_float)
     exponent = _evenly(start, end, steps, chosen)
     op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))

@@ -9,6 +9,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import both, compare, positions, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
 from picograd.tensor.core import T
 from picograd.tensor.host import fitting
@@ -41,9 +42,7 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
         return self.reshape(1).unfold(0, size, step).reshape(whole("unfold", "size", size))
     axis = axis_of("unfold", self.shape, dimension)
     length, count = known("unfold", self.shape, axis), whole("unfold", "size", size)
-    step = whole("unfold", "step", step)
-    if step < 1:
-        raise ArgumentError(f"unfold: the step must be positive, got {step}.")
+    step = at_least("unfold", "step", step, 1)
     if not 0 <= count <= length:
         raise ShapeError(f"unfold: a window of {count} is longer than axis {dimension} of {self.shape}.")
     line = self.movedim(axis, -1)
@@ -193,9 +192,7 @@ def slice_scatter(self: T, src: Tensor, dim: int = 0, start: int | None = None, 
     copy = self.clone()
     axis = axis_of("slice_scatter", self.shape, dim)
     length = known("slice_scatter", self.shape, axis)
-    step = whole("slice_scatter", "step", step)
-    if step < 1:
-        raise ArgumentError(f"slice_scatter: the step must be positive, got {step}.")
+    step = at_least("slice_scatter", "step", step, 1)
     first, last, by = slice(start, end, step).indices(length)
     piece = cut(copy, axis, first, max(first, last))
     return _with_piece(self, "slice_scatter", _thinned(piece.movedim(axis, 0), by).movedim(0, axis), copy, src)

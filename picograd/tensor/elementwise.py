@@ -12,6 +12,7 @@ from picograd.ir.build import compare, unary, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import computed_in, need_float, to_float, whole
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.inplace import in_place
@@ -56,9 +57,6 @@ def exp(self: T) -> T:
     return float_code(self, OpCode.EXP)
 
 
-exp_ = in_place(exp)
-
-
 def exp2(self: T) -> T:
     """Returns 2 ** x.
 
@@ -66,9 +64,6 @@ def exp2(self: T) -> T:
     Tensor([1., 8.])
     """
     return float_code(self, OpCode.EXP2)
-
-
-exp2_ = in_place(exp2)
 
 
 def expm1(self: T) -> T:
@@ -80,9 +75,6 @@ def expm1(self: T) -> T:
     return float_composed(self, pointwise.expm1)
 
 
-expm1_ = in_place(expm1)
-
-
 def log(self: T) -> T:
     """Returns the natural logarithm.
 
@@ -90,9 +82,6 @@ def log(self: T) -> T:
     Tensor([0.       , 2.3025851])
     """
     return float_code(self, OpCode.LOG)
-
-
-log_ = in_place(log)
 
 
 def log2(self: T) -> T:
@@ -104,9 +93,6 @@ def log2(self: T) -> T:
     return float_code(self, OpCode.LOG2)
 
 
-log2_ = in_place(log2)
-
-
 def log10(self: T) -> T:
     """Returns the logarithm to base 10.
 
@@ -114,9 +100,6 @@ def log10(self: T) -> T:
     Tensor([0., 3.])
     """
     return float_composed(self, pointwise.log10)
-
-
-log10_ = in_place(log10)
 
 
 def log1p(self: T) -> T:
@@ -128,9 +111,6 @@ def log1p(self: T) -> T:
     return float_composed(self, pointwise.log1p)
 
 
-log1p_ = in_place(log1p)
-
-
 def sqrt(self: T) -> T:
     """Returns the square root.
 
@@ -138,9 +118,6 @@ def sqrt(self: T) -> T:
     Tensor([2.       , 1.4142135])
     """
     return float_code(self, OpCode.SQRT)
-
-
-sqrt_ = in_place(sqrt)
 
 
 def rsqrt(self: T) -> T:
@@ -152,9 +129,6 @@ def rsqrt(self: T) -> T:
     return float_composed(self, pointwise.rsqrt)
 
 
-rsqrt_ = in_place(rsqrt)
-
-
 def square(self: T) -> T:
     """Returns x * x; of bools as int64, as in PyTorch.
 
@@ -164,9 +138,6 @@ def square(self: T) -> T:
     return self**2
 
 
-square_ = in_place(square)
-
-
 def reciprocal(self: T) -> T:
     """Returns 1 / x.
 
@@ -174,9 +145,6 @@ def reciprocal(self: T) -> T:
     Tensor([ 0.25, -0.5 ])
     """
     return float_code(self, OpCode.RECIPROCAL)
-
-
-reciprocal_ = in_place(reciprocal)
 
 
 # ---- trigonometry ----
@@ -189,9 +157,6 @@ def sin(self: T) -> T:
     return float_code(self, OpCode.SIN)
 
 
-sin_ = in_place(sin)
-
-
 def cos(self: T) -> T:
     """Returns the cosine of x in radians.
 
@@ -199,9 +164,6 @@ def cos(self: T) -> T:
     Tensor([1.       , 0.5403023])
     """
     return float_code(self, OpCode.COS)
-
-
-cos_ = in_place(cos)
 
 
 def tan(self: T) -> T:
@@ -213,9 +175,6 @@ def tan(self: T) -> T:
     return float_composed(self, pointwise.tan)
 
 
-tan_ = in_place(tan)
-
-
 def sinh(self: T) -> T:
     """Returns the hyperbolic sine.
 
@@ -223,9 +182,6 @@ def sinh(self: T) -> T:
     Tensor([0.       , 1.1752012])
     """
     return float_composed(self, pointwise.sinh)
-
-
-sinh_ = in_place(sinh)
 
 
 def cosh(self: T) -> T:
@@ -237,9 +193,6 @@ def cosh(self: T) -> T:
     return float_composed(self, pointwise.cosh)
 
 
-cosh_ = in_place(cosh)
-
-
 def tanh(self: T) -> T:
     """Returns the hyperbolic tangent.
 
@@ -247,9 +200,6 @@ def tanh(self: T) -> T:
     Tensor([0.       , 0.7615942])
     """
     return float_code(self, OpCode.TANH)
-
-
-tanh_ = in_place(tanh)
 
 
 def acos(self: T) -> T:
@@ -261,9 +211,6 @@ def acos(self: T) -> T:
     return float_composed(self, pointwise.acos)
 
 
-acos_ = in_place(acos)
-
-
 def asin(self: T) -> T:
     """Returns the angle with the sine x, in -pi/2..pi/2; NaN beyond 1.
 
@@ -271,9 +218,6 @@ def asin(self: T) -> T:
     Tensor([0.       , 1.5707964])
     """
     return float_composed(self, pointwise.asin)
-
-
-asin_ = in_place(asin)
 
 
 def atan(self: T) -> T:
@@ -285,9 +229,6 @@ def atan(self: T) -> T:
     return float_composed(self, pointwise.atan)
 
 
-atan_ = in_place(atan)
-
-
 def acosh(self: T) -> T:
     """Returns the number >= 0 with the hyperbolic cosine x; NaN below 1.
 
@@ -295,9 +236,6 @@ def acosh(self: T) -> T:
     Tensor([0.      , 1.316958])
     """
     return float_composed(self, pointwise.acosh)
-
-
-acosh_ = in_place(acosh)
 
 
 def asinh(self: T) -> T:
@@ -309,9 +247,6 @@ def asinh(self: T) -> T:
     return float_composed(self, pointwise.asinh)
 
 
-asinh_ = in_place(asinh)
-
-
 def atanh(self: T) -> T:
     """Returns the number with the hyperbolic tangent x; infinite at -1 and 1, NaN beyond.
 
@@ -319,14 +254,6 @@ def atanh(self: T) -> T:
     Tensor([0.        , 0.54930615])
     """
     return float_composed(self, pointwise.atanh)
-
-
-atanh_ = in_place(atanh)
-
-arccos, arcsin, arctan = acos, asin, atan
-arccosh, arcsinh, arctanh = acosh, asinh, atanh
-arccos_, arcsin_, arctan_ = acos_, asin_, atan_
-arccosh_, arcsinh_, arctanh_ = acosh_, asinh_, atanh_
 
 
 # ---- angles ----
@@ -339,9 +266,6 @@ def deg2rad(self: T) -> T:
     return float_composed(self, lambda x: x * (math.pi / 180))
 
 
-deg2rad_ = in_place(deg2rad)
-
-
 def rad2deg(self: T) -> T:
     """Returns x radians in degrees.
 
@@ -349,9 +273,6 @@ def rad2deg(self: T) -> T:
     Tensor([180.])
     """
     return float_composed(self, lambda x: x * (180 / math.pi))
-
-
-rad2deg_ = in_place(rad2deg)
 
 
 # ---- activations ----
@@ -364,9 +285,6 @@ def relu(self: T) -> T:
     return self.from_op(pointwise.relu(self.read()), self.cell.device)  # `composed` written out
 
 
-relu_ = in_place(relu)
-
-
 def sigmoid(self: T) -> T:
     """Returns 1 / (1 + exp(-x)).
 
@@ -374,9 +292,6 @@ def sigmoid(self: T) -> T:
     Tensor([0.5     , 0.880797])
     """
     return float_composed(self, pointwise.sigmoid)
-
-
-sigmoid_ = in_place(sigmoid)
 
 
 def silu(self: T) -> T:
@@ -460,9 +375,6 @@ def abs(self: T) -> T:
     return composed(self, pointwise.absolute)
 
 
-abs_ = in_place(abs)
-
-
 def neg(self: T) -> T:
     """Returns -x.
 
@@ -470,9 +382,6 @@ def neg(self: T) -> T:
     Tensor([ 1.5, -2.5])
     """
     return -self
-
-
-neg_ = in_place(neg)
 
 
 def sign(self: T) -> T:
@@ -484,9 +393,6 @@ def sign(self: T) -> T:
     return composed(self, pointwise.sign)
 
 
-sign_ = in_place(sign)
-
-
 def floor(self: T) -> T:
     """Returns the greatest integer <= x, in the dtype of x.
 
@@ -494,9 +400,6 @@ def floor(self: T) -> T:
     Tensor([-2.,  0.,  2.])
     """
     return composed(self, pointwise.floor)
-
-
-floor_ = in_place(floor)
 
 
 def ceil(self: T) -> T:
@@ -508,9 +411,6 @@ def ceil(self: T) -> T:
     return composed(self, pointwise.ceil)
 
 
-ceil_ = in_place(ceil)
-
-
 def trunc(self: T) -> T:
     """Returns x without its fraction, in the dtype of x.
 
@@ -518,9 +418,6 @@ def trunc(self: T) -> T:
     Tensor([-1.,  0.,  2.])
     """
     return composed(self, pointwise.trunc)
-
-
-trunc_ = in_place(trunc)
 
 
 def round(self: T, decimals: int = 0) -> T:
@@ -536,9 +433,6 @@ def round(self: T, decimals: int = 0) -> T:
     return in_one_rounding(lambda x: (x * scale).round() / scale, self)
 
 
-round_ = in_place(round)
-
-
 def frac(self: T) -> T:
     """Returns x - trunc(x).
 
@@ -550,9 +444,6 @@ def frac(self: T) -> T:
     """
     op = need_float("frac", self.read())
     return self.from_op(op - pointwise.trunc(op), self.cell.device)
-
-
-frac_ = in_place(frac)
 
 
 def frexp(self: T) -> FrexpResult:
@@ -578,9 +469,6 @@ def sgn(self: T) -> T:
     return self.sign()
 
 
-sgn_ = in_place(sgn)
-
-
 def signbit(self: T) -> T:
     """Returns True where the sign bit is set: below 0, and of -0.0.
 
@@ -594,7 +482,6 @@ def signbit(self: T) -> T:
 
 __abs__ = abs
 absolute, negative, fix = abs, neg, trunc
-absolute_, negative_, fix_ = abs_, neg_, trunc_
 
 
 # ---- what kind of number it is ----
@@ -665,9 +552,6 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
     return composed(self, pointwise.nan_to_num, nan, high, low)
 
 
-nan_to_num_ = in_place(nan_to_num)
-
-
 # ---- as a complex number with no imaginary part ----
 def angle(self: T) -> T:
     """Returns pi where x < 0, else 0; NaN stays.
@@ -722,9 +606,6 @@ def erf(self: T) -> T:
     return float_code(self, OpCode.ERF)
 
 
-erf_ = in_place(erf)
-
-
 def erfc(self: T) -> T:
     """Returns 1 - erf(x), with all digits where that is small.
 
@@ -732,9 +613,6 @@ def erfc(self: T) -> T:
     Tensor([1.0000000e+00, 2.2090497e-05])
     """
     return _in_double(self, special_formulas.erfc)
-
-
-erfc_ = in_place(erfc)
 
 
 def erfinv(self: T) -> T:
@@ -746,9 +624,6 @@ def erfinv(self: T) -> T:
     return _in_double(self, special_formulas.erfinv)
 
 
-erfinv_ = in_place(erfinv)
-
-
 def lgamma(self: T) -> T:
     """Returns log |gamma(x)|; infinite at 0, -1, -2, ...
 
@@ -758,9 +633,6 @@ def lgamma(self: T) -> T:
     return _in_double(self, special_formulas.lgamma)
 
 
-lgamma_ = in_place(lgamma)
-
-
 def digamma(self: T) -> T:
     """Returns the derivative of lgamma; NaN at -1, -2, ...
 
@@ -768,9 +640,6 @@ def digamma(self: T) -> T:
     Tensor([-0.5772157 ,  0.42278433])
     """
     return _in_double(self, special_formulas.digamma)
-
-
-digamma_ = in_place(digamma)
 
 
 def polygamma(self: T, n: int) -> T:
@@ -784,12 +653,8 @@ def polygamma(self: T, n: int) -> T:
     """
     if isinstance(n, TensorCore):
         raise ArgumentError("polygamma: n is the argument of the method: x.polygamma(n).")
-    if n < 0:
-        raise ArgumentError(f"polygamma: n must not be negative, got {n}.")
+    at_least("polygamma", "n", n, 0)
     return _in_double(self, lambda x: special_formulas.polygamma(n, x))
-
-
-polygamma_ = in_place(polygamma)
 
 
 def mvlgamma(self: T, p: int) -> T:
@@ -801,12 +666,8 @@ def mvlgamma(self: T, p: int) -> T:
     >>> Tensor([3.0]).mvlgamma(2).round(decimals=4)
     Tensor([1.5502])
     """
-    if p < 1:
-        raise ArgumentError(f"mvlgamma: p must be at least 1, got {p}.")
+    at_least("mvlgamma", "p", p, 1)
     return _in_double(self, special_formulas.mvlgamma, p)
-
-
-mvlgamma_ = in_place(mvlgamma)
 
 
 def i0(self: T) -> T:
@@ -816,9 +677,6 @@ def i0(self: T) -> T:
     Tensor([1.       , 1.2660658])
     """
     return _in_double(self, special_formulas.bessel, 0, False)
-
-
-i0_ = in_place(i0)
 
 
 def sinc(self: T) -> T:
@@ -832,9 +690,6 @@ def sinc(self: T) -> T:
     return float_composed(self, pointwise.sinc)
 
 
-sinc_ = in_place(sinc)
-
-
 def logit(self: T, eps: float | None = None) -> T:
     """Returns log(x / (1 - x)), of x held between eps and 1 - eps where eps is given.
 
@@ -844,4 +699,22 @@ def logit(self: T, eps: float | None = None) -> T:
     return float_composed(self, pointwise.logit, eps)
 
 
-logit_ = in_place(logit)
+# ---- twins in place, and other names ----
+exp_, exp2_, expm1_, log_ = in_place(exp), in_place(exp2), in_place(expm1), in_place(log)
+log2_, log10_, log1p_, sqrt_ = in_place(log2), in_place(log10), in_place(log1p), in_place(sqrt)
+rsqrt_, square_, reciprocal_ = in_place(rsqrt), in_place(square), in_place(reciprocal)
+sin_, cos_, tan_, sinh_ = in_place(sin), in_place(cos), in_place(tan), in_place(sinh)
+cosh_, tanh_, acos_, asin_ = in_place(cosh), in_place(tanh), in_place(acos), in_place(asin)
+atan_, acosh_, asinh_, atanh_ = in_place(atan), in_place(acosh), in_place(asinh), in_place(atanh)
+deg2rad_, rad2deg_, relu_ = in_place(deg2rad), in_place(rad2deg), in_place(relu)
+sigmoid_, abs_, neg_, sign_ = in_place(sigmoid), in_place(abs), in_place(neg), in_place(sign)
+floor_, ceil_, trunc_, round_ = in_place(floor), in_place(ceil), in_place(trunc), in_place(round)
+frac_, sgn_, nan_to_num_, erf_ = in_place(frac), in_place(sgn), in_place(nan_to_num), in_place(erf)
+erfc_, erfinv_, lgamma_ = in_place(erfc), in_place(erfinv), in_place(lgamma)
+digamma_, polygamma_, mvlgamma_ = in_place(digamma), in_place(polygamma), in_place(mvlgamma)
+i0_, sinc_, logit_ = in_place(i0), in_place(sinc), in_place(logit)
+arccos, arcsin, arctan = acos, asin, atan
+arccosh, arcsinh, arctanh = acosh, asinh, atanh
+arccos_, arcsin_, arctan_ = acos_, asin_, atan_
+arccosh_, arcsinh_, arctanh_ = acosh_, asinh_, atanh_
+absolute_, negative_, fix_ = abs_, neg_, trunc_

@@ -1,6 +1,6 @@
 """Twins in place: the result of a method is stored where its tensor is, and every view of that storage sees it.
 
-A twin is declared below its method, `exp_ = in_place(exp)`, and takes the same arguments.
+Twins are declared at the end of the file of their methods, `exp_ = in_place(exp)`, and take the same arguments.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import out_of_memory
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, common_dtype, is_integer, sizes, whole
 from picograd.tensor.build import broadcast_shapes as common_shape
 from picograd.tensor.compute import by_formula
@@ -532,9 +533,7 @@ def combinations(self: T, r: int = 2, with_replacement: bool = False) -> T:
     """
     if self.ndim != 1:
         raise ShapeError(f"combinations: needs a vector, got shape {self.shape}.")
-    r = whole("combinations", "r", r)
-    if r < 0:
-        raise ArgumentError(f"combinations: r must not be negative, got {r}.")
+    r = at_least("combinations", "r", r, 0)
     length = known("combinations", self.shape, 0)
     if not r:
         return cut(self.clone(), 0, 0, 0)

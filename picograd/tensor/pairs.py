@@ -73,9 +73,6 @@ def clamp(self: T, min: Operand | None = None, max: Operand | None = None) -> T:
     return result
 
 
-clamp_ = in_place(clamp)
-
-
 def clamp_min(self: T, min: Operand) -> T:  # noqa: A002
     """Returns x, or `min` where that is greater.
 
@@ -85,9 +82,6 @@ def clamp_min(self: T, min: Operand) -> T:  # noqa: A002
     return self.clamp(min=min)
 
 
-clamp_min_ = in_place(clamp_min)
-
-
 def clamp_max(self: T, max: Operand) -> T:  # noqa: A002
     """Returns x, or `max` where that is smaller.
 
@@ -95,11 +89,6 @@ def clamp_max(self: T, max: Operand) -> T:  # noqa: A002
     Tensor([-1.,  0.])
     """
     return self.clamp(max=max)
-
-
-clamp_max_ = in_place(clamp_max)
-
-clip, clip_ = clamp, clamp_
 
 
 def where(self: T, condition: Tensor, other: Operand) -> T:
@@ -257,13 +246,6 @@ def atan2(self: T, other: Operand) -> T:
     return _pair(self, "atan2", pointwise.atan2, other)
 
 
-atan2_ = in_place(atan2)
-
-
-arctan2 = atan2
-arctan2_ = atan2_
-
-
 def hypot(self: T, other: Operand) -> T:
     """Returns sqrt(self^2 + other^2), with no overflow between.
 
@@ -271,9 +253,6 @@ def hypot(self: T, other: Operand) -> T:
     Tensor([ 5., 13.])
     """
     return _pair(self, "hypot", pointwise.hypot, other)
-
-
-hypot_ = in_place(hypot)
 
 
 def _incomplete_gamma(self: T, function: str, name: str, other: Operand) -> T:
@@ -302,9 +281,6 @@ def igamma(self: T, other: Operand) -> T:
     return _incomplete_gamma(self, "igamma", "gammainc", other)
 
 
-igamma_ = in_place(igamma)
-
-
 def igammac(self: T, other: Operand) -> T:
     """Returns the upper incomplete gamma function, 1 - self.igamma(other), with its digits where it vanishes.
 
@@ -319,9 +295,6 @@ def igammac(self: T, other: Operand) -> T:
     return _incomplete_gamma(self, "igammac", "gammaincc", other)
 
 
-igammac_ = in_place(igammac)
-
-
 def copysign(self: T, other: Operand) -> T:
     """Returns |self| with the sign of `other`, -0.0 counting as negative.
 
@@ -329,9 +302,6 @@ def copysign(self: T, other: Operand) -> T:
     Tensor([-1., -2.])
     """
     return _pair(self, "copysign", pointwise.copysign, other)
-
-
-copysign_ = in_place(copysign)
 
 
 def nextafter(self: T, other: Operand) -> T:
@@ -342,9 +312,6 @@ def nextafter(self: T, other: Operand) -> T:
     """
     lhs, rhs = self._operands("nextafter", other, "f")
     return result_of(self, "nextafter", pointwise.nextafter(lhs, rhs), other)
-
-
-nextafter_ = in_place(nextafter)
 
 
 def logaddexp(self: T, other: Operand) -> T:
@@ -374,9 +341,6 @@ def xlogy(self: T, other: Operand) -> T:
     Tensor([0., 0.])
     """
     return _pair(self, "xlogy", pointwise.xlogy, other)
-
-
-xlogy_ = in_place(xlogy)
 
 
 def float_power(self: T, exponent: Operand) -> T:
@@ -426,9 +390,6 @@ def ldexp(self: T, other: Operand) -> T:
     return result.to(dtype)
 
 
-ldexp_ = in_place(ldexp)
-
-
 # ---- of any number ----
 def fmod(self: T, other: Operand) -> T:
     """Returns the remainder of division rounded toward zero; it has the sign of self.
@@ -442,9 +403,6 @@ def fmod(self: T, other: Operand) -> T:
     """
     lhs, rhs = self._operands("fmod", other, "iuf")
     return result_of(self, "fmod", pointwise.fmod(lhs, divisor(rhs)), other)
-
-
-fmod_ = in_place(fmod)
 
 
 def fmax(self: T, other: Operand) -> T:
@@ -477,9 +435,6 @@ def heaviside(self: T, values: Tensor) -> T:
     return result_of(self, "heaviside", pointwise.heaviside(lhs, rhs), values)
 
 
-heaviside_ = in_place(heaviside)
-
-
 def gcd(self: T, other: Operand) -> T:
     """Returns the greatest common divisor of integers.
 
@@ -495,9 +450,6 @@ def gcd(self: T, other: Operand) -> T:
     return result_of(self, "gcd", pointwise.gcd(lhs, rhs), other)
 
 
-gcd_ = in_place(gcd)
-
-
 def lcm(self: T, other: Operand) -> T:
     """Returns the least common multiple of integers; one that overflows wraps around, as a product does.
 
@@ -509,9 +461,6 @@ def lcm(self: T, other: Operand) -> T:
     """
     lhs, rhs = _integers(self, "lcm", other)
     return result_of(self, "lcm", pointwise.lcm(lhs, rhs), other)
-
-
-lcm_ = in_place(lcm)
 
 
 def _integers(self: T, function: str, other: Any) -> tuple[Op, Op]:
@@ -546,9 +495,6 @@ def logical_xor(self: T, other: Operand) -> T:
     return self.ne(0) ^ is_true("logical_xor", other)
 
 
-logical_xor_ = in_place(logical_xor)
-
-
 # ---- three operands ----
 def addcmul(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> T:
     """Returns self + value * tensor1 * tensor2, broadcast.
@@ -557,9 +503,6 @@ def addcmul(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> 
     Tensor([4.])
     """
     return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) * b, self, tensor1, tensor2)
-
-
-addcmul_ = in_place(addcmul)
 
 
 def addcdiv(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> T:
@@ -579,9 +522,6 @@ def addcdiv(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> 
     return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) / b, self, tensor1, tensor2)
 
 
-addcdiv_ = in_place(addcdiv)
-
-
 def is_same_size(self: T, other: Tensor) -> bool:
     """Returns True if both have one shape.
 
@@ -589,3 +529,15 @@ def is_same_size(self: T, other: Tensor) -> bool:
     True
     """
     return self.op.shape == other.op.shape
+
+
+# ---- twins in place, and other names ----
+clamp_, clamp_min_, clamp_max_ = in_place(clamp), in_place(clamp_min), in_place(clamp_max)
+atan2_, hypot_, igamma_ = in_place(atan2), in_place(hypot), in_place(igamma)
+igammac_, copysign_, nextafter_ = in_place(igammac), in_place(copysign), in_place(nextafter)
+xlogy_, ldexp_, fmod_ = in_place(xlogy), in_place(ldexp), in_place(fmod)
+heaviside_, gcd_, lcm_ = in_place(heaviside), in_place(gcd), in_place(lcm)
+logical_xor_, addcmul_, addcdiv_ = in_place(logical_xor), in_place(addcmul), in_place(addcdiv)
+clip, clip_ = clamp, clamp_
+arctan2 = atan2
+arctan2_ = atan2_

@@ -23,7 +23,7 @@ from picograd.ir.build import both, compare, iota, maximum, minimum, reduce, res
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.arguments import number, storing_device, value_at
+from picograd.tensor.arguments import check_nonnegative, check_positive, number, storing_device, value_at
 from picograd.tensor.build import (
     broadcast_to,
     cast,
@@ -410,8 +410,7 @@ def normal_(self: T, mean: float = 0.0, std: float = 1.0, *, generator: Generato
     >>> Tensor.zeros(2).normal_(5.0, 0.0)
     Tensor([5., 5.])
     """
-    if not std >= 0:
-        raise ArgumentError(f"normal_: std must not be negative, got {std}.")
+    check_nonnegative("normal_", "std", std)
     op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype, "normal_")
     return store_drawn(self, "normal_", op * std + mean)
 
@@ -538,8 +537,7 @@ def exponential_(self: T, lambd: float = 1.0, *, generator: Generator | None = N
     True
     """
     need_float("exponential_", self.op)
-    if not lambd > 0:
-        raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}.")
+    check_positive("exponential_", "lambd", lambd)
     drawn = exponential_op(_bits(self, generator), self.dtype.compute_dtype)
     return store_drawn(self, "exponential_", drawn * (1.0 / lambd))
 
@@ -572,8 +570,7 @@ def log_normal_(self: T, mean: float = 1.0, std: float = 2.0, *, generator: Gene
     True
     """
     need_float("log_normal_", self.op)
-    if not std > 0:
-        raise ArgumentError(f"log_normal_: std must be positive, got {std}.")
+    check_positive("log_normal_", "std", std)
     op = normal_op(_bits(self, generator), self.dtype.compute_dtype)
     return store_drawn(self, "log_normal_", exp_alike(op * std + mean))
 
@@ -589,8 +586,7 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
     (2,)
     """
     need_float("cauchy_", self.op)
-    if not sigma > 0:
-        raise ArgumentError(f"cauchy_: sigma must be positive, got {sigma}.")
+    check_positive("cauchy_", "sigma", sigma)
     wide = self.dtype.compute_dtype
     turns = cast(_bits(self, generator), INTEGER[wide])
     half = Op(OpCode.SHR, turns.dtype, (turns, turns.filled(1)))  # from -1/4 of a turn up to 1/4
@@ -602,8 +598,7 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
 def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generator: Generator | None) -> T:
     """Stores normal numbers between a and b in place: see nn.init.trunc_normal_."""
     need_float("trunc_normal_", self.op)
-    if not std > 0:
-        raise ArgumentError(f"trunc_normal_: std must be positive, got {std}.")
+    check_positive("trunc_normal_", "std", std)
     if not a <= b:
         raise ArgumentError(f"trunc_normal_: a must not be above b, got {a} and {b}.")
     scale, ends = std, ((a - mean) / std, (b - mean) / std)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.tensor.arguments import check_one_of
 from picograd.tensor.build import axes_of, axis_of, guarded, is_integer
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
@@ -238,8 +239,7 @@ def segment_reduce(
     >>> segment_reduce(Tensor([1.0, 2.0, 4.0]), "sum", lengths=Tensor([1, 2]))
     Tensor([1., 6.])
     """
-    if reduce not in EMPTY:
-        raise ArgumentError(f"segment_reduce: reduce must be one of {', '.join(EMPTY)}, got {reduce!r}.")
+    check_one_of("segment_reduce", "reduce", reduce, EMPTY)
     if axis != 0 or (lengths is None) == (offsets is None):
         raise ArgumentError("segment_reduce: needs axis=0, and lengths or offsets.")
     given = offsets if lengths is None else lengths

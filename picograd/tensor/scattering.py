@@ -24,7 +24,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
-from picograd.tensor.arguments import value_at
+from picograd.tensor.arguments import at_least, check_one_of, value_at
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, whole
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.host import fitting
@@ -156,9 +156,6 @@ def scatter(
     return _scattered(self, "scatter", dim, index, given, code)
 
 
-scatter_ = in_place(scatter)
-
-
 def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
     """Returns a copy to which each element of `src` is added at the place along `dim` that `index` says.
 
@@ -174,9 +171,6 @@ def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
     """
     needs_dtype(self, "scatter_add", "src", src)
     return _scattered(self, "scatter_add", dim, index, src, OpCode.ADD)
-
-
-scatter_add_ = in_place(scatter_add)
 
 
 def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, code: OpCode | None) -> T:
@@ -217,9 +211,6 @@ def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *
     updates = _cut_to(self, "scatter_reduce", src, index)
     result = combined(op, places, updates, reduce, include_self, axis, scattered_along)
     return self.from_op(reshape(result, self.op.shape), self.other_device("scatter_reduce", index, src))
-
-
-scatter_reduce_ = in_place(scatter_reduce)
 
 
 def _along_index(self: T, function: str, dim: int, index: TensorCore) -> tuple[Op, Op, int]:
@@ -280,9 +271,6 @@ def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
     return of_slices(self, "put", result, index, source)
 
 
-put_ = in_place(put)
-
-
 def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
     """Returns a copy with the elements of `source`, in order, where the mask holds; self and mask are broadcast.
 
@@ -298,13 +286,9 @@ def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
     return self.from_op(op, self.other_device("masked_scatter", mask, source))
 
 
-masked_scatter_ = in_place(masked_scatter)
-
-
 def check_reduction(function: str, reduce: str, known: Sequence[str] = REDUCTIONS) -> None:
     """Raises unless `reduce` is one of the words known."""
-    if reduce not in known:
-        raise ArgumentError(f"{function}: reduce must be one of {', '.join(known)}, got {reduce!r}.")
+    check_one_of(function, "reduce", reduce, known)
 
 
 # ---- an index for every slice ----
@@ -333,9 +317,6 @@ def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar
     return of_slices(self, "index_add", scatter_op(op, places, updates, OpCode.ADD, axis, 0), index, source)
 
 
-index_add_ = in_place(index_add)
-
-
 def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
     """Returns a copy with source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
 
@@ -349,9 +330,6 @@ def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
     """
     op, places, updates, axis = _slices(self, "index_copy", dim, index, source)
     return of_slices(self, "index_copy", scatter_op(op, places, updates, None, axis, 0), index, source)
-
-
-index_copy_ = in_place(index_copy)
 
 
 def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> T:
@@ -376,9 +354,6 @@ def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, 
     op, places, updates, axis = _slices(self, "index_reduce", dim, index, source)
     result = combined(op, places, updates, reduce, include_self, axis, _scattered_slices)
     return of_slices(self, "index_reduce", result, index, source)
-
-
-index_reduce_ = in_place(index_reduce)
 
 
 def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
@@ -411,9 +386,6 @@ def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
     else:
         updates = filled(fitting("index_fill", value, self.dtype), self.dtype, shape)
     return self.from_op(reshape(scatter_op(op, places, updates, None, axis, 0), self.op.shape), device)
-
-
-index_fill_ = in_place(index_fill)
 
 
 def _slices(self: T, function: str, dim: int, index: TensorCore, source: TensorCore) -> tuple[Op, Op, Op, int]:
@@ -502,9 +474,7 @@ def nonzero_static(self: T, *, size: int, fill_value: int = -1) -> T:
     >>> Tensor([0, 5, 7]).nonzero_static(size=3).tolist()
     [[1], [2], [-1]]
     """
-    size, shape = whole("nonzero_static", "size", size), self.shape
-    if size < 0:
-        raise ArgumentError(f"nonzero_static: size must not be negative, got {size}.")
+    size, shape = at_least("nonzero_static", "size", size, 0), self.shape
     counts = self.flatten().ne(0).cumsum(0)
     place = counts.searchsorted(type(self).arange(1, size + 1, device=self.device))  # of the first with so many so far
     axes = [place // max(1, prod(shape[axis + 1 :])) % max(1, dim) for axis, dim in enumerate(shape)]
@@ -572,9 +542,7 @@ def repeat_interleave(self: T, repeats: int | Tensor, dim: int | None = None, *,
     axis = axis_of("repeat_interleave", shape, dim)
     if isinstance(repeats, TensorCore):
         return _repeated(self, repeats, axis, output_size)
-    repeats = whole("repeat_interleave", "repeats", repeats)
-    if repeats < 0:
-        raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {repeats}.")
+    repeats = at_least("repeat_interleave", "repeats", repeats, 0)
     view = self.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
     return view.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
 
@@ -593,9 +561,7 @@ def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:
         if (counts < 0).any():
             raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {counts.min()}.")
         total = int(counts.sum()) * (1 if times.shape == (length,) else length)
-    total = whole("repeat_interleave", "output_size", total)
-    if total < 0:
-        raise ArgumentError(f"repeat_interleave: output_size must not be negative, got {total}.")
+    total = at_least("repeat_interleave", "output_size", total, 0)
     times = broadcast_to(reshape(times, times.shape or (1,)), (length,))
     device = self.other_device("repeat_interleave", repeats)
     if not total or not length:
@@ -607,3 +573,11 @@ def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:
     begins = shrink(scan(times, OpCode.ADD, 0), ((0, length - 1),))
     marks = scatter_op(filled(0, dtypes.int64, (total,)), begins, filled(1, dtypes.int64, (length - 1,)), OpCode.ADD, 0, 0)
     return self.from_op(gather(self.read(), scan(guarded(marks, holds, fact), OpCode.ADD, 0), axis, 0), device)
+
+
+# ---- twins in place, and other names ----
+scatter_, scatter_add_ = in_place(scatter), in_place(scatter_add)
+scatter_reduce_, put_ = in_place(scatter_reduce), in_place(put)
+masked_scatter_, index_add_ = in_place(masked_scatter), in_place(index_add)
+index_copy_, index_reduce_ = in_place(index_copy), in_place(index_reduce)
+index_fill_ = in_place(index_fill)

@@ -35,7 +35,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor import pointwise
-from picograd.tensor.arguments import tensor_of
+from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import (
     axes_of,
     axis_of,
@@ -248,8 +248,7 @@ def diff(
     """
     if not self.op.shape:
         raise ShapeError("diff: needs an axis, got a 0-d tensor.")
-    if n < 0:
-        raise ArgumentError(f"diff: n must not be negative, got {n}.")
+    at_least("diff", "n", n, 0)
     chosen = axis_of("diff", self.op.shape, one_name("diff", dim, axis, -1))
     parts = [part for part in (prepend, self, append) if part is not None and n]
     result: Any = type(self).cat(parts, chosen) if len(parts) > 1 else self
@@ -589,9 +588,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
     if self.ndim != 1 or (weights is not None and weights.shape != self.shape):
         shown = f", weights {weights.shape}" if weights is not None else ""
         raise ShapeError(f"bincount: needs a vector, and weights of its shape; got {self.shape}{shown}.")
-    minlength = whole("bincount", "minlength", minlength)
-    if minlength < 0:
-        raise ArgumentError(f"bincount: minlength must not be negative, got {minlength}.")
+    minlength = at_least("bincount", "minlength", minlength, 0)
     found = self._host("bincount")
     if found.size and found.min() < 0:
         raise ArgumentError(f"bincount: elements must not be negative, got {found.min()}.")

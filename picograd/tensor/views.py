@@ -18,6 +18,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mul
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, is_integer, sizes, whole
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.indexing import one_place
@@ -530,9 +531,7 @@ def chunk(self: T, chunks: int, dim: int = 0, *, axis: int | None = None) -> tup
     >>> [piece.tolist() for piece in Tensor([1, 2, 3]).chunk(2)]
     [[1, 2], [3]]
     """
-    chunks = whole("chunk", "chunks", chunks)
-    if chunks < 1:
-        raise ArgumentError(f"chunk: chunks must be positive, got {chunks}.")
+    chunks = at_least("chunk", "chunks", chunks, 1)
     axis = axis_of("chunk", self.shape, dim if axis is None else axis)
     length = known("chunk", self.shape, axis)
     if length == 0:
@@ -570,9 +569,7 @@ def _split_at(self: T, function: str, where: Any, dim: int) -> tuple[T, ...]:
     if isinstance(where, (list, tuple)):
         cuts = [slice(whole(function, "an index", cut)).indices(length)[1] for cut in where]
     else:
-        count = whole(function, "the number of pieces", where)
-        if count < 1:
-            raise ArgumentError(f"{function}: the number of pieces must be positive, got {count}.")
+        count = at_least(function, "the number of pieces", where, 1)
         cuts = [i * (length // count) + min(i, length % count) for i in range(1, count)]
     bounds = zip([0, *cuts], [*cuts, length])
     return tuple(cut(self, axis, start, max(start, stop)) for start, stop in bounds)

@@ -18,6 +18,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.origin import line_of, record
 from picograd.record import Record
 from picograd.rewrites.vmap import Examples, Operand, draws, for_all, move_axis
+from picograd.tensor.arguments import check_one_of
 from picograd.tensor.cell import Cell, Trace, trace
 from picograd.tensor.tensor import Tensor
 
@@ -152,8 +153,7 @@ def vmap(
     Tensor([21., 43.])
     """
     check_function("vmap", func)
-    if randomness not in RANDOMNESS:
-        raise ArgumentError(f"vmap: randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}.")
+    check_one_of("vmap", "randomness", randomness, RANDOMNESS)
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
         raise ArgumentError(f"vmap: chunk_size must be a count of examples, got {chunk_size!r}.")
 

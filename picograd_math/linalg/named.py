@@ -8,8 +8,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import flip
 from picograd.ir.op import filled
 from picograd.tensor import host_calls
-from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import whole
+from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.linear_algebra import order_matrix, rows_of
 from picograd.tensor.tensor import Tensor
 from picograd_math.linalg.products import multi_dot, powers
@@ -58,9 +57,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     op = found.read()
     if len(op.shape) != 1:
         raise ShapeError(f"vander: needs a vector, got shape {op.shape}.")
-    if N is not None and whole("vander", "N", N) < 0:
-        raise ArgumentError(f"vander: N must be 0 or more, got {N!r}.")
-    columns = powers(op, op.shape[0] if N is None else int(N))
+    columns = powers(op, op.shape[0] if N is None else at_least("vander", "N", N, 0))
     return Tensor.from_op(columns if increasing else flip(columns, (1,)), found.cell.device)
 
 

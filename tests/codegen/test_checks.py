@@ -15,9 +15,10 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Check, For, walk
-from picograd.ir.text_program import format_program, parse_program
+from picograd.ir.text_program import format_program
 from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule, lower
+from picograd_lab.reader import parse_program
 from tests.same_meaning import TARGETS, check_same_meaning
 
 F32, I64 = dtypes.float32, dtypes.int64

@@ -15,7 +15,8 @@ from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program
-from picograd.ir.text_program import format_program, parse_program
+from picograd.ir.text_program import format_program
+from picograd_lab.reader import parse_program
 from tests import ptx_on_host
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler

@@ -17,7 +17,8 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Param, Program
 from picograd.ir.statements import Alloc, For, If, Mma, Shuffle
-from picograd.ir.text_program import format_program, parse_program
+from picograd.ir.text_program import format_program
+from picograd_lab.reader import parse_program
 from tests.gpu_programs import F32, Body, loop_range, memory, param, run
 from tests.host_compilers import needs_compiler
 

@@ -11,7 +11,7 @@ import pytest
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_program
 from picograd.ir.stages import Program
-from picograd.ir.text_program import parse_program
+from picograd_lab.reader import parse_program
 
 
 def backwards(count: int) -> Iterable[int]:

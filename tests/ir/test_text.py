@@ -21,8 +21,9 @@ from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Program
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Store, Transpose
 from picograd.ir.symbolic import add, floordiv, mul, to_op
 from picograd.ir.text import RECORDS, buffers_of, format_graph, format_kernel, neighbourhood, parse_graph, parse_kernel
-from picograd.ir.text_program import format_program, format_schedule, format_statement, parse_program
+from picograd.ir.text_program import format_program, format_schedule, format_statement
 from picograd.record import Record
+from picograd_lab.reader import parse_program
 
 N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 512))
 BOUND = Op(OpCode.BIND, dtypes.int64, (N, const(7, dtypes.int64)))

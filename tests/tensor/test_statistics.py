@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "cummax": (lambda: Tensor([1]).cummax(), ArgumentError, "cummax: give the axis, e.g. dim=-1."),
     "logcumsumexp": (lambda: Tensor([1.0]).logcumsumexp(), ArgumentError, "logcumsumexp: give the axis, e.g. dim=-1."),
     "diff": (lambda: Tensor(1).diff(), ShapeError, "diff: needs an axis, got a 0-d tensor."),
-    "diff n": (lambda: Tensor([1]).diff(-1), ArgumentError, "diff: n must not be negative, got -1."),
+    "diff n": (lambda: Tensor([1]).diff(-1), ArgumentError, "diff: n must be at least 0, got -1."),
     "nanmean": (lambda: Tensor([1]).nanmean(), DTypeError, "nanmean: needs a float, got int64 of shape (1,)."),
     "norm": (lambda: Tensor([1.0]).norm("two"), ArgumentError, "norm: p must be a number, \"fro\" or \"nuc\", got 'two'."),
     "trapezoid": (

@@ -15,6 +15,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
 from picograd.tensor import pointwise, reductions
+from picograd.tensor.arguments import check_nonnegative, check_positive
 from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
 from picograd.tensor.generator import Generator
 from picograd.tensor.host import fitting
@@ -155,8 +156,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     >>> softshrink(Tensor([-1.0, 0.25, 1.0]))
     Tensor([-0.5,  0. ,  0.5])
     """
-    if not lambd >= 0:
-        raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}.")
+    check_nonnegative("softshrink", "lambd", lambd)
 
     def formula(x: Op) -> Op:
         outside = where(compare(OpCode.CMPLT, x, 0.0), x + lambd, x - lambd)
@@ -500,8 +500,7 @@ def gumbel_softmax(
     >>> gumbel_softmax(Tensor([0.0, 0.0, 0.0]), hard=True).sum()
     Tensor(1.)
     """
-    if not tau > 0:
-        raise ArgumentError(f"gumbel_softmax: tau must be positive, got {tau}.")
+    check_positive("gumbel_softmax", "tau", tau)
     need_float("gumbel_softmax", logits.op, "logits")
     gumbels = gumbel_op(random_bits(logits.op.shape, generator, logits.device), logits.dtype)
     scores = (logits + Tensor.from_op(gumbels, logits.cell.device)) / tau

@@ -34,7 +34,7 @@ from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
 from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from picograd.nn.functions.windows import each_axis
-from picograd.tensor.arguments import tensor_of
+from picograd.tensor.arguments import check_one_of, tensor_of
 from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.pointwise import round_even
 from picograd.tensor.tensor import Tensor
@@ -140,8 +140,7 @@ def upsample_bilinear(
 def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) -> None:
     """Raises unless interpolate has this mode for an input of so many axes, with these options."""
     axes = len(op.shape) - 2
-    if mode not in MODES:
-        raise ArgumentError(f"interpolate: mode must be one of {', '.join(MODES)}, got {mode!r}.")
+    check_one_of("interpolate", "mode", mode, MODES)
     if not 1 <= axes <= 3 or AXES.get(mode, axes) != axes:
         raise ShapeError(f"interpolate: mode {mode!r} does not take an input with {len(op.shape)} axes, {op.shape}.")
     if align_corners is not None and mode not in AXES:
@@ -326,8 +325,7 @@ def grid_sample(
     if mode not in SAMPLE_MODES or (mode == "bicubic" and axes != 2):
         modes = ", ".join(SAMPLE_MODES)
         raise ArgumentError(f"grid_sample: mode must be one of {modes} (bicubic of four axes), got {mode!r}.")
-    if padding_mode not in PADDING:
-        raise ArgumentError(f"grid_sample: padding_mode must be one of {', '.join(PADDING)}, got {padding_mode!r}.")
+    check_one_of("grid_sample", "padding_mode", padding_mode, PADDING)
     fits = axes in (2, 3) and len(where_op.shape) == axes + 2
     if not fits or where_op.shape[0] != op.shape[0] or where_op.shape[-1] != axes:
         raise ShapeError(f"grid_sample: grid {grid.shape} must be (N, *new lengths, {axes}) for input {input.shape}.")

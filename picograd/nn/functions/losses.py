@@ -13,6 +13,7 @@ import numpy as np
 from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
 from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
+from picograd.tensor.arguments import check_nonnegative, check_one_of, check_positive
 from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float, not_negative, static_numel
 from picograd.tensor.random import probabilities
 from picograd.tensor.tensor import Tensor
@@ -31,8 +32,7 @@ REDUCTIONS = ("mean", "sum", "none")
 # ---- pairs and reductions ----
 def check_reduction(function: str, reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> None:
     """Raises ArgumentError for another word than those allowed."""
-    if reduction not in allowed:
-        raise ArgumentError(f"{function}: reduction must be one of {', '.join(allowed)}, got {reduction!r}.")
+    check_one_of(function, "reduction", reduction, allowed)
 
 
 def reduced(function: str, losses: Tensor, reduction: str) -> Tensor:
@@ -128,8 +128,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     Tensor([0.125, 2.5  ])
     """
     check_pair("smooth_l1_loss", input, target)
-    if not beta >= 0:
-        raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
+    check_nonnegative("smooth_l1_loss", "beta", beta)
     d = input - target
     distance = d.abs()
     if beta == 0:
@@ -163,8 +162,7 @@ def huber_loss(
     Tensor([0.5, 4. ])
     """
     check_pair("huber_loss", input, target)
-    if not delta > 0:
-        raise ArgumentError(f"huber_loss: delta must be positive, got {delta}.")
+    check_positive("huber_loss", "delta", delta)
     d = input - target
     distance = d.abs()
     far = distance > delta
@@ -590,8 +588,7 @@ def _triplet(
 ) -> Tensor:
     """Returns max(0, near - far + margin): how far anchors are from positives, and how far from negatives."""
     anchor, positive, negative = triple
-    if not margin > 0:
-        raise ArgumentError(f"{function}: margin must be positive, got {margin}.")
+    check_positive(function, "margin", margin)
     if not anchor.ndim == positive.ndim == negative.ndim:
         raise ShapeError(
             f"{function}: anchor {anchor.shape}, positive {positive.shape} and negative {negative.shape} must have as"

@@ -14,6 +14,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
 from picograd.tensor import pointwise
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static, whole
 from picograd.tensor.compute import by_formula
 from picograd.tensor.reductions import mean_op, nearest_mean, variance_op
@@ -266,8 +267,7 @@ def local_response_norm(
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: input must be (N, C, ...) with three axes at least, got {input.shape}.")
     need_float("local_response_norm", input.op)
-    if size < 1:
-        raise ArgumentError(f"local_response_norm: size must be at least 1, got {size}.")
+    at_least("local_response_norm", "size", size, 1)
     return divided_by_neighbours(input, size, size // 2, alpha, beta, k)
 
 

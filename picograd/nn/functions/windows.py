@@ -15,7 +15,7 @@ from picograd.ir.build import gather, iota, maximum, minimum, permute, repeat_ax
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
-from picograd.tensor.arguments import tensor_of
+from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import is_integer, static
 from picograd.tensor.tensor import Tensor
 
@@ -353,7 +353,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:  # noqa: A002
     Tensor([[[1, 2],
              [3, 4]]])
     """
-    r = _factor("pixel_shuffle", "upscale_factor", upscale_factor, input)
+    _check_image("pixel_shuffle", input)
+    r = at_least("pixel_shuffle", "upscale_factor", upscale_factor, 1)
     *batch, channels, height, width = input.shape
     if channels % (r * r):
         raise ShapeError(f"pixel_shuffle: input {input.shape} has {channels} channels, no multiple of {r} * {r}.")
@@ -377,7 +378,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A0
     >>> pixel_unshuffle(Tensor([[[1, 2], [3, 4]]]), 2).flatten()
     Tensor([1, 2, 3, 4])
     """
-    r = _factor("pixel_unshuffle", "downscale_factor", downscale_factor, input)
+    _check_image("pixel_unshuffle", input)
+    r = at_least("pixel_unshuffle", "downscale_factor", downscale_factor, 1)
     *batch, channels, height, width = input.shape
     if height % r or width % r:
         raise ShapeError(f"pixel_unshuffle: input {input.shape} has lengths that are not multiples of {r}.")
@@ -401,16 +403,14 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
     >>> channel_shuffle(Tensor([[[1], [2], [3], [4]]]), 2).flatten()
     Tensor([1, 3, 2, 4])
     """
-    count = _factor("channel_shuffle", "groups", groups, input)
+    _check_image("channel_shuffle", input)
+    count = at_least("channel_shuffle", "groups", groups, 1)
     batch, channels, *rest = input.shape
     if channels % count:
         raise ShapeError(f"channel_shuffle: input {input.shape} has {channels} channels, no multiple of groups={groups}.")
     return input.reshape(batch, count, channels // count, *rest).transpose(1, 2).reshape(input.shape)
 
 
-def _factor(function: str, name: str, value: int, x: Tensor) -> int:
-    if not is_integer(value) or value < 1:
-        raise ArgumentError(f"{function}: {name} must be an int of at least 1, got {value!r}.")
+def _check_image(function: str, x: Tensor) -> None:
     if x.ndim < 3:
         raise ShapeError(f"{function}: input must have at least three axes, got {x.shape}.")
-    return operator.index(value)

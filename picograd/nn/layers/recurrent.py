@@ -20,6 +20,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.nn.utils.rnn import PackedSequence, is_inside, packed_like
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import need_float
 from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
@@ -76,8 +77,7 @@ class Recurrent(Module):
     def __init__(self, input_size: int, hidden_size: int, bias: bool):
         name = type(self).__name__
         for label, value in (("input_size", input_size), ("hidden_size", hidden_size)):
-            if value < 1:
-                raise ArgumentError(f"{name}: {label} must be at least 1, got {value}.")
+            at_least(name, label, value, 1)
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
 
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
@@ -251,8 +251,7 @@ class RNNBase(Recurrent):
         if proj_size and self.states == 1:
             raise ArgumentError(f"{type(self).__name__}: proj_size is for LSTM alone, got {proj_size}.")
         self.proj_size = proj_size
-        if num_layers < 1:
-            raise ArgumentError(f"{type(self).__name__}: num_layers must be at least 1, got {num_layers}.")
+        at_least(type(self).__name__, "num_layers", num_layers, 1)
         probability(type(self).__name__, "dropout", dropout)
         self.num_layers, self.batch_first = num_layers, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional

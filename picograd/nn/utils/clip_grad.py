@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op
-from picograd.tensor.arguments import listed
+from picograd.tensor.arguments import check_nonnegative, listed
 from picograd.tensor.build import broadcast_to, cast, common_dtype, need_float
 from picograd.tensor.compute import by_formula, formula
 from picograd.tensor.joining import stacked_ops
@@ -82,8 +82,7 @@ def clip_grad_norm_(
     >>> clip_grad_norm_([w], 1.0).item(), w.grad.round(3)
     (5.0, Tensor([0.6, 0.8]))
     """
-    if not max_norm >= 0:
-        raise ArgumentError(f"clip_grad_norm_: max_norm must not be negative, got {max_norm}.")
+    check_nonnegative("clip_grad_norm_", "max_norm", max_norm)
     grads = _grads(parameters)
     norm = get_total_norm(grads, norm_type)
     if error_if_nonfinite:
@@ -109,8 +108,7 @@ def clip_grad_value_(
     >>> w.grad
     Tensor([ 1. , -0.5])
     """
-    if not clip_value >= 0:
-        raise ArgumentError(f"clip_grad_value_: clip_value must not be negative, got {clip_value}.")
+    check_nonnegative("clip_grad_value_", "clip_value", clip_value)
     for grad in _grads(parameters):
         grad.copy_(grad.clamp(-clip_value, clip_value))
 

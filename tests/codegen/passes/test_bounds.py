@@ -24,9 +24,9 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, walk
-from picograd.ir.text_program import parse_program
 from picograd.record import replace
 from picograd.road import lower, schedule_graphs
+from picograd_lab.reader import parse_program
 from tests.counts.workloads import WORKLOADS, indices, leaf
 from tests.cpu_programs import run as cpu_run
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET

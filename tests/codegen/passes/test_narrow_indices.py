@@ -21,9 +21,10 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Program, ScheduleItem
 from picograd.ir.statements import For, Let, Load, Store, walk
-from picograd.ir.text_program import format_program, parse_program
+from picograd.ir.text_program import format_program
 from picograd.rewrites.simplify import simplify_graph
 from picograd.road import create_schedule, lower
+from picograd_lab.reader import parse_program
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 I32, I64 = dtypes.int32, dtypes.int64
