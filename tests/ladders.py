@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
 import pytest
 
+from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cudasim import compile as simulated
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.engine.devices import compiler_for
@@ -47,11 +49,24 @@ def counted(ladder: Ladder, lengths: dict[str, int]) -> dict[str, dict[str, int]
         return {figure.name: figure.counts for figure in gpu.climb(ladder, lengths, compiler_for("CUDASIM"))}
 
 
-def found_with_bug(ladder: Ladder, name: str, lengths: dict[str, int], pattern: str, becomes: str) -> list[str]:
-    """Returns what is said of a rung whose text is changed, once for each order that finds it; "" for a wrong result."""
+def with_headers(text: str, headers: Sequence[str]) -> str:
+    """Returns a rung's text with headers in the place of the lines that include them."""
+    for header in headers:
+        text = text.replace(f'#include "{header}"\n', (nvrtc.HEADERS / header).read_text())
+    return text
+
+
+def found_with_bug(
+    ladder: Ladder, name: str, lengths: dict[str, int], pattern: str, becomes: str, headers: Sequence[str] = ()
+) -> list[str]:
+    """Returns what is said of a rung whose text is changed, once for each order that finds it; "" for a wrong result.
+
+    Args:
+      headers: those whose text may be changed, too
+    """
     rung, found = rung_of(ladder, name), list[str]()
     source = ladder.source(rung, lengths)
-    text, count = re.subn(pattern, becomes, source.text, count=1)
+    text, count = re.subn(pattern, becomes, with_headers(source.text, headers), count=1)
     assert count == 1, "the text has such a place"
     binary, given = simulated.compile_source(replace(source, text=text), TARGET), ladder.given(rung, lengths)
     for order in ORDERS:

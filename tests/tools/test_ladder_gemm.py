@@ -13,6 +13,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.devices.cudasim import compile as simulated
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
+from picograd.errors import DeviceError
 from picograd.record import replace
 from picograd_lab.ladder import gpu, gpu_table, roofline
 from picograd_lab.ladder.gemm import LADDER as GEMM
@@ -87,7 +88,7 @@ def test_matrix_instructions_multiply_all_and_nothing_else_does() -> None:
 
 @needs_compiler
 def test_the_copy_engine_leaves_threads_nothing_to_load() -> None:
-    for counts in of("wgmma and tma", "warp specialised", "persistent", "wide tile"):
+    for counts in of("wgmma and tma", "warp specialised", "persistent", "wide tile", "clusters"):
         assert counts["global_loads"] == counts["shared_loads"] == 0 and counts["tile_loads"] >= 3
         assert counts["loaded_sectors"] == 2 * 128 * 64 * 2 // 32, "each element comes once"
     plain, roles, stays = of("wgmma and tma", "warp specialised", "persistent")
@@ -97,7 +98,16 @@ def test_the_copy_engine_leaves_threads_nothing_to_load() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("rung", GEMM.rungs[-2:], ids=lambda rung: rung.name)
+def test_blocks_of_a_cluster_read_what_they_share_once() -> None:
+    alone, together = (counts_of_rung("gemm", name, 256, 256, 64) for name in ("wide tile", "clusters"))
+    of_a = of_b = 256 * 64 * 2 // 32
+    assert (alone["loaded_sectors"], together["loaded_sectors"]) == (of_a + 2 * of_b, of_a + of_b)
+    assert (alone["tile_loads"], together["tile_loads"]) == (2 * (1 + 4), 2 * (1 + 2))
+    assert alone["shared_bytes"] == together["shared_bytes"] and alone["wgmmas"] == together["wgmmas"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("rung", GEMM.rungs[-3:], ids=lambda rung: rung.name)
 def test_blocks_that_stay_compute_one_tile_after_the_other(rung: Rung) -> None:
     lengths = {"M": 136, "N": 520, "K": 72}
     source = GEMM.source(rung, lengths)
@@ -149,6 +159,41 @@ def test_a_bug_in_a_rung_is_found(bug: str) -> None:
     name, pattern, becomes, says = BUGS[bug]
     found = found_with_bug(GEMM, name, LENGTHS, pattern, becomes)
     assert any(re.search(says, each) for each in found), found
+
+
+NOT_EMPTY = f"{TOO_EARLY}|copies to .* to which a copy is on its way|arrives at .* of this phase have arrived"
+OWN_PART = r"{} \+ \(int32\)\(blockIdx.x % {}\) \* "
+WAITS = r"if constexpr \(Cut::CLUSTER > 1\) sync_cluster\(\);"
+OF_A_CLUSTER = {
+    "no barrier when a block begins": (WAITS + r"\n  else ", "", "another block, which|not initialised"),
+    "no barrier when a block ends": (WAITS + "  // ", "// ", "which may have ended"),
+    "a stage is given back to its own block": (r"_arrive_at\(empty, stage, rank\)", "_arrive(empty, stage)", NOT_EMPTY),
+    "a stage is given back to the other block": (r"stage, rank\);", "stage, (int32)(1 - blockIdx.x % 2));", NOT_EMPTY),
+    "one block's readers are enough": (r"arrivals \* Cut::CLUSTER", "arrivals", NOT_EMPTY),
+    "both bring the same half": (OWN_PART.format("first", "BLOCKS") + "STEP", "first", "on its way|bytes more come"),
+    "a half comes to one block": (r"load_tile_to_all<BLOCKS>", "load_tile_to_all<1>", "deadlock"),
+    "both have the same rows": (OWN_PART.format("", "Cut::CLUSTER") + "Cut::ROWS", "", "^$"),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.variants(every=4, first=2)
+@pytest.mark.parametrize("bug", OF_A_CLUSTER)
+def test_a_bug_in_a_cluster_is_found(bug: str) -> None:
+    pattern, becomes, says = OF_A_CLUSTER[bug]
+    headers = ("hopper_product.h", "hopper_stages.h")
+    found = found_with_bug(GEMM, "clusters", {"M": 200, "N": 72, "K": 328}, pattern, becomes, headers)
+    assert any(re.search(says, each) for each in found), found
+
+
+@needs_compiler
+def test_a_grid_that_is_no_multiple_of_a_cluster_is_refused() -> None:
+    rung, lengths = GEMM.rungs[-1], {"M": 40, "N": 40, "K": 24}
+    source = GEMM.source(rung, lengths)
+    binary = simulated.compile_source(replace(source, launches=(replace(source.launches[0], grid=3),)), TARGET)
+    device = CudaSimDevice()
+    with pytest.raises(DeviceError, match="clusters of 2 blocks of 384 threads: the grid is no multiple"):
+        Runnable(device, device.load(binary), GEMM.given(rung, lengths)).run()
 
 
 # ---- a GPU ----

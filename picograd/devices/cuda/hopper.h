@@ -7,6 +7,8 @@
 //   SHARED_TILE_AT(T, name, n, first)     the same, `first` bytes into the memory that the launch asks for
 //   TILE_MAP(name)                        a parameter: an array in memory and a box of it (devices/cuda/tile_maps.py)
 //
+//   KERNEL_OF_CLUSTERS(name, blocks, threads)   a kernel whose blocks come in clusters along x: they run at the same time
+//
 // Coordinates begin with the innermost axis. Two proxies go to shared memory: the threads, and what works beside them (copies of
 // tiles, wgmma). What threads write the others see behind fence_async_proxy.
 
@@ -18,6 +20,8 @@
 #ifdef __CUDACC_RTC__
 struct alignas(64) TileMap { uint64 words[16]; };
 #define TILE_MAP(name) const __grid_constant__ TileMap name
+#define KERNEL_OF_CLUSTERS(name, blocks, threads) \
+  extern "C" __global__ void __launch_bounds__(threads, 1) __cluster_dims__(blocks, 1, 1) name
 template <class T> struct SharedTile : Shared<T> {};
 struct MBarriers { uint64* memory; };
 #define MBARRIERS(name, n)          \
@@ -37,12 +41,15 @@ PRIMITIVE uint32 address_of(MBarriers barriers, int64 index) { return shared_add
 #include "cudasim/warpgroups.h"
 using cudasim::TileMap;
 #define TILE_MAP(name) const TileMap name
-#define MBARRIERS(name, n)                      \
-  static cudasim::MBarrier name##_barriers[n]; \
-  const cudasim::MBarriers<(n)> name = {name##_barriers, #name}
-#define SHARED_TILE(T, name, n)                       \
-  static cudasim::TileElements<T, (n)> name##_elements; \
-  const cudasim::SharedTile<T, (n)> name = {{name##_elements, #name}}
+#define KERNEL_OF_CLUSTERS(name, blocks, threads)                    \
+  static const cudasim::Registered name##_clusters(#name, (blocks)); \
+  extern "C" void name
+#define MBARRIERS(name, n)                                            \
+  static cudasim::MBarrier name##_barriers[cudasim::MOST_BLOCKS][n]; \
+  const cudasim::MBarriers<(n)> name = {name##_barriers[cudasim::own_rank()], #name}
+#define SHARED_TILE(T, name, n)                                              \
+  static cudasim::TileElements<T, (n)> name##_elements[cudasim::MOST_BLOCKS]; \
+  const cudasim::SharedTile<T, (n)> name = {{name##_elements[cudasim::own_rank()], #name}}
 #define SHARED_TILE_AT(T, name, n, first) SHARED_TILE(T, name, n)
 #endif
 
@@ -208,6 +215,45 @@ PRIMITIVE void store_tile(const TileMap& map, const cudasim::SharedTile<T, LENGT
 }
 PRIMITIVE void commit_stores() { cudasim::commit_own_stores(); }
 template <int N> PRIMITIVE void wait_stores() { cudasim::finish_stores(N); }
+#endif
+
+// ---- clusters ----
+// sync_cluster: all threads of all blocks wait for each other. Before it no block has shared memory for the others, and behind a
+// block's end it has none any more. mbarrier_arrive_at: arrives at the same mbarrier of another block. load_tile_to_all: what
+// load_tile does in this block, in each block of the cluster, with one read of memory.
+// PTX ISA, barrier.cluster; mapa; cp.async.bulk.tensor, .multicast::cluster (sm_90).
+#ifdef __CUDACC_RTC__
+PRIMITIVE void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+}
+PRIMITIVE void mbarrier_arrive_at(MBarriers barriers, int64 index, int32 rank) {
+  asm volatile("{ .reg .b32 other; mapa.shared::cluster.u32 other, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [other]; }"
+               ::"r"(address_of(barriers, index)), "r"(rank) : "memory");
+}
+template <int BLOCKS, class T>
+PRIMITIVE void load_tile_to_all(SharedTile<T> shared, int64 index, const TileMap& map, MBarriers barriers, int64 barrier, int32 x,
+                                int32 y, int32 z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+               "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared.memory + index)), "l"(&map),
+               "r"(address_of(barriers, barrier)), "r"(x), "r"(y), "r"(z), "h"((uint16)((1 << BLOCKS) - 1)) : "memory");
+}
+#else
+PRIMITIVE void sync_cluster(int32 line = __builtin_LINE()) {
+  cudasim::begin_clocks();
+  COUNT_INSTRUCTION(BARRIERS);
+  cudasim::wait(cudasim::AT_CLUSTER, line);
+}
+template <int64 N> PRIMITIVE void mbarrier_arrive_at(const cudasim::MBarriers<N>& barriers, int64 index, int32 rank) {
+  cudasim::arrive(barriers.at(index, cudasim::check_rank(rank)), 0);
+}
+template <int BLOCKS, class T, int64 LENGTH, int64 N>
+PRIMITIVE void load_tile_to_all(const cudasim::SharedTile<T, LENGTH>& shared, cudasim::Here index, const TileMap& map,
+                                const cudasim::MBarriers<N>& barriers, int64 barrier, int32 x, int32 y, int32 z) {
+  const int32 at[] = {x, y, z};
+  for (int64 rank = 0; rank < BLOCKS; rank++)
+    cudasim::start_tile_copy(cudasim::tile_at(shared, index.number, "copies to", cudasim::check_rank(rank)), map,
+                             barriers.at(barrier, rank), at, 3, index.line, rank > 0);
+}
 #endif
 
 // ---- matrices of a warp ----

@@ -143,7 +143,7 @@ PRIMITIVE void multiply_and_store(const Lhs& lhs, const Rhs& rhs, const Barriers
   REGISTERS(float32, sums, Is::SUMS);
   int32 stage = mine * Is::STEPS % Cut::STAGES, before = 0;
   uint32 parity = mine * Is::STEPS / Cut::STAGES % 2, turn = 1 - mine;
-  for (int32 number = blockIdx.x + mine * gridDim.x; number < Is::TILES; number += Is::SHARES * gridDim.x) {
+  for (int32 number = first_tile<Cut>() + mine * tiles_apart<Cut>(); number < Is::TILES; number += Is::SHARES * tiles_apart<Cut>()) {
     const Place at = place_of<Cut>(number);
     if constexpr (Cut::IN_TURN) mbarrier_wait(order, mine, turn);
     wgmma_fence<Is::SUMS>(sums, 0);
@@ -166,7 +166,7 @@ PRIMITIVE void multiply_and_store(const Lhs& lhs, const Rhs& rhs, const Barriers
       }
       wgmma_commit();
       wgmma_wait<1, Is::SUMS>(sums, 0);
-      if (step > 0 && arrives) mbarrier_arrive(empty, before);
+      if (step > 0 && arrives) give_back<Cut>(empty, before);
       before = stage;
       if (++stage == Cut::STAGES) {
         stage = 0;
@@ -181,7 +181,7 @@ PRIMITIVE void multiply_and_store(const Lhs& lhs, const Rhs& rhs, const Barriers
       stage %= Cut::STAGES;
     }
     wgmma_wait<0, Is::SUMS>(sums, 0);
-    if (arrives) mbarrier_arrive(empty, before);
+    if (arrives) give_back<Cut>(empty, before);
     store_sums(by, sums, Place{at.row + own_rows * 64, at.column, at.matrix}, warpgroup);
   }
 }
@@ -206,6 +206,7 @@ PRIMITIVE void multiply_with(const TileMap& lhs_map, const TileMap& rhs_map, con
     more_registers<Is::MANY>();
     multiply_and_store<Cut>(lhs, rhs, full, turned, empty, order, threadIdx.x / 128 - 1, by);
   }
+  if constexpr (Cut::CLUSTER > 1) sync_cluster();  // others still arrive at this block's `empty`
 }
 
 // finish(matrix, row, piece, own, values), which codegen/epilogue.py writes: of columns of a thread what is stored in their place; where

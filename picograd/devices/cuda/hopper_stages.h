@@ -11,6 +11,8 @@
 //   - The warpgroup that copies gives its registers to those that multiply.
 //   - A block computes one tile after the other, so that the next one's copies come while this one is stored. Tiles follow each
 //     other in groups of rows: blocks that run at one time read few different rows and columns.
+//   - Blocks of a cluster have tiles of the same columns, one below the other. Each brings a share of the columns to all of them, so
+//     that a stage is empty when all have read it.
 //
 // Cut, a struct of constants, says what is multiplied and how:
 //   T, Held, Out                elements of the operands, of the product, and of what copies of tiles store
@@ -23,6 +25,7 @@
 //   IN_TURN                     each of them has a tile of its own instead, of two
 //   STAGES, SLABS               of the ring; of each warpgroup that multiplies
 //   GROUP                       rows of tiles in a group
+//   CLUSTER                     blocks of a cluster; of several rhs lies across K
 //   LANES                       neighbouring columns of a thread, where threads store results
 //   ROLLED                      what threads do with results is long
 //   MULTIPLY_ADDS               they multiply by hopper_fma.h, which wants rows across K; else by hopper_product.h, by wgmma
@@ -40,7 +43,8 @@ template <class Cut> struct Derived {
   static const bool TURNS_LHS = STEP == 32 && Cut::LHS_ACROSS != Cut::MULTIPLY_ADDS;
   static const bool TURNS_RHS = STEP == 32 && Cut::RHS_ACROSS != Cut::MULTIPLY_ADDS, TURNS = TURNS_LHS || TURNS_RHS;
   static const bool LEFT_ACROSS = Cut::LHS_ACROSS && !TURNS_LHS, RIGHT_ACROSS = Cut::RHS_ACROSS && !TURNS_RHS;
-  static const int32 HIGH = (Cut::M + Cut::ROWS - 1) / Cut::ROWS, WIDE = (Cut::N + Cut::COLUMNS - 1) / Cut::COLUMNS;
+  static const int32 CLUSTER_ROWS = Cut::ROWS * Cut::CLUSTER;  // of a tile for all of its blocks
+  static const int32 HIGH = (Cut::M + CLUSTER_ROWS - 1) / CLUSTER_ROWS, WIDE = (Cut::N + Cut::COLUMNS - 1) / Cut::COLUMNS;
   static const int32 TILES = HIGH * WIDE * Cut::BATCH * Cut::PARTS;
   static const int32 STEPS = (Cut::K + STEP * Cut::PARTS - 1) / (STEP * Cut::PARTS);
   static const int32 RHS_ROWS = Cut::RHS_ACROSS ? (Cut::COLUMNS + STEP - 1) / STEP * STEP : Cut::COLUMNS;
@@ -57,12 +61,17 @@ template <class Cut> struct Derived {
 
 struct Place { int32 row, column, matrix; };
 
-// Where the tile of that number lies.
+// The number of a block's first tile, and how far from one to the next.
+template <class Cut> PRIMITIVE int32 first_tile() { return blockIdx.x / Cut::CLUSTER; }
+template <class Cut> PRIMITIVE int32 tiles_apart() { return gridDim.x / Cut::CLUSTER; }
+
+// Where the block's part of the tile of that number lies.
 template <class Cut> PRIMITIVE Place place_of(int32 number) {
   const int32 high = Derived<Cut>::HIGH, wide = Derived<Cut>::WIDE;
   const int32 matrix = number / (high * wide), tile = number % (high * wide), first = tile / (Cut::GROUP * wide) * Cut::GROUP;
   const int32 rows = high - first < Cut::GROUP ? high - first : Cut::GROUP, in_group = tile - first * wide;
-  return {(first + in_group % rows) * Cut::ROWS, in_group / rows * Cut::COLUMNS, matrix};
+  const int32 row = (first + in_group % rows) * Derived<Cut>::CLUSTER_ROWS + (int32)(blockIdx.x % Cut::CLUSTER) * Cut::ROWS;
+  return {row, in_group / rows * Cut::COLUMNS, matrix};
 }
 
 // Copies COUNT rows of an operand, and STEP of K.
@@ -78,6 +87,18 @@ PRIMITIVE void load_rows(const Tile& tile, int32 index, const TileMap& map, cons
   }
 }
 
+// Copies this block's share of COUNT rows of an operand across K, and STEP of K, to all blocks of the cluster.
+template <int32 BLOCKS, int32 COUNT, int32 STEP, class Tile, class Barriers>
+PRIMITIVE void load_share(const Tile& tile, int32 index, const TileMap& map, const Barriers& full, int32 stage, int32 row, int32 k,
+                          int32 matrix) {
+  static_assert(COUNT % (BLOCKS * STEP) == 0, "each block has as many rows");
+#pragma unroll
+  for (int32 first = 0; first < COUNT; first += BLOCKS * STEP) {
+    const int32 own = first + (int32)(blockIdx.x % BLOCKS) * STEP;
+    load_tile_to_all<BLOCKS>(tile, index + own * STEP, map, full, stage, row + own, k, matrix);
+  }
+}
+
 // One thread: fills the ring, tile after tile.
 template <class Cut, class Lhs, class Rhs, class Barriers>
 PRIMITIVE void copy_operands(const Lhs& lhs, const Rhs& rhs, const TileMap& lhs_map, const TileMap& rhs_map, const Barriers& full,
@@ -85,7 +106,7 @@ PRIMITIVE void copy_operands(const Lhs& lhs, const Rhs& rhs, const TileMap& lhs_
   typedef Derived<Cut> Is;
   int32 stage = 0;
   uint32 parity = 1;
-  for (int32 number = blockIdx.x; number < Is::TILES; number += gridDim.x) {
+  for (int32 number = first_tile<Cut>(); number < Is::TILES; number += tiles_apart<Cut>()) {
     const Place at = place_of<Cut>(number);
     const int32 lhs_matrix = Cut::LHS_SHARED ? 0 : at.matrix, rhs_matrix = Cut::RHS_SHARED ? 0 : at.matrix;
     for (int32 step = 0; step < Is::STEPS; step++) {
@@ -93,7 +114,10 @@ PRIMITIVE void copy_operands(const Lhs& lhs, const Rhs& rhs, const TileMap& lhs_
       mbarrier_arrive_expecting(full, stage, (Is::LHS_LENGTH + Is::RHS_LENGTH) * (int32)sizeof(typename Cut::T));
       const int32 k = ((Cut::PARTS > 1 ? at.matrix * Is::STEPS : 0) + step) * Is::STEP;
       load_rows<Cut::LHS_ACROSS, Cut::ROWS, Is::STEP>(lhs, stage * Is::LHS_LENGTH, lhs_map, full, stage, at.row, k, lhs_matrix);
-      load_rows<Cut::RHS_ACROSS, Is::RHS_ROWS, Is::STEP>(rhs, stage * Is::RHS_LENGTH, rhs_map, full, stage, at.column, k, rhs_matrix);
+      if constexpr (Cut::CLUSTER > 1)
+        load_share<Cut::CLUSTER, Is::RHS_ROWS, Is::STEP>(rhs, stage * Is::RHS_LENGTH, rhs_map, full, stage, at.column, k, rhs_matrix);
+      else
+        load_rows<Cut::RHS_ACROSS, Is::RHS_ROWS, Is::STEP>(rhs, stage * Is::RHS_LENGTH, rhs_map, full, stage, at.column, k, rhs_matrix);
       if (++stage == Cut::STAGES) {
         stage = 0;
         parity ^= 1;
@@ -121,7 +145,7 @@ PRIMITIVE void turn_operands(const Lhs& lhs, const Rhs& rhs, const Barriers& ful
   const int32 warp = threadIdx.x / 32 - 1, of_lhs = Is::TURNS_LHS ? Cut::ROWS / 32 : 0, of_rhs = Is::TURNS_RHS ? Is::RHS_ROWS / 32 : 0;
   int32 stage = 0;
   uint32 parity = 0;
-  const int32 tiles = (Is::TILES - (int32)blockIdx.x + (int32)gridDim.x - 1) / (int32)gridDim.x;
+  const int32 tiles = (Is::TILES - first_tile<Cut>() + tiles_apart<Cut>() - 1) / tiles_apart<Cut>();
   for (int32 steps = tiles * Is::STEPS; steps > 0; steps--) {
     mbarrier_wait(full, stage, parity);
 #pragma unroll 1  // it has few registers
@@ -139,18 +163,28 @@ PRIMITIVE void turn_operands(const Lhs& lhs, const Rhs& rhs, const Barriers& ful
   }
 }
 
-// What every block begins with. arrivals: of those that multiply, at `empty` for each stage.
+// Arrives at `empty` for a stage, in each block that copies to it.
+template <class Cut, class Barriers> PRIMITIVE void give_back(const Barriers& empty, int32 stage) {
+  if constexpr (Cut::CLUSTER == 1) {
+    mbarrier_arrive(empty, stage);
+  } else {
+    for (int32 rank = 0; rank < Cut::CLUSTER; rank++) mbarrier_arrive_at(empty, stage, rank);
+  }
+}
+
+// What every block begins with. arrivals: of those of a block that multiply, at `empty` for each stage.
 template <class Cut, class Barriers>
 PRIMITIVE void begin_ring(const Barriers& full, const Barriers& turned, const Barriers& empty, int32 arrivals) {
   if (threadIdx.x == 0) {
     for (int32 stage = 0; stage < Cut::STAGES; stage++) {
       mbarrier_init(full, stage, 1);
       mbarrier_init(turned, stage, TURNERS);
-      mbarrier_init(empty, stage, arrivals);
+      mbarrier_init(empty, stage, arrivals * Cut::CLUSTER);
     }
     fence_mbarriers();
   }
-  __syncthreads();
+  if constexpr (Cut::CLUSTER > 1) sync_cluster();
+  else __syncthreads();
 }
 
 // The first warpgroup.

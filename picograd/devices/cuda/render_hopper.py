@@ -156,7 +156,7 @@ def _constants(product: PlainProduct, tile: WarpgroupTile, columns: Columns) -> 
         "LHS_ACROSS": int(product.a.is_column_major), "RHS_ACROSS": int(not product.b.is_column_major),
         "LHS_SHARED": int(_is_one(product.a, product)), "RHS_SHARED": int(_is_one(product.b, product)),
         "ROWS": tile.rows, "COLUMNS": tile.columns, "MULTIPLIERS": tile.multipliers, "STAGES": tile.stages,
-        "SLABS": tile.slabs, "GROUP": tile.group, "IN_TURN": int(tile.in_turn), "LANES": columns.lanes,
+        "SLABS": tile.slabs, "GROUP": tile.group, "CLUSTER": 1, "IN_TURN": int(tile.in_turn), "LANES": columns.lanes,
         "ROLLED": int(columns.is_long),
         "MULTIPLY_ADDS": int(product.adds),
     }  # fmt: skip

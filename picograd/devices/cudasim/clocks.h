@@ -61,7 +61,8 @@ static void tell_each_other(int64 first, int64 count) {
 // ---- accesses ----
 // Whether an access comes before all that who has this clock does from now on.
 static bool comes_before(const Access& access, const Several* several, const Clock& clock) {
-  if (access.epoch < epoch || is_of_another_block(access)) return true;
+  // In a cluster an access may be of another block's memory, whose barriers are not this one's.
+  if (access.epoch < (num_blocks > 1 ? block_epoch : running->block->epoch) || is_of_another_block(access)) return true;
   if (access.actor == ON_ITS_WAY) return false;
   if (access.actor != MANY) return access.count <= clock.at[access.actor];
   if (!(access.epoch & BESIDE)) return false;  // of before there were clocks
@@ -105,7 +106,7 @@ static void fail_race_beside(const char* does, const char* name, int64 index, co
          mbarrier_name(access.actor));
   if (access.actor < FIRST_STORER)
     fail("race: %s %s[%lld], which a wgmma of warpgroup %d reads: no wgmma_wait for it is known.", does, name, index,
-         access.actor - FIRST_WARPGROUP);
+         (access.actor - FIRST_WARPGROUP) % (int32)(block_threads / WARPGROUP_THREADS));
   fail("race: %s %s[%lld], which a store of a tile reads: no wait_stores for it is known.", does, name, index);
 }
 
@@ -136,6 +137,14 @@ static void begin_clocks() {
   begin_stores();
   begin_products();
 }
+
+// Says that the blocks of a kernel come in clusters.
+struct Registered : Clusters {
+  Registered(const char* name, int64 blocks) : Clusters{name, blocks, first_clusters} {
+    first_clusters = this;
+    begin_cluster = begin_clocks;
+  }
+};
 
 }  // namespace cudasim
 

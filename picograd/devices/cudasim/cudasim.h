@@ -1,7 +1,8 @@
 // CUDA C run by a C++17 compiler, for machines with no GPU and for finding what a GPU would not tell.
 //
-// Included by devices/cuda/primitives.h when NVRTC is not the compiler. Blocks run one after the other. The threads
-// of a block are fibers: each runs until it waits at a barrier or ends, and then the next one runs. A kernel is
+// Included by devices/cuda/primitives.h when NVRTC is not the compiler. Blocks run one after the other, those of a cluster
+// (devices/cuda/hopper.h) together. The threads of a block are fibers: each runs until it waits at a barrier or ends, and
+// then the next one runs. A kernel is
 // stopped with a message as soon as
 //   - an access is outside its memory (global, shared or registers),
 //   - two threads touch one shared element between two barriers, at least one of them writing (a race),
@@ -42,7 +43,7 @@
 #define __launch_bounds__(...)
 #define __syncthreads() cudasim::wait_at_barrier(__LINE__)
 #define threadIdx (cudasim::running->thread)
-#define blockIdx (cudasim::block)
+#define blockIdx (cudasim::running->block->place)
 #define blockDim (cudasim::block_shape)
 #define gridDim (cudasim::grid_shape)
 
@@ -53,8 +54,14 @@ struct Index { uint32 x, y, z; };
 // How threads and blocks follow each other.
 enum Order : int64 { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 
-// What a thread does: it runs, waits for its warp, its warpgroup, an mbarrier or its block, or has ended.
-enum State : int32 { RUNS, AT_SHUFFLE, AT_WARP, AT_PRODUCT, AT_WARPGROUP, AT_MBARRIER, AT_BARRIER, ENDED, NUM_STATES };
+// What a thread does: it runs, waits for its warp, its warpgroup, an mbarrier, its block or its cluster, or has ended.
+enum State : int32 { RUNS, AT_SHUFFLE, AT_WARP, AT_PRODUCT, AT_WARPGROUP, AT_MBARRIER, AT_BARRIER, AT_CLUSTER, ENDED, NUM_STATES };
+
+// A block that runs. epoch: since its last barrier.
+struct Block {
+  Index place;
+  uint64 epoch;
+};
 
 // A thread of the running block. line: of the text, where it waits. actor, count: its number among all that access memory, and
 // the time of its own clock (order.h).
@@ -62,6 +69,7 @@ struct Fiber {
   void* stack_pointer;
   char* stack;
   Index thread;
+  Block* block;
   State state;
   int32 line;
   int32 num_meetings;
@@ -69,19 +77,21 @@ struct Fiber {
   uint32 count;
 };
 
-static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, WARPGROUP_THREADS = 128, MOST_GIVEN = 48, STACK_BYTES = 128 * 1024;
+static const int64 MAX_THREADS = 1024, MOST_BLOCKS = 2, WARP_THREADS = 32, WARPGROUP_THREADS = 128, MOST_GIVEN = 48, STACK_BYTES = 128 * 1024;
 static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 
 static Fiber fibers[MAX_THREADS];
 static Fiber* running;
-static Index block, block_shape, grid_shape;
+static Index block_shape, grid_shape;
+static Block blocks[MOST_BLOCKS];  // of a cluster, or the one that runs
 static void* scheduler_stack_pointer;
 static void (*run_thread)();
 struct alignas(8) Given { char bytes[MOST_GIVEN]; };
 static Given given[2][MAX_THREADS];  // what each thread shows to its warp; two in turn, for a thread may be one meeting ahead
-static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
-static int64 num_threads, thread_order, num_waiting[NUM_STATES];
+static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block; block_epoch: of the first of the cluster
+static int64 num_blocks, block_threads, num_threads, thread_order, num_waiting[NUM_STATES];  // num_threads: of all blocks
+static void (*begin_cluster)();  // what a cluster of several blocks begins with
 static const char* kernel_name;
 static char message[512];
 static int32 at_line;  // of the text, where a user's kernel touches memory; 0: somewhere
@@ -95,10 +105,15 @@ namespace cudasim {
 
 // ---- errors ----
 static int64 thread_number(const Fiber* fiber) { return fiber - fibers; }
-static int64 block_number() { return block.x + (int64)grid_shape.x * (block.y + (int64)grid_shape.y * block.z); }
+static int64 own_rank() { return running->block - blocks; }
+static int64 in_block(int64 thread) { return thread % block_threads; }
+static int64 block_number(const Fiber* fiber) {
+  const Index& at = fiber->block->place;
+  return at.x + (int64)grid_shape.x * (at.y + (int64)grid_shape.y * at.z);
+}
 static void say_values(const char* form, va_list values) {
-  int64 length = snprintf(message, sizeof message, "kernel %s, block %lld, thread %lld", kernel_name, block_number(),
-                          thread_number(running));
+  int64 length = snprintf(message, sizeof message, "kernel %s, block %lld, thread %lld", kernel_name, block_number(running),
+                          in_block(thread_number(running)));
   if (at_line) length += snprintf(message + length, sizeof message - length, ", line %d", at_line);
   length += snprintf(message + length, sizeof message - length, ": ");
   vsnprintf(message + length, sizeof message - length, form, values);
@@ -184,9 +199,12 @@ static bool check_together(int64 first, int64 count, const char* what) {
   for (int64 i = first; one && i < first + count; i++) {
     if (fibers[i].state == one->state && fibers[i].line == one->line) continue;
     int64 length = snprintf(message, sizeof message, "kernel %s, block %lld, thread %lld: divergent %s: waits at line %d, ",
-                            kernel_name, block_number(), thread_number(one), what, one->line);
-    if (fibers[i].state == ENDED) snprintf(message + length, sizeof message - length, "while thread %lld has ended.", i);
-    else snprintf(message + length, sizeof message - length, "while thread %lld waits at line %d.", i, fibers[i].line);
+                            kernel_name, block_number(one), in_block(thread_number(one)), what, one->line);
+    length += snprintf(message + length, sizeof message - length, "while thread %lld ", in_block(i));
+    if (fibers[i].block != one->block)
+      length += snprintf(message + length, sizeof message - length, "of block %lld ", block_number(&fibers[i]));
+    if (fibers[i].state == ENDED) snprintf(message + length, sizeof message - length, "has ended.");
+    else snprintf(message + length, sizeof message - length, "waits at line %d.", fibers[i].line);
     return false;
   }
   return true;
@@ -254,43 +272,79 @@ static void run_threads(const int64* turns, int64 threads) {
   }
 }
 
-// Runs one block from barrier to barrier.
-static void run_block(int64 threads, int64 order) {
+// Lets threads first .. first + count - 1 go on behind a barrier, of all of whom each has come to it.
+static void release_together(State state, int64 first, int64 count) {
+  for (int64 i = first; i < first + count; i++) {
+    fibers[i].state = RUNS;
+    fibers[i].block->epoch = epoch + 1;
+    fibers[i].count++;
+  }
+  epoch++;
+  num_waiting[state] -= count;
+  if (clocks) clocks->tell_each_other(first, count);
+}
+
+// Whether all of some threads wait at a barrier of this kind, or have ended, and one waits.
+static bool have_come(State state, int64 first, int64 count) {
+  bool waits = false;
+  for (int64 i = first; i < first + count; i++) {
+    if (fibers[i].state != state && fibers[i].state != ENDED) return false;
+    waits |= fibers[i].state == state;
+  }
+  return waits;
+}
+
+// Lets each block go on whose threads are all at a barrier, or the cluster; returns whether there was one.
+static bool release_barriers() {
+  bool released = false;
+  for (int64 first = 0; first < num_threads && !failed; first += block_threads) {
+    if (!have_come(AT_BARRIER, first, block_threads)) continue;
+    failed = !check_together(first, block_threads, "barrier");
+    if (!failed) release_together(AT_BARRIER, first, block_threads);
+    released = true;
+  }
+  if (!failed && !released && have_come(AT_CLUSTER, 0, num_threads)) {
+    failed = !check_together(0, num_threads, "barrier of a cluster");
+    if (!failed) release_together(AT_CLUSTER, 0, num_threads);
+    released = true;
+  }
+  return released && !failed;
+}
+
+// Runs a block, or those of a cluster together, from barrier to barrier.
+static void run_blocks(int64 order) {
   static int64 turns[MAX_THREADS];
   block_epoch = ++epoch;
   clocks = nullptr;
   for (int64& waiting : num_waiting) waiting = 0;
-  for (int64 i = 0; i < threads; i++) {
+  for (int64 i = 0; i < num_blocks; i++) blocks[i].epoch = epoch;
+  for (int64 i = 0; i < num_threads; i++) {
     fibers[i].state = RUNS;
     fibers[i].num_meetings = 0;
     fibers[i].count = 1;
     copies[i].count = copies[i].num_groups = 0;
     prepare_stack(fibers[i], start_thread);
   }
-  for (bool ended = false; !ended && !failed; epoch++) {
-    put_in_order(turns, threads, order);
-    do run_threads(turns, threads);
-    while (!failed && (release_meetings(threads) || (clocks && clocks->release())));
-    if (!failed) failed = !check_together(0, threads, "barrier");
-    ended = true;
-    num_waiting[AT_BARRIER] = 0;
-    for (int64 i = 0; i < threads && !failed; i++) {
-      ended &= fibers[i].state == ENDED;
-      if (fibers[i].state == AT_BARRIER) fibers[i].state = RUNS;
-      fibers[i].count++;
-    }
-    if (clocks && !failed) clocks->tell_each_other(0, threads);
-    if (clocks && !failed && ended) clocks->check_block_is_done();
-  }
+  if (num_blocks > 1) begin_cluster();
+  bool is_behind_barrier = true;
+  do {
+    if (is_behind_barrier) put_in_order(turns, num_threads, order);
+    do run_threads(turns, num_threads);
+    while (!failed && release_meetings(num_threads));
+  } while (!failed && ((is_behind_barrier = release_barriers()) || (clocks && clocks->release())));
+  for (int64 first = 0; first < num_threads && !failed; first += block_threads)
+    failed = !check_together(first, block_threads, "barrier");
+  if (!failed) failed = !check_together(0, num_threads, "barrier of a cluster");
+  if (clocks && !failed) clocks->check_block_is_done();
 }
 
 }  // namespace cudasim
 
 template <class T> using Global = cudasim::GlobalMemory<T>;
 #define SHARED_AT(T, name, n, first) SHARED(T, name, n)
-#define SHARED(T, name, n)                                \
-  static cudasim::SharedElements<T, (n)> name##_elements; \
-  const cudasim::SharedMemory<T, (n)> name = {name##_elements, #name}
+#define SHARED(T, name, n)                                                      \
+  static cudasim::SharedElements<T, (n)> name##_elements[cudasim::MOST_BLOCKS]; \
+  const cudasim::SharedMemory<T, (n)> name = {name##_elements[cudasim::own_rank()], #name}
 #define REGISTERS(T, name, n) cudasim::RegisterMemory<T, (n)> name = {#name}
 
 #include "launch.h"

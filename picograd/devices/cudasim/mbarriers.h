@@ -3,6 +3,8 @@
 // Included by devices/cuda/hopper.h. An mbarrier counts arrivals of threads and bytes of copies; when none is missing its phase is
 // complete and the next begins. Copies arrive as late as can be, when all threads wait, and one after the other, so that
 // nobody gets what it has not waited for. If then nothing completes a phase that threads wait for, that is a deadlock.
+// Blocks of a cluster arrive at each other's mbarriers and copy to each other's tiles: each such visit has to be known to the block
+// that is visited before it ends, for then its shared memory is no more.
 
 #ifndef PICOGRAD_CUDASIM_MBARRIERS_H
 #define PICOGRAD_CUDASIM_MBARRIERS_H
@@ -14,7 +16,8 @@ struct MBarrier {
   const char* name;
   int64 index, count, arrivals, nbytes;  // of arrivals and bytes: how many are missing
   uint32 phase, actor;
-  uint64 block;                          // whose it is
+  uint64 block;                          // of the cluster whose it is
+  int64 rank;                            // of its block there
   int32 thread;                          // that has initialised it
   bool is_shown;                         // a fence_mbarriers came behind that
   Access initialised;
@@ -23,14 +26,22 @@ struct MBarrier {
 static MBarrier* mbarriers[MOST_MBARRIERS];
 static int32 num_mbarriers;
 
+// Of a block; those of another block of the cluster lie N further for each rank.
 template <int64 N> struct MBarriers {
   MBarrier* barriers;
   const char* name;
-  MBarrier& at(int64 index) const {
+  MBarrier& at(int64 index) const { return at(index, own_rank()); }
+  MBarrier& at(int64 index, int64 rank) const {
     check_bounds(index, N, name, "uses");
-    return barriers[index];
+    return barriers[index + (rank - own_rank()) * N];
   }
 };
+static Clock visits[MOST_BLOCKS];  // up to which count actors have been in the memory of a block from outside
+
+static int64 check_rank(int64 rank) {
+  if (rank < 0 || rank >= num_blocks) fail("reaches for block %lld of its cluster, which has %lld blocks.", rank, num_blocks);
+  return rank;
+}
 
 // A copy on its way that an mbarrier counts. arrive: stores it; made by `thread` at `line`, in `phase` of the barrier.
 struct BulkCopy {
@@ -67,14 +78,16 @@ static void look_at(MBarrier& barrier) {
   barrier.complete = barrier.told;
 }
 
-static void begin_mbarriers() { num_mbarriers = num_bulk_copies = 0; }
+static void begin_mbarriers() {
+  num_mbarriers = num_bulk_copies = 0;
+  for (int64 rank = 0; rank < num_blocks && num_blocks > 1; rank++) memset(&visits[rank], 0, sizeof visits[rank]);
+}
 
 static MBarrier& used(const MBarrier& barrier, const char* does) {
   if (barrier.block != block_epoch) fail("%s an mbarrier that this block has not initialised.", does);
-  if (barrier.thread != thread_number(running) && barrier.initialised.epoch == epoch &&
-      !comes_before_own(barrier.initialised, nullptr))
-    fail("%s %s[%lld], which thread %d initialised since the last barrier.", does, barrier.name, barrier.index,
-         barrier.thread);
+  if (barrier.thread != thread_number(running) && !comes_before_own(barrier.initialised, nullptr))
+    fail("%s %s[%lld]%s, which thread %lld initialised since the last barrier.", does, barrier.name, barrier.index,
+         barrier.rank == own_rank() ? "" : " of another block", in_block(barrier.thread));
   return const_cast<MBarrier&>(barrier);
 }
 
@@ -89,6 +102,7 @@ static void initialise(MBarrier& barrier, const char* name, int64 index, int64 c
   barrier.count = barrier.arrivals = count;
   barrier.actor = (uint32)num_mbarriers;
   barrier.block = block_epoch;
+  barrier.rank = own_rank();
   barrier.thread = (int32)thread_number(running);
   barrier.initialised = own_access();
   mbarriers[num_mbarriers++] = &barrier;
@@ -108,6 +122,7 @@ static void arrive(const MBarrier& given, int64 nbytes) {
   barrier.arrivals--;
   barrier.nbytes += nbytes;
   barrier.told.join(own_knowledge());
+  if (barrier.rank != own_rank()) visits[barrier.rank].at[running->actor] = running->count;
   count_on(thread_number(running));
   look_at(barrier);
 }
@@ -130,6 +145,7 @@ static void start_bulk_copy(const MBarrier& given, int64 nbytes, int64 work, voi
     fail("copies by %s[%lld], behind whose initialisation no fence_mbarriers came.", barrier.name, barrier.index);
   if (num_bulk_copies == MOST_BULK_COPIES) fail("a block has more than %lld copies on their way.", MOST_BULK_COPIES);
   bulk_copies[num_bulk_copies++] = {arrive, &barrier, barrier.phase, line, thread_number(running), nbytes, work};
+  if (barrier.rank != own_rank()) visits[barrier.rank].at[barrier.actor] = barrier.phase + 1;
 }
 
 // Lets one copy arrive: the first of them, the last or any, as threads follow each other.
@@ -154,11 +170,27 @@ static void finish_bulk_copy() {
   look_at(barrier);
 }
 
+// Says which visit to the memory of a block is not known to any of its threads when it ends.
+static void check_visits(int64 rank) {
+  static Clock known;
+  const int64 first = rank * block_threads;
+  known = knowledge[first].known;
+  for (int64 t = first + 1; t < first + block_threads; t++) known.join(knowledge[t].known);
+  for (int32 actor = 0; actor < FIRST_THREAD + num_threads && !failed; actor++) {
+    if (visits[rank].at[actor] <= known.at[actor]) continue;
+    running = &fibers[actor < FIRST_THREAD ? first : actor - FIRST_THREAD];
+    if (actor < FIRST_THREAD) say("the block may end while a copy of another one is on its way to it: nobody waits for %s.", mbarrier_name(actor));
+    else say("arrives at an mbarrier of block %lld, which may have ended: no sync_cluster comes behind.", block_number(&fibers[first]));
+  }
+}
+
 static void check_block_is_done() {
-  if (!num_bulk_copies) return;
-  running = &fibers[bulk_copies[0].thread];
-  say("the block ends while a copy is on its way, of line %d: nobody waits for %s[%lld].", bulk_copies[0].line,
-      bulk_copies[0].barrier->name, bulk_copies[0].barrier->index);
+  if (num_bulk_copies) {
+    running = &fibers[bulk_copies[0].thread];
+    say("the block ends while a copy is on its way, of line %d: nobody waits for %s[%lld].", bulk_copies[0].line,
+        bulk_copies[0].barrier->name, bulk_copies[0].barrier->index);
+  }
+  for (int64 rank = 0; rank < num_blocks && num_blocks > 1 && !failed; rank++) check_visits(rank);
 }
 
 // ---- waiting ----
@@ -188,7 +220,7 @@ static void say_deadlock() {
     const int64 written = snprintf(
         message + length, sizeof message - (size_t)length,
         "%sthread %lld waits at line %d for parity %u of %s[%lld], whose phase %u misses %lld of %lld arrivals and %lld bytes",
-        told ? "; " : "", i, fibers[i].line, awaited[i].parity, barrier->name, barrier->index, barrier->phase,
+        told ? "; " : "", in_block(i), fibers[i].line, awaited[i].parity, barrier->name, barrier->index, barrier->phase,
         barrier->arrivals, barrier->count, barrier->nbytes);
     length = length + written < (int64)sizeof message - 1 ? length + written : (int64)sizeof message - 1;
     told = barrier;

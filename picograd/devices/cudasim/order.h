@@ -38,9 +38,11 @@ static inline bool is_of_another_block(const Access& access) {
 }
 
 // Whether an access may race with one of `actor`: no barrier of the block stands between.
-static inline bool is_near(const Access& access, int32 actor) { return access.epoch >= epoch && access.actor != actor; }
+static inline bool is_near(const Access& access, int32 actor) {
+  return access.epoch >= running->block->epoch && access.actor != actor;
+}
 
-static inline Access own_access() { return {epoch, running->actor, running->count}; }
+static inline Access own_access() { return {running->block->epoch, running->actor, running->count}; }
 
 // Ends the launch for an access that nothing orders after an earlier one. did: what that was, as of a thread.
 __attribute__((noinline, noreturn)) static void fail_race(const char* does, const char* name, int64 index,
@@ -49,7 +51,7 @@ __attribute__((noinline, noreturn)) static void fail_race(const char* does, cons
   if (actor == ON_ITS_WAY) fail("%s %s[%lld], to which a copy is on its way.", does, name, index);
   if (actor >= 0 && actor < FIRST_THREAD) clocks->fail_race(does, name, index, access);
   if (actor == MANY) fail("race: %s %s[%lld], which other threads %s since the last barrier.", does, name, index, did);
-  fail("race: %s %s[%lld], which thread %d %s since the last barrier.", does, name, index, actor - FIRST_THREAD, did);
+  fail("race: %s %s[%lld], which thread %lld %s since the last barrier.", does, name, index, in_block(actor - FIRST_THREAD), did);
 }
 
 // Fails unless a near access comes before what the running thread does.
@@ -62,7 +64,7 @@ __attribute__((noinline)) static void check_order(const Access& access, const Se
 // Adds the running thread's access to near ones.
 __attribute__((noinline)) static void add_access(Access& access, Several*& several) {
   if (clocks) return clocks->add(access, several);
-  access = {epoch, is_of_another_block(access) ? running->actor : MANY, running->count};
+  access = {running->block->epoch, is_of_another_block(access) ? running->actor : MANY, running->count};
 }
 
 }  // namespace cudasim

@@ -31,9 +31,11 @@ struct Tile {
   const char* name;
   int64 numel, itemsize, first;
 };
-template <class T, int64 N> static Tile tile_at(const SharedTile<T, N>& memory, int64 index, const char* does) {
+template <class T, int64 N>
+static Tile tile_at(const SharedTile<T, N>& memory, int64 index, const char* does, int64 rank = own_rank()) {
   check_bounds(index, N, memory.name, does);
-  return {(char*)memory.shared.elements, memory.shared.cells, memory.name, N, sizeof(T), index * (int64)sizeof(T)};
+  auto& shared = *((TileElements<T, N>*)&memory.shared + (rank - own_rank()));
+  return {(char*)shared.elements, shared.cells, memory.name, N, sizeof(T), index * (int64)sizeof(T)};
 }
 
 // ---- accesses by the asynchronous proxy ----
@@ -54,7 +56,7 @@ static void note_bulk_read(Cell& cell, const char* name, int64 index, int32 acto
   if (!comes_before(cell.changed, cell.changers, of.known)) fail_race(does, name, index, cell.changed, "changed by an atomic");
   if (written.actor >= FIRST_THREAD && written.count > of.seen.at[written.actor])
     fail("%s %s[%lld], which thread %d wrote with no fence_async_proxy behind it.", does, name, index,
-         written.actor - FIRST_THREAD);
+         (int32)in_block(written.actor - FIRST_THREAD));
   const Access own = {BESIDE | block_epoch, actor, count};
   if (cell.read.actor == actor && cell.read.epoch == own.epoch) cell.read = own;
   else add_to(cell.read, cell.readers, own, of.known);
@@ -135,17 +137,18 @@ static void arrive_tile(const BulkCopy& copy) {
   used_copies[copy.work / 64] &= ~(1ull << copy.work % 64);
 }
 
+// is_again: what it brings has been brought to another block by the same instruction.
 static void start_tile_copy(const Tile& tile, const TileMap& map, const MBarrier& barrier, const int32* start,
-                            int64 num_axes, int32 line) {
+                            int64 num_axes, int32 line, bool is_again = false) {
   const TileWork work = check_box(map, tile, start, num_axes, "copies to");
   int64 place = 0;
   while (place < MOST_BULK_COPIES - 1 && used_copies[place / 64] >> place % 64 & 1) place++;
   start_bulk_copy(barrier, map.numel() * map.itemsize, place, arrive_tile, line);
   used_copies[place / 64] |= 1ull << place % 64;
   tile_copies[place] = work;
-  COUNT_BOX(TILE_LOADS, nullptr, 0);
+  if (!is_again) COUNT_BOX(TILE_LOADS, nullptr, 0);
   visit_box(map, work.start, tile.first, [&](int64 at, const char* source) {
-    COUNT_BOX(TILE_LOADS, source, tile.itemsize);
+    COUNT_BOX(TILE_LOADS, is_again ? nullptr : source, tile.itemsize);
     const int64 index = at / tile.itemsize;
     note_bulk_write(tile.cells[index], tile.name, index, (int32)barrier.actor, barrier.phase + 1);
   });

@@ -100,7 +100,7 @@ static void issue(int64 first, int64 group) {
     if ((part.pairs == nullptr) != (one.pairs == nullptr) ||
         (!one.pairs && part.lhs.tile.bytes + part.lhs.tile.first != one.lhs.tile.bytes + one.lhs.tile.first) ||
         part.rhs.tile.bytes + part.rhs.tile.first != one.rhs.tile.bytes + one.rhs.tile.first || part.adds != one.adds)
-      fail("gives a wgmma other operands than thread %lld.", first + i);
+      fail("gives a wgmma other operands than thread %lld.", in_block(first + i));
     of.known.meet(knowledge[first + i].known);
     of.seen.meet(knowledge[first + i].seen);
   }

@@ -12,7 +12,7 @@ struct Cut {
   typedef float32 Held;
   typedef float32 Out;
   static const int32 BATCH = 1, PARTS = 1, M = ::M, N = ::N, K = ::K, LHS_ACROSS = 0, RHS_ACROSS = 1, LHS_SHARED = 1, RHS_SHARED = 1;
-  static const int32 ROWS = 128, COLUMNS = 128, MULTIPLIERS = 2, STAGES = 4, SLABS = 2, GROUP = 8, IN_TURN = 0;
+  static const int32 ROWS = 128, COLUMNS = 128, MULTIPLIERS = 2, STAGES = 4, SLABS = 2, GROUP = 8, CLUSTER = 1, IN_TURN = 0;
   static const int32 LANES = 4, ROLLED = 0, MULTIPLY_ADDS = 0;
 };
 

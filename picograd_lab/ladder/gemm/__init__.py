@@ -58,12 +58,14 @@ def tiles(symbol: str, side: int, threads: int, shared_nbytes: int = 0) -> Launc
     return launches
 
 
-def warpgroups(symbol: str, columns: int, threads: int, shared_nbytes: int = 0, stays: bool = False) -> Launches:
+def warpgroups(
+    symbol: str, columns: int, threads: int, shared_nbytes: int = 0, stays: bool = False, cluster: int = 1
+) -> Launches:
     """Returns the launch of a kernel with tiles of 128 rows and the copy engine; blocks that stay store by it, too."""
 
     def launches(lengths: Lengths) -> tuple[Launch, ...]:
         m, n, k = (lengths[name] for name in "MNK")
-        blocks = ceil_div(m, 128) * ceil_div(n, columns)
+        blocks = ceil_div(m, 128 * cluster) * cluster * ceil_div(n, columns)
         plain = (TileMap(0, (m, k), (128, LINE)), TileMap(1, (k, n), (LINE, LINE)))
         # those that stay have maps of a batch, of one
         boxes = ((1, 128, LINE), (1, LINE, LINE), (1, 64, LINE // 2))
@@ -110,5 +112,6 @@ LADDER = Ladder(
         by_mma("11_warp_specialised.cu", warpgroups("warp_specialised", 128, 384, 128 * KIB), oldest=90),
         by_mma("12_persistent.cu", warpgroups("persistent", 128, 384, 160 * KIB, stays=True), oldest=90),
         by_mma("13_wide_tile.cu", warpgroups("wide_tile", 256, 384, 224 * KIB, stays=True), oldest=90),
+        by_mma("14_clusters.cu", warpgroups("clusters", 256, 384, 224 * KIB, stays=True, cluster=2), oldest=90),
     ),
 )

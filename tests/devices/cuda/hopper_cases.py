@@ -60,6 +60,35 @@ CASES["an mbarrier"] = Case(
     (_x[:64],), np.concatenate([_x[:64][::-1] + turn for turn in range(3)]), FROM_HOPPER, threads=96,
 )  # fmt: skip
 
+# ---- clusters ----
+# Each of two blocks brings half of a tile to both, twice: the second time when both have read the first.
+_x = np.arange(2 * 16 * 32, dtype=np.float32).reshape(2, 16, 32)
+CASES["a tile for a cluster"] = Case(
+    """SHARED_TILE(T, tile, 512);
+  MBARRIERS(full, 1);
+  MBARRIERS(empty, 1);
+  if (threadIdx.x == 0) {
+    mbarrier_init(full, 0, 1);
+    mbarrier_init(empty, 0, 2);
+    fence_mbarriers();
+  }
+  sync_cluster();
+  for (int32 turn = 0; turn < 2; turn++) {
+    if (threadIdx.x == 0) {
+      mbarrier_wait(empty, 0, turn ^ 1);
+      mbarrier_arrive_expecting(full, 0, 2048);
+      load_tile_to_all<2>(tile, 256 * blockIdx.x, map0, full, 0, 0, 8 * blockIdx.x, turn);
+    }
+    mbarrier_wait(full, 0, turn);
+    for (int32 k = threadIdx.x; k < 512; k += 128) p2[(turn * 2 + blockIdx.x) * 512 + k] = tile[k];
+    __syncthreads();
+    if (threadIdx.x < 2) mbarrier_arrive_at(empty, 0, threadIdx.x);
+  }
+  sync_cluster();""",
+    (_x,), np.repeat(_x, 2, axis=0), FROM_HOPPER, threads=128, blocks=2, cluster=2,
+    maps=(TileMap(0, (2, 16, 32), (1, 8, 32), swizzles=False),),
+)  # fmt: skip
+
 # ---- copies of tiles ----
 _x = np.arange(20 * 48, dtype=np.float32).reshape(20, 48)
 _box = np.zeros((8, 32), np.float32)

@@ -31,6 +31,7 @@ class Case(Record):
     threads:    of a block
     tolerance:  how far a GPU may be from the simulator, of the greatest element; 0: the same bits
     maps:       of tiles of its parameters, which the kernel calls map0, map1
+    cluster:    blocks of a cluster
     """
 
     body: str
@@ -41,6 +42,7 @@ class Case(Record):
     blocks: int = 1
     tolerance: float = 0.0
     maps: tuple[TileMap, ...] = ()
+    cluster: int = 1
 
 
 CASES: dict[str, Case] = {}

@@ -58,13 +58,16 @@ def kernel_of(name: str) -> str:
     params = [f"Global<const {param.dtype}> p{slot}" for slot, param in enumerate(inputs)]
     params += [f"Global<{out.dtype}> p2", *(f"TILE_MAP(map{i})" for i in range(len(case.maps)))]
     head = f"typedef {inputs[0].dtype} T;\n  const int32 i = blockIdx.x * {case.threads} + threadIdx.x;"
-    bounds = f"__launch_bounds__({case.threads}, 1)"
-    return f'extern "C" __global__ void {bounds} {symbol_of(name)}({", ".join(params)}) {{\n  {head}\n  {case.body}\n}}\n'
+    start = f'extern "C" __global__ void __launch_bounds__({case.threads}, 1) {symbol_of(name)}'
+    if case.cluster > 1:
+        start = f"KERNEL_OF_CLUSTERS({symbol_of(name)}, {case.cluster}, {case.threads})"
+    return f"{start}({', '.join(params)}) {{\n  {head}\n  {case.body}\n}}\n"
 
 
-def source_of(header: str, arch: str | None = None) -> Source:
-    """Returns the cases of a header in one text: those that an architecture has."""
-    names = [name for name, case in HEADERS[header].items() if arch is None or arch in case.archs]
+def source_of(header: str, arch: str | None = None, most_blocks: int = 2) -> Source:
+    """Returns the cases of a header in one text: those that an architecture has, of clusters as large at most."""
+    cases = [(name, case) for name, case in HEADERS[header].items() if arch is None or arch in case.archs]
+    names = [name for name, case in cases if case.cluster <= most_blocks]
     text = "\n".join([f'#include "{header}"\n', *map(kernel_of, names)])
     return Source("cases", "cuda", text, (), (), tuple(map(launch_of, names)))
 
