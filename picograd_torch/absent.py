@@ -33,7 +33,7 @@ A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs includ
 MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
 ONE_GPU = "each process has one GPU, number 0; CUDA_VISIBLE_DEVICES chooses it."
 ONE_GENERATOR = "one generator draws for every device"
-IMPORTED = "PyTorch's file imports it: pg.Tensor, pg.nn.Module, pg.optim.lr_scheduler.LRScheduler."
+IMPORTED = "PyTorch's file imports it: from typing, or pg.Tensor, pg.nn.Module, pg.optim.lr_scheduler.LRScheduler."
 SENSORS = "nvidia-smi shows it."
 
 INSTEAD: dict[str, dict[str, str]] = {
@@ -191,6 +191,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("set_rng_state set_rng_state_all", f"pg.set_rng_state: {ONE_GENERATOR}."),
         **each("ipc_collect comm can_device_access_peer", ONE_GPU),
         **each("utilization temperature power_draw clock_rate memory_usage", SENSORS),
+        **each("Any Callable", IMPORTED),
         "current_blas_handle": "docs/devices.md says how cuBLASLt is used; nothing is called by hand.",
         "device": 'with pg.device("cuda"): each process has one GPU.',
         "device_of": 'with pg.device("cuda"): each process has one GPU.',

@@ -1,13 +1,15 @@
 """torch.accelerator by its name: the GPU, for programs that do not say which maker's.
 
-In:    picograd/cuda
+In:    cuda.py
 Out:   what such programs ask before they train, and where they put a model
 """
 
 from __future__ import annotations
 
-from picograd import cuda
-from picograd.cuda import (
+from picograd.device import device
+from picograd.public import publish
+from picograd_torch import cuda
+from picograd_torch.cuda import (
     device_count,
     empty_cache,
     get_device_capability,
@@ -18,8 +20,6 @@ from picograd.cuda import (
     reset_peak_memory_stats,
     synchronize,
 )
-from picograd.device import device
-from picograd.public import publish
 
 __all__ = [
     "current_accelerator", "current_device_index", "device_count", "empty_cache", "get_device_capability", "is_available",

@@ -1,6 +1,6 @@
 """torch.backends by its name: what programs for PyTorch set and ask before they train.
 
-In:    picograd/tensor/modes.py, picograd/cuda
+In:    picograd/tensor/modes.py, cuda.py
 Out:   cpu cuda cudnn mkl mkldnn mps openmp opt_einsum
 
 Results have the same bits in every run, and kernels are made for their shapes: there is nothing to choose. Of the settings
@@ -9,9 +9,9 @@ here `cuda.matmul.allow_tf32` has an effect; any other is kept, and changes noth
 
 from __future__ import annotations
 
-from picograd import cuda as _cuda
 from picograd.config import setting
 from picograd.tensor.modes import get_float32_matmul_precision, set_float32_matmul_precision
+from picograd_torch import cuda as _cuda
 
 __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
 

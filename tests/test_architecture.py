@@ -43,7 +43,7 @@ NAMES_BESIDE = {
     "array_api.py", "onnx.py", "data.py", "models.py", "train.py", "backends.py", "__main__.py", "distributions.py",
     "fft.py", "linalg.py", "special.py", "utils/data.py", "signal/windows.py", "optim/lr_scheduler.py",
     "optim/swa_utils.py", "nn/utils/__init__.py", "nn/utils/parametrizations.py", "nn/utils/parametrize.py",
-    "nn/utils/prune.py", "autograd/__init__.py",
+    "nn/utils/prune.py", "autograd/__init__.py", "autograd/functional.py", "amp.py", "cuda/__init__.py", "cuda/amp.py",
 }  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Where a part of picograd is loaded when it is first asked for, and why it is not imported at the top.

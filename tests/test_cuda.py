@@ -7,10 +7,11 @@ import pytest
 import picograd as pg
 from picograd.devices.cuda.driver import available
 from picograd.errors import ArgumentError
+from picograd_torch import cuda
 
 
 def test_without_a_gpu_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pg.cuda, "why_not", lambda name: "CUDA: the driver knows no device.")
+    monkeypatch.setattr(cuda, "why_not", lambda name: "CUDA: the driver knows no device.")
     assert (pg.cuda.is_available(), pg.cuda.device_count(), pg.cuda.is_bf16_supported()) == (False, 0, False)
     pg.cuda.empty_cache()
     assert ("cuda" if pg.cuda.is_available() else "cpu") == "cpu"

@@ -1,34 +1,7 @@
-"""torch.cuda.amp by its name: pg.amp, with a GPU for the device."""
+"""Mixed precision by torch.cuda.amp's names: picograd_torch.cuda_amp."""
 
-from __future__ import annotations
-
-from picograd import dtype as dtypes
-from picograd.amp import GradScaler, custom_bwd, custom_fwd
-from picograd.dtype import DType
 from picograd.public import publish
-from picograd.tensor import modes as anywhere
-
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
-
-
-class autocast(anywhere.autocast):  # noqa: N801  # PyTorch's name
-    """Computes products of float32 in 16 bits inside a `with` block or a decorated function: pg.autocast("cuda", ...).
-
-    Args:
-      enabled:        False: the block computes as if there were none around it
-      dtype:          float16 or bfloat16
-      cache_enabled:  has no effect: equal casts are one Op
-
-    Raises:
-      ArgumentError: another dtype.
-
-    >>> with pg.cuda.amp.autocast(dtype=pg.bfloat16):
-    ...     (pg.ones(2, 2) @ pg.ones(2, 2)).dtype
-    bfloat16
-    """
-
-    def __init__(self, enabled: bool = True, dtype: DType = dtypes.float16, cache_enabled: bool | None = None):
-        super().__init__("cuda", dtype, enabled, cache_enabled)
-
+from picograd_torch.cuda_amp import *  # noqa: F403
+from picograd_torch.cuda_amp import __all__ as __all__
 
 publish(globals())
