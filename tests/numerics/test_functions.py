@@ -8,6 +8,7 @@ import pytest
 from tests.numerics.table import FUNCTIONS, Accuracy, measure
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("C3")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)

@@ -71,6 +71,7 @@ def test_so_it_has_on_other_devices(name: str, device: str) -> None:
     check_sum(name, "constants", 20_000, device)
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("rows", [1, 3, 40])
 @pytest.mark.parametrize("depth", [500, 20_000])
 def test_a_product_adds_up_blocks(rows: int, depth: int) -> None:
@@ -90,6 +91,7 @@ def test_two_hundred_thousand_tenths_are_twenty_thousand() -> None:
     assert abs(many.sum().item() / (0.1 * (1 << 24)) - 1) < 2e-7  # two ulp; NumPy's and this one's
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("mean", [0.0, 1e4, 1e5, 1e6])
 @pytest.mark.parametrize("shape", [(8, 3000), (3000, 8), (300, 16), (7, 200_000)])
 def test_a_variance_takes_the_mean_out_first(shape: tuple[int, int], mean: float) -> None:
@@ -180,6 +182,7 @@ CONVOLUTIONS = {  # images, input and output channels, length of a side, taps of
 }
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_a_convolution_adds_up_blocks_in_one_order_for_an_image_alone_or_among_others(name: str) -> None:
     images, channels, out, side, taps = CONVOLUTIONS[name]

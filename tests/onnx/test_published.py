@@ -77,7 +77,7 @@ def published(network: Network) -> bytes:
         pytest.skip(f"{network.package} is not here: {error.fact.splitlines()[-1]}")
 
 
-@pytest.mark.variants(every=2)
+@pytest.mark.variants(every=4)
 @pytest.mark.req("C10")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_published_network_gives_what_onnx_runtime_gives(

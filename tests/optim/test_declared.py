@@ -46,6 +46,7 @@ def trained(name: str, settings: dict[str, Any], wrap: Callable[[Any], Any], is_
     return [p.detach().float().numpy() for p in params], optimizer.state_dict()["state"]
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=str)
 def test_a_step_is_the_same_however_it_is_made(name: str, settings: dict[str, Any]) -> None:
     expected, state = trained(name, settings, lambda step: step, False)

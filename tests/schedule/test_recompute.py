@@ -42,6 +42,7 @@ CUTS: dict[str, tuple[list[Op], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("name", CUTS)
 def test_a_product_stores_what_no_reader_computes_from_what_it_reads(name: str) -> None:
     roots, most = CUTS[name]

@@ -66,6 +66,7 @@ PARTS: dict[str, tuple[Callable[[Tensor, Generator], Tensor], Callable[[np.ndarr
 }  # fmt: skip
 
 
+@pytest.mark.variants(every=3)
 @pytest.mark.req("C1")
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16], ids=str)
 @pytest.mark.parametrize("name", PARTS)

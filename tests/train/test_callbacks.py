@@ -250,7 +250,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.variants(first=2)
+@pytest.mark.variants(every=12, first=2)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_that_is_killed_again_and_again_is_the_unbroken_one(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)

@@ -191,6 +191,7 @@ ENDS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("stays", [False, True])
 @pytest.mark.parametrize("end", ENDS)
 def test_a_worker_that_dies_is_told_of(end: str, stays: bool) -> None:

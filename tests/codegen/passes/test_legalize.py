@@ -132,6 +132,7 @@ def either_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     return bool(request.param)
 
 
+@pytest.mark.variants(every=2)
 @pytest.mark.usefixtures("either_processor")
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
 @pytest.mark.parametrize("code", ULP, ids=lambda c: c.name)
@@ -418,6 +419,7 @@ def test_fma_rounds_once(rng: np.random.Generator) -> None:
 
 
 # ---- casts ----
+@pytest.mark.variants(every=2)
 @pytest.mark.parametrize("before", dtypes.ALL, ids=str)
 def test_cast(before: DType) -> None:
     """Floats truncate and saturate as integers, NaN gives 0; integers wrap; anything but 0 is True."""
