@@ -10,6 +10,7 @@ import bisect
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ class Dataset(Shown):
     >>> list(utils.data.DataLoader(Squares(), batch_size=2))
     [Tensor([0, 1]), Tensor([4])]
     """
+
+    def __class_getitem__(cls, types: Any) -> GenericAlias:
+        return GenericAlias(cls, types)  # Dataset[Tensor], as programs with types write
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}.__getitem__: a data set says what its examples are.")
@@ -248,6 +252,9 @@ class Sampler(Shown):
     >>> [batch.tolist() for batch in utils.data.DataLoader(range(6), sampler=Even(), batch_size=2)]
     [[0, 2], [4]]
     """
+
+    def __class_getitem__(cls, types: Any) -> GenericAlias:
+        return GenericAlias(cls, types)
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__}.__iter__: a sampler says which examples come when.")

@@ -12,7 +12,8 @@ from picograd.engine.host_memory import value_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
-from picograd.tensor.cell import trace
+from picograd.tensor.cell import pending, trace
+from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
 
@@ -53,11 +54,12 @@ class Fetch(Record):
         if batch is not None:
             return batch(numbers)
         several = getattr(self.dataset, "__getitems__", None)  # PyTorch's name for many examples at once
-        return self.collate_fn([self.dataset[number] for number in numbers] if several is None else several(numbers))
+        examples = [written(self.dataset[number]) for number in numbers] if several is None else several(numbers)
+        return self.collate_fn(examples)
 
     def stream(self) -> Iterator[Any]:
         """Returns the batches of a data set that is iterated over."""
-        examples = iter(self.dataset)
+        examples = map(written, self.dataset)
         if self.batch_size is None:
             yield from map(self.collate_fn, examples)
             return
@@ -107,6 +109,26 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 # ---- from examples to a batch ----
+def written(example: Any) -> Any:
+    """Returns an example, computed now if writes in place are pending.
+
+    Why: these join the next plan, and a plan of a whole batch is another one for each mixture of examples, such as words of
+    different lengths that are written into rows of zeros.
+    """
+    if pending.writes.data:
+        realize(_tensors(example))
+    return example
+
+
+def _tensors(example: Any) -> Iterator[Tensor]:
+    """Yields the tensors within an example."""
+    if isinstance(example, Tensor):
+        yield example
+    elif isinstance(example, Mapping | tuple | list):
+        for value in example.values() if isinstance(example, Mapping) else example:
+            yield from _tensors(value)
+
+
 def default_collate(batch: Sequence[Any]) -> Any:
     """Returns a batch of examples as one: tensors, arrays and numbers stacked, containers item by item, texts as a list.
 

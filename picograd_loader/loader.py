@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 from picograd.annotations import Shown
@@ -58,6 +59,9 @@ class DataLoader(Shown):
     >>> [batch.tolist() for (batch,) in loader], len(loader)
     ([[1.0, 2.0], [3.0]], 2)
     """
+
+    def __class_getitem__(cls, types: Any) -> GenericAlias:
+        return GenericAlias(cls, types)
 
     def __init__(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, missing
+from picograd.nn.init import uniform_
 from picograd.tensor.cell import last_change
 from picograd.tensor.compute import begin_apart
 from picograd.tensor.tensor import Tensor
@@ -18,6 +20,14 @@ __all__ = ["Buffer", "Parameter"]
 def new_parameter(shape: tuple[int, ...], device: str | None, dtype: DType | None) -> Tensor:
     """Returns zeros that require grad."""
     return Tensor.zeros(shape, dtype=dtype, device=device, requires_grad=True)
+
+
+def draw_evenly(fan_in: int, *parameters: Tensor | None) -> None:
+    """Draws parameters, those that exist, evenly from +-1 / sqrt(fan_in)."""
+    bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+    for parameter in parameters:
+        if parameter is not None:
+            uniform_(parameter, -bound, bound)
 
 
 class _ParameterType(type):

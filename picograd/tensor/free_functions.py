@@ -198,11 +198,15 @@ def normal(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Returns normal numbers with `mean` and deviation `std`: tensors that broadcast, or numbers for a shape `size`.
 
+    `requires_grad`: numbers of a shape `size` alone may be a leaf.
+
     Raises:
-      ArgumentError: both are numbers and size is not given; std is negative, a tensor's element when it is computed.
+      ArgumentError: both are numbers and size is not given; std is negative, a tensor's element when it is computed;
+                     requires_grad with a tensor.
 
     >>> normal(5.0, 0.0, (2,))
     Tensor([5., 5.])
@@ -213,11 +217,14 @@ def normal(
         raise ArgumentError(f"normal: std must not be negative, got {std}.")
     known = mean if isinstance(mean, Tensor) else std
     if isinstance(known, Tensor):
+        if requires_grad:
+            raise ArgumentError("normal: a result of tensors is no leaf; requires_grad is for numbers and a size.")
         shape, kept = (mean + std).shape, dtype or known.dtype  # type: ignore[union-attr]
         return Tensor.randn(shape, generator=generator, dtype=kept, device=device or known.device) * std + mean
     if size is None:
         raise ArgumentError("normal: mean and std are numbers; say how many, e.g. size=(3,).")
-    return Tensor.randn(size, generator=generator, dtype=dtype, device=device) * std + mean
+    drawn = Tensor.randn(size, generator=generator, dtype=dtype, device=device) * std + mean
+    return drawn.requires_grad_() if requires_grad else drawn
 
 
 # ---- a number may come first ----

@@ -70,7 +70,7 @@ class Tensor(TensorCore):
 
     __slots__ = ()
     __hash__ = object.__hash__
-    is_sparse = is_quantized = is_meta = is_mkldnn = False
+    is_sparse = is_quantized = is_nested = is_meta = is_mkldnn = is_mps = is_xpu = False
     if TYPE_CHECKING:
 
         @property

@@ -70,6 +70,7 @@ WITHOUT = {
     "strides and sizes, of storage: tests/tensor/test_resized.py": """
         as_strided resize_as_ Tensor.as_strided Tensor.resize_as_ Tensor.resize_ Tensor.sum_to_size Tensor.apply_
         Tensor.is_inference Tensor.to_dense Tensor.is_meta Tensor.is_mkldnn Tensor.is_quantized Tensor.is_sparse
+        Tensor.is_mps Tensor.is_nested Tensor.is_xpu
     """,
     "in another order, or under an old name: tests/nn/test_ordered.py, test_multihead.py": """
         batch_norm embedding nn.functional.max_pool1d_with_indices nn.functional.max_pool2d_with_indices

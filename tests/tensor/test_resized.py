@@ -66,6 +66,7 @@ def test_a_function_of_python_is_applied_to_each_number() -> None:
 
 def test_questions_with_one_answer() -> None:
     x = pg.ones(2)
+    assert not (x.is_nested or x.is_mps or x.is_xpu)
     assert not (x.is_sparse or x.is_quantized or x.is_meta or x.is_inference()) and x.to_dense() is x
 
 

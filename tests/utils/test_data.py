@@ -214,3 +214,51 @@ def test_rows_of_one_tensor_are_collated_in_one_plan() -> None:
     with watch() as counts:
         assert data.default_collate([x[5], x[0], x[7]]).tolist() == rows[[5, 0, 7]].tolist()
     assert counts.plans == 1
+
+
+class Words(data.Dataset):
+    """Words of different lengths, each written into zeros."""
+
+    def __init__(self, count: int) -> None:
+        self.lengths = [2 + number * number % 5 % 3 for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        letters = pg.arange(1, 1 + self.lengths[number])
+        x, y = pg.zeros(6, dtype=pg.int64), pg.zeros(6, dtype=pg.int64)
+        x[1 : 1 + len(letters)] = letters
+        y[: len(letters)] = letters
+        y[len(letters) + 1 :] = -1
+        return x, y
+
+
+@pytest.mark.parametrize("kind", ["numbers", "stream"])
+def test_examples_written_in_place_make_no_plan_for_each_mixture_in_a_batch(kind: str) -> None:
+    """Writes that are pending join the next plan: before, that was one of the whole batch, another for each batch."""
+    words = Words(40)
+
+    class Stream(data.IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            return (words[number] for number in range(40))
+
+    dataset = words if kind == "numbers" else Stream()
+    with watch() as counts:
+        batches = [(x.tolist(), y.tolist()) for x, y in data.DataLoader(dataset, batch_size=8)]
+    assert counts.scheduled <= 2 * len({*words.lengths})
+    assert batches[0][0][:2] == [[0, 1, 2, 0, 0, 0], [0, 1, 2, 3, 0, 0]]
+    assert batches[0][1][:2] == [[1, 2, 0, -1, -1, -1], [1, 2, 3, 0, -1, -1]]
+
+
+def test_classes_take_the_types_that_programs_write() -> None:
+    class Squares(data.Dataset[int]):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> int:
+            return index * index
+
+    loader: data.DataLoader[int] = data.DataLoader(Squares(), batch_size=3)  # type: ignore[type-arg]
+    assert [batch.tolist() for batch in loader] == [[0, 1, 4]]
+    assert issubclass(data.IterableDataset[int].__origin__, data.Dataset) and data.Sampler[int].__origin__ is data.Sampler

@@ -423,6 +423,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             down = Linear(in_features, inner, False, device, dtype)
             self.tail.append(Sequential(down, Linear(inner, ends[i + 1] - ends[i], False, device, dtype)))
 
+    def reset_parameters(self) -> None:
+        """Draws the weights of all clusters."""
+        for part in self.modules():
+            if isinstance(part, Linear):
+                part.reset_parameters()
+
     def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
         """Returns (output, loss): input (N, C), target (N,) -> (N,) and (); or of one row.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from picograd.nn.containers import ModuleList
 from picograd.nn.functions.linear import padding_row
 from picograd.nn.layers.layer import Layer, layer
 from picograd.nn.module import Module
-from picograd.nn.parameter import new_parameter
+from picograd.nn.parameter import draw_evenly, new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.tensor import Tensor
 
@@ -37,10 +36,13 @@ class Linear(Module):
     ):
         self.in_features = at_least("Linear", "in_features", in_features, 0)
         self.out_features = at_least("Linear", "out_features", out_features, 0)
-        bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
         self.weight = new_parameter((out_features, in_features), device, dtype)
-        init.uniform_(self.weight, -bound, bound)
-        self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None
+        self.bias = new_parameter((out_features,), device, dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weight and bias, in the constructor and whenever it is called."""
+        draw_evenly(self.in_features, self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """input (..., in_features) -> (..., out_features)."""
@@ -70,9 +72,13 @@ class Bilinear(Module):
     ):
         self.in1_features = at_least("Bilinear", "in1_features", in1_features, 0)
         self.in2_features, self.out_features = in2_features, out_features
-        bound = 1.0 / math.sqrt(in1_features) if in1_features else 0.0
-        self.weight = init.uniform_(new_parameter((out_features, in1_features, in2_features), device, dtype), -bound, bound)
-        self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None
+        self.weight = new_parameter((out_features, in1_features, in2_features), device, dtype)
+        self.bias = new_parameter((out_features,), device, dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weight and bias, in the constructor and whenever it is called."""
+        draw_evenly(self.in1_features, self.weight, self.bias)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         """input1 (..., in1_features), input2 (..., in2_features) -> (..., out_features)."""
@@ -164,7 +170,12 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_row("Embedding", padding_idx, num_embeddings)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
-        self.weight = init.normal_(new_parameter((num_embeddings, embedding_dim), device, dtype))
+        self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weight from a normal distribution, in the constructor and whenever it is called."""
+        init.normal_(self.weight)
         if self.padding_idx is not None:
             self.weight.detach()[self.padding_idx].zero_()
 
@@ -237,7 +248,12 @@ class EmbeddingBag(Module):
         self.padding_idx = None if padding_idx is None else padding_row("EmbeddingBag", padding_idx, num_embeddings)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.include_last_offset = include_last_offset
-        self.weight = init.normal_(new_parameter((num_embeddings, embedding_dim), device, dtype))
+        self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weight from a normal distribution, in the constructor and whenever it is called."""
+        init.normal_(self.weight)
         if self.padding_idx is not None:
             self.weight.detach()[self.padding_idx].zero_()
 

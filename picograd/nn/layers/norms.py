@@ -20,6 +20,14 @@ __all__ = [
 ]  # fmt: skip
 
 
+def set_affine(weight: Tensor | None, bias: Tensor | None) -> None:
+    """Sets a weight to ones and a bias to zeros, where they exist."""
+    if weight is not None:
+        init.ones_(weight)
+    if bias is not None:
+        init.zeros_(bias)
+
+
 # ---- over an example ----
 class LayerNorm(Module):
     """Normalises the last axes to mean 0 and variance 1, then scales by weight (ones) and shifts by bias (zeros).
@@ -46,8 +54,13 @@ class LayerNorm(Module):
         self.normalized_shape = (normalized_shape,) if is_integer(normalized_shape) else tuple(normalized_shape)
         self.eps = eps
         affine = self.elementwise_affine = elementwise_affine
-        self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if affine else None
-        self.bias = init.zeros_(new_parameter(self.normalized_shape, device, dtype)) if affine and bias else None
+        self.weight = new_parameter(self.normalized_shape, device, dtype) if affine else None
+        self.bias = new_parameter(self.normalized_shape, device, dtype) if affine and bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets weight to ones and bias to zeros, in the constructor and whenever it is called."""
+        set_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) -> the same shape."""
@@ -82,7 +95,12 @@ class RMSNorm(Module):
     ):
         self.normalized_shape = (normalized_shape,) if is_integer(normalized_shape) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if elementwise_affine else None
+        self.weight = new_parameter(self.normalized_shape, device, dtype) if elementwise_affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets weight to ones, in the constructor and whenever it is called."""
+        set_affine(self.weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *normalized_shape) -> the same shape."""
@@ -123,8 +141,13 @@ class GroupNorm(Module):
         if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"GroupNorm: {num_channels} channels do not make {num_groups} groups.")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.weight = init.ones_(new_parameter((num_channels,), device, dtype)) if affine else None
-        self.bias = init.zeros_(new_parameter((num_channels,), device, dtype)) if affine and bias else None
+        self.weight = new_parameter((num_channels,), device, dtype) if affine else None
+        self.bias = new_parameter((num_channels,), device, dtype) if affine and bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets weight to ones and bias to zeros, in the constructor and whenever it is called."""
+        set_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """input (N, C, ...) -> the same shape."""
@@ -169,12 +192,18 @@ class _Running(Module):
     ) -> None:
         """Makes weight and bias, where asked for, and the running statistics, where they are tracked."""
         self.num_features, self.affine, self.track_running_stats = num_features, affine, tracked
-        self.weight = init.ones_(new_parameter((num_features,), device, dtype)) if affine else None
-        self.bias = init.zeros_(new_parameter((num_features,), device, dtype)) if affine and bias else None
+        self.weight = new_parameter((num_features,), device, dtype) if affine else None
+        self.bias = new_parameter((num_features,), device, dtype) if affine and bias else None
         mean = Tensor.zeros(num_features, dtype=dtype, device=device) if tracked else None
         self.register_buffer("running_mean", mean)
         self.register_buffer("running_var", None if mean is None else Tensor.ones_like(mean))
         self.register_buffer("num_batches_tracked", Tensor(0, device=device) if tracked else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets weight to ones, bias to zeros, and the running statistics back."""
+        self.reset_running_stats()
+        set_affine(self.weight, self.bias)
 
     def reset_running_stats(self) -> None:
         """Sets the running statistics back to mean 0 and variance 1.

@@ -128,8 +128,13 @@ class PReLU(Module):
     def __init__(
         self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: DType | None = None
     ):
-        self.num_parameters = num_parameters
-        self.weight = constant_(new_parameter((num_parameters,), device, dtype), init)
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = new_parameter((num_parameters,), device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the slopes to those at the start, in the constructor and whenever it is called."""
+        constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
         """input (N, C, ...) -> the same shape."""

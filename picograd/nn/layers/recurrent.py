@@ -8,17 +8,15 @@ L layers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import picograd.nn.functional as functional
-import picograd.nn.init as init
 from picograd.control.flow import scan
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.module import Module
-from picograd.nn.parameter import new_parameter
+from picograd.nn.parameter import draw_evenly, new_parameter
 from picograd.nn.utils.rnn import PackedSequence, is_inside, packed_like
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import need_float
@@ -85,8 +83,8 @@ class Recurrent(Module):
         raise NotImplementedError
 
     def _make_weights(self, suffix: str, features: int, device: str | None, dtype: DType | None) -> None:
-        """Draws the weights of one direction of one layer evenly from +-1 / sqrt(H)."""
-        rows, bound = self.gates * self.hidden_size, 1.0 / math.sqrt(self.hidden_size)
+        """Makes the weights of one direction of one layer."""
+        rows = self.gates * self.hidden_size
         handed_on = self.proj_size or self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, features), "weight_hh": (rows, handed_on)}
         if self.bias:
@@ -94,8 +92,11 @@ class Recurrent(Module):
         if self.proj_size:
             shapes |= {"weight_hr": (self.proj_size, self.hidden_size)}
         for label, shape in shapes.items():
-            weight = new_parameter(shape, device, dtype)
-            setattr(self, label + suffix, init.uniform_(weight, -bound, bound))
+            setattr(self, label + suffix, new_parameter(shape, device, dtype))
+
+    def reset_parameters(self) -> None:
+        """Draws all weights and biases evenly from +-1 / sqrt(H), in the constructor and whenever it is called."""
+        draw_evenly(self.hidden_size, *self.parameters())
 
     def _weights(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         labels = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -143,6 +144,7 @@ class RNNCellBase(Recurrent):
     ):
         super().__init__(input_size, hidden_size, bias)
         self._make_weights("", input_size, device, dtype)
+        self.reset_parameters()
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """Returns the new state, for input (N, I) or (I,) and a state hx (N, H) or (H,)."""
@@ -260,6 +262,7 @@ class RNNBase(Recurrent):
             for direction in directions:
                 features = input_size if layer == 0 else len(directions) * (proj_size or hidden_size)
                 self._make_weights(f"_l{layer}{direction}", features, device, dtype)
+        self.reset_parameters()
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
         """Returns the states after every step, (T, N, D H), and the last one.

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import picograd.nn.functional as functional
-import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.pooling import Pooled, check_sizes
 from picograd.nn.functions.windows import Bins, Each, each_axis, pad
 from picograd.nn.layers.layer import Layer, Spatial, Unary, layer
-from picograd.nn.parameter import new_parameter
+from picograd.nn.parameter import draw_evenly, new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import is_integer, static
 from picograd.tensor.tensor import Tensor
@@ -65,12 +64,13 @@ class _Convolution(Spatial):
         self.padding = padding if isinstance(padding, str) else each_axis(name, "padding", padding, axes, 0)
         self.padding_mode = padding_mode
         channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
-        shape = (*channels, *self.kernel_size)
-        fan_in = channels[1] * math.prod(self.kernel_size)
-        bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
-        self.weight = init.uniform_(new_parameter(shape, device, dtype), -bound, bound)
-        start = new_parameter((out_channels,), device, dtype) if bias else None
-        self.bias = None if start is None else init.uniform_(start, -bound, bound)
+        self.weight = new_parameter((*channels, *self.kernel_size), device, dtype)
+        self.bias = new_parameter((out_channels,), device, dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weight and bias, in the constructor and whenever it is called."""
+        draw_evenly(math.prod(self.weight.shape[1:]), self.weight, self.bias)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
