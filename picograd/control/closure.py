@@ -184,8 +184,8 @@ def store(cell: Cell, op: Op) -> None:
 
 
 # ---- cutting ----
-class Place(Enum):
-    """The place where a value is computed."""
+class Side(Enum):
+    """The side of a cut on which a value is computed."""
 
     INSIDE = "inside"  # at each step, at each call
     OUTSIDE = "outside"  # once: a source
@@ -216,11 +216,11 @@ def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequ
     for op in cut.order:
         if op in became:
             continue
-        if op.code is OpCode.LEAF and cut.place[op] is Place.INSIDE:
+        if op.code is OpCode.LEAF and cut.place[op] is Side.INSIDE:
             became[op] = became[op.src[0]]
-        elif cut.place[op] is Place.ANYWHERE:
+        elif cut.place[op] is Side.ANYWHERE:
             became[op] = cut.true[op]
-        elif cut.place[op] is Place.INSIDE or (op.code in MOVEMENT and op.src[0] in became):
+        elif cut.place[op] is Side.INSIDE or (op.code in MOVEMENT and op.src[0] in became):
             became[op] = op.replace(src=tuple(became[s] for s in op.src))
             copy_lines(op, became[op])
     return Closed(tuple(became[root] for root in roots), tuple(cut.true[op] for op in cut.invariants))
@@ -238,7 +238,7 @@ class _Cut:
     def __init__(self, watch: BodyTrace, roots: Sequence[Op], inside: Sequence[Op]):
         stop = {*inside, *watch.stands}
         self.order = toposort(roots, stop=stop)
-        self.place: dict[Op, Place] = dict.fromkeys(inside, Place.INSIDE)
+        self.place: dict[Op, Side] = dict.fromkeys(inside, Side.INSIDE)
         self.true: dict[Op, Op] = {}
         for op in self.order:
             if op not in self.place:
@@ -250,29 +250,29 @@ class _Cut:
         cell = stands.get(op)
         if cell is not None:
             self.true[op] = value = before[cell]
-            self.place[op] = Place.OUTSIDE if const_value(value) is None else Place.ANYWHERE
+            self.place[op] = Side.OUTSIDE if const_value(value) is None else Side.ANYWHERE
             return
         places = {self.place[s] for s in op.src}
-        if Place.INSIDE in places:
+        if Side.INSIDE in places:
             if op.code is OpCode.COPY:
                 raise DeviceError(
                     f"a value of shape {op.shape} is copied to {op.arg} inside a body, which runs on one device.",
                     hint="copy it before, or return it and copy it afterwards.",
                     line=line_of(op),
                 )
-            self.place[op] = Place.INSIDE
+            self.place[op] = Side.INSIDE
             return
-        anywhere = Place.OUTSIDE not in places and op.code not in ONLY_OUTSIDE
-        self.place[op] = Place.ANYWHERE if anywhere else Place.OUTSIDE
+        anywhere = Side.OUTSIDE not in places and op.code not in ONLY_OUTSIDE
+        self.place[op] = Side.ANYWHERE if anywhere else Side.OUTSIDE
         self.true[op] = op.replace(src=tuple(self.true[s] for s in op.src))
 
     def _frontier(self, roots: Sequence[Op], stop: Collection[Op]) -> dict[Op, None]:
         """Returns the values computed outside and read inside, below their views."""
-        readers = (op for op in self.order if self.place[op] is Place.INSIDE and op not in stop)
+        readers = (op for op in self.order if self.place[op] is Side.INSIDE and op not in stop)
         read = itertools.chain.from_iterable(op.src for op in readers)
         found: dict[Op, None] = {}
         for op in [*read, *roots]:
-            if self.place[op] is Place.OUTSIDE:
+            if self.place[op] is Side.OUTSIDE:
                 while op.code in MOVEMENT:
                     op = op.src[0]
                 found[op] = None

@@ -113,10 +113,10 @@ def while_loop(
 
 
 # ---- scan ----
-Step = Callable[[Any, Any], tuple[Any, Any]]
+Body = Callable[[Any, Any], tuple[Any, Any]]
 
 
-def scan(function: Step, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
+def scan(function: Body, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
     """Runs a function step by step along the first axis of `xs`, handing a carry from step to step.
 
     carry[0] = init;  carry[t + 1], ys[t] = function(carry[t], xs[t])
@@ -174,7 +174,7 @@ class Scan(Struct):
     """
 
     transform: str
-    function: Step
+    function: Body
     carry: Taken
     xs: Taken
 

@@ -32,10 +32,10 @@ from picograd.engine.lengths import (
     BLOCKS,
     FIXED,
     WITH_LENGTHS,
+    AxisOfValue,
     Lengths,
     Moving,
     Offset,
-    Place,
     Sizes,
     free_prefix,
     lengths_of,
@@ -290,7 +290,7 @@ class _Form(Struct):
     """
 
     values: tuple[float, ...]
-    offsets: tuple[Place, ...]
+    offsets: tuple[AxisOfValue, ...]
     lengths: Lengths
 
 
@@ -304,7 +304,7 @@ class _FormOfLengths(Struct):
     """
 
     values: tuple[float, ...]
-    offsets: tuple[Place, ...]
+    offsets: tuple[AxisOfValue, ...]
     changed: frozenset[int]
     groups: tuple[int, ...]
 
@@ -386,7 +386,7 @@ class Scalars:
         return regrouped([FIXED] * len(axes), list(zip(axes, before)), [(o.axis, o.value) for o in offsets])
 
     def _changed(
-        self, seen: _FormOfLengths, values: tuple[float, ...], offsets: tuple[Place, ...]
+        self, seen: _FormOfLengths, values: tuple[float, ...], offsets: tuple[AxisOfValue, ...]
     ) -> tuple[frozenset[int], tuple[int, ...]]:
         """Returns the constants of a form that have changed so far, these values included, and the groups of its
         offsets."""

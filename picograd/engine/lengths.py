@@ -102,10 +102,10 @@ def with_held(op: Op, dims: Iterator[Dim]) -> list[tuple[Dim, Dim]]:
     return found
 
 
-Place = tuple[int, int]  # an axis and a value
+AxisOfValue = tuple[int, int]  # an axis and a value
 
 
-def regrouped(groups: Sequence[int], before: Sequence[Place], now: Sequence[Place]) -> tuple[int, ...]:
+def regrouped(groups: Sequence[int], before: Sequence[AxisOfValue], now: Sequence[AxisOfValue]) -> tuple[int, ...]:
     """Returns the groups of offsets that have moved alike along one axis, once more values are known.
 
     >>> regrouped((0, 0, 0, 0), ((0, 5), (0, 6), (0, 7), (1, 8)), ((0, 5), (0, 8), (0, 9), (1, 10)))
@@ -135,7 +135,7 @@ class Moving(Record):
     starts: tuple[Dim | None, ...] = ()
     rooms: tuple[Dim | None, ...] = ()
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[AxisOfValue, ...]:
         """Returns axis and value of each offset."""
         return tuple([(offset.axis, offset.value) for offset in self.offsets])
 

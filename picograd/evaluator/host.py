@@ -142,8 +142,8 @@ def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
 GREATEST_DEGREE = 2**16  # a step for each degree below
 
 # name: p_1, and p_{k + 1} of (k, x, p_k, p_{k - 1}); p_0 is 1
-Step = Callable[[int, Array, Array, Array], Array]
-POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Step]] = {
+Recurrence = Callable[[int, Array, Array, Array], Array]
+POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Recurrence]] = {
     "chebyshev_t": (lambda x: x, lambda k, x, p, q: 2 * x * p - q),
     "chebyshev_u": (lambda x: 2 * x, lambda k, x, p, q: 2 * x * p - q),
     "chebyshev_v": (lambda x: 2 * x - 1, lambda k, x, p, q: 2 * x * p - q),

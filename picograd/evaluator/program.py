@@ -367,7 +367,7 @@ VECTOR_RULES: dict[OpCode, Callable[[Op, Sequence[Any]], Any]] = {
 Order = Callable[[int], Iterable[int]]
 
 
-class Step(Record):
+class Compiled(Record):
     """One compiled statement: `run(frame)`, which is a generator when it `waits` at barriers."""
 
     waits: bool
@@ -428,7 +428,7 @@ class StepMaker(ValueMaker):
         super().__init__(name)
         self.order = order
         self.num_places = 0  # where a thread may wait
-        self.by_type: dict[type, Callable[[Any], Step]] = {
+        self.by_type: dict[type, Callable[[Any], Compiled]] = {
             For: self.loop,
             If: self.condition,
             Alloc: self.alloc,
@@ -447,8 +447,8 @@ class StepMaker(ValueMaker):
             Check: self.check,
         }
 
-    def body(self, statements: Sequence[Statement]) -> Step:
-        """Returns the statements as one Step."""
+    def body(self, statements: Sequence[Statement]) -> Compiled:
+        """Returns the statements as one Compiled."""
         steps = [self.by_type[type(s)](s) for s in statements]
 
         def run(frame: Frame) -> None:
@@ -463,10 +463,10 @@ class StepMaker(ValueMaker):
                     step.run(frame)
 
         waits = any(step.waits for step in steps)
-        return Step(waits, run_waiting if waits else run)
+        return Compiled(waits, run_waiting if waits else run)
 
     # ---- statements ----
-    def loop(self, statement: For) -> Step:
+    def loop(self, statement: For) -> Compiled:
         """Returns a step that runs the body for each index; threads of a BLOCK that waits run in turns."""
         kind = statement.range.arg[1]
         if kind is AxisKind.VECTOR:
@@ -474,7 +474,7 @@ class StepMaker(ValueMaker):
         extent = self.expression(statement.range.src[0])
         body = self.body(statement.body)
         if kind is AxisKind.BLOCK and body.waits:
-            return Step(True, self._block(statement.range, extent, body))
+            return Compiled(True, self._block(statement.range, extent, body))
         order: Order = self.order if kind in (AxisKind.GRID, AxisKind.BLOCK) else range
 
         def frames(frame: Frame) -> Iterator[Frame]:
@@ -495,9 +495,9 @@ class StepMaker(ValueMaker):
             for inner in frames(frame):
                 yield from body.run(inner)
 
-        return Step(body.waits, run_waiting if body.waits else run)
+        return Compiled(body.waits, run_waiting if body.waits else run)
 
-    def _vector(self, statement: For) -> Step:
+    def _vector(self, statement: For) -> Compiled:
         """The lanes go through the body together, statement by statement: the RANGE is the vector 0..n-1."""
         body, extent = self.body(statement.body), self.expression(statement.range.src[0])
 
@@ -505,9 +505,9 @@ class StepMaker(ValueMaker):
             frame.values[statement.range] = np.arange(int(extent(frame)))
             return body.run(frame)
 
-        return Step(body.waits, run)
+        return Compiled(body.waits, run)
 
-    def _block(self, axis: Op, extent: Callable[[Frame], Any], body: Step) -> Callable[[Frame], Iterator[int]]:
+    def _block(self, axis: Op, extent: Callable[[Frame], Any], body: Compiled) -> Callable[[Frame], Iterator[int]]:
         """Runs all threads to their next barrier, then goes on; inside another BLOCK loop it waits there too."""
 
         def run(frame: Frame) -> Iterator[int]:
@@ -520,7 +520,7 @@ class StepMaker(ValueMaker):
 
         return run
 
-    def condition(self, statement: If) -> Step:
+    def condition(self, statement: If) -> Compiled:
         """Returns a step that runs the body where the condition holds."""
         holds, body = self.expression(statement.condition), self.body(statement.body)
 
@@ -538,9 +538,9 @@ class StepMaker(ValueMaker):
             if taken(frame):
                 yield from body.run(frame)
 
-        return Step(body.waits, run_waiting if body.waits else run)
+        return Compiled(body.waits, run_waiting if body.waits else run)
 
-    def alloc(self, statement: Alloc) -> Step:
+    def alloc(self, statement: Alloc) -> Compiled:
         """Returns a step that makes memory of unspecified content: SHARED memory once a block, else once a frame."""
         op = statement.memory
         _, numel, space = op.arg
@@ -549,26 +549,26 @@ class StepMaker(ValueMaker):
             memory = Memory.unwritten(unspecified(numel, op.dtype.numpy))
             frame.values[op] = frame.shared.setdefault(op, memory) if space is MemorySpace.SHARED else memory
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def let(self, statement: Let) -> Step:
+    def let(self, statement: Let) -> Compiled:
         value, var = self.expression(statement.value), statement.var
 
         def run(frame: Frame) -> None:
             frame.values[var] = value(frame)
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def load(self, statement: Load) -> Step:
+    def load(self, statement: Load) -> Compiled:
         read = self.reader(statement.memory, statement.index, statement.valid, statement.var.arg[1])
         var = statement.var
 
         def run(frame: Frame) -> None:
             frame.values[var] = read(frame)
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def store(self, statement: Store) -> Step:
+    def store(self, statement: Store) -> Compiled:
         """Returns a step that stores a value, or its lanes in order, where valid."""
         memory, index, value = (self.expression(x) for x in (statement.memory, statement.index, statement.value))
         valid = self.expression(statement.valid) if statement.valid is not None else None
@@ -582,9 +582,9 @@ class StepMaker(ValueMaker):
             if target.stored is not None:
                 target.stored[at[mask]] = True
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def transpose(self, statement: Transpose) -> Step:
+    def transpose(self, statement: Transpose) -> Compiled:
         """Returns a step that transposes a square."""
         s = statement
         into, place, memory, index = (self.expression(x) for x in (s.into, s.place, s.memory, s.index))
@@ -600,12 +600,12 @@ class StepMaker(ValueMaker):
             if target.stored is not None:
                 target.stored[written] = True if source.stored is None else source.stored[read]
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def prefetch(self, statement: Prefetch) -> Step:
-        return Step(False, lambda frame: None)
+    def prefetch(self, statement: Prefetch) -> Compiled:
+        return Compiled(False, lambda frame: None)
 
-    def copy_async(self, statement: CopyAsync) -> Step:
+    def copy_async(self, statement: CopyAsync) -> Compiled:
         """Returns a step that starts a copy; until its thread waits for it nothing is where it goes."""
         s = statement
         read = self.reader(s.memory, s.index, s.valid, s.lanes)
@@ -620,12 +620,12 @@ class StepMaker(ValueMaker):
             target.stored[at] = False
             frame.copies[-1].append(Copy(target, at, read(frame)))
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def commit_copies(self, statement: CommitCopies) -> Step:
-        return Step(False, lambda frame: frame.copies.append([]))
+    def commit_copies(self, statement: CommitCopies) -> Compiled:
+        return Compiled(False, lambda frame: frame.copies.append([]))
 
-    def wait_for_copies(self, statement: WaitForCopies) -> Step:
+    def wait_for_copies(self, statement: WaitForCopies) -> Compiled:
         """Returns a step that lets the copies of all closed groups but the last ones arrive."""
 
         def run(frame: Frame) -> None:
@@ -633,9 +633,9 @@ class StepMaker(ValueMaker):
                 for copy in frame.copies.pop(0):
                     copy.arrive()
 
-        return Step(False, run)
+        return Compiled(False, run)
 
-    def load_matrices(self, statement: LoadMatrices) -> Step:
+    def load_matrices(self, statement: LoadMatrices) -> Compiled:
         """Returns a step that brings a thread's part of four matrices, whose rows the threads of the warp read."""
         s = statement
         read = self.reader(s.memory, s.index, None, MATRIX_ROW)
@@ -650,9 +650,9 @@ class StepMaker(ValueMaker):
             target.array[at] = matrices_part(lane, rows, s.turned)
             target.stored[at] = True
 
-        return Step(True, run)
+        return Compiled(True, run)
 
-    def shuffle(self, statement: Shuffle) -> Step:
+    def shuffle(self, statement: Shuffle) -> Compiled:
         """Returns a step that gives a value to another thread of the warp and takes that one's."""
         value, var, distance = self.expression(statement.value), statement.var, statement.distance
         number = self.num_places
@@ -662,9 +662,9 @@ class StepMaker(ValueMaker):
             lane, given = yield Swap(number, value(frame))
             frame.values[var] = given[lane ^ distance]
 
-        return Step(True, run)
+        return Compiled(True, run)
 
-    def mma(self, statement: Mma) -> Step:
+    def mma(self, statement: Mma) -> Compiled:
         """Returns a step that adds a product of matrices; each thread of the warp holds a part."""
         readers = [self.reader(memory, index, None, count) for memory, index, count in statement.spans()]
         memory, index = self.expression(statement.acc), self.expression(statement.at)
@@ -678,18 +678,18 @@ class StepMaker(ValueMaker):
             first = int(index(frame))
             memory(frame).array[first : first + acc.size] = acc.astype(np.float64) + product_part(lane, given)
 
-        return Step(True, run)
+        return Compiled(True, run)
 
-    def barrier(self, statement: Barrier) -> Step:
+    def barrier(self, statement: Barrier) -> Compiled:
         number = self.num_places
         self.num_places += 1
 
         def run(frame: Frame) -> Iterator[int]:
             yield number
 
-        return Step(True, run)
+        return Compiled(True, run)
 
-    def check(self, statement: Check) -> Step:
+    def check(self, statement: Check) -> Compiled:
         inside, value = self.expression(statement.inside), self.expression(statement.value)
 
         def run(frame: Frame) -> None:
@@ -697,4 +697,4 @@ class StepMaker(ValueMaker):
             if found.size:
                 raise OutOfRange(statement.number, int(found[0]))
 
-        return Step(False, run)
+        return Compiled(False, run)

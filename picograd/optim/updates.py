@@ -114,9 +114,9 @@ def _each(options: tuple[Formula, Hashable, int, int], *operands: Any) -> list[O
 
 
 # ---- readers of old parameters ----
-Place = tuple[Hashable, ...]  # the line that made a result, and the result's kind
-_asked_for: set[Place] = set()
-_put_off: LivingKeys[Cell, tuple[Place, Hashable]] = LivingKeys()
+Maker = tuple[Hashable, ...]  # the line that made a result, and the result's kind
+_asked_for: set[Maker] = set()
+_put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()
 
 
 class PutOff(Cell):
@@ -181,7 +181,7 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
             cell.__class__ = PutOff
 
 
-def _place(op: Op) -> Place:
+def _place(op: Op) -> Maker:
     return op.lines[:1], op.code, op.dtype, len(op.shape)
 
 

@@ -27,7 +27,7 @@ from picograd.ir.stages import Kernel, Param, Program
 from picograd.ir.statements import WRITERS, Alloc, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import to_op
 from picograd.render.grids import Phase, broken, grid_interval, is_rolled, is_unrolled, shared_nbytes_of, too_much_shared
-from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast, write_cast, write_rule
+from picograd.render.rules import CPP, Spelling, literal, rule_for, write_bitcast, write_cast, write_rule
 
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
@@ -41,14 +41,14 @@ def space_of(memory: Op) -> MemorySpace:
 class Writer(ABC):
     """Writes one function's statements, and knows the bounds of the integers it has named.
 
-    dialect:    of the language
+    spelling:   of the language
     program:    whose phase is written
     lines:      text so far
     intervals:  (least, greatest) of integer VARs and RANGEs
     divisors:   of integer VARs
     """
 
-    dialect: Dialect = CPP
+    spelling: Spelling = CPP
 
     def __init__(self, program: Program):
         self.program = program
@@ -79,9 +79,9 @@ class Writer(ABC):
         """Returns the text of a lane of a value, as an expression can contain it."""
         if op.code is OpCode.VAR:
             name, lanes = op.arg
-            return str(name) if lanes == 1 else self.dialect.lane.format(name, lane)
+            return str(name) if lanes == 1 else self.spelling.lane.format(name, lane)
         if op.code is OpCode.CONST:
-            return literal(op.arg, op.dtype, self.dialect)
+            return literal(op.arg, op.dtype, self.spelling)
         if op.code is OpCode.RANGE:
             return f"{LOOP_NAMES[op.arg[1]]}{op.arg[0]}"
         if op.code is OpCode.VARIABLE:
@@ -116,13 +116,13 @@ class Writer(ABC):
     def operation(self, op: Op, operands: list[str]) -> str:
         """Returns the text of one operation on operands."""
         if op.code is OpCode.CAST:
-            return write_cast(op, operands[0], self.dialect)
+            return write_cast(op, operands[0], self.spelling)
         if op.code is OpCode.BITCAST:
-            return write_bitcast(op, operands[0], self.dialect)
+            return write_bitcast(op, operands[0], self.spelling)
         rule = rule_for(op, self.intervals)
         if rule is None:
             raise self.broken(f"no row of the table writes {op.code.name} of {op.src[-1].dtype}")
-        return write_rule(rule, op, operands, self.dialect)
+        return write_rule(rule, op, operands, self.spelling)
 
     def memory(self, op: Op) -> str:
         """Returns the name of a PARAM or of the memory that a statement allocated."""
@@ -159,7 +159,7 @@ class Writer(ABC):
     def vector(self, var: Op) -> str:
         """Returns the declaration of a VAR of several lanes."""
         name, count = var.arg
-        return self.dialect.vector.format(self.stored(var.dtype), count, name)
+        return self.spelling.vector.format(self.stored(var.dtype), count, name)
 
     def stored(self, dtype: DType) -> str:
         """Returns the type of an element in memory, and of a lane."""
@@ -167,12 +167,12 @@ class Writer(ABC):
 
     def is_side_by_side(self, memory: Op, index: Op, lanes: int) -> bool:
         """True where some lanes are one access: consecutive elements, the first at a multiple of their number."""
-        could_be = self.dialect.load != "" and lanes > 1 and lanes_of(index) == 1
+        could_be = self.spelling.load != "" and lanes > 1 and lanes_of(index) == 1
         in_registers = space_of(memory) is MemorySpace.REGISTER
         return could_be and not in_registers and divisor_of(index, self.divisors) % lanes == 0
 
     def access(self, text: str, dtype: DType, lanes: int, memory: Op, index: Op, value: str = "") -> str:
-        """Returns the text of one access of several lanes, by the dialect's."""
+        """Returns the text of one access of several lanes, by the spelling's."""
         local = "local_" if space_of(memory) is MemorySpace.SHARED else ""
         texts = {"memory": self.memory(memory), "index": self.operand(index), "value": value, "local": local}
         return text.format(T=self.stored(dtype), N=lanes, **texts)
@@ -185,11 +185,11 @@ class Writer(ABC):
         return f"{self.memory(memory)}[{self.operand(index, lane)}{apart}]"
 
     def write_load(self, load: Load) -> None:
-        lanes, zero = lanes_of(load.var), literal(0, load.var.dtype, self.dialect)
+        lanes, zero = lanes_of(load.var), literal(0, load.var.dtype, self.spelling)
         if self.is_side_by_side(load.memory, load.index, lanes) and (load.valid is None or lanes_of(load.valid) == 1):
-            text = self.access(self.dialect.load, load.var.dtype, lanes, load.memory, load.index)
+            text = self.access(self.spelling.load, load.var.dtype, lanes, load.memory, load.index)
             if load.valid is not None:
-                zeros = self.dialect.zeros.format(T=self.stored(load.var.dtype), N=lanes)
+                zeros = self.spelling.zeros.format(T=self.stored(load.var.dtype), N=lanes)
                 text = f"{self.operand(load.valid)} ? {text} : {zeros}"
             self.line(f"const {self.vector(load.var)} = {text};")
             return
@@ -202,7 +202,7 @@ class Writer(ABC):
         lanes = lanes_of(store.value)
         if self.is_side_by_side(store.memory, store.index, lanes) and (store.valid is None or lanes_of(store.valid) == 1):
             name, dtype = str(store.value.arg[0]), store.value.dtype
-            texts = [f"{self.access(self.dialect.store, dtype, lanes, store.memory, store.index, name)};"]
+            texts = [f"{self.access(self.spelling.store, dtype, lanes, store.memory, store.index, name)};"]
         else:
             texts = [
                 f"{self.element(store.memory, store.index, lane)} = {self.expression(store.value, lane)};"
@@ -341,7 +341,7 @@ class BlockWriter(Writer):
 
 
 # ---- kernels of a user's own ----
-def arguments_of(kernel: Kernel, call: Op, dialect: Dialect) -> tuple[tuple[Param, ...], list[tuple[str, str]]]:
+def arguments_of(kernel: Kernel, call: Op, spelling: Spelling) -> tuple[tuple[Param, ...], list[tuple[str, str]]]:
     """Returns the parameters of a plan's function that calls a user's, and (type, text) of each argument of that one.
 
     Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
@@ -354,22 +354,22 @@ def arguments_of(kernel: Kernel, call: Op, dialect: Dialect) -> tuple[tuple[Para
             params.append(Param(dtype, numel(shape), "scratch"))
     passed = []
     for type_, at in zip(given.types, given.given):
-        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at], dialect)
+        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at], spelling)
         is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
         passed.append((type_, f"{value}[0]" if is_number and value.startswith("p") else value))
     return tuple(params), passed
 
 
-def _operand(op: Op, dialect: Dialect) -> str:
+def _operand(op: Op, spelling: Spelling) -> str:
     """Returns the text of an operand: a parameter, a number, or arithmetic on symbolic integers."""
     while op.code is OpCode.RESHAPE:
         (op,) = op.src
     if op.code is OpCode.PARAM:
         return f"p{op.arg[0]}"
     if op.code in OF_LENGTHS:
-        typed = "<int64>" if dialect is CPP else "_int64"  # said, since a literal is an int
-        return OF_LENGTHS[op.code].format(*[_operand(s, dialect) for s in op.src], typed=typed)
-    return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype, dialect)
+        typed = "<int64>" if spelling is CPP else "_int64"  # said, since a literal is an int
+        return OF_LENGTHS[op.code].format(*[_operand(s, spelling) for s in op.src], typed=typed)
+    return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype, spelling)
 
 
 OF_LENGTHS = {

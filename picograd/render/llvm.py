@@ -144,7 +144,7 @@ def _constant_place(memory: Op, index: Op) -> int:
     return int(index.arg)
 
 
-def changes(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Slot]]:
+def slots_by_id(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Slot]]:
     """Returns for each For and If (by id) what its body stores in registers that are there before it, in the order of the
     first stores; and for each other statement that reads or writes registers which places these are. One visit of each.
 
@@ -156,12 +156,12 @@ def changes(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Sl
     """
     found: dict[int, list[Slot]] = {}
     lanes_at: dict[tuple[Op, int], int] = {}
-    _add_changes(body, found, lanes_at, apart)
+    _add_slots(body, found, lanes_at, apart)
     _check_places(lanes_at)
     return found
 
 
-def _add_changes(
+def _add_slots(
     body: Iterable[Statement], found: dict[int, list[Slot]], lanes_at: dict[tuple[Op, int], int], apart: bool
 ) -> list[Slot]:
     """Adds the changes of a body's loops and branches to `found`, and the lanes at each place; returns its own."""
@@ -171,7 +171,7 @@ def _add_changes(
         if isinstance(statement, Let):  # most are
             continue
         if isinstance(statement, For | If):
-            inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at, apart)
+            inside = found[id(statement)] = _add_slots(statement.body, found, lanes_at, apart)
             stored.update(dict.fromkeys(inside))
             continue
         if isinstance(statement, Alloc):
@@ -284,7 +284,7 @@ class LlvmWriter(ABC):
     ranges:    id of a RANGE -> the name of its value
     pointers:  memory -> the name of its address
     held:      a place of REGISTER memory -> the name of the value stored there last
-    changes:   id of a loop or branch -> the places of REGISTER memory it changes; of an access -> those that it is to
+    slots_by_id: id of a loop or branch -> the places of REGISTER memory it changes; of an access -> those that it is to
     loops:     the open loops, outermost first
     depths:    VAR -> how many loops were open where it was named
     waiting:   VAR that nobody has asked for -> the place of its instruction
@@ -305,7 +305,7 @@ class LlvmWriter(ABC):
         self.ranges: dict[int, str] = {}
         self.pointers: dict[Op, str] = {}
         self.held: dict[Slot, str] = {}
-        self.changes: dict[int, list[Slot]] = {}
+        self.slots_by_id: dict[int, list[Slot]] = {}
         self.loops: list[OpenLoop] = []
         self.depths: dict[Op, int] = {}
         self.waiting: dict[Op, tuple[list[str], int, Op]] = {}
@@ -347,11 +347,11 @@ class LlvmWriter(ABC):
         raise broken(self.program, f"a {type(statement).__name__} is of another kind of machine")
 
     def write_load(self, load: Load) -> None:
-        parts, self.depths[load.var] = self.changes.get(id(load)), len(self.loops)
+        parts, self.depths[load.var] = self.slots_by_id.get(id(load)), len(self.loops)
         self.values[load.var] = self.read(load) if parts is None else self.read_register(load, parts)
 
     def write_store(self, store: Store) -> None:
-        parts = self.changes.get(id(store))
+        parts = self.slots_by_id.get(id(store))
         if parts is None:
             self.write(store)
         else:
@@ -362,7 +362,7 @@ class LlvmWriter(ABC):
         self.loop(loop, "0", self.end_of(loop), extent.code is OpCode.CONST and extent.arg > 0)
 
     def write_if(self, branch: If) -> None:
-        with self.when(self.operand(branch.condition, 1), self.changes[id(branch)]):
+        with self.when(self.operand(branch.condition, 1), self.slots_by_id[id(branch)]):
             self.statements(branch.body)
 
     def write_alloc(self, alloc: Alloc) -> None:
@@ -387,7 +387,7 @@ class LlvmWriter(ABC):
         label, counter = f"loop{self.num_labels}", type_of(loop.range.dtype)
         start = self.block
         here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}", loop.range.dtype is dtypes.int64)
-        before = {slot: self.held.get(slot, "poison") for slot in self.changes[id(loop)]}
+        before = {slot: self.held.get(slot, "poison") for slot in self.slots_by_id[id(loop)]}
         heads = {slot: self.name() for slot in before}
         self.held.update(heads)
         body = self._body_of(loop, here, label)

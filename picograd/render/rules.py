@@ -1,6 +1,6 @@
 """Operations in languages like C: a table of rows with names, and the differences between the languages.
 
-In:    one Op of the linear form, what is known of its integer operands, a Dialect
+In:    one Op of the linear form, what is known of its integer operands, a Spelling
 Out:   the text of an expression
 
 The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with their
@@ -20,7 +20,7 @@ from picograd.ir.ranges import Intervals, exact_interval, interval_of
 from picograd.record import Record
 
 
-class Dialect(Record):
+class Spelling(Record):
     """The differences between languages like C.
 
     of_type:  the part after the name of a primitive with a type argument
@@ -47,12 +47,12 @@ class Dialect(Record):
     zeros: str = ""
 
 
-CPP = Dialect(
+CPP = Spelling(
     "<{}>", "", "f", "ll", "bitcast<{T}, {S}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]",
     "load_lanes<{N}>({memory}, {index})", "store_lanes({memory}, {index}, {value})", "Lanes<{T}, {N}>{{}}",
 )  # fmt: skip
-C = Dialect("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]")
-OPENCL = Dialect(
+C = Spelling("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]")
+OPENCL = Spelling(
     "_{}", "_{}", "", "l", "{T}_of_bits(bits_of_{S}({a}))", "{0}x{1} {2}", "{0}.at[{1}]",
     "load_{local}{T}x{N}({memory}, {index})", "store_{local}{T}x{N}({memory}, {index}, {value})", "({T}x{N}){{{{0}}}}",
 )  # fmt: skip
@@ -66,7 +66,7 @@ class Rule(Record):
     classes:  letters of the operand classes it is for:  f float   b bool   i integer that may wrap
               x integer whose result is exact in its own type, or wraps by the language's own rule
     text:     {a} {b} {c} operands, {T} type of the result, {U} the unsigned type arithmetic that wraps is done in;
-              {of_T} {by_T} {f}: how the dialect names a primitive for T, one chosen by T, a float32 function
+              {of_T} {by_T} {f}: how the spelling names a primitive for T, one chosen by T, a float32 function
     """
 
     name: str
@@ -151,46 +151,46 @@ def rule_for(op: Op, intervals: Intervals) -> Rule | None:
     return next((rule for rule in _BY_CODE.get(op.code, ()) if letter in rule.classes), None)
 
 
-def write_rule(rule: Rule, op: Op, operands: list[str], dialect: Dialect = CPP) -> str:
+def write_rule(rule: Rule, op: Op, operands: list[str], spelling: Spelling = CPP) -> str:
     """Returns the text of an operation by its row."""
     operand, computed = op.src[-1].dtype, dtypes.float32 if op.dtype.is_narrow else op.dtype
     moves_only = op.code is OpCode.WHERE
     if operand.is_narrow and not moves_only:
-        operands = [f"to_float32{dialect.by_type.format(operand)}({text})" for text in operands]
+        operands = [f"to_float32{spelling.by_type.format(operand)}({text})" for text in operands]
     text = rule.text.format(
         **dict(zip("abc", operands)),
         T=computed,
         U="uint64" if operand.itemsize == 8 else "uint32",
-        of_T=dialect.of_type.format(computed),
-        by_T=dialect.by_type.format(computed),
-        f="" if operand is dtypes.float64 else dialect.single,
+        of_T=spelling.of_type.format(computed),
+        by_T=spelling.by_type.format(computed),
+        f="" if operand is dtypes.float64 else spelling.single,
     )
     if op.code in COMPARE or moves_only:
         return text
     if op.dtype.is_narrow:
-        return f"to_{op.dtype}{dialect.by_type.format(computed)}({text})"
+        return f"to_{op.dtype}{spelling.by_type.format(computed)}({text})"
     if op.dtype.is_int and op.dtype.itemsize < 4 and not text.startswith(f"({op.dtype})"):
         return f"({op.dtype})({text})"
     return text
 
 
-def write_cast(op: Op, operand: str, dialect: Dialect = CPP) -> str:
+def write_cast(op: Op, operand: str, spelling: Spelling = CPP) -> str:
     """Returns the text of a CAST. Integers become 16- and 8-bit floats by way of float32, as in NumPy."""
     source, target = op.src[0].dtype, op.dtype
     if source is target:
         return operand
     if source.is_narrow:
-        operand, source = f"to_float32{dialect.by_type.format(source)}({operand})", dtypes.float32
+        operand, source = f"to_float32{spelling.by_type.format(source)}({operand})", dtypes.float32
     if target is source:
         return operand
     way = source if source.is_float else dtypes.float32
-    of_target, by_source = dialect.of_type.format(target), dialect.by_type.format(way)
+    of_target, by_source = spelling.of_type.format(target), spelling.by_type.format(way)
     return CASTS[_cast_class(source), _cast_class(target)].format(a=operand, T=target, of_T=of_target, by_S=by_source)
 
 
-def write_bitcast(op: Op, operand: str, dialect: Dialect = CPP) -> str:
+def write_bitcast(op: Op, operand: str, spelling: Spelling = CPP) -> str:
     """Returns the text of a BITCAST."""
-    return dialect.bitcast.format(a=operand, T=op.dtype, S=op.src[0].dtype)
+    return spelling.bitcast.format(a=operand, T=op.dtype, S=op.src[0].dtype)
 
 
 def _cast_class(dtype: DType) -> str:
@@ -198,7 +198,7 @@ def _cast_class(dtype: DType) -> str:
 
 
 # ---- constants ----
-def literal(value: Scalar, dtype: DType, dialect: Dialect = CPP) -> str:
+def literal(value: Scalar, dtype: DType, spelling: Spelling = CPP) -> str:
     """Returns a constant, exactly.
 
     >>> literal(0.5, dtypes.float32), literal(3, dtypes.int64), literal(-0.0, dtypes.float64)
@@ -207,27 +207,27 @@ def literal(value: Scalar, dtype: DType, dialect: Dialect = CPP) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype.is_narrow:
-        return f"to_{dtype}{dialect.by_type.format(dtypes.float32)}({literal(value, dtypes.float32, dialect)})"
-    text = _float_literal(float(value), dtype, dialect) if dtype.is_float else _int_literal(int(value), dtype, dialect)
+        return f"to_{dtype}{spelling.by_type.format(dtypes.float32)}({literal(value, dtypes.float32, spelling)})"
+    text = _float_literal(float(value), dtype, spelling) if dtype.is_float else _int_literal(int(value), dtype, spelling)
     return f"({text})" if text.startswith("-") else text
 
 
-def _int_literal(value: int, dtype: DType, dialect: Dialect) -> str:
+def _int_literal(value: int, dtype: DType, spelling: Spelling) -> str:
     if -(1 << 31) < value < 1 << 31:
         return f"{value}u" if dtype.kind == "u" else str(value)
     if value == dtypes.int64.min:
-        return f"-{dtypes.int64.max}{dialect.long} - 1"
+        return f"-{dtypes.int64.max}{spelling.long} - 1"
     if value == dtypes.int32.min:
         return f"-{dtypes.int32.max} - 1"
-    return f"{value}{'u' if dtype.kind == 'u' else ''}{dialect.long}"
+    return f"{value}{'u' if dtype.kind == 'u' else ''}{spelling.long}"
 
 
-def _float_literal(value: float, dtype: DType, dialect: Dialect) -> str:
+def _float_literal(value: float, dtype: DType, spelling: Spelling) -> str:
     """Returns a literal with the exact bits: decimal where short, else hexadecimal; NaN and infinity by bits."""
     single = dtype is dtypes.float32
     if not math.isfinite(value):
         bits = struct.pack(">f" if single else ">d", value).hex()
-        return f"{dtype}_of_bits(0x{bits}{'u' if single else 'u' + dialect.long})"
+        return f"{dtype}_of_bits(0x{bits}{'u' if single else 'u' + spelling.long})"
     if value == int(value) and abs(value) < 1 << 24:
         text = repr(value)
     else:

@@ -24,7 +24,7 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.record import Record, Struct, field
 from picograd.schedule.loops import loop_item, memory_sources, roots_in_order
-from picograd.schedule.memory import Host, Lifetime, Order, Step, place_temporaries, versions_of
+from picograd.schedule.memory import Host, Lifetime, Order, Unit, place_temporaries, versions_of
 from picograd.schedule.nest_draft import Draft, Fused, in_memory
 
 # ---- groups ----
@@ -223,7 +223,7 @@ class _Uses(Struct):
         return found
 
 
-def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Step:
+def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Unit:
     """Returns a group as a step: a kernel, or a loop over the schedule of its body.
 
     Args:
@@ -234,11 +234,11 @@ def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Step:
         return make_kernel(chosen, fused)
     loop = first.anchors[0]
     may_fail = any(item.checks for item in schedule_of(roots_in_order(loop)).kernel_items())
-    return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
+    return Unit(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
 
 
 def scheduled(
-    roots: Sequence[Op], steps: Sequence[Step], order: Order, schedule_of: OfBody, is_outermost: bool
+    roots: Sequence[Op], steps: Sequence[Unit], order: Order, schedule_of: OfBody, is_outermost: bool
 ) -> Schedule:
     """Returns the Schedule of steps in an order, with a place for every value.
 
@@ -262,7 +262,7 @@ def scheduled(
     return _with_memory(roots, items, uses, order, begins, is_outermost)
 
 
-def _loop_item(step: Step, uses: _Uses, now: int, schedule_of: OfBody) -> LoopItem:
+def _loop_item(step: Unit, uses: _Uses, now: int, schedule_of: OfBody) -> LoopItem:
     """Returns the item of a CALL or LOOP, which runs at one moment."""
     loop = step.values[0]
 
@@ -332,8 +332,8 @@ def _with_memory(
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), wanted_in, arena_nbytes, order.commit)
 
 
-def make_kernel(chosen: Group, fused: Fused) -> Step:
-    """Returns the Step of a Kernel over PARAMs: which value is in each of its slots, and the sites of its CHECKs."""
+def make_kernel(chosen: Group, fused: Fused) -> Unit:
+    """Returns the Unit of a Kernel over PARAMs: which value is in each of its slots, and the sites of its CHECKs."""
     slots: dict[Op, Op] = {}
     used: dict[Op, tuple[int, int]] = {}
     checks: dict[Any, int] = {}
@@ -360,7 +360,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
     kernel = Kernel(_name(chosen), params, _variables(phases), tuple(phases))
     read = {v.src[0] if p.role == "inout" else v for v, p in zip(slots, params) if p.role != "out"}
     written = tuple(v for v, p in zip(slots, params) if p.role != "in")
-    return Step(kernel, tuple(slots), tuple(used.values()), tuple(read), written, tuple(checks), bool(checks))
+    return Unit(kernel, tuple(slots), tuple(used.values()), tuple(read), written, tuple(checks), bool(checks))
 
 
 class _Elsewhere(Record):

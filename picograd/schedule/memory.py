@@ -138,7 +138,7 @@ ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elemen
 IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV, NestKind.REDUCE})
 
 
-class Step(Record):
+class Unit(Record):
     """A unit of execution: a kernel, or a loop over a schedule.
 
     kernel:   None for a loop
@@ -179,7 +179,7 @@ class Order(Struct):
     commit: int = 0
 
 
-def order_steps(steps: Sequence[Step], roots: Sequence[Op]) -> Order:
+def order_steps(steps: Sequence[Unit], roots: Sequence[Op]) -> Order:
     """Returns the kernels in an order in which UPDATEs see the versions they should, and outputs replace inputs.
 
     After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there.
@@ -225,7 +225,7 @@ def order_steps(steps: Sequence[Step], roots: Sequence[Op]) -> Order:
     return found
 
 
-def _may_fail_first(steps: Sequence[Step]) -> list[int]:
+def _may_fail_first(steps: Sequence[Unit]) -> list[int]:
     """Returns the kernels with a CHECK that no earlier one has, and the loops that have any."""
     failing: list[int] = []
     seen: set[Any] = set()
@@ -249,7 +249,7 @@ class _Needs:
     direct:   by kernel, those that it was given directly
     """
 
-    def __init__(self, steps: Sequence[Step]):
+    def __init__(self, steps: Sequence[Unit]):
         self.steps = steps
         self.home = {value: number for number, step in enumerate(steps) for value in step.written}
         self.readers: dict[Op, list[int]] = {}

@@ -128,7 +128,7 @@ def in_a_trace() -> bool:
 
 
 # ---- brackets, taken apart ----
-Place = int | Length
+Position = int | Length
 ENDS = (int, type(None), TensorCore)  # of a slice
 
 
@@ -199,7 +199,7 @@ def _leading_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
     return ((OpCode.SHRINK, ((start, stop), *[(0, n) for n in shape[1:]])), *final)
 
 
-def one_place(axis: int, index: Place, shape: Shape) -> tuple[Step, ...]:
+def one_place(axis: int, index: Position, shape: Shape) -> tuple[Step, ...]:
     """Returns the view steps for one index along one axis, which disappears.
 
     Raises:
@@ -336,7 +336,7 @@ def _bound(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[tuple[Dim, D
     return (first, last), subtract(last, first)
 
 
-def _place(given: Any, default: Place, dim: Dim) -> Place:
+def _place(given: Any, default: Position, dim: Dim) -> Position:
     """Returns one end of a slice, an int counted from the front."""
     if given is None:
         return default
@@ -346,12 +346,12 @@ def _place(given: Any, default: Place, dim: Dim) -> Place:
     return place if place >= 0 else _end(dim) + place
 
 
-def _end(dim: Dim) -> Place:
+def _end(dim: Dim) -> Position:
     """Returns the length of an axis as a place in it."""
     return Length(dim, _now(dim), length_name(dim)) if isinstance(dim, Op) else dim
 
 
-def _needs_order(a: Place, b: Place, fact: str) -> None:
+def _needs_order(a: Position, b: Position, fact: str) -> None:
     """Raises IndexingError where a > b; in a trace, where some value of the symbolic integers would make it so."""
     first, last = (place.op if isinstance(place, Length) else place for place in (a, b))
     if bounds(subtract(last, first))[0] >= 0:

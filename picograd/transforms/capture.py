@@ -28,7 +28,7 @@ from picograd.transforms.guards import Guards, Watched
 from picograd.transforms.results import Collected, Returned
 
 # ---- devices ----
-Place = tuple[str | None, Shape]  # a device, and the shape of the value
+DeviceAndShape = tuple[str | None, Shape]  # a device, and the shape of the value
 
 
 class OnOneDevice(Record):
@@ -47,7 +47,7 @@ class OnOneDevice(Record):
 
 
 def on_one_device(
-    roots: Sequence[Op], written: Sequence[Place], given: Collection[Op], name: str
+    roots: Sequence[Op], written: Sequence[DeviceAndShape], given: Collection[Op], name: str
 ) -> OnOneDevice:  # fmt: skip
     """Returns graphs as one plan computes them.
 
@@ -75,7 +75,7 @@ def on_one_device(
     return OnOneDevice(roots, form, device, brought)
 
 
-def _home(places: Iterable[Place], name: str) -> str:
+def _home(places: Iterable[DeviceAndShape], name: str) -> str:
     """Returns the one device of tensors; the CPU's numbers do not count where there is another."""
     known = {(device, bool(shape)) for device, shape in places if device is not None}
     devices = {device for device, has_axes in known if has_axes or device != GOES_ALONG}
@@ -87,14 +87,14 @@ def _home(places: Iterable[Place], name: str) -> str:
     return next(iter(devices or {device for device, _ in known}), default_device())
 
 
-def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tuple[list[Op], list[Place]]:
+def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tuple[list[Op], list[DeviceAndShape]]:
     """Returns graphs whose constants and numbers are made where the plan runs, and the places that constants name.
 
     pg.ones(3, device="CUDA") is a COPY where another device is the default one; constants alone live everywhere.
     """
     reads, made = set(given), {op: op for op in given}
     anew = cache(lambda: computed_from(given, roots))  # a walk that few graphs need
-    named: list[Place] = []
+    named: list[DeviceAndShape] = []
     for op in toposort(roots, stop=made):
         if op.code is OpCode.BUFFER or not reads.isdisjoint(op.src):
             reads.add(op)

@@ -125,10 +125,10 @@ def _merged(given: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]]) -> dic
     return state
 
 
-Place = tuple[Module, str]
+Attribute = tuple[Module, str]
 
 
-def _places(module: Module) -> dict[str, Place]:
+def _places(module: Module) -> dict[str, Attribute]:
     """Returns where each parameter and buffer is: path -> (its Module, its attribute), under every path that it has."""
     state = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     return {
@@ -140,7 +140,7 @@ def _places(module: Module) -> dict[str, Place]:
 
 
 def _chosen(
-    places: Mapping[str, Place], state: Mapping[str, Tensor], tie_weights: bool
+    places: Mapping[str, Attribute], state: Mapping[str, Tensor], tie_weights: bool
 ) -> dict[tuple[int, str], tuple[Module, str, Tensor]]:
     """Returns the assignments; with tie_weights to every place of a Tensor for which nothing else is given."""
     chosen: dict[tuple[int, str], tuple[Module, str, Tensor]] = {}

@@ -112,7 +112,7 @@ def test_dtypes_and_shapes_are_wrong_at_the_call() -> None:
     for _ in range(2):
         with pytest.raises(pg.ShapeError, match="linear: input"):
             F.linear(randn(2, 5), W)
-        with pytest.raises(pg.ShapeError, match=r"add: shapes \(2, 3\) and \(4,\)"):
+        with pytest.raises(pg.ShapeError, match=r"linear: shapes \(2, 3\) and \(4,\)"):
             F.linear(randn(2, 4), W, randn(4))
         with pytest.raises(pg.DTypeError, match="linear: bools"):
             F.linear(Tensor([[True] * 4]), W.bool())

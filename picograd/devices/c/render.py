@@ -72,7 +72,7 @@ def param_type(param: Param) -> str:
 class CWriter(Writer):
     """Writes the body of one phase's function."""
 
-    dialect = C
+    spelling = C
 
     def write_phase(self, statements: Sequence[Statement]) -> None:
         """Writes the statements before the GRID loops, then the part of each loop that is in begin..end."""

@@ -31,7 +31,7 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of, walk
 from picograd.render.grids import grid_loops, launch_of
-from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, changes, is_register, slots_of
+from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, is_register, slots_by_id, slots_of
 from picograd.render.llvm_rows import memory_type, splat, suffix, type_of
 
 PROCESSOR = Dialect(
@@ -95,7 +95,7 @@ class CpuWriter(LlvmWriter):
         for i, variable in enumerate(self.program.variables):
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
-        self.changes = changes(statements)
+        self.slots_by_id = slots_by_id(statements)
         loops = grid_loops(statements)
         before = "0"
         for statement in statements:

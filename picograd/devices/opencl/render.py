@@ -95,7 +95,7 @@ class OpenClWriter(BlockWriter):
     shared:  declarations of local memory, which come before all statements
     """
 
-    dialect = OPENCL
+    spelling = OPENCL
     thread, block = "get_local_id(0)", "get_group_id(0)"
 
     def __init__(self, program: Program, phase: Phase, target: Target):

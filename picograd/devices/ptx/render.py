@@ -54,7 +54,7 @@ from picograd.render.grids import (
     take_apart,
     too_much_shared,
 )
-from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, changes, parts_of
+from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, parts_of, slots_by_id
 from picograd.render.llvm_rows import WriteLine, memory_type, suffix, type_of, vector, with_sign_of_divisor
 
 GPU = Dialect(
@@ -152,7 +152,7 @@ class PtxWriter(LlvmWriter):
         It has one body; or, where accesses of 16 bytes need memory that begins at a multiple of 16, a second one for memory
         that does not, such as a row of something larger.
         """
-        self.changes = changes(statements, apart=True)
+        self.slots_by_id = slots_by_id(statements, apart=True)
         self.write_entry(statements)
         self.block = "aligned"
         self.write_phase()
@@ -208,7 +208,7 @@ class PtxWriter(LlvmWriter):
         for grid, start, stop in zip(self.phase.grids, self.phase.starts, self.phase.starts[1:]):
             first, end = self.operand(to_op(start), 1), self.operand(to_op(stop), 1)
             after, before = self.emit(f"icmp sge i64 %block, {first}"), self.emit(f"icmp slt i64 %block, {end}")
-            with self.when(self.emit(f"and i1 {after}, {before}"), self.changes[id(grid)]):
+            with self.when(self.emit(f"and i1 {after}, {before}"), self.slots_by_id[id(grid)]):
                 self.write_grid(grid, self.emit(f"sub i64 %block, {first}"))
 
     def write_grid(self, loop: For, position: str) -> None:
@@ -234,7 +234,7 @@ class PtxWriter(LlvmWriter):
         else:
             self.guarded = True
             inside = self.emit(f"icmp slt i64 %thread, {self.operand(extent, 1)}")
-            with self.when(inside, self.changes[id(loop)]):
+            with self.when(inside, self.slots_by_id[id(loop)]):
                 self.statements(loop.body)
             self.guarded = False
         self.in_block = outer

@@ -18,7 +18,7 @@ from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.compute import formula
 from picograd.tensor.indexing import along_axis, gather_op
-from picograd.tensor.modes import float32_mode, lowered_to, no_grad, precision_mode
+from picograd.tensor.modes import lowered_to, no_grad, precision_mode, uses_tf32
 from picograd.tensor.products import matmul_op
 from picograd.tensor.tensor import Tensor
 
@@ -43,10 +43,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5]))
     Tensor([[11.5]])
     """
-    x, w, precision, may_round = input.read(), weight.read(), precision_mode.get(), float32_mode.get() != "highest"
+    x, w, precision, tf32 = input.read(), weight.read(), precision_mode.get(), uses_tf32(dtypes.float32)
     if bias is None:
-        return Tensor.from_op(linear_op(x, w, precision, may_round), input.other_device("linear", weight))
-    op = linear_with_bias_op(x, w, bias.read(), precision, may_round)
+        return Tensor.from_op(linear_op(x, w, precision, tf32), input.other_device("linear", weight))
+    op = linear_with_bias_op(x, w, bias.read(), precision, tf32)
     return Tensor.from_op(op, input.other_device("linear", weight, bias))
 
 
@@ -59,21 +59,21 @@ def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
 
 
 @formula
-def linear_op(x: Op, weight: Op, precision: DType | None, may_round: bool) -> Op:
-    """Returns x @ weight.T, computed in the precision of products; `may_round`: float32 may be rounded to TF32."""
-    return _product(x, weight, precision, may_round)
+def linear_op(x: Op, weight: Op, precision: DType | None, tf32: bool) -> Op:
+    """Returns x @ weight.T, computed in the precision of products; `tf32`: those of float32 may take TF32."""
+    return _product(x, weight, precision, tf32)
 
 
 @formula
-def linear_with_bias_op(x: Op, weight: Op, bias: Op, precision: DType | None, may_round: bool) -> Op:
+def linear_with_bias_op(x: Op, weight: Op, bias: Op, precision: DType | None, tf32: bool) -> Op:
     """Returns x @ weight.T + bias; with a precision of products the bias, however wide it is, does not widen the result."""
-    product = _product(x, weight, precision, may_round)
+    product = _product(x, weight, precision, tf32)
     wide = product.dtype if precision is not None else promoted(product, bias)
-    shape = broadcast_shapes("add", product.shape, bias.shape)
+    shape = broadcast_shapes("linear", product.shape, bias.shape)
     return broadcast_to(cast(product, wide), shape) + broadcast_to(cast(bias, wide), shape)
 
 
-def _product(x: Op, weight: Op, precision: DType | None, may_round: bool) -> Op:
+def _product(x: Op, weight: Op, precision: DType | None, tf32: bool) -> Op:
     if len(weight.shape) != 2 or x.shape[-1:] != weight.shape[1:]:
         raise ShapeError(
             f"linear: input {x.shape} does not fit weight {weight.shape}: the last axes must be equal.",
@@ -82,8 +82,7 @@ def _product(x: Op, weight: Op, precision: DType | None, may_round: bool) -> Op:
     dtype = lowered_to(precision, promoted(x, weight))
     if dtype.kind == "b":
         raise DTypeError("linear: bools have no product of matrices.", hint="cast them: x.int()")
-    tf32 = may_round and dtype is dtypes.float32
-    return matmul_op(cast(x, dtype), permute(cast(weight, dtype), (1, 0)), "linear", tf32)
+    return matmul_op(cast(x, dtype), permute(cast(weight, dtype), (1, 0)), "linear", tf32 and dtype is dtypes.float32)
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
