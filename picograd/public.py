@@ -19,7 +19,16 @@ from types import FunctionType, MappingProxyType, MethodType, ModuleType, Traceb
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.annotations import described, fits, is_module, remedy, shown
-from picograd.errors import PACKAGE_FOLDERS, ArgumentTypeError, OutOfMemoryError, PicogradError, explain_absent, missing
+from picograd.dtype import named
+from picograd.errors import (
+    PACKAGE_FOLDERS,
+    ArgumentTypeError,
+    DTypeError,
+    OutOfMemoryError,
+    PicogradError,
+    explain_absent,
+    missing,
+)
 from picograd.loading import load_late
 
 P = ParamSpec("P")
@@ -30,6 +39,7 @@ Late = Mapping[str, tuple[str, ...]]  # by a module, functions that it has
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
 OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
+LAID_OUT = ("clone", "contiguous", "is_contiguous")  # take a layout in PyTorch, which a hint is about
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
 _published: dict[Any, Any] = {}  # and back
 _owners: dict[Any, type] = {}  # by a method the class that users know it of
@@ -103,7 +113,7 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
         if name in without:
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
         _owners.setdefault(function, owner)
-        if name.startswith("_") or name in without or is_alone(function):
+        if name.startswith("_") or name in without or is_alone(function) and name not in LAID_OUT:
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
         setattr(owner, name, type(found)(wrapped) if isinstance(found, (classmethod, staticmethod)) else wrapped)
@@ -162,6 +172,7 @@ def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
     Raises:
       ArgumentTypeError: `out` is not as many tensors as the function returns.
+      DTypeError:        `dtype` is given, and `out` has another.
     """
     out = kwargs.pop("out")
     if out is None:
@@ -171,6 +182,9 @@ def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         raise ArgumentTypeError(f"{function.__name__}: out must be a tensor, or as many as it returns, got {shown(out)}.")
     if "dtype" in signature_of(function)[0].parameters and not any(map(_is_tensor, args)):
         kwargs.setdefault("dtype", outs[0].dtype)
+    if kwargs.get("dtype") is not None and named(function.__name__, kwargs["dtype"]) is not outs[0].dtype:
+        fact = f"{function.__name__}: dtype={kwargs['dtype']}, but out has {outs[0].dtype}."
+        raise DTypeError(fact, hint="leave dtype out: the result is stored as out's.")
     returned = function(*args, **kwargs)
     results = returned if isinstance(returned, tuple) else (returned,)
     if len(results) != len(outs):

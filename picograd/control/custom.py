@@ -38,11 +38,12 @@ class FunctionContext:
     def __init__(self, needs_input_grad: tuple[bool, ...]):
         """A context of arguments of which these need gradients: `needs_input_grad`."""
         self.needs_input_grad = needs_input_grad
-        self.saved_tensors: tuple[Tensor, ...] = ()
+        self.saved_tensors: tuple[Any, ...] = ()
         self.constant: tuple[Tensor, ...] = ()
+        self.dirty: tuple[Tensor, ...] = ()
 
-    def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keeps `tensors`, of any kind, for backward, which finds them in saved_tensors.
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keeps `tensors`, of any kind, for backward, which finds them in saved_tensors; a None stays one.
 
         >>> FunctionContext((True,)).save_for_backward(Tensor([1.0]), Tensor(2))
         """
@@ -55,6 +56,19 @@ class FunctionContext:
         """
         self.constant = tensors
 
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Marks arguments, `tensors`, that forward has written in place and returns: they have the result's gradient.
+
+        >>> FunctionContext((True,)).mark_dirty(Tensor([1.0]))
+        """
+        self.dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Has no effect, whatever the `value`: backward is traced once, and gets zeros where no gradient arrives.
+
+        >>> FunctionContext((True,)).set_materialize_grads(False)
+        """
+
 
 class Function:
     """Base of functions with a gradient of their own: PyTorch's torch.autograd.Function.
@@ -62,7 +76,8 @@ class Function:
     A subclass has two static methods: forward(ctx, *args), which returns a Tensor or a tuple of them, and
     backward(ctx, *grads), which gets a gradient for each result, zeros where none arrived, and returns one for each
     argument, None where there is none. Both are traced, so neither may ask for values. Its gradient can be differentiated
-    again; forward mode is derived from backward; it nests with vmap, jit and the others.
+    again; forward mode is derived from backward; it nests with vmap, jit and the others. With a third static method,
+    setup_context(ctx, inputs, output), forward(*args) gets no ctx.
 
     >>> class Clip(Function):
     ...     @staticmethod
@@ -82,6 +97,27 @@ class Function:
     def forward(ctx: FunctionContext, *args: Any) -> Any:
         """Computes the result from `args`, keeping for backward what it tells `ctx`."""
         raise NotImplementedError("autograd.Function: a subclass defines forward(ctx, *args).")
+
+    @staticmethod
+    def setup_context(ctx: FunctionContext, inputs: tuple[Any, ...], output: Any) -> None:
+        """Tells `ctx` what backward needs of the `inputs` and of the `output` of a forward that gets no ctx.
+
+        >>> class Squared(Function):
+        ...     @staticmethod
+        ...     def forward(x):
+        ...         return x * x
+        ...     @staticmethod
+        ...     def setup_context(ctx, inputs, output):
+        ...         ctx.save_for_backward(*inputs)
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return grad * 2 * ctx.saved_tensors[0]
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> Squared.apply(x).sum().backward()
+        >>> x.grad
+        Tensor([6.])
+        """
+        raise NotImplementedError("autograd.Function: a subclass may define setup_context(ctx, inputs, output).")
 
     @staticmethod
     def backward(ctx: FunctionContext, *grads: Any) -> Any:
@@ -108,7 +144,8 @@ class Function:
         Raises:
           ArgumentError: forward returns something else than Tensors, or backward another number of gradients than of args.
           ShapeError:    a gradient has another shape than its argument.
-          JitError:      forward or backward asks for a value, keeps a tensor, or writes to one made before.
+          JitError:      forward or backward asks for a value, keeps a tensor, or writes to one made before that is not
+                         an argument which forward returns.
 
         >>> class Double(Function):
         ...     @staticmethod
@@ -151,7 +188,10 @@ class _Applied:
         for number, tensor in enumerate(returned.tensors):
             op = Op(OpCode.OUTPUT, body[number].dtype, (call,), number)
             still = back is None or number in constant or not body[number].dtype.is_float
-            found.append(Tensor.from_op(detached(op) if still else op, tensor.cell.device))
+            op = detached(op) if still else op
+            place = self.written.get(number)
+            argument = None if place is None else self.args[place].write(f"{self.name}.apply", op)
+            found.append(Tensor.from_op(op, tensor.cell.device) if argument is None else argument)
         return put(returned.container, found)
 
     # ---- forward ----
@@ -165,18 +205,43 @@ class _Applied:
             own = list(self.args)
             for i, tensor in zip(self.places, inside):
                 own[i] = tensor
-            returned = take(watch.call(self.function.forward, self.context, *own), "result")
+            returned = take(watch.call(self._called, own), "result")
             roots = [tensor.read() for tensor in returned.tensors]
-            self.saved = [tensor.read() for tensor in self.context.saved_tensors]
+            saved = [tensor for tensor in self.context.saved_tensors if tensor is not None]
+            kept = [tensor.read() for tensor in saved]
+        self.written = self._written(inside, stands, returned.tensors)
         if returned.others or not roots:
             raise ArgumentError(f"{self.name}.apply: forward must return a Tensor or a tuple of them.")
-        known = [*returned.tensors, *inside, *self.context.saved_tensors, *self.context.constant]
-        self._check(watch, known, "forward")
-        closed = close(watch, [*roots, *self.saved], stands)
+        self._check(watch, [*returned.tensors, *inside, *saved, *self.context.constant], "forward")
+        closed = close(watch, [*roots, *kept], stands)
         constant = {i for i, tensor in enumerate(returned.tensors) if any(tensor is c for c in self.context.constant)}
         body = [_result(op) for op in closed.roots[: len(roots)]]
         self.kept = list(closed.roots[len(roots) :])  # what backward reads, over PARAMs of the body
         return body, [*self.start, *map(detached, closed.sources)], returned, constant
+
+    def _called(self, args: list[Any]) -> Any:
+        """Returns the result of forward, and of setup_context where the function has one."""
+        if self.function.setup_context is Function.setup_context:
+            return self.function.forward(self.context, *args)
+        output = self.function.forward(*args)
+        self.function.setup_context(self.context, tuple(args), output)
+        return output
+
+    def _written(self, inside: Sequence[Tensor], stands: Sequence[Op], results: Sequence[Tensor]) -> dict[int, int]:
+        """Returns, for results that are arguments written in place, which argument each is.
+
+        Raises:
+          JitError: one that was written is not returned.
+        """
+        found: dict[int, int] = {}
+        for place, tensor, op in zip(self.places, inside, stands):
+            if tensor.cell.op is not op or any(tensor is one for one in self.context.dirty):
+                number = next((i for i, result in enumerate(results) if result is tensor), None)
+                if number is None:
+                    fact = f"autograd.Function: forward of {self.name} writes to argument {place}, and does not return it."
+                    raise JitError(fact, "return it, or the new value instead.")
+                found[number] = place
+        return found
 
     def _check(self, watch: BodyTrace, known: Sequence[Tensor], part: str) -> None:
         if watch.changed():
@@ -194,14 +259,19 @@ class _Applied:
         What was saved and is neither argument nor result becomes a further root of `body`.
         """
         with BodyTrace("autograd.Function", self.name) as watch, no_grad():
-            tensors = [_stands_for(op, tensor.cell.device) for op, tensor in zip(self.kept, self.context.saved_tensors)]
+            saved = self.context.saved_tensors
+            tensors = [
+                _stands_for(op, tensor.cell.device)
+                for op, tensor in zip(self.kept, (tensor for tensor in saved if tensor is not None))
+            ]
             grads = [_stands_for(op, tensor.cell.device) for op, tensor in zip(body, results)]
             stands = [tensor.cell.op for tensor in (*tensors, *grads)]
-            self.context.saved_tensors = tuple(tensors)
+            given = iter(tensors)
+            self.context.saved_tensors = tuple([None if tensor is None else next(given) for tensor in saved])
             returned = watch.call(self.function.backward, self.context, *grads)
             gradients = self._gradients(returned)
             roots = [cast(tensor.read(), self.start[i].dtype) for i, tensor in gradients]
-        self._check(watch, [*grads, *self.context.saved_tensors, *(tensor for _, tensor in gradients)], "backward")
+        self._check(watch, [*grads, *tensors, *(tensor for _, tensor in gradients)], "backward")
         closed = close(watch, roots, stands)
         reads = [self._read(op, body) for op in self.kept]
         places: list[int | None] = [None] * len(self.start)
@@ -215,7 +285,7 @@ class _Applied:
     def _gradients(self, returned: Any) -> list[tuple[int, Tensor]]:
         """Returns the gradients of Tensors among the arguments, with their numbers among these."""
         given = returned if isinstance(returned, tuple) else (returned,)
-        if len(given) != len(self.args):
+        if len(given) < len(self.args) or any(more is not None for more in given[len(self.args) :]):
             raise ArgumentError(
                 f"{self.name}.apply: backward returned {len(given)} gradients, forward got {len(self.args)} arguments.",
                 "return one for each, None where there is none.",

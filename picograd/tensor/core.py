@@ -27,7 +27,18 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, record
 from picograd.ir.shape import check_array
 from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
-from picograd.tensor.cell import Cell, Held, View, grad_mode, last_change, read_through, set_op, trace, write_through
+from picograd.tensor.cell import (
+    Cell,
+    Held,
+    View,
+    grad_mode,
+    last_change,
+    read_through,
+    replace_op,
+    set_op,
+    trace,
+    write_through,
+)
 from picograd.tensor.compute import (
     NextLook,
     apart,
@@ -430,7 +441,7 @@ class TensorCore:
         return self
 
     def retain_grad(self) -> None:
-        """Lets backward() collect the gradient of this result too; call it before the result is used.
+        """Lets backward() collect the gradient of this result too, that of its last value where it is written in place.
 
         Raises:
           GradientError: no gradient flows here.
@@ -451,13 +462,20 @@ class TensorCore:
 
     def _has_leaf_of_its_own(self) -> bool:
         """True where gradients are collected, or can be, here: a clone of a leaf is none, though it shows the same Op."""
-        return self.op.code is OpCode.LEAF and leaf_tensors.get(self.op.arg, self) is self
+        op = self.op
+        return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
     def _become_leaf(self, collects: bool = True) -> None:
+        """Makes this tensor a LEAF: a result that is no view of another by its value, so that a later one is none."""
         begin_apart(self.cell)
-        kind, device = type(self), self.cell.device
+        kind, device, op = type(self), self.cell.device, self.op
         number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
-        self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
+        if op.needs_grad:
+            number.results.add(int(number))
+        if op.needs_grad and not self.steps and self.cell.made_in is trace.get():
+            replace_op(self.cell, op, Op(OpCode.LEAF, op.dtype, (op,), number))
+        else:
+            self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
         last_change.note()
         leaf_tensors[number] = self
         record(self.op)

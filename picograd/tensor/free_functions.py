@@ -32,6 +32,7 @@ from picograd.tensor.build import (
 from picograd.tensor.conversions import NAMES
 from picograd.tensor.core import Operand
 from picograd.tensor.generator import Generator
+from picograd.tensor.operators import result_of, scaled
 from picograd.tensor.random import random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
@@ -268,7 +269,8 @@ def rsub(input: Tensor, other: Operand, *, alpha: Scalar = 1) -> Tensor:  # noqa
     >>> rsub(tensor([1, 2]), 10)
     Tensor([9, 8])
     """
-    return (input if alpha == 1 else input * alpha).__rsub__(other)
+    lhs, rhs = input._operands("rsub", other, "iuf")
+    return result_of(input, "rsub", rhs - scaled("rsub", lhs, alpha), other)
 
 
 def float_power(input: Operand, exponent: Operand) -> Tensor:  # noqa: A002

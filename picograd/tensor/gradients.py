@@ -7,7 +7,7 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from picograd.annotations import shown
@@ -25,10 +25,11 @@ from picograd.rewrites.vmap import Examples, for_all
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
-from picograd.tensor.cell import Cell, last_change, trace
+from picograd.tensor.cell import Cell, grad_mode, last_change, trace
 from picograd.tensor.compute import compute_first, compute_together, expect, look_at_gradients
 from picograd.tensor.core import T, TensorCore, leaf_tensors
-from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among
+from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among, hooks_of
+from picograd.tensor.modes import Mode
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
@@ -219,11 +220,24 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
     return found
 
 
+def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
+    """Returns results that were used before they got a hook or retained their gradient, by the Op that their users read.
+
+    Nothing on the way reads their LEAF; of a clone of a leaf, that Op is the leaf's.
+    """
+    tensors = [tensor for number in sorted(LeafNumber.results) if (tensor := leaf_tensors.get(number)) is not None]
+    among = {*on_the_way} if tensors else ()
+    late = {tensor.op.src[0]: tensor for tensor in tensors if tensor.op.code is OpCode.LEAF and tensor.op not in among}
+    return {op: tensor for op, tensor in late.items() if op in among and op.code is not OpCode.LEAF}
+
+
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
-    every = written_out([*seeds, *seeds.values(), *leaves])
+    late = used_before(reached(list(seeds))) if LeafNumber.hooked and LeafNumber.results else {}
+    every = written_out([*seeds, *seeds.values(), *leaves, *late])
     roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
     hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
+    hooked |= {op: hooks_of(tensor.op.arg) for op, tensor in zip(wanted[len(leaves) :], late.values())}
     arriving: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
         arriving[root] = arriving[root] + weight if root in arriving else weight
@@ -233,7 +247,8 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
 
 def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:
     """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
-    is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)))
+    is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)) or used_before(on_the_way))
+    is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)
     found = None if is_hooked or trace.get() is not None else gradients_later(seeds, leaves, on_the_way)
     return gradients_at(seeds, leaves) if found is None else found
 
@@ -285,7 +300,7 @@ def grad(
     if not only_inputs:
         raise ArgumentError("grad: only_inputs must be True.", hint="backward() adds to the `.grad` of every leaf.")
     roots, given = listed(outputs), listed(inputs)
-    leaves = _inputs_on_the_way(roots, given)
+    leaves = _inputs_on_the_way("grad", roots, given)
     found = _with_zeros(_asked(roots, leaves, grad_outputs, is_grads_batched), roots, leaves, materialize_grads)
     unused = [leaf for leaf in leaves if leaf not in found]
     if unused and not allow_unused:
@@ -304,12 +319,14 @@ def grad(
     return tuple(results)
 
 
-def _inputs_on_the_way(roots: Sequence[TensorCore], inputs: Sequence[TensorCore]) -> list[Op]:
-    """Returns the Ops of inputs of grad(), each of which must belong to one tensor.
+def _inputs_on_the_way(function: str, roots: Sequence[TensorCore], inputs: Sequence[TensorCore]) -> list[Op]:
+    """Returns the Ops of inputs of grad() or backward(), each of which must belong to one tensor.
 
     Two reshapes become one when they are built, and so do two orders of axes: what was made of such a result may lead
     past its Op. So nothing else but it may use what it shows.
     """
+    if not inputs:
+        raise ArgumentError(f"{function}: inputs must not be empty.")
     ops = [tensor.op for tensor in inputs]
     moved = {op for op in ops if op.code in (OpCode.RESHAPE, OpCode.PERMUTE)}
     on_the_way = reached([tensor.op for tensor in roots if tensor.op.needs_grad]) if moved else []
@@ -319,11 +336,12 @@ def _inputs_on_the_way(roots: Sequence[TensorCore], inputs: Sequence[TensorCore]
     for tensor, op in zip(inputs, ops):
         if not op.needs_grad:
             raise GradientError(
-                f"grad: an input of shape {tensor.shape} needs no gradient.", hint="requires_grad_() before it is used."
+                f"{function}: an input of shape {tensor.shape} needs no gradient.",
+                hint="requires_grad_() before it is used.",
             )
         if op in unclear:
             raise GradientError(
-                f"grad: an input of shape {tensor.shape} shows a tensor that is also used in another form.",
+                f"{function}: an input of shape {tensor.shape} shows a tensor that is also used in another form.",
                 hint="retain_grad() before it is used.",
             )
     return ops
@@ -454,8 +472,8 @@ class GradFn:
 def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
     """Lets a function see, and replace, the gradient of this tensor whenever backward() or grad() finds it.
 
-    A result must be given its hooks before it is used. The function gets the gradient as a graph; nothing is computed
-    unless it reads it.
+    A result that is written in place afterwards has the hook at the value that it had. The function gets the gradient as a
+    graph; nothing is computed unless it reads it.
 
     Args:
       hook: gradient -> another one of its shape and dtype, or None to leave it as it is
@@ -544,11 +562,12 @@ def backward(
       grad_tensors:  for each of them its weights, or None for a scalar
       retain_graph:  changes nothing: backward() can always be called again
       create_graph:  the gradients can be differentiated themselves
-      inputs:        the only leaves whose `.grad` changes; None: all of them
+      inputs:        the only tensors whose `.grad` changes, leaves or results; None: all leaves
 
     Raises:
-      GradientError: a tensor depends on no leaf that requires grad, one without weights is no scalar, or an input is no
-                     leaf.
+      GradientError: a tensor depends on no leaf that requires grad, one without weights is no scalar, or an input needs
+                     no gradient.
+      ArgumentError: inputs are empty.
 
     >>> x = Tensor(3.0, requires_grad=True)
     >>> backward([x * x, x * 2])
@@ -565,27 +584,41 @@ def backward(
             )
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))
-    leaves = leaves_among(on_the_way)
-    if inputs is not None:
-        chosen = leaf_inputs("backward", inputs)
-        leaves = [leaf for leaf in leaves if leaf in chosen]
+    if inputs is None:
+        collecting = _collecting(on_the_way)
+    else:
+        given = listed(inputs)
+        collecting = dict(zip(_inputs_on_the_way("backward", roots, given), given))
+    among = {*on_the_way}
+    leaves = [op for op in collecting if op in among]
     at_once = create_graph or Anomaly.is_on
     grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
     for leaf in leaves:
-        owner = leaf_tensors.get(leaf.arg)
-        if owner is not None and leaf.arg.collects:
-            found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
-            together.append(_accumulate(owner, found if create_graph else detached(found)))
-            for hook in list(leaf.arg.after.values()):
-                hook(owner)
+        owner = collecting[leaf]
+        found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
+        together.append(_accumulate(owner, found if create_graph else detached(found)))
+        if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
+            with Mode(grad_mode, create_graph):
+                for hook in list(leaf.arg.after.values()):
+                    hook(owner)
     compute_together(together, [tensor.cell for tensor in roots])
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients(seeds, grads.values())
     if trace.get() is None:
-        first = [leaf for leaf in leaves if leaf.arg.collects and not leaf.src[0].needs_grad]
-        owners = [(leaf.src[0], leaf_tensors.get(leaf.arg)) for leaf in first]
-        compute_first((op, owner.cell.device) for op, owner in owners if owner is not None)
+        first = [leaf for leaf in leaves if leaf.code is OpCode.LEAF and not leaf.src[0].needs_grad]
+        compute_first((leaf.src[0], collecting[leaf].cell.device) for leaf in first)
+
+
+def _collecting(on_the_way: Sequence[Op]) -> dict[Op, TensorCore]:
+    """Returns the tensors whose `.grad` backward() adds to, by the Op whose gradient it is: of a result its last value."""
+    late = used_before(on_the_way) if LeafNumber.results else {}
+    found = {op: tensor for op, tensor in late.items() if tensor.op.arg.collects}
+    for leaf in leaves_among(on_the_way):
+        owner = leaf_tensors.get(leaf.arg)
+        if owner is not None and leaf.arg.collects:
+            found[owner.op if leaf.src[0].needs_grad else leaf] = owner
+    return found
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:

@@ -28,6 +28,7 @@ class LeafNumber(int):
     hooks:     functions that its gradient goes through, in order
     after:     functions of its tensor, called when backward() has added to `.grad`
     hooked:    numbers of the leaves that have hooks now: mostly there are none, and nobody has to look for them
+    results:   numbers of the leaves that are results
     """
 
     make: Callable[[Op], Any]
@@ -35,12 +36,13 @@ class LeafNumber(int):
     hooks: dict[int, Callable[[Any], Any]]
     after: dict[int, Callable[[Any], Any]]
     hooked: ClassVar[set[int]] = set()
-    _end: AtDeath
+    results: ClassVar[set[int]] = set()
+    _end: tuple[AtDeath, AtDeath]
 
     def __new__(cls, number: int, make: Callable[[Op], Any], collects: bool = True) -> LeafNumber:
         self = super().__new__(cls, number)
         self.make, self.collects, self.hooks, self.after = make, collects, {}, {}
-        self._end = AtDeath(cls.hooked.discard, number)
+        self._end = AtDeath(cls.hooked.discard, number), AtDeath(cls.results.discard, number)
         return self
 
 
@@ -107,10 +109,10 @@ def _take_away(hooks: dict[int, Callable[[Any], Any]], number: int, key: int) ->
 
 def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
     """Returns, for the leaves that have hooks, what these make of a gradient."""
-    return {leaf: _all_of(leaf.arg) for leaf in leaves if isinstance(leaf.arg, LeafNumber) and leaf.arg.hooks}
+    return {leaf: hooks_of(leaf.arg) for leaf in leaves if isinstance(leaf.arg, LeafNumber) and leaf.arg.hooks}
 
 
-def _all_of(number: LeafNumber) -> Callable[[Op], Op]:
+def hooks_of(number: LeafNumber) -> Callable[[Op], Op]:
     """Returns the composition of all hooks of a leaf, as a function of its gradient."""
 
     def hooked(grad: Op) -> Op:

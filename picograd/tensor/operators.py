@@ -85,9 +85,7 @@ def result_of(self: T, function: str, op: Op, other: Any = None) -> T:
 
 def binary(self: T, function: str, code: OpCode, other: Any, kinds: str = "biuf", swap: bool = False) -> T:
     lhs, rhs = self._operands(function, other, kinds)
-    if swap:
-        lhs, rhs = rhs, lhs
-    return result_of(self, function, Op(code, lhs.dtype, (lhs, rhs)), other)
+    return result_of(self, function, Op(code, lhs.dtype, (rhs, lhs) if swap else (lhs, rhs)), other)
 
 
 def _compare(self: T, function: str, code: OpCode, other: Any, swap: bool = False) -> T:
@@ -104,9 +102,9 @@ def add(self: T, other: Operand, *, alpha: Scalar = 1) -> T:
     >>> Tensor([1, 2]).add(Tensor([10, 20]), alpha=2)
     Tensor([21, 42])
     """
-    if alpha != 1:
-        other = other * alpha
     lhs, rhs = self._operands("add", other)
+    if alpha.__class__ is not int or alpha != 1:
+        rhs = scaled("add", rhs, alpha)
     return result_of(self, "add", Op(OpCode.OR if lhs.dtype.kind == "b" else OpCode.ADD, lhs.dtype, (lhs, rhs)), other)
 
 
@@ -116,9 +114,10 @@ def sub(self: T, other: Operand, *, alpha: Scalar = 1) -> T:
     >>> Tensor([1, 2]).sub(1)
     Tensor([0, 1])
     """
-    if alpha != 1:
-        other = other * alpha
-    return binary(self, "sub", OpCode.SUB, other, "iuf")
+    lhs, rhs = self._operands("sub", other, "iuf")
+    if alpha.__class__ is not int or alpha != 1:
+        rhs = scaled("sub", rhs, alpha)
+    return result_of(self, "sub", Op(OpCode.SUB, lhs.dtype, (lhs, rhs)), other)
 
 
 def mul(self: T, other: Operand) -> T:
@@ -494,3 +493,19 @@ def scalar_of(function: str, value: Any) -> Scalar:
     raise DTypeError(
         f"{function}: the other operand must be a Tensor or a number, got {type(value).__name__}.", hint="Tensor(value)"
     )
+
+
+def scaled(function: str, op: Op, factor: Scalar | TensorCore, name: str = "alpha") -> Op:
+    """Returns factor * op, of the dtype of op.
+
+    Raises:
+      DTypeError: a float factor of integers or bools, or a bool one of anything else than bools.
+    """
+    if isinstance(factor, TensorCore):
+        return op * broadcast_to(cast(factor.read(), op.dtype), op.shape)
+    value = scalar_of(function, factor)
+    if isinstance(value, float) and not op.dtype.is_float or isinstance(value, bool) and op.dtype.kind != "b":
+        raise DTypeError(f"{function}: {name}={value} is no factor of {op.dtype}.", hint="an integer, or x.float() first.")
+    if op.dtype.kind == "b":
+        return op if value else filled(False, op.dtype, op.shape)
+    return op if value == 1 else op * value

@@ -497,11 +497,14 @@ def logical_xor(self: T, other: Operand) -> T:
 
 # ---- three operands ----
 def addcmul(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> T:
-    """Returns self + value * tensor1 * tensor2, broadcast.
+    """Returns self + value * tensor1 * tensor2, broadcast; of integers the whole part of `value` counts, as in PyTorch.
 
     >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), value=0.5)
     Tensor([4.])
     """
+    whole = (not one.dtype.is_float for one in (self, tensor1, tensor2) if isinstance(one, TensorCore))
+    if isinstance(value, float) and all(whole):
+        value = int(fitting("addcmul", value, self.dtype))
     return in_one_rounding(lambda x, a, b: x + (a if value == 1 else a * value) * b, self, tensor1, tensor2)
 
 

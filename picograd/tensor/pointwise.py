@@ -40,9 +40,13 @@ def absolute(x: Op) -> Op:
 def sign(x: Op) -> Op:
     """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
     minus_one, zero, one = (x.filled(value) for value in (-1, 0, 1))
-    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x) + 0.0, zero) if x.dtype.is_float else zero
-    positive = where(compare(OpCode.CMPLT, zero, x), one, nothing)
+    positive = where(compare(OpCode.CMPLT, zero, x), one, flat_zero(x) if x.dtype.is_float else zero)
     return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
+
+
+def flat_zero(x: Op) -> Op:
+    """0.0 as a flat function of floats: its gradient is 0, not none."""
+    return where(compare(OpCode.CMPEQ, x, 0.0), unary(OpCode.FLOOR, x) + 0.0, 0.0)
 
 
 # ---- rounding ----
@@ -521,9 +525,9 @@ def heaviside(x: Op, values: Op) -> Op:
 
 
 def copysign(a: Op, b: Op) -> Op:
-    """|a| with the sign bit of b; the derivative at a = 0 is 0, as in PyTorch."""
+    """|a| with the sign bit of b; the derivatives at a = 0 and by b are 0, as in PyTorch."""
     low = is_negative(b)
-    zero = where(low, a.filled(-0.0), a.filled(0.0))
+    zero = where(low, a.filled(-0.0), flat_zero(b))
     differs = compare(OpCode.CMPNE, is_negative(a), low)
     return where(compare(OpCode.CMPEQ, a, 0.0), zero, negated(differs, a))
 
@@ -586,10 +590,10 @@ def _steep(x: Op, y: Op, product: Op) -> Op:
 
 # ---- the parts of a float ----
 def nextafter(a: Op, b: Op) -> Op:
-    """The next float after a in the direction of b, with the derivative 1 in a: a plus the step there, which is exact."""
+    """The next float after a in the direction of b, derivatives 1 by a, 0 by b: a plus the step, which is exact."""
     after = detached(_next(a, b))
     moves = both(both(compare(OpCode.CMPNE, a, b), is_finite(a)), compare(OpCode.CMPNE, after, 0.0))
-    return where(moves, a + (after - detached(where(moves, a, 0.0))), after)
+    return where(moves, a + (after - detached(where(moves, a, 0.0)) + flat_zero(b)), after)
 
 
 def _next(a: Op, b: Op) -> Op:

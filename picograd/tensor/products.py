@@ -27,9 +27,10 @@ from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, is_integer, promoted, whole
 from picograd.tensor.core import T, TensorCore
+from picograd.tensor.host import fitting
 from picograd.tensor.inplace import in_place
 from picograd.tensor.modes import autocast, lowered, uses_tf32
-from picograd.tensor.operators import binary, result_of
+from picograd.tensor.operators import binary, result_of, scaled
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
@@ -361,9 +362,8 @@ def _added(
         )
     base = self.read()
     dtype = lowered(base.dtype if base.dtype is promoted(a, b) else promoted(base, cast(a, promoted(a, b))))
-    for name, value in (("beta", beta), ("alpha", alpha)):
-        if not isinstance(value, (int, float)) or (dtype.kind != "f" and isinstance(value, float)):
-            raise ArgumentError(f"{function}: {name}={value!r} does not suit {dtype}; it must be a number of its kind.")
+    if not dtype.is_float and function != "addr":
+        alpha, beta = (int(fitting(function, factor, dtype)) for factor in (alpha, beta))
     a, b = cast(a, dtype), cast(b, dtype)
     product = matmul_op(a, b, function)
     if over_batch:  # one sum over B and K, rounded once
@@ -373,10 +373,9 @@ def _added(
         product = matmul_op(a, reshape(b, (line, columns)), function)
     if broadcast_shapes(function, base.shape, product.shape) != product.shape:
         raise ShapeError(f"{function}: self of shape {base.shape} does not broadcast to the product's {product.shape}.")
-    result = product if alpha == 1 else product * alpha
+    result = scaled(function, product, alpha)
     if beta:
-        added = broadcast_to(cast(base, dtype), product.shape)
-        result = (added if beta == 1 else added * beta) + result
+        result = scaled(function, broadcast_to(cast(base, dtype), product.shape), beta, "beta") + result
     return self.from_op(result, self.other_device(function, left, right))
 
 
@@ -385,7 +384,7 @@ def addmm(self: T, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scala
 
     Args:
       mat1, mat2:   the matrices
-      beta, alpha:  numbers, integers where the tensors are
+      beta, alpha:  numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
       ShapeError: an operand is no matrix, K differs, or self does not broadcast to (M, N).
@@ -401,7 +400,7 @@ def addmv(self: T, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar 
 
     Args:
       mat, vec:     the operands
-      beta, alpha:  numbers, integers where the tensors are
+      beta, alpha:  numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
       ShapeError: the operands are no matrix and vector, K differs, or self does not broadcast to (M,).
@@ -439,7 +438,7 @@ def addbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: 
 
     Args:
       batch1, batch2:  the stacks
-      beta, alpha:     numbers, integers where the tensors are
+      beta, alpha:     numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
       ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (M, N).
@@ -455,7 +454,7 @@ def baddbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha:
 
     Args:
       batch1, batch2:  the stacks
-      beta, alpha:     numbers, integers where the tensors are
+      beta, alpha:     numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
       ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (B, M, N).

@@ -157,30 +157,31 @@ def histogramdd(
     """Returns the number of points in each box of a grid, and the edges of its boxes; points outside are left out.
 
     Args:
-      input:    (N, D) floats: N points
+      input:    (..., D) floats: points
       bins:     a number of boxes along each axis, a list of D numbers, or of D vectors of edges in rising order
       range:    2 D numbers: where the boxes begin and end along each axis; default: the least and the greatest value
-      weight:   (N,) what each point counts
+      weight:   (...) what each point counts
       density:  divide by volume and total
 
     Raises:
-      ShapeError:    input is not (N, D), or weight not (N,).
+      ShapeError:    input has fewer than two axes, or weight is not (...).
       ArgumentError: bins or range for another number of axes.
 
     >>> histogramdd(Tensor([[0.0, 0.0], [1.0, 3.0]]), [2, 1]).hist.tolist()
     [[1.0], [1.0]]
     """
-    if input.ndim != 2:
-        raise ShapeError(f"histogramdd: needs points (N, D), got shape {input.shape}.")
-    columns = known("histogramdd", input.shape, 1)
+    if input.ndim < 2:
+        raise ShapeError(f"histogramdd: needs points (..., D), got shape {input.shape}.")
+    if weight is not None and weight.shape != input.shape[:-1]:
+        raise ShapeError(f"histogramdd: weight must be {input.shape[:-1]}, got {weight.shape}.")
+    columns = known("histogramdd", input.shape, -1)
+    input = input.reshape(-1, columns)  # noqa: A001
     each = [bins] * columns if is_integer(bins) else list(bins)
     if len(each) != columns or (range is not None and len(range) != 2 * columns):
         raise ArgumentError(f"histogramdd: points of {columns} axes need {columns} bins and {2 * columns} ends of ranges.")
-    if weight is not None and weight.shape != input.shape[:1]:
-        raise ShapeError(f"histogramdd: weight must be ({input.shape[0]},), got {weight.shape}.")
     ends = [None if range is None else range[2 * axis : 2 * axis + 2] for axis, _ in enumerate(each)]
     counted = Tensor.ones(input.shape[0], dtype=input.dtype, device=input.device)
-    counted = counted if weight is None else weight.detach().to(input.dtype)
+    counted = counted if weight is None else weight.detach().to(input.dtype).flatten()
     edges, place = [], Tensor.zeros(input.shape[0], dtype=dtypes.int64, device=input.device)
     for axis, kind in enumerate(each):
         edge, found = _along_axis(input.detach()[:, axis].contiguous(), kind, ends[axis])

@@ -16,7 +16,7 @@ from picograd import dtype as dtypes
 from picograd.autodiff.reductions import no_candidate
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, gather, move_back, move_last, pad, reshape, scan, shrink, where
+from picograd.ir.build import both, compare, gather, iota, move_back, move_last, pad, reshape, scan, shrink, where
 from picograd.ir.build import reduce as reduce_op
 from picograd.ir.build import scatter as scatter_op
 from picograd.ir.host import Site, checked
@@ -520,11 +520,14 @@ def one_hot(self: T, num_classes: int = -1) -> T:
 
 
 # ---- repetition ----
-def repeat_interleave(self: T, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None) -> T:
+def repeat_interleave(
+    self: T, repeats: int | Tensor | None = None, dim: int | None = None, *, output_size: int | None = None
+) -> T:
     """Returns each element repeated `repeats` times, along one axis or along the flattened tensor.
 
     Args:
-      repeats:      a number, or a vector with one for each place of the axis; it is computed
+      repeats:      a number, or a vector with one for each place of the axis; it is computed. None: self is that vector,
+                    and its places are repeated
       output_size:  the sum of `repeats`, which then need not be computed
 
     Raises:
@@ -535,7 +538,14 @@ def repeat_interleave(self: T, repeats: int | Tensor, dim: int | None = None, *,
     Tensor([1, 1, 2, 2])
     >>> Tensor([1, 2]).repeat_interleave(Tensor([3, 1]))
     Tensor([1, 1, 1, 2])
+    >>> Tensor([3, 1]).repeat_interleave()
+    Tensor([0, 0, 0, 1])
     """
+    if repeats is None:
+        if self.ndim != 1:
+            raise ShapeError(f"repeat_interleave: counts alone must be a vector, got shape {self.shape}.")
+        places = self.from_op(iota(known("repeat_interleave", self.shape, 0)), self.cell.device)
+        return _repeated(places, self, 0, output_size)
     if dim is None:
         return repeat_interleave(self.flatten(), repeats, 0, output_size=output_size)
     shape = self.shape

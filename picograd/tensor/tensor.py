@@ -80,7 +80,12 @@ class Tensor(TensorCore):
         def grad(self, value: Tensor | None) -> None: ...
 
     else:
-        grad = property(read_grad, store_grad, doc="The gradient that backward() has collected, or None; may be set.")
+        grad = property(
+            read_grad,
+            store_grad,
+            lambda tensor: store_grad(tensor, None),
+            "The gradient that backward() has collected, or None; may be set, and deleted.",
+        )
 
     @property
     def grad_fn(self) -> gradients.GradFn | None:

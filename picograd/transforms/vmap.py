@@ -20,6 +20,7 @@ from picograd.record import Record
 from picograd.rewrites.vmap import Examples, Operand, draws, for_all, move_axis
 from picograd.tensor.arguments import check_one_of
 from picograd.tensor.cell import Cell, Trace, trace
+from picograd.tensor.generator import Word
 from picograd.tensor.tensor import Tensor
 
 
@@ -164,7 +165,8 @@ def vmap(
         if chunk_size is None or not isinstance(count, int) or count <= chunk_size:
             return call.run(given)
         chunks = [given.cut(start, min(start + chunk_size, count)) for start in range(0, count, chunk_size)]
-        return _joined([call.run(chunk) for chunk in chunks], out_dims)
+        whole = randomness == "different"  # of the same draws the last chunk moves the generators on, for all
+        return _joined([call.run(chunk, whole or chunk is chunks[-1]) for chunk in chunks], out_dims)
 
     return functools.update_wrapper(mapped, func) if hasattr(func, "__name__") else mapped
 
@@ -236,8 +238,8 @@ class _Call(Record):
     out_dims: Any
     randomness: str
 
-    def run(self, given: _Given) -> Any:
-        """Traces one example and returns the results of all."""
+    def run(self, given: _Given, moves_on: bool = True) -> Any:
+        """Traces one example and returns the results of all; not `moves_on`: the next call draws the same numbers."""
         tensors = given.taken.tensors
         start = [tensor.read() for tensor in tensors]
         values: dict[Op, Op] = {}
@@ -259,7 +261,7 @@ class _Call(Record):
         examples = Examples(given.count, self.randomness == "different")
         found = for_all(every, examples, values, known)
         results, left = found[: len(roots)], found[len(roots) :]
-        self._store_outside(list(changed), left, watch)
+        self._store_outside([*changed], left, watch, moves_on)
         for (i, _), operand in zip(stored.items(), left[len(changed) :]):
             self._store_argument(given, i, operand, examples)
         return self._results(returned, results, examples)
@@ -289,7 +291,7 @@ class _Call(Record):
             )
 
     # ---- what the function wrote in place ----
-    def _store_outside(self, cells: Sequence[Cell], left: Sequence[Operand], watch: ExampleTrace) -> None:
+    def _store_outside(self, cells: Sequence[Cell], left: Sequence[Operand], watch: ExampleTrace, moves_on: bool) -> None:
         for cell, operand in zip(cells, left):
             if operand.batched:
                 raise ArgumentError(
@@ -298,7 +300,8 @@ class _Call(Record):
                     "return the value, or pass the tensor as an argument with an axis of examples.",
                 )
         for cell, operand in zip(cells, left):
-            store(cell, operand.op)
+            if moves_on or not isinstance(cell, Word):
+                store(cell, operand.op)
 
     def _store_argument(self, given: _Given, number: int, operand: Operand, examples: Examples) -> None:
         tensor, axis, name = given.taken.tensors[number], given.axes[number], given.taken.names[number]

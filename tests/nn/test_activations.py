@@ -118,8 +118,13 @@ def test_rrelu_module_draws_while_training():
     assert set(layer.eval()(x).tolist()) == {-0.5}
 
 
-def test_softmax_asks_for_its_axis():
+def test_softmax_without_an_axis_takes_pytorchs_and_warns():
+    torch = pytest.importorskip("torch")
     for name in ("softmax", "log_softmax", "softmin"):
-        with pytest.raises(pg.ArgumentError) as caught:
-            getattr(pg.nn.functional, name)(Tensor([[1.0]]))
-        assert caught.value.fact == f"{name}: dim must say which axis of (1, 1) to sum over."
+        for shape in ((), (3,), (2, 3), (2, 3, 4), (2, 3, 4, 5)):
+            x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+            with pytest.warns(UserWarning, match=f"{name}: dim does not say which axis"):
+                found = getattr(pg.nn.functional, name)(Tensor(x))
+            with pytest.warns(UserWarning, match="Implicit dimension choice"):
+                wanted = getattr(torch.nn.functional, name)(torch.tensor(x))
+            np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-6)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
 from picograd.ir.build import compare, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -435,8 +435,13 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
 
 
 def _chosen(function: str, input: Tensor, dim: int | None) -> int:  # noqa: A002
+    """Returns `dim`, and where it is None what PyTorch takes: the first of none, one or three axes, else the second.
+
+    Which axis is summed decides every value, so a program that leaves it out must mean the same here; the warning says it.
+    """
     if dim is None:
-        raise ArgumentError(f"{function}: dim must say which axis of {input.shape} to sum over.", hint="dim=-1, the last")
+        dim = 0 if input.ndim in (0, 1, 3) else 1
+        warn_user(f"{function}: dim does not say which axis of {input.shape} to sum over; {dim} is taken, as in PyTorch.")
     return dim
 
 
@@ -444,8 +449,7 @@ def _chosen(function: str, input: Tensor, dim: int | None) -> int:  # noqa: A002
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns exp(input) / sum(exp(input)) along one axis.
 
-    Raises:
-      ArgumentError: `dim` is not given; PyTorch warns, and takes 0 or 1.
+    Without `dim` it warns, and takes PyTorch's: 0 of at most one axis or of three, else 1.
 
     >>> softmax(Tensor([0.0, 0.0]), dim=0)
     Tensor([0.5, 0.5])
@@ -457,8 +461,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns input - log(sum(exp(input))) along one axis.
 
-    Raises:
-      ArgumentError: `dim` is not given; PyTorch warns, and takes 0 or 1.
+    Without `dim` it warns, and takes PyTorch's: 0 of at most one axis or of three, else 1.
 
     >>> log_softmax(Tensor([0.0, 0.0]), dim=0)
     Tensor([-0.6931472, -0.6931472])
@@ -470,8 +473,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns softmax(-input) along one axis.
 
-    Raises:
-      ArgumentError: `dim` is not given; PyTorch warns, and takes 0 or 1.
+    Without `dim` it warns, and takes PyTorch's: 0 of at most one axis or of three, else 1.
 
     >>> softmin(Tensor([0.0, 0.0]), dim=0)
     Tensor([0.5, 0.5])

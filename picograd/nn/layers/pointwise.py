@@ -317,7 +317,7 @@ class Softmax(Unary):
     Tensor([0.5, 0.5])
     """
 
-    dim: int
+    dim: int | None = None
 
 
 @layer(functional.log_softmax)
@@ -328,7 +328,7 @@ class LogSoftmax(Unary):
     Tensor([-0.6931472, -0.6931472])
     """
 
-    dim: int
+    dim: int | None = None
 
 
 @layer(functional.softmin)
@@ -339,7 +339,7 @@ class Softmin(Unary):
     Tensor([0.5, 0.5])
     """
 
-    dim: int
+    dim: int | None = None
 
 
 class Softmax2d(Module):

@@ -1,0 +1,170 @@
+"""Hooks, retained gradients and functions with a gradient of their own: programs say in both libraries the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import picograd as pg
+
+
+def numbers(tensor: Any) -> Any:
+    return None if tensor is None else tensor.detach().tolist()
+
+
+def hooks_around_a_write(lib: Any, log: list[Any]) -> Any:
+    x = lib.tensor([1.0], requires_grad=True)
+    y = x.clone()
+    y.register_hook(lambda grad: (log.append(numbers(grad)), grad * 2)[1])
+    y.mul_(2)
+    y.register_hook(lambda grad: (log.append(numbers(grad)), grad * 3)[1])
+    y.sum().backward()
+    return x.grad
+
+
+def hook_before_a_view_is_written(lib: Any, log: list[Any]) -> Any:
+    x = lib.ones(3, requires_grad=True)
+    y = x.clone()
+    y.register_hook(lambda grad: grad * 10)
+    y[0:2].mul_(2)
+    y.sum().backward()
+    return x.grad
+
+
+def hook_after_use(lib: Any, log: list[Any]) -> Any:
+    x = lib.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    out = (y * y).sum()
+    y.register_hook(lambda grad: (log.append(numbers(grad)), grad * 2)[1])
+    out.backward()
+    return x.grad
+
+
+def hook_of_a_leaf_and_its_clone(lib: Any, log: list[Any]) -> Any:
+    x = lib.tensor([1.0, 2.0], requires_grad=True)
+    y = x.clone()
+    out = (x * 5).sum()
+    y.register_hook(lambda grad: log.append(numbers(grad)))
+    (out + (y * 2).sum()).backward()
+    return x.grad
+
+
+def retained_after_use(lib: Any, log: list[Any]) -> Any:
+    y = lib.tensor([1.0, 2.0], requires_grad=True) * 3
+    out = (y * y).sum()
+    y.retain_grad()
+    out.backward(retain_graph=True)
+    log.append(numbers(y.grad))
+    out.backward()
+    return y.grad
+
+
+def retained_of_the_last_value(lib: Any, log: list[Any]) -> Any:
+    y = lib.tensor([1.0], requires_grad=True).clone()
+    y.retain_grad()
+    y.mul_(2)
+    y.mul_(2)
+    y.sum().backward()
+    return y.grad
+
+
+def retained_of_one_result_of_two(lib: Any, log: list[Any]) -> Any:
+    var, mean = lib.var_mean(lib.tensor([[1.0, 2.0], [3.0, 5.0]], requires_grad=True), dim=0)
+    var.retain_grad()
+    mean.retain_grad()
+    var.mul_(2)
+    (var + mean).sum().backward()
+    log.append(numbers(mean.grad))
+    return var.grad
+
+
+def after_hooks_may_write(lib: Any, log: list[Any]) -> Any:
+    x = lib.ones(2, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda leaf: leaf.sub_(leaf.grad))
+    (x * 2).sum().backward()
+    return x
+
+
+def backward_to_a_result(lib: Any, log: list[Any]) -> Any:
+    x = lib.ones(2, requires_grad=True)
+    y = x * 2
+    (y * y).sum().backward(inputs=[y])
+    log.append(numbers(x.grad))
+    return y.grad
+
+
+def a_deleted_gradient(lib: Any, log: list[Any]) -> Any:
+    x = lib.ones(2, requires_grad=True)
+    x.sum().backward()
+    del x.grad
+    return x.grad
+
+
+def function_with_setup_context(lib: Any, log: list[Any]) -> Any:
+    class Product(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any, y: Any, scale: float) -> Any:
+            return x * y * scale
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            x, y, ctx.scale = inputs
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(x, None, y)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            x, nothing, y = ctx.saved_tensors
+            assert nothing is None
+            return grad * y * ctx.scale, grad * x * ctx.scale, None, None
+
+    x, y = lib.tensor([1.0, 2.0], requires_grad=True), lib.tensor([3.0, 4.0], requires_grad=True)
+    Product.apply(x, y, 10.0).sum().backward()
+    log.append(numbers(y.grad))
+    return x.grad
+
+
+def function_that_writes_its_argument(lib: Any, log: list[Any]) -> Any:
+    class Tripled(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.mark_dirty(x)
+            return x.mul_(3)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 3
+
+    x = lib.ones(2, requires_grad=True)
+    y = x * 2
+    log.append(Tripled.apply(y) is y)
+    log.append(numbers(y))
+    (y * y).sum().backward()
+    return x.grad
+
+
+PROGRAMS = [
+    hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone, retained_after_use,
+    retained_of_the_last_value, retained_of_one_result_of_two, after_hooks_may_write, backward_to_a_result,
+    a_deleted_gradient, function_with_setup_context, function_that_writes_its_argument,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_program_says_what_it_says_in_pytorch(program: Any) -> None:
+    logs: tuple[list[Any], list[Any]] = [], []
+    found, wanted = (numbers(program(lib, log)) for lib, log in zip((pg, torch), logs))
+    assert found == wanted and logs[0] == logs[1]
+
+
+def test_a_function_returns_the_argument_that_it_writes() -> None:
+    class Lost(pg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x.mul_(2)
+            return x + 1
+
+    with pytest.raises(pg.JitError, match="forward of Lost writes to argument 0, and does not return it"):
+        Lost.apply(pg.ones(2))
