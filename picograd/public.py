@@ -19,7 +19,6 @@ from types import FunctionType, MappingProxyType, MethodType, ModuleType, Traceb
 from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 from picograd.annotations import described, fits, is_module, remedy, shown
-from picograd.dtype import named
 from picograd.errors import (
     PACKAGE_FOLDERS,
     ArgumentTypeError,
@@ -182,13 +181,13 @@ def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         raise ArgumentTypeError(f"{function.__name__}: out must be a tensor, or as many as it returns, got {shown(out)}.")
     if "dtype" in signature_of(function)[0].parameters and not any(map(_is_tensor, args)):
         kwargs.setdefault("dtype", outs[0].dtype)
-    if kwargs.get("dtype") is not None and named(function.__name__, kwargs["dtype"]) is not outs[0].dtype:
-        fact = f"{function.__name__}: dtype={kwargs['dtype']}, but out has {outs[0].dtype}."
-        raise DTypeError(fact, hint="leave dtype out: the result is stored as out's.")
     returned = function(*args, **kwargs)
     results = returned if isinstance(returned, tuple) else (returned,)
     if len(results) != len(outs):
         raise ArgumentTypeError(f"{function.__name__}: it returns {len(results)} tensors, got {len(outs)} as out.")
+    if kwargs.get("dtype") is not None and results[0].dtype is not outs[0].dtype:
+        fact = f"{function.__name__}: dtype={results[0].dtype}, but out has {outs[0].dtype}."
+        raise DTypeError(fact, hint="leave dtype out: the result is stored as out's.")
     stored = [one.take_result(function.__name__, result) for one, result in zip(outs, results)]
     return type(returned)(*stored) if hasattr(returned, "_fields") else tuple(stored) if len(stored) > 1 else stored[0]
 

@@ -54,7 +54,7 @@ def refused() -> None:
     """Calls that a checker of types refuses; nobody runs them."""
     nn.GaussianNLLLoss(True)  # type: ignore[call-arg]  # by keyword alone
     nn.GELU(approximate=3)  # type: ignore[arg-type]
-    nn.Softmax()  # type: ignore[call-arg]
+    nn.Softmax(dim="last")  # type: ignore[arg-type]
 
 
 def run() -> float:

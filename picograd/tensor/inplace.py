@@ -56,7 +56,7 @@ def become_view(function: str, target: T, method: Callable[..., TensorCore], *ar
     Raises:
       GradientError: it is a leaf, or keeps its gradient, which has its shape.
     """
-    if any(code is OpCode.LEAF for code, _ in target.steps):
+    if any(code is OpCode.LEAF for code, _ in target.steps) or target._has_leaf_of_its_own():
         raise GradientError(
             f"{function}: a tensor of shape {target.shape} that collects gradients keeps its shape.",
             hint=f"y = x.{function.removesuffix('_')}(...)",

@@ -121,25 +121,25 @@ def function_with_setup_context(lib: Any, log: list[Any]) -> Any:
             return grad * y * ctx.scale, grad * x * ctx.scale, None, None
 
     x, y = lib.tensor([1.0, 2.0], requires_grad=True), lib.tensor([3.0, 4.0], requires_grad=True)
-    Product.apply(x, y, 10.0).sum().backward()
+    Product.apply(x, y, 10.5).sum().backward()
     log.append(numbers(y.grad))
     return x.grad
 
 
 def function_that_writes_its_argument(lib: Any, log: list[Any]) -> Any:
-    class Tripled(lib.autograd.Function):
+    class Scaled(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.mark_dirty(x)
-            return x.mul_(3)
+            return x.mul_(2.5)
 
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
-            return grad * 3
+            return grad * 2.5
 
     x = lib.ones(2, requires_grad=True)
     y = x * 2
-    log.append(Tripled.apply(y) is y)
+    log.append(Scaled.apply(y) is y)
     log.append(numbers(y))
     (y * y).sum().backward()
     return x.grad
