@@ -5,7 +5,8 @@
 // then the next one runs. A kernel is
 // stopped with a message as soon as
 //   - an access is outside its memory (global, shared or registers),
-//   - two threads touch one shared element between two barriers, at least one of them writing (a race),
+//   - two threads touch one shared element between two barriers, at least one of them writing (a race); in plain CUDA C (plain.h)
+//     one element of a result, too, whatever their blocks,
 //   - shared memory or a register is read that nothing has written in this block,
 //   - what is copied in the background is touched before its thread has waited for it (copies.h),
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
@@ -92,6 +93,7 @@ static Given given[2][MAX_THREADS];  // what each thread shows to its warp; two 
 static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block; block_epoch: of the first of the cluster
 static int64 num_blocks, block_threads, num_threads, thread_order, num_waiting[NUM_STATES];  // num_threads: of all blocks
 static void (*begin_cluster)();  // what a cluster of several blocks begins with
+static void (*end_launch)();     // what follows the last block, or null
 static const char* kernel_name;
 static char message[512];
 static int32 at_line;  // of the text, where a user's kernel touches memory; 0: somewhere

@@ -112,6 +112,7 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
     for (int64 rank = 0; rank < num_blocks; rank++) blocks[rank].place = index_of(num_blocks * turns[i] + rank, grid_shape);
     run_blocks(order);
   }
+  if (end_launch) end_launch();
   free(turns);
   free(dynamic_shared);
   free(dynamic_cells);
