@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd import train as train
     from picograd.transforms.derivatives import grad, jvp, linearize, value_and_grad, vjp
     from picograd.transforms.jacobians import hessian, hvp, jacfwd, jacrev, vhp
-    from picograd.transforms.modules import functional_call
     from picograd.transforms.vmap import vmap
     from picograd_formats.state_file import load, save
     from picograd_lab.drawing import draw
@@ -43,8 +42,10 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd_lab.kernels.kernel import kernel
     from picograd_lab.profile import profile
     from picograd_lab.verify.function import verify
-    from picograd_math.linalg.named import chain_matmul, lu_unpack, vander
+    from picograd_math.linalg.named import *  # noqa: F403
+    from picograd_math.sampled import *  # noqa: F403
     from picograd_torch import accelerator as accelerator
+    from picograd_torch.modules import functional_call
 
 _end_at_once()
 with _collecting_later():
@@ -150,7 +151,7 @@ __all__ = [
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "verify", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
-__all__ += ["chain_matmul", "lu_unpack", "vander", *_of_networks.__all__]
+__all__ += _of_networks.__all__
 
 # ---- functions whose bare errors are explained ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
@@ -185,7 +186,6 @@ _LATE = {
     "picograd.transforms.derivatives": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "picograd.transforms.jacobians": ("hessian", "hvp", "jacfwd", "jacrev", "vhp"),
     "picograd.transforms.jit": ("compile",),
-    "picograd.transforms.modules": ("functional_call",),
     "picograd.transforms.vmap": ("vmap",),
     "picograd_formats.state_file": ("load", "save"),
     "picograd_lab.drawing": ("draw",),
@@ -194,8 +194,14 @@ _LATE = {
     "picograd_lab.profile": ("profile",),
     "picograd_lab.verify.function": ("verify",),
     "picograd_math.linalg.named": ("chain_matmul", "lu_unpack", "vander"),
+    "picograd_math.sampled": (
+        "bartlett_window", "blackman_window", "cumulative_trapezoid", "gradient", "hamming_window", "hann_window",
+        "histogramdd", "kaiser_window", "segment_reduce", "trapezoid", "trapz",
+    ),
+    "picograd_torch.modules": ("functional_call",),
 }
 _publish_late(globals(), [*(f"picograd.{page}" for page in _LATE_PAGES), "picograd_torch.accelerator"], _LATE)
+__all__ += [name for names in _LATE.values() for name in names if name not in __all__]
 
 
 def __dir__() -> list[str]:

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
-from picograd.tensor import sampled
 from picograd.tensor.arguments import check_nonnegative
-from picograd.tensor.sampled import check_window, cosine_window
 from picograd.tensor.tensor import Tensor
+from picograd_math import sampled
+from picograd_math.sampled import check_window, cosine_window
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann",

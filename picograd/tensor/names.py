@@ -20,7 +20,6 @@ from picograd.tensor.printing import *
 from picograd.tensor.products import *
 from picograd.tensor.random import *
 from picograd.tensor.reductions import *
-from picograd.tensor.sampled import *
 from picograd.tensor.scattering import *
 from picograd.tensor.settings import *
 from picograd.tensor.statistics import *
