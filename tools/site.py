@@ -30,7 +30,8 @@ AS_THEY_ARE = (".svg", ".png", ".html")
 # Pages for users; the others are for those who read on.
 USE = ("train", "from_pytorch", "models", "nano", "devices", "kernels", "settings", "verify")
 # Outputs have a line at their left and no copy button; lines of code fit a wide screen; columns are as wide as what is in
-# them, and in tables of eight columns or more, such as those of ladders, words have room and numbers little around them.
+# them. Tables of eight columns or more, such as those of ladders, are set small, to fit a wide screen; on a narrow one they
+# are moved in their box, and the names of rows stay.
 STYLE = """
 @media (min-width: 76.25em) { .md-grid { max-width: 74rem; } }
 .md-typeset .output pre > code { background: transparent; border-left: .15rem solid #8888; border-radius: 0; }
@@ -38,8 +39,12 @@ STYLE = """
 .md-typeset img { background: #fff; border-radius: 4px; }
 .md-typeset table:not([class]) th { min-width: 0; }
 .md-typeset table:not([class]) td code { white-space: nowrap; }
-.md-typeset table:not([class]):has(th:nth-child(8)) :is(th, td) { padding: .5em .6em; }
-.md-typeset table:not([class]):has(th:nth-child(8)) td:nth-child(2) { min-width: 14em; }
+.md-typeset table:not([class]):has(th:nth-child(8)) { font-size: .56rem; overflow: visible; }
+.md-typeset table:not([class]):has(th:nth-child(8)) :is(th, td) { padding: .5em .4em; }
+.md-typeset table:not([class]):has(th:nth-child(8)) td:nth-child(2) { min-width: 13em; }
+.md-typeset table:not([class]):has(th:nth-child(8)) :is(th, td):first-child {
+  position: sticky; left: 0; max-width: 8em; background: var(--md-default-bg-color);
+}
 """
 # Search runs in a worker, which browsers refuse to pages that are opened as files: there its script runs in a hidden frame.
 WORKER = """
