@@ -254,7 +254,7 @@ class SWALR(LRScheduler):
         start = end if before == 1.0 else (rate - before * end) / (1.0 - before)
         return end * now + start * (1.0 - now)
 
-    def _part(self, epoch: int) -> float:
+    def _part(self, epoch: float) -> float:
         """Returns how much of the way is done, 0..1."""
         t = max(0.0, min(1.0, epoch / max(1, self.anneal_epochs)))
         return t if self.anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2

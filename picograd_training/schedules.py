@@ -2,7 +2,8 @@
 
 A schedule says, in `_rate`, the rate of a group for an epoch. Some compute it from the rate before, group["lr"], so that
 several of them can work on one optimizer, each with its own factor; others from the rate at the start, self.base_lrs. The
-choice is PyTorch's, since it decides what becomes of a rate that the user has changed.
+choice is PyTorch's, since it decides what becomes of a rate that the user has changed. A schedule that goes on from a
+`last_epoch` finds the rate of its first epoch in the groups: the former leave it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from picograd.annotations import Shown
 from picograd.errors import ArgumentError
 from picograd.optim.optimizer import Optimizer, ParamGroup
 from picograd.tensor.arguments import at_least, saved_state
+from picograd.tensor.build import is_integer
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
@@ -44,6 +46,8 @@ class LRScheduler(Shown):
     (0.1, 3)
     """
 
+    follows = True  # a rate follows from the one before
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         self.optimizer = optimizer
         for group in optimizer.param_groups:
@@ -52,9 +56,11 @@ class LRScheduler(Shown):
             elif "initial_lr" not in group:
                 raise ArgumentError(f"{type(self).__name__}: last_epoch is {last_epoch}, but a group has no initial_lr.")
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
+        self.last_epoch: Any = last_epoch  # a whole number, but where step() was given another
         self._last_lr: list[float] = []
+        self._is_initial = True
         self.step()
+        self._is_initial = False
 
     def _rate(self, index: int, group: ParamGroup) -> float:
         """Returns the rate of group number `index` for the epoch self.last_epoch; group["lr"] is the one before."""
@@ -73,8 +79,14 @@ class LRScheduler(Shown):
         """
         return [self._rate(index, group) for index, group in enumerate(self.optimizer.param_groups)]
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self, epoch: float | None = None) -> None:
         """Goes on to the next epoch, or to `epoch`, and sets the rates.
+
+        Args:
+          epoch:  a part of an epoch, too, where rates follow from the start: LambdaLR, CosineAnnealingWarmRestarts, cycles
+
+        Raises:
+          ArgumentError: a part of an epoch, where a rate follows from the one before.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ExponentialLR(optimizer, 0.5).step()
@@ -83,13 +95,17 @@ class LRScheduler(Shown):
         """
         if epoch is None:
             return self._go_to(self.last_epoch + 1)
+        if not self.follows:
+            return self._go_to(epoch)
+        if not is_integer(epoch):
+            raise ArgumentError(f"{type(self).__name__}: a rate follows from the one before; epoch {epoch} is not whole.")
         for group, rate in zip(self.optimizer.param_groups, self.base_lrs):
             group["lr"] = rate
-        for number in range(epoch + 1):  # a rate may follow from the one before
+        for number in range(int(epoch) + 1):
             self._go_to(number)
         return None
 
-    def _go_to(self, epoch: int) -> None:
+    def _go_to(self, epoch: float) -> None:
         self.last_epoch = epoch
         rates = self.get_lr()
         for group, rate in zip(self.optimizer.param_groups, rates):
@@ -199,6 +215,8 @@ class LambdaLR(_OfFunctions):
     0.5
     """
 
+    follows = False
+
     def _rate(self, index: int, group: ParamGroup) -> float:
         return self.base_lrs[index] * self.lr_lambdas[index](self.last_epoch)
 
@@ -215,7 +233,8 @@ class MultiplicativeLR(_OfFunctions):
     """
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        return float(group["lr"] * (self.lr_lambdas[index](self.last_epoch) if self.last_epoch > 0 else 1.0))
+        stays = self._is_initial or self.last_epoch == 0
+        return float(group["lr"] * (1.0 if stays else self.lr_lambdas[index](self.last_epoch)))
 
 
 # ---- steps, lines, powers, cosines: from the rate before ----
@@ -310,7 +329,7 @@ class LinearLR(LRScheduler):
     def _rate(self, index: int, group: ParamGroup) -> float:
         if self.last_epoch == 0:
             return float(group["lr"] * self.start_factor)
-        if self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return float(group["lr"])
         # The factor of epoch t is start_factor + slope t / total_iters; this is that factor over the one before.
         slope = self.end_factor - self.start_factor
@@ -332,7 +351,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        return float(group["lr"] * self.gamma if self.last_epoch > 0 else group["lr"])
+        return float(group["lr"] if self._is_initial or self.last_epoch == 0 else group["lr"] * self.gamma)
 
 
 class PolynomialLR(LRScheduler):
@@ -351,7 +370,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch == 0 or self.last_epoch > self.total_iters:
             return float(group["lr"])
         left = (1.0 - self.last_epoch / self.total_iters) / (1.0 - (self.last_epoch - 1) / self.total_iters)
         return float(group["lr"] * left**self.power)
@@ -373,7 +392,7 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        if self.last_epoch == 0:
+        if self._is_initial or self.last_epoch == 0:
             return float(group["lr"])
         # Above eta_min the rate is height (1 + cos(pi t / T_max)) / 2: it changes by the quotient of two of these.
         height = self.base_lrs[index] - self.eta_min
@@ -397,6 +416,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     >>> round(optimizer.lr, 3)
     0.5
     """
+
+    follows = False
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1):
         if T_0 < 1 or T_mult < 1:
@@ -548,6 +569,8 @@ class CyclicLR(LRScheduler):
     0.5
     """
 
+    follows = False
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -632,6 +655,8 @@ class OneCycleLR(LRScheduler):
     >>> round(optimizer.lr, 3)
     0.04
     """
+
+    follows = False
 
     def __init__(
         self,
@@ -732,7 +757,7 @@ class _Combined(LRScheduler):
                 raise ArgumentError(f"{type(self).__name__}: schedule {index} belongs to another optimizer.")
         self.optimizer, self.schedulers = optimizer, list(schedulers)
 
-    def _check_step(self, epoch: int | None) -> None:
+    def _check_step(self, epoch: float | None) -> None:
         if epoch is not None:
             raise ArgumentError(f"{type(self).__name__}: step() goes on by one epoch only, got {epoch}.")
 
@@ -802,7 +827,7 @@ class SequentialLR(_Combined):
         schedulers[0].step()
         self._last_lr = schedulers[0].get_last_lr()
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self, epoch: float | None = None) -> None:
         """Goes on to the next epoch, with the schedule whose turn it is.
 
         Raises:
@@ -845,7 +870,7 @@ class ChainedScheduler(_Combined):
         self._take(optimizer or schedulers[0].optimizer, schedulers)
         self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self, epoch: float | None = None) -> None:
         """Goes on to the next epoch with all schedules.
 
         Raises:

@@ -220,6 +220,19 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
     return found
 
 
+def as_used(leaves: Iterable[Op], on_the_way: Iterable[Op]) -> dict[Op, list[Op]]:
+    """Returns for each Op those by which graphs have it: a LEAF that is no result is known by its number.
+
+    Of a tensor that has been computed, or written, since a graph was built, the LEAF is another Op than in that graph.
+    """
+    by_number: dict[int | None, list[Op]] = {}
+    for op in on_the_way:
+        if op.code is OpCode.LEAF and not op.src[0].needs_grad:
+            by_number.setdefault(op.arg, []).append(op)
+    numbers = {op: op.arg if op.code is OpCode.LEAF and not op.src[0].needs_grad else None for op in leaves}
+    return {op: by_number.get(number, [op]) for op, number in numbers.items()}
+
+
 def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
     """Returns results that were used before they got a hook or retained their gradient, by the Op that their users read.
 
@@ -300,8 +313,12 @@ def grad(
     if not only_inputs:
         raise ArgumentError("grad: only_inputs must be True.", hint="backward() adds to the `.grad` of every leaf.")
     roots, given = listed(outputs), listed(inputs)
-    leaves = _inputs_on_the_way("grad", roots, given)
-    found = _with_zeros(_asked(roots, leaves, grad_outputs, is_grads_batched), roots, leaves, materialize_grads)
+    on_the_way = reached([tensor.op for tensor in roots if tensor.op.needs_grad])
+    leaves = _inputs_on_the_way("grad", on_the_way, roots, given)
+    used = as_used(leaves, on_the_way)
+    parts = _asked(roots, [op for ops in used.values() for op in ops], grad_outputs, is_grads_batched)
+    found = {leaf: total for leaf, ops in used.items() if (total := _sum_of(parts[op] for op in ops if op in parts))}
+    found = _with_zeros(found, on_the_way, leaves, materialize_grads)
     unused = [leaf for leaf in leaves if leaf not in found]
     if unused and not allow_unused:
         raise GradientError(
@@ -319,7 +336,16 @@ def grad(
     return tuple(results)
 
 
-def _inputs_on_the_way(function: str, roots: Sequence[TensorCore], inputs: Sequence[TensorCore]) -> list[Op]:
+def _sum_of(parts: Iterable[Op]) -> Op | None:
+    total: Op | None = None
+    for part in parts:
+        total = part if total is None else total + part
+    return total
+
+
+def _inputs_on_the_way(
+    function: str, on_the_way: Sequence[Op], roots: Sequence[TensorCore], inputs: Sequence[TensorCore]
+) -> list[Op]:
     """Returns the Ops of inputs of grad() or backward(), each of which must belong to one tensor.
 
     Two reshapes become one when they are built, and so do two orders of axes: what was made of such a result may lead
@@ -329,9 +355,9 @@ def _inputs_on_the_way(function: str, roots: Sequence[TensorCore], inputs: Seque
         raise ArgumentError(f"{function}: inputs must not be empty.")
     ops = [tensor.op for tensor in inputs]
     moved = {op for op in ops if op.code in (OpCode.RESHAPE, OpCode.PERMUTE)}
-    on_the_way = reached([tensor.op for tensor in roots if tensor.op.needs_grad]) if moved else []
     shown = {op.src[0]: op for op in moved}
-    unclear = {shown[source] for op in on_the_way if op not in moved for source in op.src if source in shown}
+    users = on_the_way if moved else []
+    unclear = {shown[source] for op in users if op not in moved for source in op.src if source in shown}
     unclear |= {op for op in moved if shown[op.src[0]] is not op or any(op.src[0] is root.op for root in roots)}
     for tensor, op in zip(inputs, ops):
         if not op.needs_grad:
@@ -380,12 +406,11 @@ def _where_needed(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     return gradients_at({op: seed for op, seed in seeds.items() if op.needs_grad}, leaves)
 
 
-def _with_zeros(found: dict[Op, Op], roots: Sequence[TensorCore], leaves: Sequence[Op], everywhere: bool) -> dict[Op, Op]:
+def _with_zeros(found: dict[Op, Op], on_the_way: Sequence[Op], leaves: Sequence[Op], everywhere: bool) -> dict[Op, Op]:
     """Returns gradients, with zeros where only flat functions, such as floor, lead to a leaf; or `everywhere` else."""
     missing = [leaf for leaf in leaves if leaf not in found]
     if missing and not everywhere:
-        flat = set(reached([tensor.op for tensor in roots if tensor.op.needs_grad]))
-        missing = [leaf for leaf in missing if leaf in flat]
+        missing = [leaf for leaf, ops in as_used(missing, on_the_way).items() if not set(ops).isdisjoint(on_the_way)]
     return found | {leaf: leaf.filled(0) for leaf in missing}
 
 
@@ -414,10 +439,12 @@ def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
     if len(given) != len(moved_along):
         raise ArgumentError(f"jvp: {len(moved_along)} tangents were given for {len(given)} inputs.")
     moves: dict[Op, Op] = {}
+    on_the_way = reached([outputs.op])
     for tensor, tangent, leaf in zip(given, moved_along, leaf_inputs("jvp", given)):
         if tangent.shape != tensor.shape:
             raise ShapeError(f"jvp: a tangent of shape {tangent.shape} does not fit an input of shape {tensor.shape}.")
-        moves[leaf] = cast(tangent.read(), tensor.dtype)
+        for op in as_used([leaf], on_the_way)[leaf]:
+            moves[op] = cast(tangent.read(), tensor.dtype)
     root, *every = written_out([outputs.op, *moves, *moves.values()])
     (moved,) = forward_gradient([root], dict(zip(every[: len(moves)], every[len(moves) :])))
     moved = filled(0, outputs.dtype, outputs.op.shape) if moved is None else moved
@@ -588,7 +615,8 @@ def backward(
         collecting = _collecting(on_the_way)
     else:
         given = listed(inputs)
-        collecting = dict(zip(_inputs_on_the_way("backward", roots, given), given))
+        asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
+        collecting = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
     among = {*on_the_way}
     leaves = [op for op in collecting if op in among]
     at_once = create_graph or Anomaly.is_on

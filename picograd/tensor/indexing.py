@@ -686,9 +686,10 @@ def gather(self: T, dim: int, index: Tensor) -> T:
     """
     op, positions = self.read(), integer_index("gather", index)
     axis = axis_of("gather", op.shape, dim)
-    if 0 in positions.shape:
-        return self.from_op(filled(0, op.dtype, positions.shape), self.other_device("gather", index))
     op, places = reshape(op, op.shape or (1,)), reshape(positions, positions.shape or (1,))
+    if 0 in positions.shape:
+        none = reshape(shrink(op, ((0, 0),) * len(op.shape)), positions.shape)
+        return self.from_op(none, self.other_device("gather", index))
     if len(places.shape) != len(op.shape) or any(
         bounds(subtract(n, m))[1] > 0 for a, (n, m) in enumerate(zip(places.shape, op.shape)) if a != axis
     ):

@@ -100,6 +100,13 @@ def test_maxima_and_back(rng: np.random.Generator) -> None:
         same_value(unpool(value, index, IMAGE), their_unpool(their_value, their_index, IMAGE))
 
 
+def test_a_window_whose_taps_step_over_the_image_has_no_greatest_element() -> None:
+    for shape, dilation in (((1, 1, 1), 2), ((1, 2, 3, 1), (1, 2)), ((1, 1, 2, 2), (3, 1)), ((1, 1, 2, 2), 3)):
+        name, x = f"max_pool{len(shape) - 2}d", np.ones(shape, np.float32)
+        theirs = getattr(torch.nn.functional, name)(torch.tensor(x), 2, 1, 1, dilation)
+        assert getattr(F, name)(Tensor(x), 2, 1, 1, dilation).tolist() == theirs.tolist()
+
+
 def test_the_first_of_equal_elements_has_the_gradient() -> None:
     x = Tensor([[[1.0, 1.0], [0.0, 1.0]]], requires_grad=True)
     F.max_pool2d(x, 2).sum().backward()

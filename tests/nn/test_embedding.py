@@ -78,6 +78,8 @@ def test_modules():
     bag = nn.EmbeddingBag.from_pretrained(Tensor([[1.0], [2.0]]), freeze=False, mode="sum", padding_idx=1)
     assert bag(Tensor([0, 1, 0]), Tensor([0, 2])).tolist() == [[1.0], [1.0]] and bag.weight.requires_grad
     assert not nn.EmbeddingBag.from_pretrained(Tensor([[1.0]])).weight.requires_grad
+    whole = nn.Embedding.from_pretrained(Tensor([[1, 2], [3, 4]]))
+    assert whole(Tensor([1])).tolist() == [[3, 4]] and not whole.weight.requires_grad
 
 
 @pytest.mark.req("C7")

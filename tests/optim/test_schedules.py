@@ -74,6 +74,36 @@ def test_thirty_epochs_equal_pytorchs(name, settings, kind):
     compare(mine, other, schedule, reference)
 
 
+@pytest.mark.parametrize("done", [1, 4])
+@pytest.mark.parametrize(("name", "settings"), [row for row in SCHEDULES if "T_mult" not in row[1]])
+def test_a_schedule_that_goes_on_from_an_epoch_continues_its_rates(name, settings, done):
+    mine, other = both(momentum=0.9)
+    new = [getattr(library.lr_scheduler, name) for library in (optim, torch.optim)]
+    for kind, optimizer in zip(new, (mine, other)):
+        schedule = kind(optimizer, **settings)
+        for _ in range(done):
+            optimizer.step(), schedule.step()
+    schedule, reference = (kind(one, last_epoch=done - 1, **settings) for kind, one in zip(new, (mine, other)))
+    compare(mine, other, schedule, reference, epochs=6)
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter")
+@pytest.mark.parametrize(("name", "settings"), SCHEDULES)
+def test_parts_of_epochs_are_epochs_where_rates_follow_from_the_start(name, settings):
+    mine, other = both(momentum=0.9)
+    schedule = getattr(optim.lr_scheduler, name)(mine, **settings)
+    reference = getattr(torch.optim.lr_scheduler, name)(other, **settings)
+    other.step()
+    if schedule.follows:
+        with pytest.raises(pg.ArgumentError, match="a rate follows from the one before; epoch 0.5 is not whole"):
+            schedule.step(0.5)
+        return
+    for epoch in (0.5, 3.75, 2.25):
+        schedule.step(epoch)
+        reference.step(epoch)
+        np.testing.assert_allclose(rates(mine), rates(other), rtol=1e-9)
+
+
 @pytest.mark.req("C8")
 def test_one_after_the_other():
     mine, other = both()

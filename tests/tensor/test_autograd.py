@@ -749,3 +749,31 @@ def test_the_first_step_makes_the_random_weights_and_is_planned_as_the_others(mo
             step()
             num_scheduled.append(counts.scheduled)
     assert num_scheduled == [1, 1, 1] and losses[0] > losses[2]  # a step: the weights are drawn by the evaluator
+
+
+def drawn_and_read():
+    """Returns a layer, and a loss that has been read: its drawn weights have memory, and another LEAF than in the loss."""
+    layer = pg.nn.Linear(3, 2)
+    loss = layer(pg.randn(4, 3)).sum()
+    loss.item()
+    return layer, loss
+
+
+def test_a_leaf_that_was_computed_since_has_its_gradient_all_the_same():
+    layer, loss = drawn_and_read()
+    weight, bias = pg.autograd.grad(loss, list(layer.parameters()), allow_unused=True)
+    assert weight.shape == (2, 3) and bias.tolist() == [4.0, 4.0]
+    layer, loss = drawn_and_read()
+    loss.backward(inputs=[layer.bias])
+    assert layer.bias.grad.tolist() == [4.0, 4.0] and layer.weight.grad is None
+    layer, loss = drawn_and_read()
+    assert pg.jvp(loss, [layer.bias], [pg.ones(2)]).item() == 8.0
+
+
+def test_a_leaf_used_before_and_after_it_was_computed_has_the_sum_of_both_gradients():
+    x, shift = pg.rand(3, requires_grad=True), pg.rand(3)
+    before = (x * 2 + shift).sum()
+    before.item()
+    both = before + (x * 3).sum()
+    assert pg.autograd.grad(both, [x])[0].tolist() == [5.0] * 3
+    assert pg.jvp(both, [x], [pg.ones(3)]).item() == 15.0

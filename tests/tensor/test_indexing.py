@@ -153,6 +153,15 @@ def test_gather(dim, device, rng):
     same_as_torch(lambda t, i: t.gather(dim, i), x, index)
 
 
+@pytest.mark.parametrize("index", [(0, 4, 2), (0,), (3, 0, 7)])
+def test_gathering_nothing_keeps_the_gradient(index):
+    for library in (torch, pg):
+        x = library.ones(3, 4, 2, requires_grad=True)
+        taken = x.gather(1, library.zeros(*index, dtype=library.int64))
+        taken.sum().backward()
+        assert tuple(taken.shape) == index and x.grad.tolist() == [[[0.0] * 2] * 4] * 3
+
+
 @pytest.mark.req("C5")
 def test_take_along_dim_and_index_select(device, rng):
     x = rng.standard_normal((3, 4)).astype(np.float32)

@@ -272,7 +272,8 @@ def _max_pool(
 def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     """Returns the maximum of each window of (N, C, *spatial), and its index in its image, int64.
 
-    Elements outside of x count as the least number. A window that has no greater one takes its first element inside x.
+    Elements outside of x count as the least number. A window that has no greater one takes its first element inside x;
+    one whose taps step over x has the least number, and an index that is none.
     """
     least = x.dtype.min
     margins, seen = windows.margins(x.shape[2:]), detached(x)
@@ -286,10 +287,17 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     greatest, index = _first_greatest(seen, None, _strides(x.shape[2:], windows.steps))
     starts = [_first_row(place) for place in places]
     index = _flat(starts, x.shape[2:], index.shape) + index
-    if is_padded:
-        first = [maximum(start, _modulo(start, step)) for start, step in zip(starts, windows.steps)]
-        index = where(compare(OpCode.CMPEQ, greatest, least), _flat(first, x.shape[2:], index.shape), index)
-    return _read(x, index)
+    if not is_padded:
+        return _read(x, index)
+    first = [maximum(start, _modulo(start, step)) for start, step in zip(starts, windows.steps)]
+    index = where(compare(OpCode.CMPEQ, greatest, least), _flat(first, x.shape[2:], index.shape), index)
+    value, index = _read(x, index)
+    for axis, (place, step, length) in enumerate(zip(first, windows.steps, x.shape[2:])):
+        if step > static(length):
+            others = (i for i in range(len(index.shape)) if i != 2 + axis)
+            has_tap = repeat_axes(compare(OpCode.CMPLT, place, static(length)), others, index.shape)
+            value = where(has_tap, value, least)
+    return value, index
 
 
 def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, return_indices: bool) -> Pooled:

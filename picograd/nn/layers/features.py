@@ -12,7 +12,7 @@ from picograd.nn.containers import ModuleList
 from picograd.nn.functions.linear import padding_row
 from picograd.nn.layers.layer import Layer, layer
 from picograd.nn.module import Module
-from picograd.nn.parameter import draw_evenly, new_parameter
+from picograd.nn.parameter import Parameter, draw_evenly, new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.tensor import Tensor
 
@@ -199,8 +199,7 @@ class Embedding(Module):
         """
         count, width = embeddings.shape
         layer = cls(count, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-        layer.weight = embeddings.detach().requires_grad_()
-        layer.weight.requires_grad_(not freeze)
+        layer.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return layer
 
     def forward(self, input: Tensor) -> Tensor:
@@ -282,8 +281,7 @@ class EmbeddingBag(Module):
         layer = cls(
             count, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset, padding_idx
         )
-        layer.weight = embeddings.detach().requires_grad_()
-        layer.weight.requires_grad_(not freeze)
+        layer.weight = Parameter(embeddings.detach(), requires_grad=not freeze)
         return layer
 
     def forward(
