@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd_math.sampled import *  # noqa: F403
     from picograd_torch import accelerator as accelerator
     from picograd_torch.modules import functional_call
+    from picograd_training.scaler import GradScaler
 
 _end_at_once()
 with _collecting_later():
@@ -99,7 +100,6 @@ with _collecting_later():
     )  # fmt: skip
     from picograd.nn import named as _of_networks
     from picograd.nn.named import *  # noqa: F403
-    from picograd.optim.scaler import GradScaler
     from picograd.public import publish as _publish
     from picograd.public import publish_constructor as _publish_constructor
     from picograd.public import publish_late as _publish_late
@@ -199,6 +199,7 @@ _LATE = {
         "histogramdd", "kaiser_window", "segment_reduce", "trapezoid", "trapz",
     ),
     "picograd_torch.modules": ("functional_call",),
+    "picograd_training.scaler": ("GradScaler",),
 }
 _publish_late(globals(), [*(f"picograd.{page}" for page in _LATE_PAGES), "picograd_torch.accelerator"], _LATE)
 __all__ += [name for names in _LATE.values() for name in names if name not in __all__]

@@ -33,7 +33,7 @@ from picograd.loading import load_late
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-Late = Mapping[str, tuple[str, ...]]  # by a module, functions that it has
+Late = Mapping[str, tuple[str, ...]]  # by a module, functions and classes that it has
 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
@@ -66,11 +66,11 @@ def publish(page: dict[str, Any]) -> None:
 
 
 def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Late = MappingProxyType({})) -> None:
-    """Lets a public page have pages below it, and functions of other modules, that are loaded when first asked for.
+    """Lets a public page have pages below it, functions and classes of other modules, loaded when first asked for.
 
     Args:
       pages:      the modules that they are; a page is called by its last name
-      functions:  by a module the names of those that it has
+      functions:  by a module the names of those that it has, and of classes
     """
     place, below = page["__name__"], {module.rpartition(".")[2]: module for module in pages}
     homes = {name: home for home, names in functions.items() for name in names}
@@ -80,7 +80,10 @@ def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Lat
             return load_late(below[name])
         if name not in homes:
             raise missing(name, place)
-        page[name] = published(getattr(load_late(homes[name]), name), place, name)
+        found = getattr(load_late(homes[name]), name)
+        if isinstance(found, type):
+            publish_constructor(found)
+        page[name] = found if isinstance(found, type) else published(found, place, name)
         return page[name]
 
     page["__getattr__"] = late

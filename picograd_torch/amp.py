@@ -9,10 +9,10 @@ from typing import Any
 from picograd.control.structure import mapped
 from picograd.dtype import DType
 from picograd.engine.devices import why_not
-from picograd.optim.scaler import GradScaler
 from picograd.tensor.host import device_named
 from picograd.tensor.modes import Mode, autocast, precision_mode
 from picograd.tensor.tensor import Tensor
+from picograd_training.scaler import GradScaler
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 

@@ -28,7 +28,6 @@ from picograd.ir.shape import flops_of
 from picograd.nn.module import Module
 from picograd.nn.utils import clip_grad_norm_
 from picograd.optim.optimizer import Optimizer
-from picograd.optim.scaler import GradScaler
 from picograd.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from picograd.tensor.anomaly import detect_anomaly
 from picograd.tensor.core import realize
@@ -36,6 +35,7 @@ from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import autocast
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
+from picograd_training.scaler import GradScaler
 
 Batch = Any  # a tensor or array, or a tuple, list or dict of them
 Batches = Callable[[int], Batch] | Iterable[Batch]
