@@ -129,13 +129,13 @@ def scalar_tensor(
     return Tensor(s, dtype or dtypes.default_float, device, requires_grad=requires_grad)
 
 
-def fill(input: Tensor, value: Scalar) -> Tensor:  # noqa: A002
-    """Returns `value` in the shape and dtype of `input`.
+def fill(input: Tensor, value: Scalar | Tensor) -> Tensor:  # noqa: A002
+    """Returns `value` in the shape and dtype of `input`: a number, or a tensor of no axes, through which gradients flow.
 
     >>> fill(tensor([1, 2]), 7)
     Tensor([7, 7])
     """
-    return Tensor.full_like(input, value)
+    return Tensor.empty_like(input).fill_(value)
 
 
 # ---- indices ----

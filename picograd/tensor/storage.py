@@ -95,12 +95,19 @@ def copy_(self: T, source: Operand) -> T:
     return self.write("copy_", broadcast_to(value, shape))
 
 
-def fill_(self: T, value: Scalar) -> T:
-    """Stores the number `value` everywhere, in place.
+def fill_(self: T, value: Scalar | Tensor) -> T:
+    """Stores `value` everywhere, in place: a number, or a tensor of no axes, through which gradients flow.
+
+    Raises:
+      ShapeError: the tensor has axes.
 
     >>> Tensor.zeros(2).fill_(7)
     Tensor([7., 7.])
     """
+    if isinstance(value, TensorCore):
+        if value.op.shape:
+            raise ShapeError(f"fill_: value must be a number or of no axes, got shape {value.shape}.", hint="copy_(value)")
+        return copy_(self, value)
     return self.write("fill_", filled(fitting("fill_", value, self.dtype), self.dtype, self.op.shape))
 
 

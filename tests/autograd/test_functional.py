@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,59 @@ def test_a_missing_vector_and_an_unknown_strategy() -> None:
     with pytest.raises(pg.ArgumentError, match="strategy must be reverse-mode or forward-mode, got 'both'"):
         pg.autograd.functional.jacobian(lambda x: x, Tensor([1.0]), strategy="both")
     assert pg.autograd.functional.jvp(lambda x: x * x, Tensor(3.0))[1].item() == 6.0
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_result_has_a_graph_where_it_is_asked_for(name: str) -> None:
+    """Else a loss that uses a derivative as a number would have another gradient than in PyTorch."""
+
+    def flags(result: Any) -> list[bool]:
+        return sum(map(flags, result), []) if isinstance(result, tuple) else [result.requires_grad]
+
+    for lib, functional in ((pg, pg_functional()), (torch, torch.autograd.functional)):
+        asked = {**vars(functional)}
+        for create_graph in (False, True):
+            for one in ("jacobian", "hessian", "vjp", "jvp", "hvp", "vhp"):
+                asked[one] = functools.partial(getattr(functional, one), create_graph=create_graph)
+            x = lib.tensor([0.5, 1.5], dtype=lib.float64, requires_grad=True)
+            v = lib.tensor([1.0, 2.0], dtype=lib.float64)
+            if "forward" not in name:
+                assert any(flags(CALLS[name](types.SimpleNamespace(**asked), x, v))) is create_graph
+
+
+def test_the_hessian_of_one_element_has_no_axes_for_it() -> None:
+    for lib, functional in ((pg, pg_functional()), (torch, torch.autograd.functional)):
+        x = lib.tensor([0.5, 1.5])
+        assert tuple(functional.hessian(lambda a: (a**3).sum().reshape(1, 1), x).shape) == (2, 2)
+        with pytest.raises((pg.ShapeError, RuntimeError), match="one element|single element"):
+            functional.hessian(lambda a: a**3, x)
+
+
+def test_strict_refuses_what_does_not_depend_on_an_input() -> None:
+    functional = pg_functional()
+    x, v = Tensor([1.0, 2.0]), Tensor([1.0, 1.0])
+    for call in (functional.jacobian, functional.vjp, functional.jvp):
+        more = () if call is functional.jacobian else (v,)
+        call(lambda a: a * 2, x, *more, strict=True)
+        with pytest.raises(pg.ArgumentError, match=r"result of .* does not depend on input 0, and strict=True"):
+            call(lambda a: v * 2, x, *more, strict=True)
+        with pytest.raises(pg.ArgumentError, match="the derivative of .* does not depend on input 0"):
+            call(lambda a: a * 2, x, *more, create_graph=True, strict=True)
+    for call in (functional.hessian, functional.hvp, functional.vhp):
+        more = () if call is functional.hessian else (v,)
+        call(lambda a: (a**3).sum(), x, *more, strict=True)
+        with pytest.raises(pg.ArgumentError, match="the derivative of .* does not depend on input 0"):
+            call(lambda a: (a * 2).sum(), x, *more, strict=True)
+
+
+def test_fill_with_a_tensor_hands_its_gradient_on() -> None:
+    for lib in (pg, torch):
+        value = lib.tensor(2.0, requires_grad=True)
+        filled = lib.zeros(2, 3).fill_(value)
+        (grad,) = lib.autograd.grad((filled * 2).sum() + lib.fill(lib.ones(4), value).sum(), value)
+        assert filled.tolist() == [[2.0] * 3] * 2 and grad.item() == 16.0
+        with pytest.raises((pg.ShapeError, RuntimeError)):
+            lib.zeros(2).fill_(lib.ones(1, 1))
 
 
 @pytest.mark.req("A7")
