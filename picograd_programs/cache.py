@@ -17,6 +17,7 @@ from picograd.record import Record
 
 PARTS: dict[str, str] = {
     "data": "data sets",
+    "headers": "what kernels on the simulator share",
     "kernels": "compiled kernels",
     "plans": "which kernels compute a graph, and in which memory",
     "tuning": "the fastest candidate of each kernel",

@@ -13,20 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from picograd.devices.cudasim import compile as hostcxx
 from tests.forks import Forks
 
 SOURCES = Path(__file__).parent / "devices" / "cuda"
-# What primitives.h is after parsing comes from the process that starts this one; a kernel that a program before has
-# compiled is in the driver's folder.
+# A kernel that a program before has compiled is in the driver's folder.
 HEAD = """
 import os
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 import numpy as np
 from picograd.devices.cudasim import compile as hostcxx
-hostcxx._folders[hostcxx.PRIMITIVES, hostcxx.OPTIONS] = SimpleNamespace(name=os.environ["FAKE_DRIVER_HEADERS"])
 def kept_library(compiler, options, source, *rest, compile_library=hostcxx.compile_library):
     kept = Path(os.environ["LD_LIBRARY_PATH"], sha256(repr((options, source, rest)).encode()).hexdigest())
     if not kept.exists():
@@ -108,8 +104,7 @@ def build(folder: Path) -> None:
 
 def run_on(driver: Path, code: str, head: str = HEAD, **environment: str) -> str:
     """Runs lines of Python, after those of `head`, with the fake driver as libcuda; returns what they print."""
-    headers = hostcxx.precompiled(hostcxx.OPTIONS).name
-    done = _forks(driver).run(head + code + END, {"FAKE_DRIVER_HEADERS": headers, **environment})
+    done = _forks(driver).run(head + code + END, environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
 

@@ -70,6 +70,7 @@ define {{i32, i32, i32, i32}} @sim_{name}(ptr %row) {{
 }}
 """
 FUNCTIONS = """#include "primitives.h"
+#include "cudasim/simulator.cpp"
 #include <deque>
 #include <vector>
 extern "C" int32 sim_thread() { return threadIdx.x; }

@@ -57,7 +57,7 @@ def find_compiler(device: str, language: str, variable: str, names: Sequence[str
 
 def compile_library(
     compiler: str, options: Sequence[str], source: Source, arch: str, suffix: str, wrappers: Sequence[str],
-    written: str | None = None, refused: tuple[str, str] | None = None,
+    written: str | None = None, refused: tuple[str, str] | None = None, linked: Sequence[str] = ("-lm",),
 ) -> bytes:  # fmt: skip
     """Returns the shared library of a source.
 
@@ -66,6 +66,7 @@ def compile_library(
       wrappers:  lines after the text
       written:   a text with the same lines that is compiled instead
       refused:   a regular expression of warnings that are errors, and the hint of their errors
+      linked:    objects and libraries after the text
 
     Raises:
       CompileError: the compiler rejected the source, and the message shows the line; or there is no room for its files.
@@ -74,7 +75,7 @@ def compile_library(
         with TemporaryDirectory(prefix="picograd_") as folder:
             text, library = Path(folder) / f"{source.name}.{suffix}", Path(folder) / "library.so"
             text.write_text("\n".join([source.text if written is None else written, *wrappers, ""]))
-            command = [compiler, *options, "-shared", text.name, "-o", library.name, "-lm"]
+            command = [compiler, *options, "-shared", text.name, "-o", library.name, *linked]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 log = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"

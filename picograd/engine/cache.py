@@ -7,6 +7,7 @@ An entry is one file of a part of the cache ("kernels", "plans", "tuning"), in a
 that keeping one never looks at all of them. It is written beside its place and moved there, so that other processes see
 all of it or nothing. It begins with a digest of its name and of the rest: what was cut short, changed, or belongs elsewhere
 is made again. Machine code from the cache runs as this user, so only files and folders that nobody else can write are used.
+The part "headers" is written by devices/cudasim/compile.py, and trimmed with the others.
 Without a folder that can be used everything works as before, only slower, and that is said once.
 
 A binary's name is the digest of the kernel's text, the target, LLVM's version and the compiler's own source.
@@ -40,7 +41,7 @@ from picograd.look import note
 from picograd.record import asdict, astuple
 
 # ---- files ----
-PARTS = ("kernels", "plans", "tuning")
+PARTS = ("headers", "kernels", "plans", "tuning")
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
 NUM_LETTERS = 16  # names are digests, in hexadecimal
 STORES_BETWEEN_TRIMS = 256
@@ -211,7 +212,7 @@ STAGES = (
     "engine", "road.py", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compilers",
     "runtime", "devices",
 )  # fmt: skip
-SOURCES = (".py", ".h", ".cu", ".rsp")
+SOURCES = (".py", ".h", ".cpp", ".cu", ".rsp")
 
 
 @cache

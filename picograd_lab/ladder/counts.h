@@ -23,9 +23,9 @@ namespace cudasim {
 #define NAMED(name) name,
 enum Counter { PICOGRAD_COUNTERS(NAMED) NUM_COUNTERS };
 #undef NAMED
-static long long counters[NUM_COUNTERS], parts_of_one, parts_seen;
-__attribute__((noinline)) static void note(Counter counter, const void* address, long long nbytes);
-static void note_box(Counter counter, const void* address, long long nbytes);
+extern long long counters[NUM_COUNTERS], parts_of_one, parts_seen;
+void note(Counter counter, const void* address, long long nbytes);
+void note_box(Counter counter, const void* address, long long nbytes);
 
 struct Together {
   explicit Together(long long parts) { parts_of_one = parts, parts_seen = 0; }
@@ -44,8 +44,17 @@ struct Together {
 
 #include "primitives.h"
 
+// Multiply-adds and exponentials of a thread; the table takes 32 as an instruction.
+#define fmaf(a, b, c) (COUNT_MORE(MULTIPLY_ADDS, 1), fmaf(a, b, c))
+#define expf(a) (COUNT_MORE(EXPONENTIALS, 1), expf(a))
+#define rough_exp2(a) (COUNT_MORE(EXPONENTIALS, 1), rough_exp2(a))
+
+#ifdef SIMULATOR  // what is compiled once, with the simulator's own functions
+#include "cudasim/simulator.cpp"
+
 namespace cudasim {
 
+long long counters[NUM_COUNTERS], parts_of_one, parts_seen;
 static const int64 SECTOR_BYTES = 32, BANKS = 32, BANK_BYTES = 4, MOST_OF_THREAD = 16;
 
 struct Noted {
@@ -136,7 +145,7 @@ static void count_noted() {
   num_noted = 0;
 }
 
-static void note(Counter counter, const void* address, long long nbytes) {
+void note(Counter counter, const void* address, long long nbytes) {
   if (parts_of_one && address) {
     if (parts_seen++) return;
     nbytes *= parts_of_one;
@@ -157,7 +166,7 @@ static void note(Counter counter, const void* address, long long nbytes) {
 }
 
 // An element of a box that the copy engine moves: neighbours come one after the other.
-static void note_box(Counter counter, const void* address, int64 nbytes) {
+void note_box(Counter counter, const void* address, int64 nbytes) {
   static uint64 sector;
   if (nbytes == 0) counters[counter]++, sector = ~0ull;
   counters[SHARED_BYTES] += nbytes;
@@ -168,19 +177,15 @@ static void note_box(Counter counter, const void* address, int64 nbytes) {
 
 }  // namespace cudasim
 
-// Multiply-adds and exponentials of a thread; the table takes 32 as an instruction.
-#define fmaf(a, b, c) (COUNT_MORE(MULTIPLY_ADDS, 1), fmaf(a, b, c))
-#define expf(a) (COUNT_MORE(EXPONENTIALS, 1), expf(a))
-#define rough_exp2(a) (COUNT_MORE(EXPONENTIALS, 1), rough_exp2(a))
-
 // What counts.py asks for: the names of the counters, and what they hold since it asked before.
 #define NAMED(name) #name "\n"
-extern "C" const char* picograd_counter_names() { return PICOGRAD_COUNTERS(NAMED); }
+SEEN_OUTSIDE const char* picograd_counter_names() { return PICOGRAD_COUNTERS(NAMED); }
 #undef NAMED
-extern "C" void picograd_take_counts(long long* into) {
+SEEN_OUTSIDE void picograd_take_counts(long long* into) {
   cudasim::count_noted();
   memcpy(into, cudasim::counters, sizeof cudasim::counters);
   memset(cudasim::counters, 0, sizeof cudasim::counters);
 }
+#endif
 
 #endif

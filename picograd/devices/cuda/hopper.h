@@ -35,14 +35,11 @@ extern __shared__ __align__(1024) uint8 tiles_asked_for[];
 PRIMITIVE uint32 shared_address(const void* memory) { return (uint32)__cvta_generic_to_shared(memory); }
 PRIMITIVE uint32 address_of(MBarriers barriers, int64 index) { return shared_address(barriers.memory + index); }
 #else
-#include "cudasim/clocks.h"  // each needs those before it
-#include "cudasim/mbarriers.h"
-#include "cudasim/tiles.h"
-#include "cudasim/warpgroups.h"
+#include "cudasim/asynchronous.h"
 using cudasim::TileMap;
 #define TILE_MAP(name) const TileMap name
 #define KERNEL_OF_CLUSTERS(name, blocks, threads)                    \
-  static const cudasim::Registered name##_clusters(#name, (blocks)); \
+  static const cudasim::Clusters name##_clusters(#name, (blocks)); \
   extern "C" void name
 #define MBARRIERS(name, n)                                            \
   static cudasim::MBarrier name##_barriers[cudasim::MOST_BLOCKS][n]; \

@@ -239,7 +239,7 @@ PRIMITIVE void copy_async(const cudasim::SharedMemory<T, LENGTH>& shared, int64 
   if (from % N || to % N) cudasim::fail("copies from place %lld, and that or where it goes is no multiple.", from);
   cudasim::start_copy(shared, to, values, N);
 }
-PRIMITIVE void commit_copies() { cudasim::copies[cudasim::thread_number(cudasim::running)].num_groups++; }
+PRIMITIVE void commit_copies() { cudasim::commit_own_copies(); }
 template <int N> PRIMITIVE void wait_copies() { cudasim::finish_copies(N); }
 #endif
 

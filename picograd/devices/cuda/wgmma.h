@@ -134,7 +134,7 @@ PRIMITIVE void wgmma_fence(cudasim::RegisterMemory<T, LENGTH>& registers, int64 
   cudasim::show_registers(registers.holds, registers.name, at, COUNT, LENGTH);
 }
 template <int COUNT, class T, int64 LENGTH> PRIMITIVE void wgmma_done(cudasim::RegisterMemory<T, LENGTH>&, int64) {}
-PRIMITIVE void wgmma_commit() { cudasim::issuers[cudasim::thread_number(cudasim::running)].num_groups++; }
+PRIMITIVE void wgmma_commit() { cudasim::commit_products(); }
 template <int GROUPS, int COUNT, int64 LENGTH>
 PRIMITIVE void wgmma_wait(cudasim::RegisterMemory<float32, LENGTH>&, int64) {
   cudasim::finish_products(GROUPS);

@@ -1,6 +1,6 @@
 // Clocks of the threads of a simulated block, for kernels that order them by more than its barriers.
 //
-// Included by devices/cuda/hopper.h. Threads tell each other what they have done by mbarriers and barriers of a warp or a
+// Included by simulator.cpp. Threads tell each other what they have done by mbarriers and barriers of a warp or a
 // warpgroup. Each actor counts what it tells, and each thread knows up to which count of every other it has been told (vector
 // clocks: Fidge 1988; Mattern 1989). Actors are the threads, and what works beside them: copies that complete on an mbarrier,
 // products of a warpgroup, stores of a thread. An access comes before another if its count is known to who does that.
@@ -10,29 +10,13 @@
 
 namespace cudasim {
 
-static const int32 MOST_MBARRIERS = 64, MOST_WARPGROUPS = 8, MOST_STORERS = 16;
-static const int32 FIRST_WARPGROUP = MOST_MBARRIERS, FIRST_STORER = FIRST_WARPGROUP + MOST_WARPGROUPS;
-static const int64 MOST_ACTORS = FIRST_THREAD + MAX_THREADS;
-static_assert(FIRST_STORER + MOST_STORERS <= FIRST_THREAD, "actors that are no threads come before them");
+void Clock::join(const Clock& other) {
+  for (int64 i = 0; i < FIRST_THREAD + num_threads; i++) at[i] = at[i] > other.at[i] ? at[i] : other.at[i];
+}
+void Clock::meet(const Clock& other) {
+  for (int64 i = 0; i < FIRST_THREAD + num_threads; i++) at[i] = at[i] < other.at[i] ? at[i] : other.at[i];
+}
 
-// Up to which count something is known of each actor. join: all that either knows; meet: what both know.
-struct Clock {
-  uint32 at[MOST_ACTORS];
-  void join(const Clock& other) {
-    for (int64 i = 0; i < FIRST_THREAD + num_threads; i++) at[i] = at[i] > other.at[i] ? at[i] : other.at[i];
-  }
-  void meet(const Clock& other) {
-    for (int64 i = 0; i < FIRST_THREAD + num_threads; i++) at[i] = at[i] < other.at[i] ? at[i] : other.at[i];
-  }
-};
-// known: of what others did. seen: what of it the asynchronous proxy sees, too, for a fence of it came behind.
-struct Knowledge {
-  Clock known, seen;
-  void join(const Knowledge& other) {
-    known.join(other.known);
-    seen.join(other.seen);
-  }
-};
 static Knowledge knowledge[MAX_THREADS];
 static Knowledge& own_knowledge() { return knowledge[thread_number(running)]; }
 
@@ -111,24 +95,19 @@ static void fail_race_beside(const char* does, const char* name, int64 index, co
 }
 
 // The thread of each warp that acts for it: one and the same all through a block.
-static uint32 elected_lane() {
+uint32 elected_lane() {
   return thread_order == FORWARD ? 0 : thread_order == BACKWARD ? 31 : (uint32)(block_epoch * 7 % WARP_THREADS);
 }
 
 // ---- a block with clocks ----
-static bool release_mbarriers();
-static void check_thread_is_done();
-static void check_block_is_done();
 static void begin_mbarriers();
 static void begin_stores();
 static void begin_products();
-static const Clocks OF_HOPPER = {comes_before_own,  add_own,           fail_race_beside, tell_each_other,
-                                 release_mbarriers, check_thread_is_done, check_block_is_done};
 
 // Keeps clocks from here on. All before the last barrier is known to everybody.
-static void begin_clocks() {
-  if (clocks) return;
-  clocks = &OF_HOPPER;
+void begin_clocks() {
+  if (has_clocks) return;
+  has_clocks = true;
   for (int64 t = 0; t < num_threads; t++) {
     memset(&knowledge[t], 0, sizeof knowledge[t]);
     for (int64 u = 0; u < num_threads; u++) knowledge[t].known.at[FIRST_THREAD + u] = fibers[u].count - (t == u ? 0 : 1);
@@ -137,14 +116,6 @@ static void begin_clocks() {
   begin_stores();
   begin_products();
 }
-
-// Says that the blocks of a kernel come in clusters.
-struct Registered : Clusters {
-  Registered(const char* name, int64 blocks) : Clusters{name, blocks, first_clusters} {
-    first_clusters = this;
-    begin_cluster = begin_clocks;
-  }
-};
 
 }  // namespace cudasim
 

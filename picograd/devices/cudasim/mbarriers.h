@@ -1,6 +1,6 @@
 // Barriers in shared memory of the simulated GPU, and what completes on them: mbarrier, cp.async.bulk.
 //
-// Included by devices/cuda/hopper.h. An mbarrier counts arrivals of threads and bytes of copies; when none is missing its phase is
+// Included by simulator.cpp. An mbarrier counts arrivals of threads and bytes of copies; when none is missing its phase is
 // complete and the next begins. Copies arrive as late as can be, when all threads wait, and one after the other, so that
 // nobody gets what it has not waited for. If then nothing completes a phase that threads wait for, that is a deadlock.
 // Blocks of a cluster arrive at each other's mbarriers and copy to each other's tiles: each such visit has to be known to the block
@@ -11,37 +11,10 @@
 
 namespace cudasim {
 
-// told: what the threads know that have arrived; complete: the same of the last complete phase, which those know that wait.
-struct MBarrier {
-  const char* name;
-  int64 index, count, arrivals, nbytes;  // of arrivals and bytes: how many are missing
-  uint32 phase, actor;
-  uint64 block;                          // of the cluster whose it is
-  int64 rank;                            // of its block there
-  int32 thread;                          // that has initialised it
-  bool is_shown;                         // a fence_mbarriers came behind that
-  Access initialised;
-  Knowledge told, complete;
-};
 static MBarrier* mbarriers[MOST_MBARRIERS];
 static int32 num_mbarriers;
 
-// Of a block; those of another block of the cluster lie N further for each rank.
-template <int64 N> struct MBarriers {
-  MBarrier* barriers;
-  const char* name;
-  MBarrier& at(int64 index) const { return at(index, own_rank()); }
-  MBarrier& at(int64 index, int64 rank) const {
-    check_bounds(index, N, name, "uses");
-    return barriers[index + (rank - own_rank()) * N];
-  }
-};
 static Clock visits[MOST_BLOCKS];  // up to which count actors have been in the memory of a block from outside
-
-static int64 check_rank(int64 rank) {
-  if (rank < 0 || rank >= num_blocks) fail("reaches for block %lld of its cluster, which has %lld blocks.", rank, num_blocks);
-  return rank;
-}
 
 // A copy on its way that an mbarrier counts. arrive: stores it; made by `thread` at `line`, in `phase` of the barrier.
 struct BulkCopy {
@@ -91,7 +64,7 @@ static MBarrier& used(const MBarrier& barrier, const char* does) {
   return const_cast<MBarrier&>(barrier);
 }
 
-static void initialise(MBarrier& barrier, const char* name, int64 index, int64 count) {
+void initialise(MBarrier& barrier, const char* name, int64 index, int64 count) {
   begin_clocks();
   if (count < 1 || count >= 1 << 20) fail("initialises %s[%lld] for %lld arrivals; 1 to 2^20 - 1 can be.", name, index, count);
   if (barrier.block == block_epoch) fail("initialises %s[%lld], which is initialised.", name, index);
@@ -109,13 +82,13 @@ static void initialise(MBarrier& barrier, const char* name, int64 index, int64 c
 }
 
 // Shows the barriers that the thread has initialised to the copies that will complete on them.
-static void show_mbarriers() {
+void show_mbarriers() {
   for (int32 i = 0; i < num_mbarriers; i++)
     if (mbarriers[i]->thread == thread_number(running)) mbarriers[i]->is_shown = true;
 }
 
 // The thread arrives, and says that so many bytes will.
-static void arrive(const MBarrier& given, int64 nbytes) {
+void arrive(const MBarrier& given, int64 nbytes) {
   MBarrier& barrier = used(given, "arrives at");
   if (barrier.arrivals == 0)
     fail("arrives at %s[%lld], where all %lld of this phase have arrived.", barrier.name, barrier.index, barrier.count);
@@ -127,7 +100,7 @@ static void arrive(const MBarrier& given, int64 nbytes) {
   look_at(barrier);
 }
 
-static void wait_for(const MBarrier& given, uint32 parity, int32 line) {
+void wait_for(const MBarrier& given, uint32 parity, int32 line) {
   MBarrier& barrier = used(given, "waits for");
   if (parity > 1) fail("waits for %s[%lld] with parity %u; it is 0 or 1.", barrier.name, barrier.index, parity);
   if (!is_complete(barrier, parity)) {

@@ -1,11 +1,19 @@
 // Memory of the simulated GPU: each access is looked at, and a kernel that breaks a rule is stopped with a message.
 //
-// Included by cudasim.h, which says what the rules are.
+// Included by cudasim.h, which says what the rules are. order.h has those of the order of accesses.
 
 #ifndef PICOGRAD_CUDASIM_MEMORY_H
 #define PICOGRAD_CUDASIM_MEMORY_H
 
 namespace cudasim {
+
+// An access to an element. epoch: that of the block's barriers, or BESIDE and the block's (order.h).
+struct Access {
+  uint64 epoch;
+  int32 actor;
+  uint32 count;
+};
+struct Several;  // accesses of which none comes before another
 
 // What is known of one shared element: who wrote it, who has read it since, who changed it by atomics.
 struct Cell {
@@ -13,58 +21,22 @@ struct Cell {
   Several *readers, *changers;
 };
 
-static Cell* dynamic_cells;  // of the memory that a launch asks for, one a byte
+extern Cell* dynamic_cells;  // of the memory that a launch asks for, one a byte
 
-static void check_bounds(int64 index, int64 numel, const char* name, const char* verb) {
-  if (__builtin_expect((uint64)index >= (uint64)numel, 0))
-    fail("%s %s[%lld], which has %lld elements.", verb, name, index, numel);
-}
+void check_bounds(int64 index, int64 numel, const char* name, const char* verb);
 
-// ---- accesses of threads ----
-static inline void check_changed(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
-  if (is_near(cell.changed, actor)) check_order(cell.changed, cell.changers, does, name, index, "changed by an atomic");
-}
-static inline void check_read(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
-  if (is_near(cell.read, actor)) check_order(cell.read, cell.readers, does, name, index, "read");
-}
-static inline void check_written(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
-  if (is_near(cell.written, actor)) check_order(cell.written, nullptr, does, name, index, "wrote");
-}
-static inline void check_there(const Cell& cell, const char* does, const char* name, int64 index) {
-  if (cell.written.epoch < block_epoch || is_of_another_block(cell.written))
-    fail("%s %s[%lld], which this block has not written.", does, name, index);
-}
+// The running thread writes, reads or changes a shared element.
+void note_write(Cell& cell, const char* name, int64 index);
+void note_read(Cell& cell, const char* name, int64 index);
+void note_atomic(Cell& cell, const char* name, int64 index);
 
-static inline void check_write(const Cell& cell, const char* does, const char* name, int64 index) {
-  const int32 actor = running->actor;
-  check_written(cell, actor, does, name, index);
-  check_changed(cell, actor, does, name, index);
-  check_read(cell, actor, does, name, index);
-}
-
-static inline void note_write(Cell& cell, const char* name, int64 index) {
-  check_write(cell, "writes", name, index);
-  cell.written = own_access();
-}
-
-static inline void note_read(Cell& cell, const char* name, int64 index) {
-  const int32 actor = running->actor;
-  check_there(cell, "reads", name, index);
-  check_written(cell, actor, "reads", name, index);
-  check_changed(cell, actor, "reads", name, index);
-  if (is_near(cell.read, actor)) add_access(cell.read, cell.readers);
-  else cell.read = own_access();
-}
-
-// An atomic races with what reads or writes, not with other atomics.
-static inline void note_atomic(Cell& cell, const char* name, int64 index) {
-  const int32 actor = running->actor;
-  check_there(cell, "changes", name, index);
-  check_written(cell, actor, "an atomic on", name, index);
-  check_read(cell, actor, "an atomic on", name, index);
-  if (is_near(cell.changed, actor)) add_access(cell.changed, cell.changers);
-  else cell.changed = own_access();
-}
+// The same of an element of a result, in memory of the device that plain CUDA C touches (races.h).
+struct Trace;
+Trace* traces_of(char* bytes, int64 count);
+void trace_read(Trace* traces, const char* name, int64 index);
+void trace_write(Trace* traces, const char* name, int64 index, bool is_same);
+void trace_atomic(Trace* traces, const char* name, int64 index);
+void fence();
 
 // `memory[i]` on its way to being read or written: Memory has `read(i)` and `write(i, value)`.
 template <class T, class Memory> struct Element {
@@ -169,6 +141,20 @@ template <class T, int64 N> struct RegisterMemory {
   }
   Element<T, RegisterMemory> operator[](int64 i) { return {this, i}; }
 };
+
+// ---- copies that a thread starts and waits for later (copies.h) ----
+void start_copy(char* to, Cell* cells, const char* name, int64 index, int64 count, const void* values, int64 nbytes);
+template <class T, int64 N>
+static ACCESSOR void start_copy(const SharedMemory<T, N>& memory, int64 index, const T* values, int64 count) {
+  check_bounds(index, N, memory.name, "copies to");
+  check_bounds(index + count - 1, N, memory.name, "copies to");
+  if (index % count) fail("copies %lld elements to %s[%lld], which is no multiple.", count, memory.name, index);
+  COUNT_ACCESS(SHARED_STORES, &memory.shared.elements[index], count * sizeof(T));
+  start_copy((char*)&memory.shared.elements[index], &memory.shared.cells[index], memory.name, index, count, values,
+             count * (int64)sizeof(T));
+}
+void commit_own_copies();
+void finish_copies(int64 still);  // lets the copies of all but the last groups arrive
 
 }  // namespace cudasim
 

@@ -1,6 +1,6 @@
 // How the one thread of the host goes from fiber to fiber: each has a stack of its own, and so has the scheduler.
 //
-// Included by cudasim.h. A few instructions where they are known, else the C library's contexts: CUDASIM_UCONTEXT.
+// Included by simulator.cpp. A few instructions where they are known, else the C library's contexts: CUDASIM_UCONTEXT.
 
 #ifndef PICOGRAD_CUDASIM_STACKS_H
 #define PICOGRAD_CUDASIM_STACKS_H

@@ -1,6 +1,6 @@
 // Tiles of the simulated GPU's shared memory: what copies and products that run beside the threads read and write.
 //
-// Included by devices/cuda/hopper.h. These go by the asynchronous proxy: they see what threads have written only behind a fence of it,
+// Included by simulator.cpp. These go by the asynchronous proxy: they see what threads have written only behind a fence of it,
 // and threads know that they are done only from whom they wait for.
 
 #ifndef PICOGRAD_CUDASIM_TILES_H
@@ -8,35 +8,10 @@
 
 namespace cudasim {
 
-static const int64 SWIZZLE_BYTES = 128, MOST_AXES = 5;
+static const int64 SWIZZLE_BYTES = 128;
 
 // Where byte `at` of a tile lies: in each 8 rows of 128 bytes, pieces of 16 change places by the number of their row.
-static inline int64 swizzled(int64 at) { return at ^ (at >> 3 & 0x70); }
-
-// Shared elements from a place that such a copy or product can begin at.
-template <class T, int64 N> struct alignas(1024) TileElements : SharedElements<T, N> {};
-template <class T, int64 N> struct SharedTile : SharedMemory<T, N> {};
-
-// A number, and the line where it is given.
-struct Here {
-  int64 number;
-  int32 line;
-  Here(int64 number, int32 line = __builtin_LINE()) : number(number), line(line) {}
-};
-
-// A tile without its type. first: byte of it at which something begins.
-struct Tile {
-  char* bytes;
-  Cell* cells;
-  const char* name;
-  int64 numel, itemsize, first;
-};
-template <class T, int64 N>
-static Tile tile_at(const SharedTile<T, N>& memory, int64 index, const char* does, int64 rank = own_rank()) {
-  check_bounds(index, N, memory.name, does);
-  auto& shared = *((TileElements<T, N>*)&memory.shared + (rank - own_rank()));
-  return {(char*)shared.elements, shared.cells, memory.name, N, sizeof(T), index * (int64)sizeof(T)};
-}
+static int64 swizzled(int64 at) { return at ^ (at >> 3 & 0x70); }
 
 // ---- accesses by the asynchronous proxy ----
 // A copy that thread and actor start to an element: all that was done with it before must come before.
@@ -63,24 +38,18 @@ static void note_bulk_read(Cell& cell, const char* name, int64 index, int32 acto
 }
 
 // What the thread knows of is seen by the asynchronous proxy from here on.
-static void show_to_proxy() {
+void show_to_proxy() {
   begin_clocks();
   own_knowledge().seen.join(own_knowledge().known);
   count_on(thread_number(running));
 }
 
 // ---- maps ----
-// A matrix, or an array of up to five axes, in memory of the device, and the box of it that a copy moves; the innermost axis
-// is the first, strides are in bytes. rounds: float32 arrive as TF32. As devices/cudasim/device.py writes it.
-struct TileMap {
-  char* memory;
-  int64 num_axes, itemsize, swizzles, rounds, extents[MOST_AXES], strides[MOST_AXES], box[MOST_AXES];
-  int64 numel() const {
-    int64 product = 1;
-    for (int64 axis = 0; axis < num_axes; axis++) product *= box[axis];
-    return product;
-  }
-};
+int64 TileMap::numel() const {
+  int64 product = 1;
+  for (int64 axis = 0; axis < num_axes; axis++) product *= box[axis];
+  return product;
+}
 
 // Calls visit(byte of the tile, where that element is in memory or null) for each element of a box from `start` on.
 template <class Visit> static void visit_box(const TileMap& map, const int64* start, int64 first, Visit visit) {
@@ -138,8 +107,8 @@ static void arrive_tile(const BulkCopy& copy) {
 }
 
 // is_again: what it brings has been brought to another block by the same instruction.
-static void start_tile_copy(const Tile& tile, const TileMap& map, const MBarrier& barrier, const int32* start,
-                            int64 num_axes, int32 line, bool is_again = false) {
+void start_tile_copy(const Tile& tile, const TileMap& map, const MBarrier& barrier, const int32* start,
+                            int64 num_axes, int32 line, bool is_again) {
   const TileWork work = check_box(map, tile, start, num_axes, "copies to");
   int64 place = 0;
   while (place < MOST_BULK_COPIES - 1 && used_copies[place / 64] >> place % 64 & 1) place++;
@@ -176,7 +145,7 @@ static void begin_stores() {
   for (uint64& word : used_copies) word = 0;
 }
 
-static void start_store(const Tile& tile, const TileMap& map, const int32* start, int64 num_axes) {
+void start_store(const Tile& tile, const TileMap& map, const int32* start, int64 num_axes) {
   begin_clocks();
   const int64 thread = thread_number(running);
   Storer& own = storers[thread];
@@ -193,13 +162,13 @@ static void start_store(const Tile& tile, const TileMap& map, const int32* start
   });
 }
 
-static void commit_own_stores() {
+void commit_own_stores() {
   begin_clocks();
   storers[thread_number(running)].num_groups++;
 }
 
 // Runs the stores of all but the last `still` groups of the thread, which then knows that they have read their tiles.
-static void finish_stores(int64 still) {
+void finish_stores(int64 still) {
   begin_clocks();
   const int64 thread = thread_number(running);
   Storer& own = storers[thread];
@@ -224,10 +193,6 @@ static void check_thread_is_done() {
   for (int64 n = 0; n < num_stores; n++)
     if (stores[n].thread == thread_number(running)) fail("ends while it stores from %s.", stores[n].work.tile.name);
 }
-
-template <> struct Passed<TileMap> {
-  static TileMap from(const Argument& argument, const char*) { return *(const TileMap*)argument.value; }
-};
 
 }  // namespace cudasim
 

@@ -1,6 +1,6 @@
 // Products that the matrix unit of the simulated GPU adds up beside the threads of a warpgroup: wgmma.
 //
-// Included by devices/cuda/hopper.h. A product is done when the first of its 128 threads waits for its group, and not before: a kernel
+// Included by simulator.cpp. A product is done when the first of its 128 threads waits for its group, and not before: a kernel
 // that gives its tiles to a copy too early, or touches what it adds to, is stopped.
 
 #ifndef PICOGRAD_CUDASIM_WARPGROUPS_H
@@ -11,32 +11,14 @@ namespace cudasim {
 static const int64 PRODUCT_ROWS = 64, MOST_DEPTH = 16, PRODUCT_BYTES = 32, MOST_COLUMNS = 256, MOST_PRODUCTS = 32;
 static const int64 ACROSS_ROWS = 64;  // of 16 bits, in 128 bytes
 
-// A matrix of floats in a tile, swizzled: of each 8 rows of 128 bytes one has elements of K, or where they lie across K, of 16 bits,
-// 64 rows of the matrix, and the 64 rows after these lie `next` bytes further. A product has 32 bytes of K.
-struct Operand {
-  Tile tile;
-  float32 (*widen)(const char* element);
-  bool is_across;
-  int64 next;
-  int64 byte_of(int64 row, int64 k) const {
-    const int64 line = is_across ? k : row, in_line = is_across ? row % ACROSS_ROWS : k;
-    return tile.first + line / 8 * 1024 + line % 8 * SWIZZLE_BYTES + in_line * tile.itemsize +
-           (is_across ? row / ACROSS_ROWS * next : 0);
-  }
-  int64 index_of(int64 row, int64 k) const { return swizzled(byte_of(row, k)) / tile.itemsize; }
-  int64 depth() const { return PRODUCT_BYTES / tile.itemsize; }
-};
-// What one thread brings: its part of the result. pairs: its part of lhs, where that is in registers; given: what they held when
-// the product began.
-struct Part {
-  Operand lhs, rhs;
-  int64 columns;
-  bool adds;
-  float32* sums;
-  Holds* holds;
-  const uint32* pairs;
-  uint32 given[4];
-};
+int64 Operand::byte_of(int64 row, int64 k) const {
+  const int64 line = is_across ? k : row, in_line = is_across ? row % ACROSS_ROWS : k;
+  return tile.first + line / 8 * 1024 + line % 8 * SWIZZLE_BYTES + in_line * tile.itemsize +
+         (is_across ? row / ACROSS_ROWS * next : 0);
+}
+int64 Operand::index_of(int64 row, int64 k) const { return swizzled(byte_of(row, k)) / tile.itemsize; }
+int64 Operand::depth() const { return PRODUCT_BYTES / tile.itemsize; }
+
 // left: threads that have not been told that it is done.
 struct Product {
   Part parts[WARPGROUP_THREADS];
@@ -114,7 +96,7 @@ static void issue(int64 first, int64 group) {
   note_operand(part.rhs, part.columns, (uint32)group + 1, of);
 }
 
-static void check_pairs(const Holds* holds, const char* name, int64 place, int64 numel) {
+void check_pairs(const Holds* holds, const char* name, int64 place, int64 numel) {
   check_bounds(place, numel, name, "a wgmma reads");
   check_bounds(place + 3, numel, name, "a wgmma reads");
   for (int64 i = place; i < place + 4; i++) {
@@ -123,7 +105,7 @@ static void check_pairs(const Holds* holds, const char* name, int64 place, int64
   }
 }
 
-static void start_product(const Part& part, const char* name, int64 at, int64 numel, int32 line) {
+void start_product(const Part& part, const char* name, int64 at, int64 numel, int32 line) {
   begin_clocks();
   const int64 thread = thread_number(running), first = thread - thread % WARPGROUP_THREADS, count = part.columns / 2;
   Issuer& own = issuers[thread];
@@ -145,13 +127,15 @@ static void start_product(const Part& part, const char* name, int64 at, int64 nu
   own.num_issued++;
 }
 
-static void show_registers(Holds* holds, const char* name, int64 at, int64 count, int64 numel) {
+void show_registers(Holds* holds, const char* name, int64 at, int64 count, int64 numel) {
   begin_clocks();
   check_bounds(at, numel, name, "shows");
   check_bounds(at + count - 1, numel, name, "shows");
   for (int64 i = at; i < at + count; i++) holds[i] = holds[i] == WRITTEN ? SHOWN : holds[i];
   issuers[thread_number(running)].has_fenced = true;
 }
+
+void commit_products() { issuers[thread_number(running)].num_groups++; }
 
 // ---- waiting ----
 // PTX ISA, wgmma, register fragment D: element i of a thread is (16 warp + lane / 4 + 8 (i / 2 % 2),
@@ -188,7 +172,7 @@ static void run_product(const Product& product) {
 }
 
 // Runs the products of all but the last `still` groups of the thread, if no other of its warpgroup has.
-static void finish_products(int64 still) {
+void finish_products(int64 still) {
   begin_clocks();
   const int64 thread = thread_number(running), own_part = thread % WARPGROUP_THREADS;
   Warpgroup& warpgroup = own_warpgroup();

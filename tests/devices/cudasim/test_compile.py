@@ -44,6 +44,56 @@ def test_writing_an_input_is_rejected() -> None:
         hostcxx.compile_source(Source("written", "cuda", text, (), (), (Launch("written_0", 1, 32, 1),)), TARGET)
 
 
+def names_in(folder: Path) -> set[str]:
+    return {"".join(path.suffixes) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_kernels_share_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path / "cache"))
+    first = hostcxx.prepared(hostcxx.OPTIONS)
+    assert first.is_relative_to(tmp_path) and names_in(tmp_path) == {".h", ".h.gch", ".o"}
+    with monkeypatch.context() as patch:
+        patch.setattr("subprocess.Popen", None)
+        assert hostcxx.prepared(hostcxx.OPTIONS) == first
+    os.remove(first)  # the cache lets go what is unused for longest
+    assert hostcxx.prepared(hostcxx.OPTIONS) == first and first.exists()
+
+
+def test_what_kernels_share_has_a_name_by_all_it_is_made_of(tmp_path: Path) -> None:
+    header = tmp_path / "other.h"
+    names = set()
+    for text in ("", "// another"):
+        header.write_text(f'#include "primitives.h"\n{text}')
+        hostcxx._digest.cache_clear()
+        names |= {hostcxx._digest(hostcxx.compiler(), hostcxx.OPTIONS, header)}
+    names |= {hostcxx._digest(hostcxx.compiler(), (*hostcxx.OPTIONS, "-DOTHER"), header)}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize("mode", [0o777, None], ids=["others can write to it", "there is none"])
+def test_without_a_folder_of_its_own_a_process_makes_what_kernels_share(
+    mode: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path) if mode else "off")
+    if mode:
+        (tmp_path / "headers").mkdir()
+        (tmp_path / "headers").chmod(mode)
+    assert hostcxx._including(hostcxx.PRIMITIVES, "0").parent == Path(hostcxx._own_folder().name)
+
+
+def test_a_compiler_that_rejects_the_simulator_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path))
+    with pytest.raises(CompileError, match="rejected the simulator.\n  .*-std=none"):
+        hostcxx.prepared((*hostcxx.OPTIONS, "-std=none"))
+    assert not {".h.gch", ".o"} & names_in(tmp_path)
+
+
+def test_functions_of_floats_in_plain_cuda_are_of_floats() -> None:
+    floats = " && ".join(f"sizeof({name}(1.5f)) == 4" for name in ("abs", "exp", "fabs", "sqrt", "floor"))
+    text = f'#include "given.h"\nstatic_assert({floats} && sizeof(pow(1.5f, 2.0f)) == 4);\n'
+    assert hostcxx.compile_source(Source("floats", "cuda", text, (), (), ()), TARGET).data
+
+
 def test_no_compiler_says_what_to_use_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     hostcxx.compiler.cache_clear()
     monkeypatch.setenv("PATH", "")

@@ -60,6 +60,7 @@ static void wait_for_kernels() {  // the copies that follow do, for those launch
 }
 #else
 #include "primitives.h"
+#include "cudasim/simulator.cpp"
 #include <functional>
 #include <iterator>
 #include <map>
