@@ -18,11 +18,9 @@ from picograd.engine.devices import why_not
 from picograd.errors import DataError
 from picograd.interrupts import LivingSet
 from picograd.ir.origin import Graphless
-from picograd.optim import updates
 from picograd.tensor import compute
 from picograd.tensor.cell import pending
-from picograd.tensor.compute import long_gradients, plain_cells
-from picograd.tensor.core import differentiable_cells, leaf_tensors
+from picograd.tensor.compute import asked_for, differentiable_cells, leaf_tensors, long_gradients, plain_cells, put_off
 from picograd.tensor.hooks import LeafNumber
 
 pytest_plugins = ("tests.selection", "tests.processes")
@@ -90,12 +88,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     For tests that count calls, plannings, kernels or Ops.
     """
     gc.collect()
-    for table in (differentiable_cells, plain_cells, long_gradients, pending.writes.data, updates._put_off.data):
+    for table in (differentiable_cells, plain_cells, long_gradients, pending.writes.data, put_off.data):
         table.clear()
     for leaf in leaf_tensors.values():
         leaf._grad = None
     pending.starts = []
-    updates._asked_for.clear()
+    asked_for.clear()
     monkeypatch.setattr(compute.NextLook, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks
     monkeypatch.setattr(Graphless, "living", LivingSet())  # nor results of jitted functions for lost graphs

@@ -25,7 +25,8 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.record import Record
 from picograd.tensor.cell import Cell, Trace, set_op, trace
-from picograd.tensor.core import differentiable_cells, leaf_ids
+from picograd.tensor.compute import differentiable_cells
+from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
 
 

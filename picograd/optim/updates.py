@@ -5,14 +5,9 @@
 A step writes three tensors for each parameter of Adam. Written one by one they would be noted as writes in place, each
 on the user's line, and taken back one by one where the step fails.
 
-A loss or a gradient that nobody has computed yet reads the old parameters. It is computed in the same plan, so that
-the forward pass runs once and the old memory can be used again. Its graph is then dropped; a later backward()
-through it says so, where PyTorch says that a variable was modified in place.
-
-Any other result, an activation that a local variable still names, is put off: it is computed from the old parameters if
-somebody asks for it, and mostly nobody does. Where somebody has asked, or where a result outlives the next step of its
-optimizer, results of that line are computed with the step from then on. So the plan of a step does not depend on which
-locals are alive, and stores none of them.
+A loss or a gradient that nobody has computed yet is computed in the same plan (tensor/compute.py says which other results
+are). Its graph is then dropped; a later backward() through it says so, where PyTorch says that a variable was modified in
+place. A result that was put off, and outlives the next step of its optimizer, is computed with that step.
 """
 
 from __future__ import annotations
@@ -22,15 +17,22 @@ from typing import Any
 
 from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import copied
-from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import by_formula
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell, replace_op, trace
-from picograd.tensor.compute import compute, compute_unasked
-from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
+from picograd.tensor.compute import (
+    compute,
+    compute_unasked,
+    differentiable_cells,
+    leaf_tensors,
+    living_readers,
+    put_off,
+    put_off_until_asked,
+)
+from picograd.tensor.core import TensorCore, leaf_ids
 from picograd.tensor.core import realize as realize_tensors
 from picograd.tensor.gradients import stale_leaves
 from picograd.tensor.sharing import is_shared
@@ -113,35 +115,7 @@ def _each(options: tuple[Formula, Hashable, int, int], *operands: Any) -> list[O
     return made
 
 
-# ---- readers of old parameters ----
-Maker = tuple[Hashable, ...]  # the line that made a result, and the result's kind
-_asked_for: set[Maker] = set()
-_put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()
-
-
-class PutOff(Cell):
-    """Storage of a result that was put off: the first who asks for its value makes it a Cell again."""
-
-    __slots__ = ()
-
-    @property
-    def op(self) -> Op:
-        """The value, as a graph over the old parameters."""
-        self.ask()
-        return self.op
-
-    @op.setter
-    def op(self, op: Op) -> None:
-        self.ask()
-        self.op = op
-
-    def ask(self) -> None:
-        """Takes note that results of this place are asked for."""
-        place, _ = _put_off.pop(self, ((), None))
-        _asked_for.add(place)
-        self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
-
-
+# ---- with readers of old parameters ----
 def realize_apart(tensors: Sequence[TensorCore]) -> None:
     """Computes tensors; tensors that begin with equal values, such as zeros, get memory of their own.
 
@@ -167,29 +141,22 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
     """
     owner = replaced[0].arg if replaced else None
     _compute_late(owner)
-    # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
     grads = [leaf._grad for leaf in leaf_tensors.values()]
     pending = [grad.cell for grad in grads if isinstance(grad, TensorCore)]
-    readers = _readers({cell: cell.op for cell in differentiable_cells.living()}, set(replaced))
-    wanted = {cell: op for cell, op in readers.items() if op.shape == () or _place(op) in _asked_for}
+    wanted, others = living_readers(set(replaced))
     Cell.put(values, compute([tensor.cell for tensor in tensors], [*values.values()], [*pending, *wanted]))
-    for cell, op in readers.items():
+    for cell, op in {**wanted, **others}.items():
         if cell in wanted and op.realized is not None:
             _drop_graph(cell, op, op.realized)
         elif _drop_graph(cell, op):
-            _put_off[cell] = _place(op), owner
-            cell.__class__ = PutOff
-
-
-def _place(op: Op) -> Maker:
-    return op.lines[:1], op.code, op.dtype, len(op.shape)
+            put_off_until_asked(cell, op, owner)
 
 
 def _compute_late(owner: Hashable) -> None:
     """Computes results that the last step of an optimizer put off and that are still held: they hold old parameters."""
-    if not _put_off.data:
+    if not put_off.data:
         return
-    late = [cell for cell, (_, by) in _put_off.items() if by == owner]
+    late = [cell for cell, (_, by) in put_off.items() if by == owner]
     ops = [cell.op for cell in late]
     for cell, op, buffer in zip(late, ops, compute_unasked(ops)):
         if buffer is not None:  # or it fails, where somebody asks for it
@@ -211,25 +178,3 @@ def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:
     if dropped:
         differentiable_cells.discard(cell)
     return dropped
-
-
-def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
-    """Returns the cells, with their contents, whose graphs reach a replaced leaf through differentiable Ops.
-
-    Cost: the Ops of the graphs that reach none, and of the others those on the first way down that does.
-    """
-    reads: dict[Op, bool] = dict.fromkeys(replaced, True)
-    for op in cells.values():
-        path = [] if op in reads else [(op, iter(op.src))]
-        while path:
-            here, sources = path[-1]
-            source = next((s for s in sources if s.needs_grad and reads.get(s) is not False), None)
-            if source is None:
-                reads[here] = False
-                path.pop()
-            elif source in reads:
-                reads.update((above, True) for above, _ in path)
-                path = []
-            else:
-                path.append((source, iter(source.src)))
-    return {cell: op for cell, op in cells.items() if reads[op]}

@@ -7,6 +7,13 @@ fails.
 
 A graph that grows without bound is computed early, with the same results; one that needs gradients is kept for
 backward(), and mentioned. A formula is a function whose graph is made with its plan.
+
+Parameters get new values by a step of an optimizer (optim/updates.py) or by a program's own writes in place. A loss that
+nobody has computed yet reads the old ones, and is computed in the plan of the update: the forward pass runs once, and the
+old memory can be used again. Any other result, an activation that a local variable still names, is put off: it is computed
+from the old parameters if somebody asks for it, and mostly nobody does. Where somebody has asked, results of that line are
+computed with the update from then on, such as the state that a recurrent network hands to its next batch: else each step
+would compute all states before it. So the plan of a step does not depend on which locals are alive, and stores none.
 """
 
 from __future__ import annotations
@@ -28,7 +35,7 @@ from picograd.dtype import DType
 from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
-from picograd.interrupts import LivingSet
+from picograd.interrupts import LivingKeys, LivingSet, LivingValues
 from picograd.ir import bodies as later
 from picograd.ir.bodies import Kind, bodies_in
 from picograd.ir.host import Refused
@@ -36,7 +43,7 @@ from picograd.ir.op import Buffer, Op, toposort, unshared
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.tensor.anomaly import Anomaly, look_at
-from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, replace_ops, trace
+from picograd.tensor.cell import Cell, grad_mode, pending, read_through, replace_op, replace_ops, trace
 
 # ---- computing ----
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
@@ -129,6 +136,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
                 references = cell.computed_with
                 joining += [other for reference in references if (other := reference()) is not None]
         if pending.writes.data:
+            joining += readers_of_writes()
             written = pending.writes.living()
         given = frozenset(ops)
         for other in [*joining, *written]:
@@ -596,3 +604,94 @@ def _mention(op: Op, line: Line | None) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
     else:
         warnings.warn_explicit(text, UserWarning, line.file, line.number)
+
+
+# ---- results that read parameters which get new values ----
+Maker = tuple[Hashable, ...]  # the line that made a result, and the result's kind
+BY_HAND = "by hand"  # where a step of an optimizer has the number of a leaf
+
+leaf_tensors: LivingValues[int, Any] = LivingValues()  # for each leaf the tensor whose .grad is its gradient
+differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
+asked_for: set[Maker] = set()
+put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()  # with the leaf whose update has put them off
+
+
+class PutOff(Cell):
+    """Storage of a result that was put off: the first who asks for its value makes it a Cell again."""
+
+    __slots__ = ()
+
+    @property
+    def op(self) -> Op:
+        """The value, as a graph over the old parameters."""
+        self.ask()
+        return self.op
+
+    @op.setter
+    def op(self, op: Op) -> None:
+        self.ask()
+        self.op = op
+
+    def ask(self) -> None:
+        """Takes note that results of this maker are asked for."""
+        maker, _ = put_off.pop(self, ((), None))
+        asked_for.add(maker)
+        self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
+
+
+def put_off_until_asked(cell: Cell, op: Op, owner: Hashable) -> None:
+    """Has a result of the graph `op` computed if somebody asks for it, and that noted."""
+    put_off[cell] = maker_of(op), owner
+    cell.__class__ = PutOff
+
+
+def maker_of(op: Op) -> Maker:
+    """Returns the maker of a result: its line, and its kind."""
+    return op.lines[:1], op.code, op.dtype, len(op.shape)
+
+
+def living_readers(replaced: set[Op]) -> tuple[dict[Cell, Op], dict[Cell, Op]]:
+    """Returns the live results that read replaced leaves: those to compute with the update, and the others."""
+    # NOTE: other threads make results meanwhile; only a copy made at once can be walked.
+    living = {cell: cell.op for cell in differentiable_cells.living() if cell.__class__ is Cell}
+    readers = _readers(living, replaced)
+    wanted = {cell: op for cell, op in readers.items() if op.shape == () or maker_of(op) in asked_for}
+    return wanted, {cell: op for cell, op in readers.items() if cell not in wanted}
+
+
+def readers_of_writes() -> list[Cell]:
+    """Returns the results to compute with the writes in place that wait, of those to parameters; others are put off.
+
+    Their graphs stay, for backward(): a write by hand may be undone, or be one of several on the way to the next value.
+    """
+    writes = pending.writes
+    written = [leaf for leaf in leaf_tensors.values() if id(leaf.cell) in writes.data]
+    if not written:
+        return []
+    before = [(leaf, writes.get(leaf.cell)) for leaf in written]
+    wanted, others = living_readers({read_through(ops[0], leaf.steps) for leaf, ops in before if ops})
+    for cell, op in others.items():
+        put_off_until_asked(cell, op, BY_HAND)
+    return [*wanted]
+
+
+def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
+    """Returns the cells, with their contents, whose graphs reach a replaced leaf through differentiable Ops.
+
+    Cost: the Ops of the graphs that reach none, and of the others those on the first way down that does.
+    """
+    reads: dict[Op, bool] = dict.fromkeys(replaced, True)
+    for op in cells.values():
+        path = [] if op in reads else [(op, iter(op.src))]
+        while path:
+            here, sources = path[-1]
+            source = next((s for s in sources if s.needs_grad and reads.get(s) is not False), None)
+            if source is None:
+                reads[here] = False
+                path.pop()
+            elif source in reads:
+                reads.update((above, True) for above, _ in path)
+                path = []
+            else:
+                path.append((source, iter(source.src)))
+    return {cell: op for cell, op in cells.items() if reads[op]}

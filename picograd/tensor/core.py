@@ -21,7 +21,6 @@ from picograd.dtype import DType, Scalar
 from picograd.engine.host_memory import LYING, number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
-from picograd.interrupts import LivingSet, LivingValues
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, record
@@ -46,7 +45,9 @@ from picograd.tensor.compute import (
     begins_apart,
     compute,
     compute_first,
+    differentiable_cells,
     is_fill,
+    leaf_tensors,
     plain_cells,
     settle,
 )
@@ -83,9 +84,6 @@ else:
 new = object.__new__
 FEW = 4096  # elements that are computed together where some of them are asked for: the others will be
 leaf_ids = itertools.count()  # a LEAF differs from its equals by its number
-# For each leaf the tensor whose .grad is its gradient.
-leaf_tensors: LivingValues[int, TensorCore] = LivingValues()
-differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
 
 
 class Size(tuple[int, ...]):
@@ -248,7 +246,7 @@ class TensorCore:
             active.on_read(self.cell)
         cell = self.cell
         op: Any = cell.content  # `self.op` written out
-        if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (optim/updates.py)
+        if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (compute.py)
             named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
             op = cell.op if named is None or named[0] is not op else named[1]
         base = op

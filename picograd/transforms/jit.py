@@ -48,8 +48,8 @@ from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import replace
 from picograd.tensor.cell import grad_mode, last_change, trace
-from picograd.tensor.compute import evaluate_beginnings
-from picograd.tensor.core import TensorCore, leaf_tensors
+from picograd.tensor.compute import evaluate_beginnings, leaf_tensors
+from picograd.tensor.core import TensorCore
 from picograd.tensor.generator import Generator
 from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor

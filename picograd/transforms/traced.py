@@ -28,8 +28,7 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import lines_of, named_anew
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
-from picograd.tensor.compute import is_fill, placed, stored_fill
-from picograd.tensor.core import leaf_tensors
+from picograd.tensor.compute import is_fill, leaf_tensors, placed, stored_fill
 from picograd.tensor.gradients import UsedUp
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.modes import Mode

@@ -152,3 +152,53 @@ def test_the_second_step_needs_no_plan_of_its_own(monkeypatch):
             loss.item()
         found.append(counts.scheduled)
     assert found == [1, 0, 0]
+
+
+# ---- updates by hand ----
+@pytest.mark.parametrize("by", ["data", "no_grad"])
+def test_a_state_that_goes_on_while_parameters_are_updated_by_hand_is_computed_with_each_step(by: str) -> None:
+    """Before, each step computed all states before it: another plan for each, and all old parameters stayed in memory."""
+
+    def trained(through: bool) -> tuple[list[float], list[int]]:
+        pg.manual_seed(0)
+        cell, head = nn.RNNCell(3, 4), nn.Linear(4, 1)
+        inputs, state = pg.rand(12, 2, 3), pg.zeros(2, 4)
+        parameters = [*cell.parameters(), *head.parameters()]
+        losses, planned = [], []
+        for x in inputs.numpy():
+            with watch() as counts:
+                state = state.detach() if through else Tensor(state.detach().numpy())
+                state = cell(Tensor(x), state)
+                loss = (head(state) - 1.0).square().mean()
+                for parameter in parameters:
+                    parameter.grad = None
+                loss.backward()
+                for parameter in parameters:
+                    assert parameter.grad is not None
+                    if by == "data":
+                        parameter.data.add_(parameter.grad, alpha=-0.1)
+                    else:
+                        with pg.no_grad():
+                            parameter -= 0.1 * parameter.grad
+                losses.append(loss.item())
+            planned.append(counts.scheduled)
+        return losses, planned
+
+    losses, planned = trained(through=True)
+    assert planned[4:] == [0] * 8
+    np.testing.assert_allclose(losses, trained(through=False)[0], rtol=1e-6)
+
+
+def test_gradients_through_a_result_from_before_an_update_by_hand_are_those_of_the_old_parameters() -> None:
+    weight, x = pg.tensor([2.0, 3.0], requires_grad=True), pg.tensor([5.0, 7.0])
+    for step in range(4):
+        kept, old = (x * weight).square(), [2.0 + step, 3.0 + step]
+        kept.sum().backward()
+        with pg.no_grad():
+            weight += 1.0
+        assert weight.tolist() == [3.0 + step, 4.0 + step]
+        weight.grad = None
+        assert kept.tolist() == [25.0 * old[0] ** 2, 49.0 * old[1] ** 2]  # asked for: computed with the step from now on
+        kept.sum().backward()
+        assert weight.grad is not None and weight.grad.tolist() == [50.0 * old[0], 98.0 * old[1]]
+        weight.grad = None
