@@ -49,7 +49,8 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     """Writes `state`, tensors and plain values (numbers, strings, None) in dicts, lists and tuples, to one file.
 
     Args:
-      path:  the file's name, or a file that is open for writing bytes; the state begins at its position
+      path:  the file's name, or a file that is open for writing bytes; the state begins at its position, in the format
+             that the end of its own name says, where it has one
 
     The end of the name says the format: .pt and .pth are PyTorch's, which torch.load reads and in which tensors on one
     memory, such as a weight that two layers share, come back so; .npy has one tensor, .npz a dict of tensors. Everything
@@ -68,7 +69,7 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     [1.5, 2.0]
     """
     try:
-        write = _writer(state, _ending(path) if isinstance(path, (str, os.PathLike)) else "")
+        write = _writer(state, _ending(path))
     except RecursionError:
         raise ArgumentError("save: the state is nested too deeply, or contains itself.") from None
     if isinstance(path, (str, os.PathLike)):
@@ -82,8 +83,10 @@ def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
             raise
 
 
-def _ending(path: str | os.PathLike[str]) -> str:
-    return os.path.splitext(os.fspath(path))[1].lower()
+def _ending(path: str | os.PathLike[str] | BinaryFile) -> str:
+    """Returns the end of a file's name; "" for an open file without a name, such as io.BytesIO."""
+    name = path if isinstance(path, (str, os.PathLike)) else getattr(path, "name", "")
+    return os.path.splitext(os.fspath(name))[1].lower() if isinstance(name, (str, os.PathLike)) else ""
 
 
 def _writer(state: Any, ending: str) -> Callable[[Any], object]:

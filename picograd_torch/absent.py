@@ -99,6 +99,11 @@ INSTEAD: dict[str, dict[str, str]] = {
         "compile": "pg.compile(model), or pg.jit around the whole training step: forward, backward() and optimizer.step().",
         "register_backward_hook": "register_full_backward_hook: the name is deprecated in PyTorch, too.",
         "share_memory": ONE_PROCESS,
+        "_parameters": "dict(module.named_parameters(recurse=False)); getattr and setattr by name replace one.",
+        "_buffers": "dict(module.named_buffers(recurse=False)); register_buffer makes one.",
+        "_modules": "dict(module.named_children()); setattr by name replaces one.",
+        **each("_flat_weights_names _flat_weights _all_weights",
+               "module.named_parameters(): weight_ih_l0, weight_hh_l0, bias_ih_l0 and so on."),
     },
     "picograd.nn.attention": {
         **each("flex_attention bias", "nn.functional.scaled_dot_product_attention with attn_mask or is_causal."),
@@ -130,7 +135,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "mobile_optimizer": NOT_COMPILED,
         "model_zoo": SAVED,
         "rename_privateuse1_backend": "docs/accelerator.md adds a device from one Python file.",
-        "tensorboard": "print, or any writer of logs, with loss.item().",
+        "tensorboard": "from tensorboardX import SummaryWriter, a package of its own; pg.train.TensorBoard is a Trainer's.",
     },
     "picograd.utils.data": {
         "DistributedSampler": ONE_PROCESS,

@@ -105,6 +105,18 @@ def test_layers_that_share_a_weight_share_it_again(is_zip: bool, tmp_path: Path)
     assert back["0.weight"].data_ptr() == back["1.weight"].data_ptr()
 
 
+@pytest.mark.parametrize("ending", [".pt", ".safetensors", ".npz"])
+def test_an_open_file_has_the_format_of_its_name(ending: str, tmp_path: Path) -> None:
+    named, opened = tmp_path / f"named{ending}", tmp_path / f"opened{ending}"
+    state = {"a": pg.arange(3.0)}
+    pg.save(state, named)
+    with open(opened, "wb") as file:
+        pg.save(state, file)
+    assert opened.read_bytes()[:2] == named.read_bytes()[:2] and pg.load(opened)["a"].tolist() == [0.0, 1.0, 2.0]
+    if ending == ".pt":
+        assert torch.load(opened)["a"].tolist() == [0.0, 1.0, 2.0]
+
+
 @FORMATS
 def test_parameters_and_leaves(is_zip: bool) -> None:
     weight = torch.nn.Parameter(torch.ones(2))
