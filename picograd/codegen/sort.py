@@ -374,7 +374,7 @@ def _int(code: OpCode, a: Op, b: Op | int) -> Op:
 
 
 # ---- on a GPU: merging by ranks ----
-THREAD_ELEMENTS_MAX = 4  # elements of a thread, at most
+THREAD_ELEMENTS_MAX = 8  # at most: of 4-byte keys 256 threads then fill the shared memory that a function may declare
 
 Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
 Phase = Callable[[int], Builder]  # the builder of each phase

@@ -8,12 +8,17 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen import sort as sort_kernels
 from picograd.codegen.sort import Network, has_network
+from picograd.device import DECLARED_SHARED_BYTES
+from picograd.devices.cuda import compile as nvrtc
+from picograd.devices.cuda.render import render
+from picograd.devices.cudasim.device import TARGET as CUDASIM
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import to_op
+from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
@@ -114,3 +119,15 @@ def test_a_block_fits_the_cache_and_a_short_row_has_no_more_than_it_needs() -> N
     assert Network(1000, 8).block * 8 * 8 == sort_kernels.BLOCK_BYTES
     assert (Network(1000, 8).whole, Network(1000, 4).whole) == (1024, 1024)
     assert (Network(5, 8).block, Network(5, 8).whole) == (8, 8)
+
+
+def test_a_gpu_sorts_a_row_of_2048_in_one_phase() -> None:
+    """Its tables fill the shared memory that a function may declare: no run of it goes through memory."""
+    target = replace(CUDASIM, device="CUDA", arch="sm_80")
+    (item,), (longer,) = (create_schedule([sort(3, length)]).items for length in (2048, 2049))
+    source = render(lower(item.kernel, target), target)
+    (launch,) = source.launches
+    assert (launch.grid, launch.block) == (3, 256)
+    (usage,) = nvrtc.resource_usage(source, target).values()
+    assert usage.shared_nbytes == DECLARED_SHARED_BYTES and usage.spill_nbytes == 0
+    assert [one.grid for one in render(lower(longer.kernel, target), target).launches] == [6, 25]
