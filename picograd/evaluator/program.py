@@ -16,6 +16,7 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
 from picograd.evaluator.graph import BOOL_UFUNCS, UFUNCS, prepare, unspecified
+from picograd.ir.build import is_register
 from picograd.ir.host import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -96,12 +97,8 @@ class Frame(Struct):
 
     def thread(self) -> Frame:
         """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""
-        values = {op: value.copy() if _is_register(op) else value for op, value in self.values.items()}
+        values = {op: value.copy() if is_register(op) else value for op, value in self.values.items()}
         return Frame(values, self.shared)
-
-
-def _is_register(op: Op) -> bool:
-    return op.code is OpCode.ALLOC and op.arg[2] is MemorySpace.REGISTER
 
 
 # ---- threads of a block ----

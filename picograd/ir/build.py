@@ -14,7 +14,7 @@ from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
 from picograd.ir.host import lengths
 from picograd.ir.op import Dim, Op, Shape, filled
-from picograd.ir.opcode import ROUGHLY, OpCode
+from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
 from picograd.ir.symbolic import add, mul
 
 
@@ -107,6 +107,17 @@ def repeat_axes(x: Op, axes: Iterable[int], shape: Shape) -> Op:
     if not x.shape:
         return expand(x, shape)
     return expand(reshape(x, tuple([1 if i in lost else dim for i, dim in enumerate(shape)])), shape)
+
+
+def repeat_along(x: Op, shape: Shape, axis: int) -> Op:
+    """Returns a line of numbers along one axis of `shape`, repeated along all others."""
+    return repeat_axes(x, (i for i in range(len(shape)) if i != axis), shape)
+
+
+# ---- memory ----
+def is_register(memory: Op) -> bool:
+    """True for memory without an address: that a thread has in its registers."""
+    return memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
 
 
 # ---- elementwise ----

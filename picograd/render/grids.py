@@ -19,6 +19,7 @@ from picograd import dtype as dtypes
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
+from picograd.ir.build import is_register
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import Intervals, interval_of
@@ -267,13 +268,9 @@ def _chooses_registers(loop: For) -> bool:
         if isinstance(statement, Let) and not counted.isdisjoint((statement.value, *statement.value.src)):
             counted.add(statement.var)
         for memory, index in ACCESSES[type(statement)]:
-            if getattr(statement, index) in counted and _is_register(getattr(statement, memory)):
+            if getattr(statement, index) in counted and is_register(getattr(statement, memory)):
                 return True
     return False
-
-
-def _is_register(memory: Op) -> bool:
-    return memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
 
 
 def is_rolled(loop: For) -> bool:

@@ -41,8 +41,9 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
+from picograd.ir.build import is_register
 from picograd.ir.op import Op
-from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.ir.opcode import OpCode
 from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
@@ -95,11 +96,6 @@ class Dialect(Record):
 
 # ---- which places of registers a body changes ----
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
-
-
-def is_register(memory: Op) -> bool:
-    """True for memory without an address."""
-    return memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
 
 
 def slot_of(access: Load | Store) -> Slot:

@@ -26,12 +26,13 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import VerifyError
+from picograd.ir.build import is_register
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of, walk
 from picograd.render.grids import grid_loops, launch_of
-from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, is_register, slots_by_id, slots_of
+from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, slots_by_id, slots_of
 from picograd.render.llvm_rows import memory_type, splat, suffix, type_of
 
 PROCESSOR = Dialect(

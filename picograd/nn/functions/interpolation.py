@@ -24,12 +24,13 @@ from picograd.ir.build import (
     maximum,
     minimum,
     reduce,
+    repeat_along,
     reshape,
     shrink_axis,
     unary,
     where,
 )
-from picograd.ir.op import Op, Shape
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
 from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -215,15 +216,10 @@ def weighted(x: Op, axis: int, taps: Sequence[Op], weights: Sequence[Op]) -> Op:
     total: Op | None = None
     for tap, weight in zip(taps, weights):
         part = gather(x, tap, axis, 0)
-        part = part * along(weight, part.shape, axis)
+        part = part * repeat_along(weight, part.shape, axis)
         total = part if total is None else total + part
     assert total is not None
     return total
-
-
-def along(op: Op, shape: Shape, axis: int) -> Op:
-    """Returns a line of numbers along one axis of `shape`."""
-    return expand(reshape(op, tuple(n if i == axis else 1 for i, n in enumerate(shape))), shape)
 
 
 def _nearest(length: int, count: int, factor: float | None, exact: bool) -> Op:
@@ -371,7 +367,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     total = factor(axes)
     for i, length in enumerate(reversed(lengths)):
         line = _base_line(length, bool(align_corners), op)
-        total = total + factor(i) * along(line, shape, len(lengths) - i)
+        total = total + factor(i) * repeat_along(line, shape, len(lengths) - i)
     return theta.from_op(total, theta.cell.device)
 
 

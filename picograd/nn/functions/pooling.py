@@ -26,6 +26,7 @@ from picograd.ir.build import (
     pad,
     positions,
     reduce,
+    repeat_along,
     repeat_axes,
     reshape,
     scatter,
@@ -712,7 +713,7 @@ def mean_of_windows(x: Op, windows: Windows, include_pad: bool) -> Op:
     divisor = filled(float(prod(n for n in counts if isinstance(n, int))), total.dtype, total.shape)
     for axis, count in enumerate(counts):
         if isinstance(count, Op):
-            divisor = divisor * _repeated(cast(count, total.dtype), total.shape, 2 + axis)
+            divisor = divisor * repeat_along(cast(count, total.dtype), total.shape, 2 + axis)
     return total / divisor
 
 
@@ -749,10 +750,6 @@ def _ceil_div(x: Op, divisor: int) -> Op:
     return x if divisor == 1 else Op(OpCode.IDIV, x.dtype, (x + (divisor - 1), x.filled(divisor)))
 
 
-def _repeated(op: Op, shape: Shape, axis: int) -> Op:
-    return expand(reshape(op, tuple(n if i == axis else 1 for i, n in enumerate(shape))), shape)
-
-
 def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
     """The mean over a box of bins is the mean of means along each axis."""
     op, has_batch = with_batch(function, x, axes)
@@ -780,7 +777,7 @@ def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
     taken = gather(x, where(inside, at, -1), axis, 0)  # which outside of x is 0
     total = reduce(taken, OpCode.ADD, (axis + 1,))
     elements = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
-    return total / _repeated(cast(elements, x.dtype), total.shape, axis)
+    return total / repeat_along(cast(elements, x.dtype), total.shape, axis)
 
 
 def _lp_pool(
