@@ -34,7 +34,7 @@ from picograd.ir.stages import Binary, Source
 DEVICES = Path(__file__).parents[1]
 COMPILERS = ("c++", "g++", "clang++")
 
-PRIMITIVES = DEVICES / "cuda" / "primitives.h"
+PRIMITIVES, GIVEN = DEVICES / "cuda" / "primitives.h", DEVICES / "cuda" / "given.h"
 SIMULATOR = DEVICES / "cudasim" / "simulator.cpp"
 
 # Contraction off and no fast math, as on the GPU; integers wrap; a kernel may read memory as another type.
@@ -188,25 +188,26 @@ def _own_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="picograd_")
 
 
-def compile_source(source: Source, target: Target, *options: str, header: Path = PRIMITIVES) -> Binary:
+def compile_source(source: Source, target: Target, *options: str, header: Path | None = None) -> Binary:
     """Compiles CUDA C to a shared library for the simulator.
 
     Args:
       options:  more options for the compiler
-      header:   primitives.h, or one that includes it; it precedes the text, for GCC takes nothing that is precompiled once
-                it has seen a word of C++
+      header:   one that includes primitives.h; None for that, or for given.h where the text includes it. It precedes the
+                text, for GCC takes nothing that is precompiled once it has seen a word of C++
 
     Raises:
       CompileError: there is no compiler, or it rejected the source; the message shows the line.
 
     Cost: 0.05 to 0.3 s.
     """
-    first = prepared((*OPTIONS, *options), header)
+    is_given = INCLUDES_GIVEN in source.text
+    first = prepared((*OPTIONS, *options), header or (GIVEN if is_given else PRIMITIVES))
     launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
     flags = [*OPTIONS, *options, "-include", str(first), "-x", "c++"]
     libraries = NO_CXX_LIBRARY
     written = refused = None
-    if INCLUDES_GIVEN in source.text:
+    if is_given:
         launchers.append(f'SEEN_OUTSIDE const char {GIVEN_TEXT}[] = R"{GIVEN_TEXT}({source.text}){GIVEN_TEXT}";')
         written, refused = checked(without_comments(source.text)), (TURNS_TO_INTEGER, KEEP_FLOAT)
         flags = [*[flag for flag in flags if flag != "-w"], "-Wfloat-conversion"]
