@@ -311,6 +311,8 @@ CALLS |= {
     "autograd.backward": lambda: sample([loss(parameter())]),
     "autograd.grad": lambda: of_loss(parameter()),
     "autograd.functional.hessian": lambda: sample(loss, VECTOR),
+    "autograd.functional.hvp": lambda: sample(loss, VECTOR, VECTOR),
+    "autograd.functional.vhp": lambda: sample(loss, VECTOR, VECTOR),
     "autograd.functional.jacobian": lambda: sample(loss, VECTOR),
     "verify": lambda: sample(loss, VECTOR),
     "autograd.functional.jvp": lambda: sample(loss, VECTOR, VECTOR),
