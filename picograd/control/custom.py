@@ -9,6 +9,7 @@ differentiation puts in (autodiff/bodies.py). What backward reads of forward are
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -223,8 +224,10 @@ class _Applied:
         """Returns the result of forward, and of setup_context where the function has one."""
         if self.function.setup_context is Function.setup_context:
             return self.function.forward(self.context, *args)
-        output = self.function.forward(*args)
-        self.function.setup_context(self.context, tuple(args), output)
+        given = inspect.signature(self.function.forward).bind(*args)
+        given.apply_defaults()
+        output = self.function.forward(*given.args)
+        self.function.setup_context(self.context, given.args, output)
         return output
 
     def _written(self, inside: Sequence[Tensor], stands: Sequence[Op], results: Sequence[Tensor]) -> dict[int, int]:

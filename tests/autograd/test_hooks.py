@@ -105,12 +105,13 @@ def a_deleted_gradient(lib: Any, log: list[Any]) -> Any:
 def function_with_setup_context(lib: Any, log: list[Any]) -> Any:
     class Product(lib.autograd.Function):
         @staticmethod
-        def forward(x: Any, y: Any, scale: float) -> Any:
+        def forward(x: Any, y: Any, scale: float, power: int = 2) -> Any:
             return x * y * scale
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            x, y, ctx.scale = inputs
+            x, y, ctx.scale, power = inputs
+            log.append(power)
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(x, None, y)
 
