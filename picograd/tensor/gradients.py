@@ -612,18 +612,20 @@ def backward(
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))
     if inputs is None:
-        collecting = _collecting(on_the_way)
+        others = leaves_among(on_the_way)  # the tensor of one may be gone, and hooks on the way to it are called
+        collecting = _collecting(on_the_way, others)
     else:
-        given = listed(inputs)
+        given, others = listed(inputs), []
         asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
         collecting = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
     among = {*on_the_way}
-    leaves = [op for op in collecting if op in among]
+    leaves = [*dict.fromkeys([*(op for op in collecting if op in among), *others])]
     at_once = create_graph or Anomaly.is_on
     grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
     for leaf in leaves:
-        owner = collecting[leaf]
+        if (owner := collecting.get(leaf)) is None:
+            continue
         found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
         together.append(_accumulate(owner, found if create_graph else detached(found)))
         if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
@@ -634,15 +636,15 @@ def backward(
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients(seeds, grads.values())
     if trace.get() is None:
-        first = [leaf for leaf in leaves if leaf.code is OpCode.LEAF and not leaf.src[0].needs_grad]
-        compute_first((leaf.src[0], collecting[leaf].cell.device) for leaf in first)
+        owners = [(leaf, collecting[leaf]) for leaf in leaves if leaf.code is OpCode.LEAF and leaf in collecting]
+        compute_first((leaf.src[0], owner.cell.device) for leaf, owner in owners if not leaf.src[0].needs_grad)
 
 
-def _collecting(on_the_way: Sequence[Op]) -> dict[Op, TensorCore]:
+def _collecting(on_the_way: Sequence[Op], leaves: Sequence[Op]) -> dict[Op, TensorCore]:
     """Returns the tensors whose `.grad` backward() adds to, by the Op whose gradient it is: of a result its last value."""
     late = used_before(on_the_way) if LeafNumber.results else {}
     found = {op: tensor for op, tensor in late.items() if tensor.op.arg.collects}
-    for leaf in leaves_among(on_the_way):
+    for leaf in leaves:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
             found[owner.op if leaf.src[0].needs_grad else leaf] = owner

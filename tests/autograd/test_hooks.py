@@ -51,6 +51,15 @@ def hook_of_a_leaf_and_its_clone(lib: Any, log: list[Any]) -> Any:
     return x.grad
 
 
+def hook_of_what_is_gone(lib: Any, log: list[Any]) -> Any:
+    def made() -> Any:
+        y = lib.tensor([1.0, 2.0], requires_grad=True) * 2
+        y.register_hook(lambda grad: log.append(numbers(grad)))
+        return y.clone()
+
+    made().sum().backward()
+
+
 def retained_after_use(lib: Any, log: list[Any]) -> Any:
     y = lib.tensor([1.0, 2.0], requires_grad=True) * 3
     out = (y * y).sum()
@@ -147,9 +156,10 @@ def function_that_writes_its_argument(lib: Any, log: list[Any]) -> Any:
 
 
 PROGRAMS = [
-    hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone, retained_after_use,
-    retained_of_the_last_value, retained_of_one_result_of_two, after_hooks_may_write, backward_to_a_result,
-    a_deleted_gradient, function_with_setup_context, function_that_writes_its_argument,
+    hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone,
+    hook_of_what_is_gone, retained_after_use, retained_of_the_last_value, retained_of_one_result_of_two,
+    after_hooks_may_write, backward_to_a_result, a_deleted_gradient, function_with_setup_context,
+    function_that_writes_its_argument,
 ]  # fmt: skip
 
 
