@@ -127,7 +127,9 @@ class Model(Module):
             self._constants.keep(value)
         return replace(graph, steps=tuple(steps), constants={**graph.constants, **values})
 
-    def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def _named_tensors(
+        self, *kinds: str, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         for kind, held in (("parameter", self._trained), ("buffer", self._held)):
             if kind in kinds:
                 yield from ((f"{prefix}.{name}" if prefix else name, tensor) for name, tensor in held.items())

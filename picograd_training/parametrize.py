@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
 
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from picograd.interrupts import whole_context
 from picograd.nn.containers import ModuleDict, ModuleList
 from picograd.nn.module import Module
@@ -97,10 +98,13 @@ class ParametrizationList(ModuleList):
                 with no_grad():
                     original.copy_(start)
                 start = original
-            self.original = start if isinstance(start, Parameter) else Parameter(start, original.requires_grad)
+            _hold(self, "original", start, original)
             return
+        if not isinstance(start, Sequence):
+            fact = f"register_parametrization: right_inverse must return tensors, got {type(start).__name__}."
+            raise ArgumentTypeError(fact)
         for place, tensor in enumerate(start):
-            setattr(self, f"original{place}", Parameter(tensor.clone(), original.requires_grad))
+            _hold(self, f"original{place}", tensor.clone(), original)
 
     def originals(self) -> list[Tensor]:
         """Returns the trained tensors.
@@ -110,7 +114,8 @@ class ParametrizationList(ModuleList):
         """
         if self.is_tensor:
             return [self.original]
-        return [tensor for name, tensor in self.named_parameters(recurse=False) if name.startswith("original")]
+        own = self._named_tensors("parameter", "buffer", recurse=False)
+        return [tensor for name, tensor in own if name.startswith("original")]
 
     def right_inverse(self, value: Tensor) -> None:
         """Sets the trained tensors so that `value` comes out.
@@ -148,7 +153,17 @@ class ParametrizationList(ModuleList):
         return len(self.names)
 
 
-def _check_same(result: Tensor, before: Tensor) -> None:
+def _hold(module: Module, name: str, tensor: Tensor, like: Tensor) -> None:
+    """Makes a tensor a parameter of a module, or a buffer where `like` is none."""
+    if isinstance(like, Parameter):
+        setattr(module, name, tensor if isinstance(tensor, Parameter) else Parameter(tensor, like.requires_grad))
+    else:
+        module.register_buffer(name, tensor)
+
+
+def _check_same(result: Any, before: Tensor) -> None:
+    if not isinstance(result, Tensor):
+        raise ArgumentTypeError(f"register_parametrization: must return a tensor, got {type(result).__name__}.")
     if result.shape != before.shape:
         raise ShapeError(f"register_parametrization: gives {result.shape} for a parameter of shape {before.shape}.")
     if result.dtype is not before.dtype:
@@ -178,6 +193,7 @@ def register_parametrization(
     >>> bool((net.weight == net.weight.mT).all()), [name for name, _ in net.named_parameters()]
     (True, ['bias', 'parametrizations.weight.original'])
     """
+    parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
         if not unsafe:
             with no_grad():
@@ -234,13 +250,12 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     module.parametrizations.pop(tensor_name)
     if len(module.parametrizations) == 0:
         del module.parametrizations
-    if not held.is_tensor:
-        setattr(module, tensor_name, Parameter(value))
+    original = held.originals()[0]
+    if not held.is_tensor or (leave_parametrized and value.shape != original.shape):
+        _hold(module, tensor_name, value, original)
         return module
-    if leave_parametrized and value.shape == held.original.shape:
+    if leave_parametrized:
         with no_grad():
-            held.original.copy_(value)
-    elif leave_parametrized:
-        held.original = Parameter(value)
-    setattr(module, tensor_name, held.original)
+            original.copy_(value)
+    _hold(module, tensor_name, original, original)
     return module

@@ -41,8 +41,8 @@ class Masked:
 class BasePruningMethod:
     """A method of choosing elements to prune: compute_mask, of scores and the present mask; users may write others.
 
-    PRUNING_TYPE:  "global" and "unstructured": compute_mask gets the elements that are left, as one line;
-                   "structured": it gets the whole
+    PRUNING_TYPE:  "global" and "unstructured": compute_mask gets the elements that are left, as one line, where some
+                   are pruned already; "structured": it gets the whole
     """
 
     PRUNING_TYPE = "unstructured"
@@ -53,7 +53,7 @@ class BasePruningMethod:
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Returns the mask without the remaining elements that this method prunes."""
-        if self.PRUNING_TYPE == "structured":
+        if self.PRUNING_TYPE == "structured" or bool((mask == 1).all()):
             return self.compute_mask(scores, mask)
         left = np.flatnonzero(mask.numpy())
         chosen = self.compute_mask(Tensor(scores.detach().numpy().ravel()[left]), Tensor(np.ones(len(left), np.float32)))

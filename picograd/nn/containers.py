@@ -56,6 +56,14 @@ class _Numbered(_Held):
         del items[place]
         self._number(items)
 
+    def __iadd__(self, items: Iterable[Any]) -> Self:
+        return self.extend(items)
+
+    def __add__(self, items: Iterable[Any]) -> Self:
+        made = self._of(self.names)
+        made._number([*self._items(), *items])
+        return made
+
     def _of(self, names: tuple[str, ...]) -> Self:
         """Returns a container of this kind with the parts of these names."""
         raise NotImplementedError
@@ -253,15 +261,15 @@ class _Named(_Held):
         """
         return list(zip(self.names, self._items()))
 
-    def update(self, items: Mapping[str, Any]) -> None:
-        """Adds `items`; they replace parts of the same names.
+    def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Adds `items`, a dict or pairs; they replace parts of the same names.
 
         >>> held = ModuleDict({"a": nn.Tanh()})
         >>> held.update({"b": nn.Identity()})
         >>> list(held)
         ['a', 'b']
         """
-        for name, item in items.items():
+        for name, item in items.items() if isinstance(items, Mapping) else items:
             self[name] = item
 
     def pop(self, name: str) -> Any:
@@ -286,27 +294,27 @@ class _Named(_Held):
 
 
 class ModuleDict(_Named):
-    """A dict of `modules`, which are part of the module that holds it.
+    """A dict of `modules`, or pairs of a name and a module; they are part of the module that holds it.
 
     >>> ModuleDict({"a": nn.Tanh(), "b": nn.Identity()})["b"]
     Identity()
     """
 
-    def __init__(self, modules: Mapping[str, Module] | None = None):
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
         self.names = ()
         self.update(modules or {})
 
 
 class ParameterDict(_Named):
-    """A dict of parameters, the tensors `parameters`, which are part of the module that holds it.
+    """A dict of parameters, the tensors `parameters` (a dict or pairs); they are part of the module that holds it.
 
     >>> [name for name, _ in ParameterDict({"scale": Tensor([1.0])}).named_parameters()]
     ['scale']
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor] | None = None):
+    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None):
         self.names = ()
-        self.update({name: _parameter(tensor) for name, tensor in (parameters or {}).items()})
+        self.update(parameters or {})
 
     def __setitem__(self, name: str, item: Any) -> None:
         super().__setitem__(name, _parameter(item))

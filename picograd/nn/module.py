@@ -100,7 +100,8 @@ class Module(ModuleState):
         >>> net.next
         Tanh()
         """
-        self._check_name("add_module", name)
+        if not isinstance(vars(self).get(name), Module):  # which it replaces
+            self._check_name("add_module", name)
         if not isinstance(module, Module | None):
             raise ArgumentTypeError(f"add_module: {name} must be a module or None, got {shown(module)}.")
         setattr(self, name, module)
@@ -228,8 +229,11 @@ class Module(ModuleState):
             raise ArgumentError(f"get_buffer: {type(self).__name__} has no buffer {target!r}.")
         return found
 
-    def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+    def _named_tensors(
+        self, *kinds: str, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in modules if recurse else [(prefix, self)]:
             held = vars(module)
             names = [name for name, kind in held.get("_state_kinds", {}).items() if kind in kinds]
             if len(kinds) > 1:  # parameters first, then as they came
@@ -247,12 +251,12 @@ class Module(ModuleState):
         Args:
           prefix:            of every path
           recurse:           False: only those of this module itself
-          remove_duplicate:  False: a shared parameter under each of its paths
+          remove_duplicate:  False: a shared parameter, or one of a shared module, under each of its paths
 
         >>> [(path, p.shape) for path, p in nn.Linear(2, 3).named_parameters()]
         [('weight', (3, 2)), ('bias', (3,))]
         """
-        found = self._named_tensors("parameter", prefix=prefix, recurse=recurse)
+        found = self._named_tensors("parameter", prefix=prefix, recurse=recurse, remove_duplicate=remove_duplicate)
         return _once(found) if remove_duplicate else found
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -274,7 +278,8 @@ class Module(ModuleState):
         >>> [path for path, _ in nn.BatchNorm1d(2).named_buffers()]
         ['running_mean', 'running_var', 'num_batches_tracked']
         """
-        found = self._named_tensors("buffer", "temporary", prefix=prefix, recurse=recurse)
+        kinds = ("buffer", "temporary")
+        found = self._named_tensors(*kinds, prefix=prefix, recurse=recurse, remove_duplicate=remove_duplicate)
         return _once(found) if remove_duplicate else found
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:

@@ -45,7 +45,9 @@ class IncompatibleKeys(NamedTuple):
 class ModuleState(ModuleAttributes):
     """Base of modules: methods for all of their tensors."""
 
-    def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def _named_tensors(
+        self, *kinds: str, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Yields (path, tensor) of these kinds, parameter, buffer, temporary: module by module, parameters first."""
         raise NotImplementedError
 

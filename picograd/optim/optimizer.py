@@ -597,7 +597,7 @@ class Optimizer:
             count = len(group["params"])
             groups.append({**group, "params": list(range(place, place + count))})
             place += count
-        state = {i: {name: _copied(value) for name, value in kept.items()} for i, kept in self.state.items()}
+        state = _copied(dict(self.state))  # what a user keeps beside the parameters', too
         found: dict[str, Any] = self._call_hooks("_state_dict_post_hooks", {"state": state, "param_groups": groups})
         return found
 
@@ -633,6 +633,9 @@ class Optimizer:
         loaded: dict[int, dict[Any, Tensor]] = {}  # by a tensor of the state before: what holds each value saved for it
         with no_grad():
             for place, saved in state_dict["state"].items():
+                if not isinstance(saved, Mapping):
+                    self.state[place] = _copied(saved)
+                    continue
                 for name, value in saved.items():
                     own_value = self.state.get(int(place), {}).get(name)
                     if isinstance(own_value, Tensor) and value is not None:  # as PyTorch's state may be

@@ -97,3 +97,29 @@ def test_errors(call, fact):
     with pytest.raises(pg.PicogradError) as caught:
         call()
     assert caught.value.fact == fact and caught.value.line.file == __file__
+
+
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_lists_add_and_dicts_take_pairs(library):
+    first, second, third, _ = layers(library)
+    held = library.ModuleList([first])
+    held += [second]
+    assert list(held) == [first, second] and list(held + [third]) == [first, second, third] and len(held) == 2
+    assert [*(library.Sequential(first) + library.Sequential(second))] == [first, second]
+    named = library.ModuleDict([("a", first)])
+    named.update([("b", second), ("a", third)])
+    assert list(named.items()) == [("a", third), ("b", second)]
+    parameters = library.ParameterDict([("w", first.weight)])
+    parameters.update([("b", first.bias)])
+    assert list(parameters) == ["w", "b"]
+
+
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_a_module_under_two_names(library):
+    first, second, *_ = layers(library)
+    net = library.Sequential(first, first)
+    assert len(list(net.parameters())) == 2
+    every = ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert [name for name, _ in net.named_parameters(remove_duplicate=False)] == every
+    net.add_module("0", second)  # another in its place
+    assert list(net) == [second, first]

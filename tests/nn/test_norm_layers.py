@@ -120,3 +120,15 @@ def test_errors(call, fact):
     with pytest.raises(pg.PicogradError) as caught:
         call()
     assert caught.value.fact == fact and caught.value.line.file == __file__
+
+
+@pytest.mark.parametrize("name", ["BatchNorm1d", "InstanceNorm1d"])
+@pytest.mark.parametrize("training", [True, False])
+def test_statistics_that_are_no_longer_tracked(name, training):
+    x, results = [[[1.0, 2.0], [3.0, 5.0], [4.0, 9.0]]], []
+    for library in (pg, torch):
+        layer = getattr(library.nn, name)(3, track_running_stats=True)
+        layer.track_running_stats = False
+        out = layer.train(training)(library.tensor(x)).flatten().tolist()
+        results.append([*out, *layer.running_mean.tolist(), *layer.running_var.tolist(), int(layer.num_batches_tracked)])
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)

@@ -317,3 +317,11 @@ def test_every_setting_of_a_constructor_is_one_of_groups() -> None:
     assert set(made.param_groups[0]) == {
         "params", "lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
+def test_what_a_user_keeps_in_the_state_is_saved(library):
+    made = [library.optim.SGD([library.nn.Parameter(library.ones(2))], lr=0.1) for _ in range(2)]
+    made[0].state["seen"] = [1, {"epoch": 2}]
+    made[1].load_state_dict(made[0].state_dict())
+    assert made[1].state["seen"] == [1, {"epoch": 2}]

@@ -99,3 +99,9 @@ def test_what_does_not_fit_is_refused(make: Any, fact: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         make(Tensor([1.0], requires_grad=True))
     assert caught.value.fact == fact
+
+
+def test_a_first_step_without_slope_moves_nothing() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    optimizer = optim.LBFGS([w], tolerance_grad=-1.0)
+    assert optimizer.step(lambda: Tensor([10.0])).item() == 10.0 and w.tolist() == [1.0, 2.0]

@@ -251,12 +251,13 @@ class _BatchNorm(_Running):
         """input (N, C, ...) -> the same shape."""
         self._check(input)
         momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.num_batches_tracked is not None:
+        tracks = self.training and self.track_running_stats
+        if tracks and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 momentum = 1.0 / self.num_batches_tracked.to(input.dtype.compute_dtype)
         of_batch = self.training or self.running_mean is None
-        running = (self.running_mean, self.running_var)
+        running = (self.running_mean, self.running_var) if tracks or not of_batch else (None, None)
         return functional.batch_norm(input, *running, self.weight, self.bias, of_batch, momentum, self.eps)
 
 
@@ -282,7 +283,7 @@ class _InstanceNorm(_Running):
         """input (N, C, ...), or (C, ...) -> the same shape."""
         self._check(input)
         batch = input if input.ndim == max(self.ranks) else input.unsqueeze(0)
-        of_example = self.training or self.running_mean is None
+        of_example = self.training or not self.track_running_stats or self.running_mean is None
         running = (self.running_mean, self.running_var)
         result = functional.instance_norm(batch, *running, self.weight, self.bias, of_example, self.momentum, self.eps)
         return result if batch is input else result.squeeze(0)

@@ -20,7 +20,7 @@ from picograd.tensor.tensor import Tensor
 @no_grad()
 def get_total_norm(
     tensors: Tensor | Iterable[Tensor],
-    norm_type: float = 2.0,
+    norm_type: float | str = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
@@ -30,7 +30,7 @@ def get_total_norm(
 
     Args:
       tensors:    tensors of any shapes, or one
-      norm_type:  2, inf, or another number
+      norm_type:  2, inf, "inf", or another number
       error_if_nonfinite:  look at the norm now, and raise when it is NaN or infinite
       foreach:    taken, of no effect
 
@@ -40,6 +40,8 @@ def get_total_norm(
     >>> get_total_norm([Tensor([3.0]), Tensor([[4.0]])])
     Tensor(5.)
     """
+    if norm_type == "inf":
+        norm_type = math.inf
     if not isinstance(norm_type, (int, float)):
         raise ArgumentError(f"get_total_norm: norm_type must be a number, got {norm_type!r}.")
     every = listed(tensors)
@@ -57,7 +59,7 @@ def get_total_norm(
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
-    norm_type: float = 2.0,
+    norm_type: float | str = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
@@ -68,7 +70,7 @@ def clip_grad_norm_(
     Args:
       parameters:          those without a gradient count for nothing
       max_norm:            at least 0
-      norm_type:           2, inf, or another number
+      norm_type:           2, inf, "inf", or another number
       error_if_nonfinite:  look at the norm now, and raise when it is NaN or infinite
       foreach:             taken, of no effect
 

@@ -104,3 +104,7 @@ def test_clipping_by_a_norm_that_is_known(device):
     (w * w).sum().backward()
     utils.clip_grads_with_norm_([w], 1.0, utils.get_total_norm([w.grad]))
     np.testing.assert_allclose(w.grad.numpy(), [0.6, 0.8], rtol=1e-5)
+
+
+def test_the_greatest_by_its_name() -> None:
+    assert get_total_norm([Tensor([3.0]), Tensor([-4.0])], "inf").item() == 4.0

@@ -166,3 +166,48 @@ def test_norms_are_fused_into_the_layer_before(kind, device, rng) -> None:
     assert caught.value.fact == "fuse_conv_bn_eval: both layers must be in evaluation mode."
     fused = nn.utils.fuse_conv_bn_eval(conv.eval(), bn.eval(), transpose=kind == "ConvTranspose2d")
     same_value(fused(x).detach(), torch.tensor(bn(conv(x)).detach().numpy()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_buffer_stays_a_buffer_and_the_mode_is_the_modules() -> None:
+    for make in (lambda: Upper(), lambda: Pair()):
+        net = nn.Module().eval()
+        net.register_buffer("held", Tensor.ones(2, 2))
+        part = make()
+        parametrize.register_parametrization(net, "held", part)
+        assert not list(net.parameters()) and list(net.buffers()) and not part.training
+        assert net.held.tolist() == [[1.0, 1.0], [0.0, 1.0]]
+        parametrize.remove_parametrizations(net, "held")
+        assert [name for name, _ in net.named_buffers()] == ["held"] and net.held.tolist() == [[1.0, 1.0], [0.0, 1.0]]
+
+
+class Upper(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.triu()
+
+
+class Pair(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x + y).triu()
+
+    def right_inverse(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x / 2, x / 2
+
+
+class NoTensor(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (x,)
+
+
+class NoInverse(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+    def right_inverse(self, x: Tensor) -> None:
+        return None
+
+
+def test_parts_that_give_no_tensor_are_named() -> None:
+    with pytest.raises(pg.ArgumentTypeError, match="must return a tensor, got tuple"):
+        parametrize.register_parametrization(nn.Linear(2, 2), "weight", NoTensor())
+    with pytest.raises(pg.ArgumentTypeError, match="right_inverse must return tensors, got NoneType"):
+        parametrize.register_parametrization(nn.Linear(2, 2), "weight", NoInverse())

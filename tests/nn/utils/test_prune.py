@@ -10,7 +10,7 @@ import torch
 import torch.nn.utils.prune as reference
 
 import picograd as pg
-from picograd import nn
+from picograd import Tensor, nn
 from picograd.nn.utils import prune
 from tests.helpers import same_value
 
@@ -92,3 +92,14 @@ def test_errors() -> None:
             call()
         assert told.value.fact == fact
     assert not prune.is_pruned(net)
+
+
+def test_a_users_method_gets_the_whole_weight_first() -> None:
+    class OfRows(prune.BasePruningMethod):
+        def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+            assert t.shape == default_mask.shape == (3, 4)
+            return default_mask * (Tensor.arange(3) > 0).unsqueeze(1)
+
+    net = nn.Linear(4, 3)
+    OfRows.apply(net, "weight")
+    assert (net.weight_mask.sum(1)).tolist() == [0.0, 4.0, 4.0]
