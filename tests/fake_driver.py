@@ -57,6 +57,7 @@ devices._compilers["CUDA"] = Compiler(
 # The same, with the fake cuBLASLt: another one may be installed, and would find no GPU.
 LIBRARY = TENSORS + """
 import ctypes
+from types import SimpleNamespace
 from picograd.devices.cuda import cublaslt as cublaslt_calls
 folder = os.environ["LD_LIBRARY_PATH"]
 cublaslt_calls.import_module = lambda name: SimpleNamespace(
