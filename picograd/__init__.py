@@ -7,6 +7,7 @@ Out:   the public surface
 from __future__ import annotations
 
 import math as _math
+import sys as _sys
 from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,7 @@ with _collecting_later():
     from picograd.dtype import iinfo as iinfo
     from picograd.engine.devices import check_exists as _check_exists
     from picograd.engine.realize import default_device as _default_device
+    from picograd.errors import AbsentModules as _AbsentModules
     from picograd.errors import (
         ArgumentError,
         ArgumentTypeError,
@@ -174,6 +176,7 @@ with _collecting_later():
 _warn_of_settings(lambda: _check_exists(_default_device(), lists_usable=False))
 
 
+_sys.meta_path.append(_AbsentModules)
 _whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others
 
 

@@ -147,6 +147,22 @@ def explain_absent(page: dict[str, Any]) -> None:
     page.setdefault("__getattr__", absent)
 
 
+class AbsentModules:
+    """Finder that Python asks last for a module: one of PyTorch's that picograd does not have is an error with its hint.
+
+    Programs are changed line by line: `import torch.distributed as dist` becomes `import picograd.distributed as dist`.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raises the error of a module of PyTorch's; about any other it has nothing to say."""
+        above, _, last = name.rpartition(".")
+        if name.partition(".")[0] == "picograd" and above:
+            instead = load_late("picograd_torch.absent").INSTEAD.get(above, {}).get(last)
+            if instead is not None:
+                raise ModuleNotFoundError(f"No module named {name!r}.\n  hint: {instead}", name=name)
+
+
 # ---- the user's ----
 class ShapeError(PicogradError, ValueError):
     """Shapes that do not fit together."""

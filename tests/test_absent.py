@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -48,6 +49,22 @@ def test_a_name_of_pytorch_is_here_or_its_error_says_what_to_write(place: str) -
             if not SAID.match(str(error)):
                 silent.append((name, str(error)))
     assert not silent
+
+
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [
+        ("picograd.distributed", "a training runs in one process"),
+        ("picograd.nn.parallel", "a training runs in one process"),
+        ("picograd.utils.tensorboard", "from tensorboardX import SummaryWriter"),
+    ],
+)
+def test_the_error_of_importing_a_module_of_pytorch_says_what_to_write(module: str, hint: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"^No module named '{module}'.\n  hint: {hint}"):
+        importlib.import_module(module)
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'picograd.nonsense'$"):
+        importlib.import_module("picograd.nonsense")
+    assert importlib.util.find_spec("nonsense") is None
 
 
 def test_no_name_that_is_here_has_a_hint() -> None:
