@@ -255,7 +255,13 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     for root, weight in zip(roots, weights):
         arriving[root] = arriving[root] + weight if root in arriving else weight
     found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
-    return {leaf: found[op] for leaf, op in zip(leaves, wanted) if op in found}
+    of_leaves: dict[
+        Op, Op
+    ] = {}  # two forms of one LEAF may be one where graphs are written out: the first has its gradient
+    for leaf, op in zip(leaves, wanted):
+        if leaf.code is OpCode.LEAF:
+            of_leaves.setdefault(op, leaf)
+    return {leaf: found[op] for leaf, op in zip(leaves, wanted) if op in found and of_leaves.get(op, leaf) is leaf}
 
 
 def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:

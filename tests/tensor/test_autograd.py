@@ -777,3 +777,16 @@ def test_a_leaf_used_before_and_after_it_was_computed_has_the_sum_of_both_gradie
     both = before + (x * 3).sum()
     assert pg.autograd.grad(both, [x])[0].tolist() == [5.0] * 3
     assert pg.jvp(both, [x], [pg.ones(3)]).item() == 15.0
+
+
+def test_second_gradients_of_a_weight_that_is_still_a_graph_are_not_counted_twice(device):
+    """The first gradient is made of the graph written out, the loss of the graph as it was built: two forms of one leaf."""
+    pg.manual_seed(0)
+    w = pg.nn.functional.gelu(pg.randn(3)).detach().requires_grad_()
+    (g,) = pg.autograd.grad((w**3).sum(), [w], create_graph=True)
+    total = ((w - 0.1 * g) ** 2).sum()
+    (found,) = pg.autograd.grad(total, [w])
+    total.backward(inputs=[w])
+    x = w.detach().numpy()
+    for grad in (found, w.grad):
+        np.testing.assert_allclose(grad.numpy(), 2 * (x - 0.3 * x * x) * (1 - 0.6 * x), rtol=1e-4)
