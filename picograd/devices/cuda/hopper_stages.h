@@ -104,6 +104,7 @@ template <class Cut, class Lhs, class Rhs, class Barriers>
 PRIMITIVE void copy_operands(const Lhs& lhs, const Rhs& rhs, const TileMap& lhs_map, const TileMap& rhs_map, const Barriers& full,
                              const Barriers& empty) {
   typedef Derived<Cut> Is;
+  static_assert(Cut::CLUSTER == 1 || Cut::RHS_ACROSS, "blocks share columns that lie across K");
   int32 stage = 0;
   uint32 parity = 1;
   for (int32 number = first_tile<Cut>(); number < Is::TILES; number += tiles_apart<Cut>()) {
