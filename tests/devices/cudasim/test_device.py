@@ -12,7 +12,8 @@ from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.evaluator.program import evaluate_program
-from picograd.ir.stages import Launch, Param, Program, Source
+from picograd.ir.stages import Binary, Launch, Param, Program, Source
+from picograd.record import replace
 from tests.gpu_programs import (
     F32,
     Array,
@@ -87,12 +88,21 @@ def test_a_rough_power_of_two_is_2_ulp_off_at_most_and_never_subnormal() -> None
 # ---- seeded bugs ----
 def run_text(body: str, order: str = "forward", block: int = 64, grid: int = 1) -> Array:
     """Runs a kernel body over p0, 64 floats to read, and p1, 64 floats to write."""
-    text = f'#include "primitives.h"\nextern "C" __global__ void seeded_0(Global<const float32> p0, Global<float32> p1) {{\n{body}\n}}\n'  # noqa: E501
+    return run_seeded(seeded(body, grid=grid, block=block), order)
+
+
+def seeded(*bodies: str, grid: int = 1, block: int = 64) -> Binary:
+    """Returns kernels seeded_0, ...; each body begins at line 3."""
+    head = '#line 2\nextern "C" __global__ void seeded_{}(Global<const float32> p0, Global<float32> p1) {{\n{}\n}}\n'
+    text = "".join(['#include "primitives.h"\n', *(head.format(i, body) for i, body in enumerate(bodies))])
+    launches = tuple(Launch(f"seeded_{i}", grid, block, 1) for i in range(len(bodies)))
     params = (Param(F32, 64, "in"), Param(F32, 64, "out"))
-    source = Source("seeded", "cuda", text, params, (), (Launch("seeded_0", grid, block, 1),))
-    device = CudaSimDevice(order)
-    out = np.zeros(64, np.float32)
-    run(device, device.load(hostcxx.compile_source(source, TARGET)), [np.arange(64, dtype=np.float32), out])
+    return simulated(Source("seeded", "cuda", text, params, (), launches))
+
+
+def run_seeded(binary: Binary, order: str = "forward") -> Array:
+    device, out = CudaSimDevice(order), np.zeros(64, np.float32)
+    run(device, device.load(binary), [np.arange(64, dtype=np.float32), out])
     return out
 
 
@@ -166,8 +176,10 @@ BUGS = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_bug_is_named(bug: str) -> None:
-    body, message = BUGS[bug]
-    assert caught(body) == message
+    every, number = seeded(*(body for body, _ in BUGS.values())), list(BUGS).index(bug)
+    with pytest.raises(DeviceError) as error:
+        run_seeded(replace(every, launches=(every.launches[number],)))
+    assert error.value.fact == BUGS[bug][1].replace("seeded_0", f"seeded_{number}")
 
 
 def test_missing_barrier_is_caught_in_every_order(device: CudaSimDevice) -> None:
