@@ -269,7 +269,7 @@ class _Named(_Held):
         >>> list(held)
         ['a', 'b']
         """
-        for name, item in items.items() if isinstance(items, Mapping) else items:
+        for name, item in items.items() if isinstance(items, Mapping | _Named) else items:
             self[name] = item
 
     def pop(self, name: str) -> Any:

@@ -107,7 +107,8 @@ def test_lists_add_and_dicts_take_pairs(library):
     assert list(held) == [first, second] and list(held + [third]) == [first, second, third] and len(held) == 2
     assert [*(library.Sequential(first) + library.Sequential(second))] == [first, second]
     named = library.ModuleDict([("a", first)])
-    named.update([("b", second), ("a", third)])
+    named.update([("b", second)])
+    named.update(library.ModuleDict({"a": third}))
     assert list(named.items()) == [("a", third), ("b", second)]
     parameters = library.ParameterDict([("w", first.weight)])
     parameters.update([("b", first.bias)])
