@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd_math.linalg.named import *  # noqa: F403
     from picograd_math.sampled import *  # noqa: F403
     from picograd_torch import accelerator as accelerator
+    from picograd_torch.layouts import *  # noqa: F403
     from picograd_torch.modules import functional_call
     from picograd_training.scaler import GradScaler
 
@@ -200,6 +201,9 @@ _LATE = {
     "picograd_math.sampled": (
         "bartlett_window", "blackman_window", "cumulative_trapezoid", "gradient", "hamming_window", "hann_window",
         "histogramdd", "kaiser_window", "segment_reduce", "trapezoid", "trapz",
+    ),
+    "picograd_torch.layouts": (
+        "channels_last", "channels_last_3d", "contiguous_format", "memory_format", "preserve_format",
     ),
     "picograd_torch.modules": ("functional_call",),
     "picograd_training.scaler": ("GradScaler",),

@@ -38,7 +38,10 @@ Late = Mapping[str, tuple[str, ...]]  # by a module, functions and classes that 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
 OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
-LAID_OUT = ("clone", "contiguous", "is_contiguous")  # take a layout in PyTorch, which a hint is about
+LAID_OUT = {  # take `memory_format`, which is of no effect
+    "clone", "contiguous", "cuda", "empty", "empty_like", "full_like", "is_contiguous", "ones_like", "rand_like",
+    "randint_like", "randn_like", "to", "zeros_like",
+}  # fmt: skip
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
 _published: dict[Any, Any] = {}  # and back
 _owners: dict[Any, type] = {}  # by a method the class that users know it of
@@ -83,7 +86,7 @@ def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Lat
         found = getattr(load_late(homes[name]), name)
         if isinstance(found, type):
             publish_constructor(found)
-        page[name] = found if isinstance(found, type) else published(found, place, name)
+        page[name] = published(found, place, name) if isinstance(found, FunctionType) else found
         return page[name]
 
     page["__getattr__"] = late
@@ -143,7 +146,7 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
                 return cast(R, _stored(function, args, kwargs))
             return function(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, TypeError) and (others := _by_other_names(function, kwargs)):
+            if isinstance(error, TypeError) and (others := _by_other_names(function, kwargs)) is not None:
                 return call(*args, **others)
             explain(function, args, kwargs, error)
             raise
@@ -154,17 +157,20 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
 
 
 def _by_other_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns keyword arguments under the names that a function has for them; None where it has those that were given.
+    """Returns keyword arguments under the names that a function has for them, without those of no effect.
+
+    None where the function has those that were given.
 
     A call by a name that a function does not have fails before it begins, so that it can be made again.
 
     Example: pg.select(input=x, axis=0, index=1)  ->  Tensor.select(self=x, dim=0, index=1)
     """
-    if kwargs.keys().isdisjoint(OTHER_NAMES):
+    if kwargs.keys().isdisjoint((*OTHER_NAMES, "memory_format")):
         return None
     has = signature_of(function)[0].parameters
-    named = {OTHER_NAMES.get(name, name) if name not in has else name: value for name, value in kwargs.items()}
-    return named if named.keys() != kwargs.keys() and len(named) == len(kwargs) and named.keys() <= has.keys() else None
+    kept = {name: value for name, value in kwargs.items() if name != "memory_format" or function.__name__ not in LAID_OUT}
+    named = {OTHER_NAMES.get(name, name) if name not in has else name: value for name, value in kept.items()}
+    return named if named.keys() != kwargs.keys() and len(named) == len(kept) and named.keys() <= has.keys() else None
 
 
 def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

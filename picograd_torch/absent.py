@@ -44,7 +44,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         **each("quint8 qint8 qint32 quantization ao quantize_per_tensor fake_quantize_per_tensor_affine", QUANTIZED),
         **each("distributed multiprocessing futures", ONE_PROCESS),
         **each("compiler export package _dynamo fx", NOT_COMPILED),
-        **each("channels_last channels_last_3d contiguous_format preserve_format memory_format strided layout", ONE_LAYOUT),
+        **each("strided layout", ONE_LAYOUT),
         **each("storage Storage FloatStorage UntypedStorage TypedStorage is_storage empty_strided", NO_STORAGE),
         **each("mps xpu cpu mtia", OTHER_MACHINES),
         **each("is_anomaly_enabled set_anomaly_enabled is_anomaly_check_nan_enabled",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from picograd.config import cache_folder
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import TARGET
 from picograd.engine.compiler import Compiler
@@ -15,6 +17,14 @@ from picograd.ir.stages import Binary, Executable, Kernel, Source
 
 HAS_COMPILER = any(map(shutil.which, hostcxx.COMPILERS))
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C++ compiler is on PATH, and CUDASIM needs one")
+
+
+def empty_cache(folder: Path) -> str:
+    """Returns `folder` as a cache without kernels and plans, but with what all kernels of the simulator share."""
+    if (shared := cache_folder()) is not None:
+        (shared / "headers").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "headers").symlink_to((shared / "headers").resolve())
+    return str(folder)
 
 
 @cache

@@ -208,10 +208,17 @@ class ModuleState(ModuleAttributes):
         zero_grads((tensor for _, tensor in self._named_tensors("parameter")), set_to_none)
 
     # ---- moving ----
-    def to(self, *targets: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:
+    def to(
+        self,
+        *targets: Any,
+        device: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Self:
         """Moves all parameters and buffers to a device, floats also to a dtype; the tensors stay the same objects.
 
-        `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`: taken, of no effect.
+        `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`, `memory_format`: taken, of no effect.
 
         Raises:
           ArgumentError: a target is none of these.

@@ -11,6 +11,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen import scatter
 from picograd.codegen.scatter import RUN_UPDATES_MAX, SORTED_ROWS_MAX, UNSORTED_UPDATES_MAX
+from picograd.codegen.sort import THREAD_ELEMENTS_MAX
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
@@ -162,6 +163,9 @@ def memory_of(program: Program, arrays: Sequence[Array]) -> list[Array]:
 
 
 # ---- form ----
+SORT_TILE = TARGET.block_threads * THREAD_ELEMENTS_MAX
+
+
 def grids_of(program: Program) -> list[tuple[int, Sequence[Statement]]]:
     """Returns for each phase how many blocks it has, and its statements."""
     grids = [next(s for s in phase if isinstance(s, For)) for phase in program.phases]
@@ -173,14 +177,14 @@ def test_every_access_of_an_embedding_gradient_has_a_thread() -> None:
     case = Case((), 50257, (768,), (16, 512))
     sort, *merges, begins, totals, combine = grids_of(lower(kernel_of(case.graph(OpCode.ADD)[0]), TARGET))
     threads, accesses = TARGET.block_threads, 768 // 4
-    assert (sort[0], [blocks for blocks, _ in merges]) == (8, [8192 // threads] * 3)
+    assert (sort[0], [blocks for blocks, _ in merges]) == (8192 // SORT_TILE, [8192 // threads] * 2)
     assert begins[0] == -(-50258 // threads)
     assert totals[0] == 8192 // 32 * accesses // threads
     assert combine[0] == -(-50257 * accesses // threads)
 
 
 def test_what_is_stored_needs_no_totals() -> None:
-    case = Case((), 50, (), (2000,))
+    case = Case((), 50, (), (2 * SORT_TILE,))
     assert len(lower(kernel_of(case.graph(None)[0]), TARGET).phases) == len(["tiles", "merge", "begins", "combine"])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_driver import build
+from tests.host_compilers import empty_cache
 
 
 @pytest.fixture(scope="session")
@@ -20,4 +21,4 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path) -> dict[str, str]:
     """A cache of its own, and stages that are not looked at."""
-    return {"PICOGRAD_CACHE": str(tmp_path), "PICOGRAD_VERIFY": "0"}
+    return {"PICOGRAD_CACHE": empty_cache(tmp_path), "PICOGRAD_VERIFY": "0"}

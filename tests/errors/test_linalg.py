@@ -55,8 +55,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "addmm: shapes (5,) and (3, 3) do not broadcast: axis -1 is 5 and 3.",
     ),
     "alpha": (
-        lambda: Tensor([[1]]).addmm(Tensor([[1]]), Tensor([[1]]), alpha=0.5), pg.ArgumentError,
-        "addmm: alpha=0.5 does not suit int64; it must be a number of its kind.",
+        lambda: Tensor([[1]]).addr(Tensor([1]), Tensor([1]), alpha=0.5), pg.DTypeError,
+        "addr: alpha=0.5 is no factor of int64.",
     ),
     "bools": (
         lambda: Tensor([True]).dot(Tensor([True])), pg.DTypeError, "dot: bools have no product of matrices.",

@@ -15,7 +15,7 @@ from picograd.engine.devices import compiler_for
 from picograd.errors import ShapeError, UnsupportedOp
 from picograd.look import watch
 from tests.helpers import forgotten
-from tests.host_compilers import needs_compiler
+from tests.host_compilers import empty_cache, needs_compiler
 from tests.kernels.sources import SAXPY, gelu, rows, saxpy
 
 pytestmark = needs_compiler
@@ -23,7 +23,7 @@ pytestmark = needs_compiler
 
 @pytest.mark.parametrize("name", ["CUDASIM", "CPU"])
 def test_a_plan_is_found_on_disk(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path))
+    monkeypatch.setenv("PICOGRAD_CACHE", empty_cache(tmp_path))
     monkeypatch.setenv("PICOGRAD_VERIFY", "0")  # with checks every stage runs again
 
     def computed() -> float:

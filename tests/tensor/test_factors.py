@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import picograd as pg
+from picograd import nn
 from tests.helpers import same_value
 
 MATRIX, VECTOR = [[1, 2], [3, 4]], [1, 2]
@@ -121,7 +122,20 @@ def test_the_draws_of_a_function_are_the_same_in_all_chunks() -> None:
         assert parts.tolist() == whole.tolist() and pg.rand(1).tolist() == after.tolist()
 
 
-@pytest.mark.parametrize("name", ["contiguous", "clone", "is_contiguous", "to"])
-def test_a_memory_format_is_refused_with_a_hint(name: str) -> None:
+@pytest.mark.parametrize("order", ["contiguous_format", "preserve_format", "channels_last", "channels_last_3d"])
+def test_a_memory_format_is_taken_where_pytorch_takes_one_and_changes_nothing(order: str) -> None:
+    x, order = pg.ones(2, 3, 4, 5), getattr(pg, order)
+    assert isinstance(order, pg.memory_format) and x.is_contiguous(memory_format=order)
+    for same in (x.contiguous(memory_format=order), x.clone(memory_format=order), x.to(pg.float32, memory_format=order)):
+        assert same.shape == x.shape and (same == x).all()
+    for like in (pg.zeros_like, pg.ones_like, pg.empty_like, pg.rand_like, pg.randn_like):
+        assert like(x, memory_format=order).shape == x.shape
+    assert pg.full_like(x, 2.0, memory_format=order).sum() == 240
+    assert pg.randint_like(x, 9, memory_format=order).shape == pg.empty(2, 3, 4, 5, memory_format=order).shape
+    assert nn.Linear(2, 3).to(memory_format=order).weight.shape == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["sum", "amax", "softmax"])
+def test_a_memory_format_is_refused_with_a_hint_elsewhere(name: str) -> None:
     with pytest.raises(pg.ArgumentTypeError, match="memory_format.*\n.*\n.*hint: tensors have one layout"):
-        getattr(pg.ones(2), name)(memory_format=None)
+        getattr(pg, name)(pg.ones(2), dim=0, memory_format=None)
