@@ -28,10 +28,14 @@ def every_nth(cases: Sequence[Any], first: int, n: int) -> Sequence[Any]:
     return cases[first % len(cases) :: n]
 
 
-def mostly_evaluated(every: int) -> pytest.MarkDecorator:
-    """The fixture `device` of a test: the evaluator, which compiles nothing; on other devices its rows are variants."""
-    variants = pytest.mark.variants(every=every)
-    devices = [pytest.param(device, marks=[] if device == "NUMPY" else variants) for device in DEVICES]
+def mostly_evaluated(every: int, evaluated: int = 1) -> pytest.MarkDecorator:
+    """The fixture `device` of a test: the evaluator, which compiles nothing; on other devices its rows are variants.
+
+    `evaluated` of 3: of the evaluator's rows two of three are variants, too.
+    """
+    marks = {device: [pytest.mark.variants(every=every)] for device in DEVICES}
+    marks["NUMPY"] = [pytest.mark.variants(every=evaluated)] if evaluated > 1 else []
+    devices = [pytest.param(device, marks=marks[device]) for device in DEVICES]
     return pytest.mark.parametrize("device", devices, indirect=True)
 
 

@@ -62,6 +62,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Llama:
 
 
 @pytest.mark.req("D9")
+@pytest.mark.variants(every=3)
 @pytest.mark.parametrize("length", [LENGTH, 150, 40])
 def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Llama, rng: np.random.Generator) -> None:
     tokens, reader = rng.integers(0, 256, 256).tolist(), Reader(model, length)

@@ -356,6 +356,7 @@ for name in ("max_pool2d", "max_pool3d", "adaptive_max_pool2d", "adaptive_max_po
 
 # Names without a call, and why.
 WITHOUT_CALL = {
+    "memory_format": "names orders of memory; nobody makes one",
     "Tensor": "takes whatever NumPy takes; tests/tensor/test_creation.py",
     "from_numpy": "takes an array; tests/tensor/test_interop.py",
     "autograd.set_detect_anomaly": "turns a mode of the process on; tests/tensor/test_anomaly.py",

@@ -19,7 +19,7 @@ from tests.models.twins import TWINS, loss_of, with_weights_of
 STEPS = 10
 
 
-@pytest.mark.variants(every=4)
+@pytest.mark.variants(every=5, first=1)
 @pytest.mark.req("D5", "D6")
 @pytest.mark.parametrize("name", TWINS)
 def test_training_follows_pytorch(name: str, device: str, rng: np.random.Generator) -> None:

@@ -94,7 +94,7 @@ def options(name: str, text: Path, out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.req("D3", "D5", "D6", "J4")
-@mostly_evaluated(every=17)
+@mostly_evaluated(every=17, evaluated=3)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
     name: str, device: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

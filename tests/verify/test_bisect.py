@@ -12,6 +12,7 @@ from picograd_lab.verify import bisect
 from picograd_lab.verify.bisect import BisectConfig, Trial, bisect_script, run_trial
 from picograd_lab.verify.rules import limited, which
 from picograd_programs import cli
+from tests.helpers import in_full
 
 RULE = """
 import picograd as pg
@@ -23,6 +24,7 @@ print(y.sum().item())
 """
 
 
+@in_full
 def test_the_application_of_a_rule_is_found_in_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
