@@ -69,11 +69,11 @@ def publish(page: dict[str, Any]) -> None:
 
 
 def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Late = MappingProxyType({})) -> None:
-    """Lets a public page have pages below it, functions and classes of other modules, loaded when first asked for.
+    """Lets a public page have pages below it and what other modules have, loaded when it is first asked for.
 
     Args:
       pages:      the modules that they are; a page is called by its last name
-      functions:  by a module the names of those that it has, and of classes
+      functions:  by a module the names of its functions, classes and constants
     """
     place, below = page["__name__"], {module.rpartition(".")[2]: module for module in pages}
     homes = {name: home for home, names in functions.items() for name in names}
@@ -90,6 +90,7 @@ def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Lat
         return page[name]
 
     page["__getattr__"] = late
+    page.setdefault("__dir__", lambda: sorted({*names_on(page), *below, *homes}))
 
 
 def names_on(page: dict[str, Any]) -> list[str]:

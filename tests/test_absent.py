@@ -117,4 +117,6 @@ def test_dir_has_the_public_names_and_no_part_of_the_compiler() -> None:
     assert not {*names} & {*hidden.split()}
     assert {"compile", "data", "models", "onnx", "array_api", "softmax", "bool", "nn"} <= {*names}
     assert not [name for name in names if not hasattr(pg, name)]
+    late = {pg.optim: "lr_scheduler swa_utils", pg.nn.utils: "prune", pg.utils: "data", pg.autograd: "gradcheck"}
+    assert all({*named.split()} <= {*dir(page)} and "publish_late" not in dir(page) for page, named in late.items())
     assert not [name for name in vars(pg) if not name.startswith("_") and callable(vars(pg)[name]) and name not in names]
