@@ -38,7 +38,7 @@ Late = Mapping[str, tuple[str, ...]]  # by a module, functions and classes that 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
 OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
-LAID_OUT = {  # take `memory_format`, which is of no effect
+LAID_OUT = {  # functions that take `memory_format`, which is of no effect
     "clone", "contiguous", "cuda", "empty", "empty_like", "full_like", "is_contiguous", "ones_like", "rand_like",
     "randint_like", "randn_like", "to", "zeros_like",
 }  # fmt: skip

@@ -255,9 +255,7 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     for root, weight in zip(roots, weights):
         arriving[root] = arriving[root] + weight if root in arriving else weight
     found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
-    of_leaves: dict[
-        Op, Op
-    ] = {}  # two forms of one LEAF may be one where graphs are written out: the first has its gradient
+    of_leaves: dict[Op, Op] = {}  # two forms of a LEAF may be one where graphs are written out: the first has its gradient
     for leaf, op in zip(leaves, wanted):
         if leaf.code is OpCode.LEAF:
             of_leaves.setdefault(op, leaf)

@@ -119,7 +119,6 @@ def test_rrelu_module_draws_while_training():
 
 
 def test_softmax_without_an_axis_takes_pytorchs_and_warns():
-    torch = pytest.importorskip("torch")
     for name in ("softmax", "log_softmax", "softmin"):
         for shape in ((), (3,), (2, 3), (2, 3, 4), (2, 3, 4, 5)):
             x = np.random.default_rng(0).normal(size=shape).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What PyTorch's small arguments mean: alpha and beta of integers, out beside a dtype, counts alone, points in a batch."""
+"""Small arguments as PyTorch's: alpha and beta of integers, out beside a dtype, memory formats, counts alone."""
 
 from __future__ import annotations
 
