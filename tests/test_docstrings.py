@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import doctest
+import enum
 import importlib
 import inspect
 import pkgutil
@@ -132,8 +133,8 @@ def test_a_public_name_is_described(name: str) -> None:
     if name not in NO_EXAMPLE and name.split(".")[-1] not in ("forward", "reset_parameters"):
         assert ">>> " in text, "an example"
     function = value.__init__ if inspect.isclass(value) else value
-    if not inspect.isfunction(function):
-        return
+    if not inspect.isfunction(function) or (inspect.isclass(value) and issubclass(value, enum.Enum)):
+        return  # members of an enumeration are named; nothing is made of arguments
     said = with_references(text) + (inspect.getdoc(function) or "")
     unsaid = [p for p in inspect.signature(function).parameters if p not in SHARED and not re.search(rf"\b{p}\b", said)]
     assert not unsaid, f"says what {', '.join(unsaid)} may be"
