@@ -9,7 +9,8 @@ compiler unrolls loops and drops edges that there are not. Everything else that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,9 +25,10 @@ from picograd.engine.compiler import Compiler
 from picograd.errors import CompileError, VerifyError
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.record import Record, replace
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.counts import compile_counted, take_counts
 from picograd_lab.ladder.roofline import clock_hz, least_seconds, library_seconds
-from picograd_lab.ladder.runnable import Array, Runnable
+from picograd_lab.ladder.runnable import Array, Planned, Runnable
 
 Lengths = Mapping[str, int]
 SAMPLES, LEAST_S, MOST_RUNS = 7, 5e-3, 1000  # of a time; so long is one at least, of so many runs at most
@@ -89,6 +91,8 @@ class Ladder(Record):
     meaning:  (lengths, *inputs): the arrays that it gives, in float64
     bound:    (lengths, roundoff, *inputs): how far each element may be off
     flops:    of lengths
+    tensors:  (lengths, *inputs as Tensors): the results as picograd computes them, maybe without the last; a list is a
+              result in parts
     switches: those lengths that are 0 or 1
     library:  (torch, *inputs): how PyTorch computes it, by the library of `library_name`
     """
@@ -101,6 +105,7 @@ class Ladder(Record):
     bound: Callable[..., tuple[Array, ...]]
     flops: Callable[[Lengths], int]
     rungs: tuple[Rung, ...]
+    tensors: Callable[..., tuple[Tensor | list[Tensor], ...]]
     switches: tuple[str, ...] = ()
     library: Callable[..., Any] | None = None
     library_name: str = "PyTorch"
@@ -177,8 +182,17 @@ def machine_code(ladder: Ladder, rung: Rung, lengths: Lengths, arch: str = "") -
     Raises:
       CompileError: NVRTC is not installed, or rejected the text.
     """
-    target = Target("CUDA", "cuda", arch or ("sm_90a" if rung.oldest == 90 else "sm_80"), block_threads=256)
-    usages = list(nvrtc.resource_usage(ladder.source(rung, lengths), target).values())
+    return greatest_usage([ladder.source(rung, lengths)], arch or ("sm_90a" if rung.oldest == 90 else "sm_80"))
+
+
+def greatest_usage(sources: Sequence[Source], arch: str) -> nvrtc.ResourceUsage:
+    """Returns the greatest of each resource among the kernels of some sources, on a GPU of `arch`.
+
+    Raises:
+      CompileError: NVRTC is not installed, or rejected a text.
+    """
+    target = Target("CUDA", "cuda", arch, block_threads=256)
+    usages = [usage for source in sources for usage in nvrtc.resource_usage(source, target).values()]
     names = ("registers", "shared_nbytes", "stack_nbytes", "spill_nbytes")
     return nvrtc.ResourceUsage(*(max(getattr(usage, name) for usage in usages) for name in names))
 
@@ -237,32 +251,39 @@ def _figure(ladder: Ladder, rung: Rung, lengths: Lengths, compiler: Compiler) ->
     device, source, given = compiler.device, ladder.source(rung, lengths), ladder.given(rung, lengths)
     is_simulated = device.target.arch == "sim"
     binary: Binary = compile_counted(source) if is_simulated else compiler.backend.compile(source, device.target)
-    executable = device.load(binary)
-    made = Runnable(device, executable, given)
-    made.run()
-    counts = take_counts(executable) if is_simulated else {}
-    error, nbytes = checked(ladder, rung, lengths, given, made.results()), ladder.least_nbytes(rung, lengths)
+    made = Runnable(device, device.load(binary), given)
     try:
         registers = machine_code(ladder, rung, lengths, "" if is_simulated else device.target.arch).registers
     except CompileError:
         registers = None
-    figure = Figure(rung.name, ladder.idea(rung), error=error, nbytes=nbytes, counts=counts, registers=registers)
-    return figure if is_simulated else _timed_beside(figure, ladder, rung, lengths, device, made)
+    figure = Figure(rung.name, ladder.idea(rung), registers=registers)
+    return measured(figure, ladder, rung, lengths, device, made)
 
 
-def _timed_beside(
-    figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, device: Any, made: Runnable
-) -> Figure:
-    """Returns a figure with the times of a rung, of a copy, by the roofline and of a library."""
-    samples, copy_s = _timed(device, made.run), _copy_seconds(device, figure.nbytes)
+def measured(figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, device: Any, made: Planned) -> Figure:
+    """Returns a figure with what one run shows, and on a GPU with times: of the kernels, of a copy, and of a library.
+
+    Raises:
+      VerifyError: a result is off by more than the roundings of `rung` explain.
+    """
+    made.run()
+    given, is_simulated = ladder.given(rung, lengths), device.target.arch == "sim"
+    counts = Counter[str]()
+    for executable in made.executables if is_simulated else ():
+        counts.update(take_counts(executable))
+    error, nbytes = checked(ladder, rung, lengths, given, made.results()), ladder.least_nbytes(rung, lengths)
+    figure = replace(figure, error=error, nbytes=nbytes, counts=dict(counts))
+    if is_simulated:
+        return figure
+    samples, copy_s = _timed(device, made.run), _copy_seconds(device, nbytes)
     arch, multiprocessors = device.target.arch, device.num_multiprocessors
     least_s = least_seconds(ladder.flops(lengths), rung.dtype, arch, multiprocessors, clock_hz(), copy_s)
-    library_s = library_seconds(ladder.library, ladder.given(rung, lengths))
+    library_s = library_seconds(ladder.library, given)
     return replace(figure, samples_s=samples, copy_s=copy_s, least_s=least_s, library_s=library_s)
 
 
 def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:
-    """Returns the greatest error of a rung's results, as a part of the bound.
+    """Returns the greatest error of a rung's results, as a part of the bound; narrow floats are rounded once more.
 
     Raises:
       VerifyError: it is more than 1.
@@ -270,6 +291,7 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
     wide, errors = _wide(given), [0.0]
     bounds = (rung.bound or ladder.bound)(lengths, rung.roundoff, *wide)
     for result, meant, most in zip(results, ladder.meaning(lengths, *wide), bounds):
+        most = most + _rounding_of(result) * np.abs(np.where(np.isfinite(meant), meant, 0.0))
         off, result = np.zeros(meant.shape), result.reshape(meant.shape).astype(np.float64)
         is_same = (result == meant) | (np.isnan(result) & np.isnan(meant))  # of infinities, too
         np.abs(np.subtract(result, meant, out=off, where=~is_same), out=off)
@@ -281,6 +303,12 @@ def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ..
                 "roundings explain. This is a bug in picograd."
             )
     return max(errors)
+
+
+def _rounding_of(result: Array) -> float:
+    """Returns the roundoff of results that are stored as narrow floats; 0 for others, whose bound has it."""
+    dtype = _dtype_of(result)
+    return 2.0**-dtype.precision if dtype.is_float and dtype.itemsize < 4 else 0.0
 
 
 def _timed(device: Any, work: Callable[[], None]) -> tuple[float, ...]:

@@ -115,6 +115,7 @@ def markdown(ladder: Ladder, lengths: Lengths, figures: Sequence[Figure], device
     lines = [f"**{title_of(ladder, lengths, device)}**", "", "| " + " | ".join(heads) + " |"]
     lines.append("|---|---|" + "---:|" * (len(heads) - 2))
     for name, *cells in rows:
-        link = f"[{name}](../picograd_lab/ladder/{ladder.name}/{names[name]})"
-        lines.append("| " + " | ".join([link, *cells]) + " |")
+        if name in names:  # else the compiler's own kernels
+            name = f"[{name}](../picograd_lab/ladder/{ladder.name}/{names[name]})"
+        lines.append("| " + " | ".join([name, *cells]) + " |")
     return "\n".join(lines)

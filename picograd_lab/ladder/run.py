@@ -32,6 +32,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_lab.doctor import processor_name
 from picograd_lab.ladder import gpu, gpu_table
 from picograd_lab.ladder.measure import Figure, climb
+from picograd_lab.ladder.own import climb_own
 from picograd_lab.ladder.product import PHASE, Product, product_for, text_of
 from picograd_lab.ladder.rungs import LADDER, RUNGS, expression
 
@@ -256,7 +257,7 @@ def _climb_gpu(config: LadderConfig, compiler: Compiler) -> int:
         _check_rung(config.show, list(names))
         console.print(chosen.text(names[config.show]), markup=False, end="")
         return 0
-    figures = list(gpu.climb(chosen, lengths, compiler))
+    figures = [*gpu.climb(chosen, lengths, compiler), *climb_own(chosen, lengths, compiler)]
     machine = compiler.device.gpu_name() if isinstance(compiler.device, CudaDevice) else processor_name()
     record = gpu_table.describe(chosen, lengths, figures, compiler.device.target, machine)
     heads, rows = gpu_table.table_of(chosen, lengths, figures, device)

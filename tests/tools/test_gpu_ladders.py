@@ -22,6 +22,7 @@ from picograd.record import replace
 from picograd_lab.ladder import gemm, gpu
 from picograd_lab.ladder.counts import compile_counted, take_counts
 from picograd_lab.ladder.gpu import Ladder, Rung
+from picograd_lab.ladder.own import climb_own
 from picograd_lab.ladder.run import ON_GPU
 from picograd_lab.ladder.runnable import Runnable
 from picograd_programs import cli
@@ -91,6 +92,32 @@ def test_a_rung_is_right_in_every_order(ladder: Ladder, rung: Rung, lengths: dic
         made = Runnable(device, device.load(binary), given)
         made.run()
         gpu.checked(ladder, rung, lengths, given, made.results())
+
+
+OWN = {
+    "adamw": (300,), "attention": (2, 1, 35, 16, 1), "attention_grad": (2, 2, 66, 64, 0), "conv": (2, 8, 7, 9, 5, 3, 2),
+    "gemm": (33, 70, 40), "gemv": (13, 35), "layernorm": (9, 300), "layernorm_grad": (13, 35), "softmax": (3, 300),
+    "topk": (5, 301, 30),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.variants(every=5)
+@pytest.mark.parametrize("name", OWN)
+def test_the_compilers_kernels_are_a_row_for_each_dtype(name: str) -> None:
+    ladder = LADDERS[name]
+    found = list(climb_own(ladder, dict(zip(ladder.lengths, OWN[name], strict=True)), compiler_for("CUDASIM")))
+    dtypes_of_rungs = {rung.dtype.name for rung in ladder.rungs}
+    assert len(found) == len(dtypes_of_rungs) and found[0].name == "picograd"
+    for figure in found:
+        assert not figure.left_out and figure.counts["loaded_sectors"] > 0 and figure.error <= 1
+
+
+@needs_compiler
+def test_a_wrong_result_of_the_compiler_is_no_figure() -> None:
+    wrong = replace(LADDERS["gemv"], tensors=lambda lengths, a, x: (a[:, 1:] @ x[1:],))
+    with pytest.raises(VerifyError, match="gemv"):
+        list(climb_own(wrong, {"M": 2, "K": 5}, compiler_for("CUDASIM")))
 
 
 @pytest.mark.variants(every=3)
@@ -298,7 +325,9 @@ def test_the_command_prints_counts_and_keeps_them(
     out = capsys.readouterr().out
     assert "M = 8, N = 15, K = 20, on CUDASIM" in out and "replaced ladder:gemm on CUDASIM" in out
     record = json.loads(file.read_text())
-    assert [figure["name"] for figure in record["figures"]] == [rung.name for rung in few.rungs]
+    own = ["picograd"]  # one dtype, one row
+    assert [figure["name"] for figure in record["figures"]] == [*(rung.name for rung in few.rungs), *own]
+    assert record["figures"][-1]["counts"]["multiply_adds"] > 0
     assert record["lengths"] == {"M": 8, "N": 15, "K": 20} and record["flops"] == 2 * 8 * 15 * 20
     first = record["figures"][0]
     assert first["counts"]["multiply_adds"] == 8 * 15 * 20 and first["error"] <= 1
@@ -306,6 +335,7 @@ def test_the_command_prints_counts_and_keeps_them(
     text = page.read_text()
     assert "| [naive](../picograd_lab/ladder/gemm/01_naive.cu) | a thread" in text
     assert "| [vectors](../picograd_lab/ladder/gemm/06_vectors.cu) | left out: N and K must be multiples of 4 |" in text
+    assert "| picograd | the compiler's own kernels |" in text
 
 
 @pytest.mark.parametrize("rung", GEMM.rungs, ids=lambda rung: rung.name)

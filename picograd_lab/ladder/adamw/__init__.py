@@ -13,6 +13,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.stages import Launch
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung, ceil_div
 from picograd_lab.ladder.rules import Launches, roundings, whole
 from picograd_lab.ladder.runnable import Array
@@ -54,6 +55,19 @@ def bound(lengths: Lengths, roundoff: float, p: Array, g: Array, m: Array, v: Ar
     return RATE * step * roundings(16, roundoff) + roundings(4, roundoff) * np.abs(p), part * new_m, part * new_v
 
 
+def own(lengths: Lengths, *given: Tensor) -> tuple[list[Tensor], ...]:
+    """Returns parameters and averages after the step, of four tensors each."""
+    steps: list[tuple[Tensor, Tensor, Tensor]] = []
+    first = 0
+    for number, length in enumerate(lengths_of(lengths)):
+        p, g, m, v = (whole[first : first + length].clone().realize() for whole in given)  # memory of its own
+        m, v = B1 * m + (1 - B1) * g, B2 * v + (1 - B2) * g * g
+        decay = 0.0 if number % 2 else DECAY
+        steps.append((p - RATE * (m / CORRECTION_1 / ((v / CORRECTION_2).sqrt() + EPS) + decay * p), m, v))
+        first += length
+    return tuple(map(list, zip(*steps)))
+
+
 # ---- launches ----
 def for_each(symbols: str, each: int) -> Launches:
     """Returns a launch for each tensor and each of these kernels, whose blocks do `each` elements."""
@@ -86,6 +100,7 @@ LADDER = Ladder(
     meaning=adamw,
     bound=bound,
     flops=lambda lengths: 16 * total(lengths),
+    tensors=own,
     rungs=(
         Rung("01_kernel_a_formula.cu", for_each("mean square divide change", 256), scratch=steps),
         Rung("02_fused.cu", for_each("fused", 256)),

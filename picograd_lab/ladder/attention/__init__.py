@@ -12,6 +12,8 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.nn.functional import scaled_dot_product_attention
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung, ceil_div
 from picograd_lab.ladder.rules import all_of, at_most, per, roundings, tiles, together, whole
 from picograd_lab.ladder.runnable import Array
@@ -68,6 +70,13 @@ def flops(lengths: Lengths) -> int:
     return 4 * heads * width * (rows * (rows + 1) // 2 if lengths["CAUSAL"] else rows * rows)
 
 
+def own(lengths: Lengths, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Returns the attention; its logarithms are nobody's."""
+    q, k, v = (each.unsqueeze(0) for each in (q, k, v))
+    is_causal, is_grouped = bool(lengths["CAUSAL"]), lengths["HEADS"] > lengths["KV_HEADS"]
+    return (scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped),)
+
+
 # ---- rules ----
 def grouped(lengths: Lengths) -> str:
     """Returns "" where heads share keys and values evenly."""
@@ -88,6 +97,7 @@ LADDER = Ladder(
     bound=bound,
     flops=flops,
     switches=("CAUSAL",),
+    tensors=own,
     rungs=(
         Rung(
             "01_naive.cu",

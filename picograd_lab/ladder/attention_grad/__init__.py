@@ -12,6 +12,10 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.ir.attention import outputs
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder import attention as forward
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
 from picograd_lab.ladder.rules import all_of, at_most, per, roundings, tiles, together, whole
@@ -66,6 +70,16 @@ def bound(lengths: Lengths, roundoff: float, *given: Array) -> tuple[Array, ...]
     return gradients(lengths, slopes, weights * part + least, q, k, g)
 
 
+def own(lengths: Lengths, q: Tensor, k: Tensor, v: Tensor, o: Tensor, g: Tensor, lse: Tensor) -> tuple[Tensor, ...]:
+    """Returns the gradients, as the backward pass computes them of what the forward pass has left."""
+    (averages,) = forward.own(lengths, q, k, v)
+    (attention,) = (op for op in toposort([averages.op]) if op.code is OpCode.ATTENTION)
+    delta = (g.float() * o).sum(-1)
+    rows = [each.unsqueeze(0).op for each in (g, lse, delta)]
+    gradients = Op(OpCode.ATTENTION_GRAD, attention.dtype, (*attention.src, *rows), attention.arg)
+    return tuple(Tensor.from_op(out, q.device) for out in outputs(gradients))
+
+
 # ---- memory between kernels ----
 def rows(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
     """Returns memory for a number of each row."""
@@ -87,6 +101,7 @@ LADDER = Ladder(
     bound=bound,
     flops=lambda lengths: 5 * forward.flops(lengths) // 2,
     switches=forward.LADDER.switches,
+    tensors=own,
     rungs=(
         Rung(
             "01_naive.cu",

@@ -13,6 +13,8 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.stages import Launch
+from picograd.nn.functional import conv2d
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung, ceil_div
 from picograd_lab.ladder.rules import Launches, per, roundings, tiles, together, whole
 from picograd_lab.ladder.runnable import Array
@@ -40,6 +42,11 @@ def bound(lengths: Lengths, roundoff: float, x: Array, w: Array) -> tuple[Array,
     """Returns g(C R R) of the convolution of |x| and |w|: a term takes part in C R R roundings at most."""
     (magnitude,) = convolution(lengths, np.abs(x), np.abs(w))
     return (roundings(lengths["C"] * lengths["R"] ** 2, roundoff) * magnitude,)
+
+
+def own(lengths: Lengths, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Returns the convolution."""
+    return (conv2d(x, w, stride=lengths["STRIDE"], padding=lengths["R"] // 2),)
 
 
 # ---- Winograd's F(2 x 2, 3 x 3): y = A.T ((G w G.T) * (B.T x B)) A of a tile of 4 x 4 ----
@@ -115,6 +122,7 @@ LADDER = Ladder(
     meaning=convolution,
     bound=bound,
     flops=flops,
+    tensors=own,
     rungs=(
         Rung("01_direct.cu", of_outputs(per("direct", "N F OH OW", 256, 256))),
         Rung("02_shared_tile.cu", of_outputs(tiles("shared_tile", 256, ("N", 1), ("F", 8), ("OH", 16), ("OW", 16)))),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
 from picograd_lab.ladder.rules import per, roundings, whole
 from picograd_lab.ladder.runnable import Array
@@ -30,6 +31,11 @@ def bound(lengths: Lengths, roundoff: float, a: Array, x: Array) -> tuple[Array,
     return (roundings(lengths["K"], roundoff) * (np.abs(a) @ np.abs(x)),)
 
 
+def own(lengths: Lengths, a: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    """Returns a @ x."""
+    return (a @ x,)
+
+
 LADDER = Ladder(
     folder=Path(__file__).parent,
     does="y = a @ x of (M, K) and (K,)",
@@ -38,6 +44,7 @@ LADDER = Ladder(
     meaning=product,
     bound=bound,
     flops=lambda lengths: 2 * lengths["M"] * lengths["K"],
+    tensors=own,
     rungs=(
         Rung("01_thread_a_row.cu", per("thread_a_row", "M", 256, 256)),
         Rung("02_warp_a_row.cu", per("warp_a_row", "M", 8, 256)),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
 from picograd_lab.ladder.rules import all_of, at_most, per, roundings, whole
 from picograd_lab.ladder.runnable import Array
@@ -43,6 +44,11 @@ def bound(lengths: Lengths, roundoff: float, x: Array) -> tuple[Array, ...]:
     return (roundings(6 * lengths["COLS"] + 2 * spread + 10, roundoff) * softmax(lengths, x)[0] + 2.0**-148,)
 
 
+def own(lengths: Lengths, x: Tensor) -> tuple[Tensor, ...]:
+    """Returns the softmax along rows."""
+    return (x.softmax(1),)
+
+
 LADDER = Ladder(
     folder=Path(__file__).parent,
     does="y = softmax(x) along the rows of (ROWS, COLS)",
@@ -51,6 +57,7 @@ LADDER = Ladder(
     meaning=softmax,
     bound=bound,
     flops=lambda lengths: 5 * lengths["ROWS"] * lengths["COLS"],
+    tensors=own,
     rungs=(
         Rung("01_thread_a_row.cu", per("thread_a_row", "ROWS", 256, 256)),
         Rung("02_block_a_row.cu", per("block_a_row", "ROWS", 1, 256)),
