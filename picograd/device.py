@@ -193,6 +193,14 @@ class Target(Record, dict=True):
     def is_gpu(self) -> bool:
         return self.block_threads > 1
 
+    def lanes(self, dtype: DType) -> int:
+        """Returns how many elements a vector register holds, 1 without vectors."""
+        return max(1, self.vector_bytes // dtype.itemsize)
+
+    def sum_lanes(self, dtype: DType) -> int:
+        """Returns how many sums of elements of a dtype a vector register holds; each has 32 bits at least."""
+        return min(self.lanes(dtype.compute_dtype), self.lanes(dtypes.float32))
+
     def multiplies(self, dtype: DType, takes_tf32: bool = False) -> bool:
         """Returns whether a warp multiplies matrices of this dtype by one instruction.
 

@@ -79,9 +79,35 @@ class DType(Record, eq=False, dict=True):
         return 1 if self.kind == "b" else 8 * self.itemsize
 
     @cached_property
+    def signed(self) -> DType:
+        """The signed integer of as many bytes."""
+        return _INTEGERS["i", self.itemsize]
+
+    @cached_property
+    def unsigned(self) -> DType:
+        """The unsigned integer of as many bytes: it holds the bits of any value."""
+        return _INTEGERS["u", self.itemsize]
+
+    # ---- the bits of a float: sign, exponent, mantissa (IEEE 754-2019, section 3.4) ----
+    @cached_property
+    def mantissa(self) -> int:
+        """Stored bits of the significand, whose leading 1 is not."""
+        return self.precision - 1
+
+    @cached_property
     def exponent_bias(self) -> int:
-        """The bias of a float's stored exponent (IEEE 754-2019, section 3.3): half of the range of its bits."""
+        """The number added to an exponent to store it: half of the range of its bits."""
         return (1 << (self.bits - self.precision - 1)) - 1
+
+    @cached_property
+    def sign_bit(self) -> int:
+        """The highest bit; the bits below it are a float's magnitude."""
+        return 1 << (self.bits - 1)
+
+    @cached_property
+    def infinity_bits(self) -> int:
+        """The bits of infinity: all of the exponent."""
+        return self.sign_bit - (1 << self.mantissa)
 
     @cached_property
     def numpy(self) -> np.dtype[np.generic]:
@@ -152,6 +178,7 @@ NUMPY: dict[DType, np.dtype[np.generic]] = {
     for t in ALL
 }
 _BY_NAME = {t.name: t for t in ALL}
+_INTEGERS = {(t.kind, t.itemsize): t for t in ALL if t.is_int}
 _BY_NUMPY = {n: t for t, n in NUMPY.items()}
 
 

@@ -157,8 +157,8 @@ class Counts(Struct):
         self.names += [executable.name for executable in plan.executables]
         self.arena_nbytes = max(self.arena_nbytes, plan.schedule.arena_nbytes)
         for use in plan.schedule.buffers:
-            if use.role in ("temporary", "hosted") and isinstance(use.numel, int):
-                self.temporary_nbytes += use.numel * use.dtype.itemsize
+            if use.role in ("temporary", "lent") and isinstance(use.numel, int):
+                self.temporary_nbytes += use.nbytes
 
 
 _active: ContextVar[tuple[Counts, ...]] = ContextVar("picograd_watch", default=())

@@ -118,7 +118,7 @@ def _inputs(schedule: Schedule) -> Iterable[tuple[int, Any]]:
 def _memory(schedule: Schedule, weight_of: Sequence[int | None]) -> list[str]:
     """Returns a line for each buffer: inputs are set at each call, temporaries share the arena or lie in outputs."""
     outputs = {use.source: number for number, use in enumerate(schedule.buffers) if use.role == "output"}
-    lines, hosted = [], []
+    lines, lent = [], []
     for number, use in enumerate(schedule.buffers):
         kind, numel = _array(use.dtype), _length(use.numel)
         if use.role == "input":
@@ -129,8 +129,8 @@ def _memory(schedule: Schedule, weight_of: Sequence[int | None]) -> list[str]:
         elif use.role == "temporary":
             lines.append(f"const m{number} = new {kind}(arena, {use.source}, {numel});")
         else:
-            hosted.append(f"const m{number} = new {kind}(m{outputs[use.source]}.buffer, 0, {numel});")
-    return lines + hosted
+            lent.append(f"const m{number} = new {kind}(m{outputs[use.source]}.buffer, 0, {numel});")
+    return lines + lent
 
 
 def _array(dtype: DType) -> str:

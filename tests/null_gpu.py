@@ -37,7 +37,7 @@ def null_gpu(target: Target) -> Iterator[tuple[str, list[Source]]]:
         return made[-1]
 
     def compile_source(source: Source, _: Target) -> Binary:
-        return Binary(source.name, b"", source.params, source.variables, source.launches)
+        return source.binary(b"")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PICOGRAD_DEVICE", device.name)

@@ -201,7 +201,7 @@ def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mappin
             memory.append(unspecified(Param(use.dtype, use.numel, "out"), variables))
     written = {use.source: memory[i] for i, use in enumerate(schedule.buffers) if use.role == "output"}
     for i, use in enumerate(schedule.buffers):
-        if use.role == "hosted":
+        if use.role == "lent":
             memory[i] = _part(written[use.source].view(np.uint8), use, 0, variables)
     return memory
 

@@ -110,7 +110,7 @@ def render(program: Program, target: Target) -> Source:
         _write(program, statements, lines)
         lines.append("end")
     text = "".join(f"{line}\n" for line in lines)
-    return Source(program.name, target.language, text, program.params, program.variables, tuple(launches))
+    return program.source(target.language, text, launches)
 
 
 def _write(program: Program, statements: Sequence[Statement], lines: list[str]) -> None:
@@ -181,7 +181,7 @@ def compile_source(source: Source, target: Target) -> Binary:
         word = line.split(" ")[0].partition(".")[0]
         if word not in INSTRUCTIONS and word not in CONTROL:
             raise CompileError(f"loom rejected kernel {source.name}.\n  line {number}: {line}")
-    return Binary(source.name, source.text.encode(), source.params, source.variables, source.launches)
+    return source.binary(source.text.encode())
 
 
 # ---- 5. launch: the machine itself, in NumPy ----
@@ -414,7 +414,7 @@ class LoomDevice:
     def load(self, binary: Binary) -> Executable:
         kernels = assemble(binary.data.decode())
         functions = tuple(kernels[launch.symbol] for launch in binary.launches)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions)
+        return binary.executable(functions)
 
     load_host = staticmethod(load_host)
 

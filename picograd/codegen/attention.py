@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_within
-from picograd.codegen.reduce import accumulator_dtype
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.attention import lengths
@@ -52,7 +51,7 @@ class Heads(Record, dict=True):
     @property
     def dtype(self) -> DType:
         """The dtype of all computations."""
-        return accumulator_dtype(self.anchor)
+        return self.anchor.dtype.compute_dtype
 
     @property
     def num_queries(self) -> Dim:

@@ -38,7 +38,6 @@ from picograd.codegen.attention import DK, DQ, DV, LOWEST, Element, Heads, is_th
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.loops import along, in_squares, longest, split
 from picograd.codegen.matmul import Tile, most_rows
-from picograd.codegen.matmul_cpu import lanes_of
 from picograd.codegen.panels import lines_apart
 from picograd.codegen.reduce import PIECE_ELEMENTS
 from picograd.device import Target
@@ -146,7 +145,7 @@ class HeadStrips(Heads):
 
 def strips_of(anchor: Op, target: Target) -> HeadStrips:
     """Returns how the loops of an ATTENTION or ATTENTION_GRAD are cut."""
-    return HeadStrips(anchor, lanes_of(anchor, target), most_rows(target), target.has_fma)
+    return HeadStrips(anchor, target.sum_lanes(anchor.dtype), most_rows(target), target.has_fma)
 
 
 def columns_of(extent: int, lanes: int) -> list[tuple[int, int, int, int]]:

@@ -18,8 +18,7 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows
 from picograd.codegen.loops import along, longest, split
 from picograd.codegen.matmul import Tile, most_alike, most_rows, num_parts, store_outputs
-from picograd.codegen.matmul_cpu import lanes_of, rows_and_vectors
-from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.matmul_cpu import rows_and_vectors
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
@@ -176,10 +175,10 @@ class Blocks(Record, dict=True):
 
 def blocks_of(anchor: Op, target: Target) -> Blocks:
     """Returns how the loops of `emit_convolution` cut a CONV."""
-    windows, lanes = Windows(anchor), lanes_of(anchor, target)
+    windows, lanes = Windows(anchor), target.sum_lanes(anchor.dtype)
     positions = mul(anchor.shape[0], numel(windows.spatial))
     rows, vectors = rows_and_vectors(windows.m, positions, lanes, most_rows(target))
-    return Blocks(windows, lanes, rows, max(1, vectors), accumulator_dtype(anchor), target.has_fma)
+    return Blocks(windows, lanes, rows, max(1, vectors), anchor.dtype.compute_dtype, target.has_fma)
 
 
 # ---- loops ----

@@ -29,9 +29,7 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows, guarded
 from picograd.codegen.loops import along, longest, nested, split
 from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, num_parts, store_outputs
-from picograd.codegen.matmul_cpu import lanes_of
 from picograd.codegen.panels import fill_panel, pack_columns
-from picograd.codegen.reduce import accumulator_dtype
 from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
 from picograd.device import Target
 from picograd.dtype import DType
@@ -68,7 +66,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
 
     Lanes may be empty in the gradient of a weight: its windows, as long as images, take longer to pack than to multiply.
     """
-    arg, windows, lanes = anchor.arg, Windows(anchor), lanes_of(anchor, target)
+    arg, windows, lanes = anchor.arg, Windows(anchor), target.sum_lanes(anchor.dtype)
     if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
         return False
     width = lanes if windows.m <= lanes else 2 * lanes
@@ -85,8 +83,8 @@ def direct_of(anchor: Op, target: Target) -> DirectTiles:
     """Returns how the loops of `emit_direct` cut a CONV."""
     windows = Windows(anchor)
     scheme = PLAIN if target.plain_sums else _winograd_of(windows)
-    dtype = accumulator_dtype(anchor)
-    return DirectTiles(windows, scheme, anchor.shape[0], lanes_of(anchor, target), most_rows(target), dtype, target.has_fma)
+    dtype, lanes = anchor.dtype.compute_dtype, target.sum_lanes(anchor.dtype)
+    return DirectTiles(windows, scheme, anchor.shape[0], lanes, most_rows(target), dtype, target.has_fma)
 
 
 def _winograd_of(windows: Windows) -> Winograd:

@@ -96,12 +96,9 @@ def _always(nest: Nest, target: Target) -> bool:
     return True
 
 
-def _gpu(nest: Nest, target: Target) -> bool:
-    return target.is_gpu
-
-
-def _sorts_updates(nest: Nest, target: Target) -> bool:
-    return target.is_gpu and sorts_updates(nest)
+def _on_gpu(condition: Condition) -> Condition:
+    """Returns a condition that holds on GPUs alone."""
+    return lambda nest, target: target.is_gpu and condition(nest, target)
 
 
 def _has_parts(nest: Nest, target: Target) -> bool:
@@ -112,39 +109,32 @@ def _is_gradient(nest: Nest, target: Target) -> bool:
     return nest.anchor is not None and nest.anchor.code is OpCode.ATTENTION_GRAD
 
 
-def _is_gradient_on_gpu(nest: Nest, target: Target) -> bool:
-    return target.is_gpu and _is_gradient(nest, target)
-
-
 def _is_direct(nest: Nest, target: Target) -> bool:
     return nest.anchor is not None and is_direct(nest.anchor, target)
-
-
-def _has_few_rows_on_gpu(nest: Nest, target: Target) -> bool:
-    return target.is_gpu and has_few_rows(nest, target)
 
 
 def _emit_few_rows_gpu(nest: Nest, context: Context) -> None:
     emit_reduce_gpu(as_reduction(nest), context)
 
 
+_gpu = _on_gpu(_always)
 EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
     NestKind.ELEMENTWISE: ((_always, emit_elementwise),),
     NestKind.REDUCE: ((_gpu, emit_reduce_gpu), (_always, emit_reduce)),
     NestKind.SCAN: ((_gpu, emit_scan_gpu), (_always, emit_scan)),
     NestKind.SORT: ((_gpu, emit_sort_gpu), (has_network, emit_sort_network), (_always, emit_sort)),
-    NestKind.SCATTER: ((_sorts_updates, emit_scatter_gpu), (_always, emit_scatter)),
+    NestKind.SCATTER: ((sorts_updates, emit_scatter_gpu), (_always, emit_scatter)),
     NestKind.UPDATE: ((_always, emit_update),),
     NestKind.ATTENTION: (
         (_has_parts, emit_attention_few),
-        (_is_gradient_on_gpu, emit_attention_grad_gpu),
+        (_on_gpu(_is_gradient), emit_attention_grad_gpu),
         (_is_gradient, emit_attention_grad),
         (_gpu, emit_attention_gpu),
         (_always, emit_attention),
     ),
     NestKind.CONV: ((_gpu, emit_convolution_gpu), (_is_direct, emit_direct), (_always, emit_convolution)),
     NestKind.MATMUL: (
-        (_has_few_rows_on_gpu, _emit_few_rows_gpu),
+        (_on_gpu(has_few_rows), _emit_few_rows_gpu),
         (has_few_rows, emit_few_rows),
         (_gpu, emit_matmul_gpu),
         (_always, emit_matmul),

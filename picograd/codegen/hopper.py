@@ -106,8 +106,8 @@ def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
         if any(each * itemsize % PIECE_NBYTES for each in (matrix.offset, *_strides(matrix, product.batch))):
             return "rows of an operand do not begin at multiples of 16 bytes"
     for slot in (product.a.slot, product.b.slot, product.out):
-        numel = params[slot].numel
-        if not isinstance(numel, int) or numel >= ELEMENTS_MAX or numel * params[slot].dtype.itemsize % PIECE_NBYTES:
+        param = params[slot]
+        if not isinstance(param.numel, int) or param.numel >= ELEMENTS_MAX or param.nbytes % PIECE_NBYTES:
             return "a parameter is too large, or ends between multiples of 16 bytes"
     if product.epilogue != Epilogue():
         return "its epilogue is a library's"

@@ -38,7 +38,6 @@ from picograd.codegen.panels import (
     shares_cache_sets,
     squares_of,
 )
-from picograd.codegen.reduce import accumulator_dtype
 from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
@@ -69,14 +68,14 @@ def register_tile(nest: Nest, transposed: bool, target: Target) -> RegisterTile:
     """Returns the tile with as many accumulators as the registers hold, at most as large as the result."""
     anchor = _product(nest)
     m, n = anchor.shape[-2:][::-1] if transposed else anchor.shape[-2:]
-    lanes = lanes_of(anchor, target)
+    lanes = target.sum_lanes(anchor.dtype)
     rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if transposed else _ragged_overhead(nest, lanes))
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, transposed)
     columns = max(1, batch * -(-n // (vectors * lanes)))
     rhs = swap_last(anchor.src[0]) if transposed else anchor.src[1]
-    pieces = 1 if packs_slowly(rhs, accumulator_dtype(anchor), lanes) else min(REPEATS_MAX, -(-PIECES_WANTED // columns))
+    pieces = 1 if packs_slowly(rhs, anchor.dtype.compute_dtype, lanes) else min(REPEATS_MAX, -(-PIECES_WANTED // columns))
     if columns * pieces < (PIECES_MIN if pieces == 1 else PIECES_WANTED):
         return RegisterTile(rows, vectors, ROW_PANELS, transposed)
     return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), transposed)
@@ -207,7 +206,7 @@ class Product(Record):
     @property
     def dtype(self) -> DType:
         """The dtype of accumulators."""
-        return accumulator_dtype(self.anchor)
+        return self.anchor.dtype.compute_dtype
 
     @property
     def registers(self) -> Tile:
@@ -218,13 +217,8 @@ def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
     """Returns the product that the loops of `emit_matmul` compute."""
     a, b = anchor.src
     lhs, rhs = (swap_last(b), swap_last(a)) if tile.transposed else (a, b)
-    lanes = lanes_of(anchor, target)
+    lanes = target.sum_lanes(anchor.dtype)
     return Product(anchor, lhs, rhs, tile, lanes, target.has_fma, tile.vectors * lanes)
-
-
-def lanes_of(anchor: Op, target: Target) -> int:
-    """Returns how many elements of the accumulators a vector holds."""
-    return max(1, target.vector_bytes // max(4, accumulator_dtype(anchor).itemsize))
 
 
 def emit_matmul(nest: Nest, context: Context) -> None:
@@ -450,7 +444,7 @@ def has_few_rows(nest: Nest, target: Target) -> bool:
         return True
     if target.is_gpu or numel(batch) != 1 or not isinstance(m, int):
         return False
-    is_wide = not isinstance(n, int) or n >= COLUMN_VECTORS_MIN * lanes_of(nest.anchor, target)
+    is_wide = not isinstance(n, int) or n >= COLUMN_VECTORS_MIN * target.sum_lanes(nest.anchor.dtype)
     return m <= FEW_ROWS_TILES_MAX * most_rows(target) and is_wide
 
 
@@ -483,7 +477,7 @@ def emit_few_rows(nest: Nest, context: Context) -> None:
 
 def _rows(anchor: Op, lanes: int, pack: Builder, scratch: Scratch) -> Rows:
     """Returns how to read the rows: from their memory, or from a copy, computed or spread over the sets of a cache."""
-    a, dtype = anchor.src[0], accumulator_dtype(anchor)
+    a, dtype = anchor.src[0], anchor.dtype.compute_dtype
     *batch, m, k = a.shape
     first = [0] * len(batch)
     if is_plain(a) and (m == 1 or not shares_cache_sets(k)):
@@ -509,8 +503,8 @@ class _FewRows:
     def __init__(self, nest: Nest, params: Sequence[Op], build: Builder, target: Target):
         assert nest.anchor is not None
         self.nest, self.params, self.build, self.anchor = nest, params, build, nest.anchor
-        self.matrix, self.dtype = nest.anchor.src[1], accumulator_dtype(nest.anchor)
-        self.lanes, self.has_fma = lanes_of(nest.anchor, target), target.has_fma
+        self.matrix, self.dtype = nest.anchor.src[1], nest.anchor.dtype.compute_dtype
+        self.lanes, self.has_fma = target.sum_lanes(nest.anchor.dtype), target.has_fma
         self.first: list[Dim] = [0] * (len(nest.anchor.shape) - 2)
         self.k, self.n = self.matrix.shape[-2:]
         m = nest.anchor.shape[-2]

@@ -21,7 +21,6 @@ from picograd.codegen.convolution import Windows
 from picograd.codegen.index import element_or_zero, vector_lanes
 from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split
 from picograd.codegen.matmul import contiguous_axis, is_plain, store_outputs
-from picograd.codegen.reduce import accumulator_dtype
 from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
@@ -181,7 +180,7 @@ def operand_lanes(operand: Op, along: Dim, target: Target) -> int:
     """Returns how many contiguous elements are read at once: a whole access for an operand in memory."""
     if not is_plain(operand):
         return lanes_along([operand], along, target)
-    return gcd(along, max(1, target.vector_bytes // operand.dtype.itemsize)) if isinstance(along, int) else 1
+    return gcd(along, target.lanes(operand.dtype)) if isinstance(along, int) else 1
 
 
 def lanes_along(values: Sequence[Op], along: Dim, target: Target) -> int:
@@ -294,7 +293,7 @@ def emit_convolution_gpu(nest: Nest, context: Context) -> None:
 
 def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
     """Writes a thread for each element of the result: where a group has too few channels to fill a tile."""
-    anchor, dtype = windows.anchor, accumulator_dtype(windows.anchor)
+    anchor, dtype = windows.anchor, windows.anchor.dtype.compute_dtype
     with grid_of_threads(build, numel(nest.domain), target) as number:
         b, o, *at = split(number, list(nest.domain))
         group = floordiv(o, max(1, windows.m))

@@ -149,11 +149,6 @@ def _terms(value: Op) -> list[Op]:
     return terms
 
 
-def accumulator_dtype(op: Op) -> DType:
-    """The dtype a reduction adds in: float32 for the narrower floats."""
-    return op.dtype.compute_dtype
-
-
 def is_rounded_sum(op: Op) -> bool:
     """True for a reduction whose additions lose bits: a long chain of them is cut in runs (codegen/loops.py)."""
     return op.arg[0] is OpCode.ADD and op.dtype.is_float
@@ -248,11 +243,6 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
     return [[r for r in reductions if level[r] == n] for n in found]
 
 
-def is_short(rows: Rows, limit: int) -> bool:
-    """True for rows of at most so many elements, for every length they may have."""
-    return rows.columns_max <= limit
-
-
 def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Stored]:
     """Returns the values computed per element of a row, and their places."""
     coords = rows.coords(at, columns)
@@ -273,11 +263,6 @@ def write_stores(build: Builder, stores: Sequence[Stored]) -> None:
         build.store(memory, index, value)
 
 
-def has_elements(rows: Rows) -> bool:
-    """True where something is computed for each element of a row."""
-    return bool(rows.of_elements)
-
-
 # ---- who adds up: places of running values ----
 EachPlace = Callable[[Callable[[Dim], None]], None]  # runs body(place) for each place
 
@@ -296,7 +281,7 @@ class Totals(Record):
     @staticmethod
     def new(build: Builder, level: Sequence[Op], count: int, space: MemorySpace, each: EachPlace) -> Totals:
         """Makes totals of nothing, at `count` places."""
-        totals = Totals({r: build.alloc(accumulator_dtype(r), count, space) for r in level}, build, each)
+        totals = Totals({r: build.alloc(r.dtype.compute_dtype, count, space) for r in level}, build, each)
         totals.clear()
         return totals
 
@@ -342,7 +327,7 @@ KEPT_COLUMNS_MAX = 16384  # elements of a row that stay in the second-level cach
 
 def is_cached(rows: Rows) -> bool:
     """True where a row stays in the first-level cache while it is walked again."""
-    return is_short(rows, CACHED_COLUMNS_MAX)
+    return rows.columns_max <= CACHED_COLUMNS_MAX
 
 
 def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
@@ -400,7 +385,7 @@ def emit_rows(
         for at, of_element in here:
             write_stores(build, element_stores(rows, at, columns, of_element))
 
-    if has_elements(rows) or down_columns is not None:
+    if rows.of_elements or down_columns is not None:
         *outer, last = rows.column_loops
         rest = rest_in_vectors(lambda: _of_elements([value for _, value in rows.of_elements], values)[0], last, lanes)
         nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c]), rest=rest))
@@ -503,8 +488,8 @@ class _LineTotals(Record):
     def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _LineTotals:
         """Returns totals of nothing."""
         of_vectors = sums if use_vectors else []
-        vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in of_vectors]
-        singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
+        vectors = [build.alloc(r.dtype.compute_dtype, lanes * copies, MemorySpace.REGISTER) for r in of_vectors]
+        singles = [build.alloc(r.dtype.compute_dtype, 1, MemorySpace.REGISTER) for r in sums]
         totals = _LineTotals(sums, vectors, singles, lanes, copies if use_vectors else 0)
         totals.clear(build, vectors, singles)
         return totals
@@ -512,7 +497,7 @@ class _LineTotals(Record):
     def clear(self, build: Builder, vectors: Sequence[Op], singles: Sequence[Op]) -> None:
         """Stores the start of each reduction."""
         for r, vector, single in zip_longest(self.sums, vectors, singles):
-            start = start_of(r.arg[0], accumulator_dtype(r))
+            start = start_of(r.arg[0], r.dtype.compute_dtype)
             if single is not None:
                 build.store(single, 0, start)
             if vector is not None:
@@ -564,7 +549,7 @@ class _Walk:
         self.known = {value: memory for value, memory in memories.items() if value not in new}
         self.new = {value: memories[value] for value in new}
         self.sums = [r for _ in places for r in level]
-        self.is_cut = any(map(is_rounded_sum, level)) and not is_short(rows, UNROLLED_COLUMNS_MAX)
+        self.is_cut = any(map(is_rounded_sum, level)) and rows.columns_max > UNROLLED_COLUMNS_MAX
 
     def run(self) -> list[list[Op]]:
         """Writes the walk and returns the value of each reduction of each row."""
@@ -576,7 +561,7 @@ class _Walk:
         total = self.fresh()
         # Rows shorter than a vector, without outputs for elements, are a lane each if there are several rows; so a single
         # such row must be added one element at a time, in the same order.
-        joins_lanes = self.use_vectors or has_elements(self.rows)
+        joins_lanes = self.use_vectors or self.rows.of_elements
         values = [r.src[0] for r in level]
         self.rest = rest_in_vectors(lambda: _of_elements(values, self.known)[0], last, lanes) if joins_lanes else 0
         run = max(1, RUN_STEPS // _steps_of_line(last, lanes, total.copies)) if self.is_cut else 0

@@ -36,14 +36,11 @@ from picograd.codegen.reduce import (
     Results,
     Rows,
     Totals,
-    accumulator_dtype,
     element_stores,
     emit_rows,
     emit_together,
-    has_elements,
     is_cached,
     is_rounded_sum,
-    is_short,
     plan_rows,
     row_stores,
     rows_at_once,
@@ -118,14 +115,14 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
     """True for rows so short that each is better one lane of many than a loop of its own."""
     last = rows.column_extents[-1:]
     fills_no_vector = all(isinstance(extent, int) and extent < lanes for extent in last)
-    is_unrolled = is_short(rows, UNROLLED_COLUMNS_MAX)
-    return fills_no_vector and is_unrolled and bool(rows.row_groups) and not has_elements(rows)
+    is_unrolled = rows.columns_max <= UNROLLED_COLUMNS_MAX
+    return fills_no_vector and is_unrolled and bool(rows.row_groups) and not rows.of_elements
 
 
 def _share_elements(rows: Rows) -> bool:
     """True where all rows share an operand, such as a weight, and rows are long, and enough for several pieces."""
     total = numel(rows.row_extents)
-    if is_cached(rows) or not has_elements(rows) or not isinstance(total, int) or total < SHARING_ROWS_MIN:
+    if is_cached(rows) or not rows.of_elements or not isinstance(total, int) or total < SHARING_ROWS_MIN:
         return False
     domain = rows.nest.domain
     values = [value for _, value in rows.nest.outputs if value.shape == domain]
@@ -142,7 +139,7 @@ def _rows_together(rows: Rows, target: Target) -> int:
     A shared operand is read once for all, and the processor has several lines of memory to wait for.
     """
     total = numel(rows.row_extents)
-    if len(rows.levels) != 1 or has_elements(rows) or len(rows.row_groups) != 1:
+    if len(rows.levels) != 1 or rows.of_elements or len(rows.row_groups) != 1:
         return 0
     if not isinstance(total, int) or total < SHARING_ROWS_MIN:
         return 0
@@ -188,9 +185,9 @@ def _rows_of_piece(rows: Rows, lanes: int) -> int:
     if not isinstance(below, int):
         return 2 * lanes
     wanted = max(1, PIECE_ELEMENTS // max(1, below) // lanes)
-    if is_short(rows, UNROLLED_COLUMNS_MAX) or not isinstance(last, int):
+    if rows.columns_max <= UNROLLED_COLUMNS_MAX or not isinstance(last, int):
         return wanted * lanes
-    is_read_again = len(rows.levels) > 1 or has_elements(rows)
+    is_read_again = len(rows.levels) > 1 or rows.of_elements
     most = max(1, CACHED_ELEMENTS_MAX // below // lanes) if is_read_again else STRIP_VECTORS_MAX
     wanted = max(wanted, min(most, max(2, last // lanes // STRIPS_MIN)))
     even = [n for n in range(wanted // 2 + 1, 2 * wanted) if last % (n * lanes) == 0]  # strips of one length: no rests
@@ -199,7 +196,7 @@ def _rows_of_piece(rows: Rows, lanes: int) -> int:
 
 def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
     """Writes `count` neighbouring rows from `start` on, at most `most`."""
-    if not is_short(rows, UNROLLED_COLUMNS_MAX) or not isinstance(numel(rows.column_extents), int):
+    if rows.columns_max > UNROLLED_COLUMNS_MAX or not isinstance(numel(rows.column_extents), int):
         _Strip(rows, at, start, count, most, build, lanes).write()
         return
     whole = floordiv(count, lanes) if lanes > 1 else 0
@@ -244,7 +241,7 @@ class _Strip:
         """Writes each level of reductions, then what is computed for elements, then what is computed for rows."""
         for level in self.rows.levels:
             self.totals |= self.add_up(level)
-        if has_elements(self.rows):
+        if self.rows.of_elements:
             memories, indices, values = zip(*element_stores(self.rows, self.at, self.columns, self.results()))
             found = [*map(to_op, indices), *self.shared_once(values)]
             nested(
@@ -307,7 +304,7 @@ class _Strip:
     def add_up(self, level: Sequence[Op]) -> dict[Op, Op]:
         """Runs down the strip once and returns the totals of each row: of runs of its elements, and of runs of runs."""
         build, (*outer, last) = self.build, self.rows.column_loops
-        memories = {r: self.memory(accumulator_dtype(r)) for r in level}
+        memories = {r: self.memory(r.dtype.compute_dtype) for r in level}
         coords, known = self.rows.coords(self.at, self.columns), self.results()
         values = self.shared_once([cast(self.rows.value(r.src[0], coords, known), t.dtype) for r, t in memories.items()])
         at_once, is_rounded = self.at_once(values), any(map(is_rounded_sum, level))
@@ -379,7 +376,7 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
             if is_run:
                 totals.join(own)
         results |= totals.results(lane)
-    if has_elements(rows):
+    if rows.of_elements:
         nested(
             build, rows.column_extents, [],
             lambda columns: write_stores(build, element_stores(rows, at, columns, results)),
@@ -486,7 +483,7 @@ def _rows_and_columns(
         return None  # a row is added up as it is where there are fewer, and nothing goes together
     block = _rows_of_block(nest)
     num_blocks = floordiv(add(numel(nest.row_shape), block - 1), block)
-    sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
+    sums = {r: scratch(r.dtype.compute_dtype, mul(num_blocks, numel(r.shape))) for r in reductions}
     return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
 
 

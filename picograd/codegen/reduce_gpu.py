@@ -27,12 +27,9 @@ from picograd.codegen.reduce import (
     Results,
     Rows,
     Totals,
-    accumulator_dtype,
     element_stores,
     emit_rows,
-    has_elements,
     is_rounded_sum,
-    is_short,
     known_at,
     plan_rows,
     row_stores,
@@ -92,7 +89,7 @@ def emit_reduce_gpu(nest: Nest, context: Context) -> None:
     if lanes_on_rows:
         emit_columns_gpu(rows, build, second, target, scratch)
         return
-    if not is_short(rows, THREAD_ROW_COLUMNS_MAX):
+    if rows.columns_max > THREAD_ROW_COLUMNS_MAX:
         _TeamRows(rows, team_of(rows, target), build, target).emit()
         return
     with grid_of_threads(build, numel(rows.row_extents), target) as position:
@@ -167,11 +164,11 @@ class _TeamRows:
         """Makes memory in which the values of a reduction meet: of warps; or of threads, for all reductions of a type."""
         build = self.build
         if not self.has_shuffle:
-            dtypes = dict.fromkeys(accumulator_dtype(r) for r in levels)
+            dtypes = dict.fromkeys(r.dtype.compute_dtype for r in levels)
             meeting = {dtype: build.alloc(dtype, self.block_threads, MemorySpace.SHARED) for dtype in dtypes}
-            return {r: meeting[accumulator_dtype(r)] for r in levels}
+            return {r: meeting[r.dtype.compute_dtype] for r in levels}
         num_warps = self.block_threads // WARP_THREADS if self.team.threads > WARP_THREADS else 0
-        return {r: build.alloc(accumulator_dtype(r), num_warps, MemorySpace.SHARED) for r in levels if num_warps}
+        return {r: build.alloc(r.dtype.compute_dtype, num_warps, MemorySpace.SHARED) for r in levels if num_warps}
 
     def columns(self, access: Dim, lane: Dim) -> list[Dim]:
         """Returns the column of a lane of an access."""
@@ -301,7 +298,7 @@ class _TeamRows:
                 known = known_at(rows, columns, self.results, self.kept)
                 write_stores(build, element_stores(rows, self.at, columns, known))
 
-        if has_elements(rows):
+        if rows.of_elements:
             self.each_step(step)
         with build.when(compare(OpCode.CMPEQ, to_op(self.member), 0)):
             write_stores(build, row_stores(rows, rows.row_coords(self.at), self.results))
@@ -381,7 +378,7 @@ def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target
     partials = {}
     if layout.parts > 1:
         total = numel(rows.row_extents)
-        partials = {r: scratch(accumulator_dtype(r), mul(layout.parts, total)) for r in rows.levels[0]}
+        partials = {r: scratch(r.dtype.compute_dtype, mul(layout.parts, total)) for r in rows.levels[0]}
     _NeighbourRows(rows, layout, first, target).emit(partials)
     if partials:
         _join_parts(rows, layout, partials, second, target)
@@ -393,10 +390,10 @@ def _layout(rows: Rows, target: Target) -> Layout:
     last, lanes = (rows.row_extents or [1])[-1], vector_lanes(values, target)
     lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
     columns, accesses = numel(rows.column_extents), numel([*rows.row_extents[:-1], floordiv(last, lanes)])
-    nbytes = target.block_threads * lanes * sum(accumulator_dtype(r).itemsize for level in rows.levels for r in level)
+    nbytes = target.block_threads * lanes * sum(r.dtype.compute_dtype.itemsize for level in rows.levels for r in level)
     high = _num_sharing(accesses, columns, target.block_threads) if nbytes <= SHARED_BYTES_MAX else 1
     wide = target.block_threads // high
-    if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or has_elements(rows):
+    if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or rows.of_elements:
         return Layout(lanes, wide, high, 1, columns)  # blocks that share rows know what they found in the next phase alone
     wanted = min(-(-RESIDENT_BLOCKS_WANTED // max(1, -(-accesses // wide))), columns // (high * PART_COLUMNS_MIN))
     length = -(-columns // max(1, wanted))
@@ -448,7 +445,7 @@ class _NeighbourRows:
                 inside, self.access = less(access, num_accesses), minimum(access, subtract(num_accesses, 1))
                 for level in levels:
                     self.reduce(level, mul(part, layout.columns), shared)
-                if has_elements(self.rows):
+                if self.rows.of_elements:
                     with build.when(inside):
                         self.each_column(0, self.store_elements)
                 with build.when(both(inside, less(self.height, 1))), self.lanes() as lane:
@@ -458,7 +455,7 @@ class _NeighbourRows:
         """Makes memory in which threads that share rows meet."""
         reductions = [r for level in self.rows.levels for r in level if self.layout.high > 1]
         length = self.threads * self.layout.lanes
-        return {r: self.build.alloc(accumulator_dtype(r), length, MemorySpace.SHARED) for r in reductions}
+        return {r: self.build.alloc(r.dtype.compute_dtype, length, MemorySpace.SHARED) for r in reductions}
 
     @contextmanager
     def lanes(self) -> Iterator[Op]:

@@ -1,4 +1,4 @@
-"""Short names for the scalar Ops that functions are written with, and what the bits of a float mean."""
+"""Short names for the scalar Ops that functions are written with."""
 
 from __future__ import annotations
 
@@ -12,46 +12,6 @@ from picograd.ir.build import compare
 from picograd.ir.build import where as where
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
-from picograd.record import Record
-
-
-class Format(Record):
-    """The layout of a binary float (IEEE 754-2019, section 3.4).
-
-    unsigned, signed: integers of its width
-    mantissa:         stored bits of the significand
-    bias:             of the exponent
-    """
-
-    unsigned: DType
-    signed: DType
-    mantissa: int
-    bias: int
-
-    @property
-    def round_magic(self) -> float:
-        """Adding this leaves the nearest integer in the low bits: 1.5 * 2**mantissa."""
-        return 1.5 * 2.0**self.mantissa
-
-    @property
-    def sign(self) -> int:
-        return 1 << (self.unsigned.bits - 1)
-
-    @property
-    def infinity(self) -> int:
-        """The bits of infinity."""
-        return self.sign - (1 << self.mantissa)
-
-
-INTEGERS: dict[int, tuple[DType, DType]] = {
-    1: (dtypes.uint8, dtypes.int8), 2: (dtypes.uint16, dtypes.int16), 4: (dtypes.uint32, dtypes.int32),
-    8: (dtypes.uint64, dtypes.int64),
-}  # fmt: skip
-FORMATS: dict[DType, Format] = {
-    dtype: Format(*INTEGERS[dtype.itemsize], dtype.precision - 1, dtype.exponent_bias)
-    for dtype in dtypes.ALL
-    if dtype.is_float
-}
 
 
 def like(value: Scalar, x: Op) -> Op:
@@ -107,7 +67,7 @@ def bitcast(a: Op, dtype: DType) -> Op:
 
 def bits_of(a: Op) -> Op:
     """Returns the bits of a float as an unsigned integer."""
-    return bitcast(a, FORMATS[a.dtype].unsigned)
+    return bitcast(a, a.dtype.unsigned)
 
 
 def _bitwise(code: OpCode, a: Op, b: Op | int) -> Op:
@@ -136,12 +96,12 @@ def shr(a: Op, b: Op | int) -> Op:
 
 def absolute(x: Op) -> Op:
     """Returns a float without its sign."""
-    return bitcast(and_(bits_of(x), FORMATS[x.dtype].sign - 1), x.dtype)
+    return bitcast(and_(bits_of(x), x.dtype.sign_bit - 1), x.dtype)
 
 
 def with_sign_of(magnitude: Op, x: Op) -> Op:
     """Returns a float >= 0 with the sign of x."""
-    return bitcast(or_(bits_of(magnitude), and_(bits_of(x), FORMATS[x.dtype].sign)), x.dtype)
+    return bitcast(or_(bits_of(magnitude), and_(bits_of(x), x.dtype.sign_bit)), x.dtype)
 
 
 def horner(x: Op, coefficients: Sequence[float]) -> Op:

@@ -94,12 +94,14 @@ PIECE_UPDATES = 1 << PIECE_BITS  # updates, or shorter pieces, of a piece
 RUN_UPDATES_MAX = 1024  # updates, or pieces, in one run at most: where there may be more, threads add up longer pieces
 
 
-def sorts_updates(nest: Nest) -> bool:
-    """True where updates are sorted: how many there are is known, they are many, and few threads would walk them.
+def sorts_updates(nest: Nest, target: Target) -> bool:
+    """True where updates are sorted: on a GPU, if their number is known and large, and few threads would walk them.
 
     NOTE: how many rows there are must not change the order of a sum, so only what a walk adds up alike depends on it.
     """
     assert nest.anchor is not None
+    if not target.is_gpu:
+        return False
     base, index, updates = nest.anchor.src
     code, _, batch = nest.anchor.arg
     if not all(isinstance(dim, int) for dim in (*base.shape, *index.shape, *updates.shape)):

@@ -199,7 +199,7 @@ def emit_sort_network(nest: Nest, context: Context) -> None:
     length = x.shape[axis]
     assert isinstance(length, int), "has_network"
     rows = [*x.shape[:axis], *x.shape[axis + 1 :]]
-    lanes = max(1, target.vector_bytes // 8) if numel(tuple(rows)) != 1 or length > PIECE_ELEMENTS else 1
+    lanes = target.lanes(dtypes.int64) if numel(tuple(rows)) != 1 or length > PIECE_ELEMENTS else 1
 
     def key(row: Dim, i: Dim) -> Op:
         at = split(row, rows)

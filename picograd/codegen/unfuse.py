@@ -233,9 +233,8 @@ class _Draft:
 
 
 def _nbytes(params: Sequence[Param]) -> int:
-    lengths = [each.numel * each.dtype.itemsize for each in params if isinstance(each.numel, int)]
-    assert len(lengths) == len(params), "all of the kernel's shapes are numbers"
-    return sum(lengths)
+    assert all(isinstance(each.numel, int) for each in params), "all of the kernel's shapes are numbers"
+    return sum(each.nbytes for each in params)
 
 
 def _one_of_batch(operand: Op) -> Op:

@@ -62,7 +62,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     """
     with _in_llvm(), _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
         data = _object_file(_binding(), machine, module)
-    return Binary(source.name, data, source.params, source.variables, source.launches)
+    return source.binary(data)
 
 
 def assembly(source: Source, target: Target) -> str:

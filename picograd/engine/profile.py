@@ -16,7 +16,7 @@ from typing import NamedTuple
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import Template, parametrize
 from picograd.errors import Line
-from picograd.ir.op import Buffer, Dim, Op, greatest, toposort
+from picograd.ir.op import Buffer, Dim, Op, toposort
 from picograd.ir.opcode import SOURCES
 from picograd.ir.origin import line_of, lines_of
 from picograd.ir.shape import flops_of
@@ -140,7 +140,7 @@ def _parts_of(plan: Plan, device: str) -> Sequence[_Part]:
         nbytes = 0
         if own is not None:
             use = plan.schedule.buffers[own]
-            nbytes = greatest(use.numel) * use.dtype.itemsize
+            nbytes = use.nbytes
             buffers.append(BufferUse(use.dtype, use.numel, "temporary", 0))
         renumbered = _renumbered(item, numbers if own is None else (*numbers, own))
         alone = Schedule((renumbered,), tuple(buffers), (), tuple(range(len(numbers))), nbytes)

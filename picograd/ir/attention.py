@@ -211,7 +211,7 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     num_rows, span = H // G * queries, most_keys(attention, queries, keys)
     if num_rows > MOST_ROWS or span >= LARGE:
         return None
-    lanes = gcd(D, E, target.vector_bytes // attention.dtype.itemsize)
+    lanes = gcd(D, E, target.lanes(attention.dtype))
     threads, team = min(target.block_threads, MOST_THREADS), 1
     while team < WARP_THREADS and team * lanes < max(D, E):
         team *= 2

@@ -144,6 +144,10 @@ class Op:
         """Elements of the result; a symbolic dimension counts with its greatest value."""
         return greatest_numel(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
     # ---- arithmetic on Ops of one shape, or with a Python scalar ----
     def filled(self, value: Scalar) -> Op:
         """Returns `value` in the dtype and shape of this Op."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
-from picograd.ir.op import Buffer, Dim, Op, Shape
+from picograd.ir.op import Buffer, Dim, Op, Shape, greatest
 from picograd.ir.statements import Statement
 from picograd.ir.symbolic import with_variables
 from picograd.record import Record, replace
@@ -77,18 +77,26 @@ class Nest(WithRows, Record):
     outputs: tuple[tuple[int, Op], ...]
 
 
-class Param(Record):
-    """One argument of a kernel.
-
-    dtype:   element type
-    numel:   elements (a symbolic one is an expression of variables)
-    role:    "in", "out", "inout" (an UPDATE's: it holds the base before, and only the block is written), "scratch" (memory
-             the plan gives the kernel between its phases) or "report": two words, 0 before a run, in which the first Check
-             that fails leaves 1 + its number, and the value
-    """
+class Elements(Record):
+    """Elements of one dtype in memory; a symbolic number of them is an expression of variables."""
 
     dtype: DType
     numel: Dim
+
+    @property
+    def nbytes(self) -> int:
+        """Their bytes; a symbolic number counts with its greatest value."""
+        return greatest(self.numel) * self.dtype.itemsize
+
+
+class Param(Elements):
+    """One argument of a kernel.
+
+    role:  "in", "out", "inout" (an UPDATE's: it holds the base before, and only the block is written), "scratch" (memory
+           the plan gives the kernel between its phases) or "report": two words, 0 before a run, in which the first Check
+           that fails leaves 1 + its number, and the value
+    """
+
     role: str
 
 
@@ -179,10 +187,10 @@ class LoopItem(Record):
         return tuple(dict.fromkeys(used if self.memory is None else [*used, self.memory]))
 
 
-class BufferUse(Record):
+class BufferUse(Elements):
     """The schedule's record of one buffer.
 
-    role:    "input" (exists before), "output" (outlives the plan), "temporary" or "hosted" (a temporary in the memory of an
+    role:    "input" (exists before), "output" (outlives the plan), "temporary" or "lent" (a temporary in the memory of an
              output that is written later)
     source:  the index of its input or output; for a temporary the byte offset in the arena
     over:    of an output: the index of an input whose memory it may be given, because all readers of the input come before
@@ -193,8 +201,6 @@ class BufferUse(Record):
              replaces, unless the plan reads that
     """
 
-    dtype: DType
-    numel: Dim
     role: str
     source: int
     over: int | None = None
@@ -210,7 +216,7 @@ class Schedule(Record):
     buffers:      every buffer the items name
     inputs:       BUFFER Ops that must hold data, by input index
     outputs:      for each requested graph the index into `buffers` of its memory
-    arena_nbytes: bytes of all temporaries that are not hosted, after reuse
+    arena_nbytes: bytes of the temporaries, after reuse
     commit:       index of the first item that may overwrite an input or what a late output replaces, where a CHECK before
                   it may fail: then the run ends there; else 0
     """
@@ -250,6 +256,10 @@ class Program(Record):
     variables: tuple[Op, ...]
     phases: tuple[tuple[Statement, ...], ...]
     num_guards: int = 0
+
+    def source(self, language: str, text: str, launches: Sequence[Launch]) -> Source:
+        """Returns it as text."""
+        return Source(self.name, language, text, self.params, self.variables, tuple(launches))
 
 
 class TileMap(Record):
@@ -312,6 +322,10 @@ class Source(Record):
     variables: tuple[Op, ...]
     launches: tuple[Launch, ...]
 
+    def binary(self, data: bytes) -> Binary:
+        """Returns it as machine code."""
+        return Binary(self.name, data, self.params, self.variables, self.launches)
+
 
 class Binary(Record):
     """Machine code of a Source: an object file, a cubin, a shared library; or a call of a library (ir/opts.py)."""
@@ -321,6 +335,10 @@ class Binary(Record):
     params: tuple[Param, ...]
     variables: tuple[Op, ...]
     launches: tuple[Launch, ...]
+
+    def executable(self, functions: Sequence[Any], owner: Any = None) -> Executable:
+        """Returns it as code in memory."""
+        return Executable(self.name, self.params, self.variables, self.launches, tuple(functions), owner)
 
 
 class Executable(Record, eq=False):

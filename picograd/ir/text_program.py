@@ -242,7 +242,7 @@ def _schedule_lines(schedule: Schedule, shown: set[Kernel]) -> list[str]:
     """Returns the lines of a schedule; a kernel in `shown` has been written before and is named only."""
     lines = [f"schedule of {len(schedule.kernel_items())} kernels, arena of {schedule.arena_nbytes} bytes"]
     for i, use in enumerate(schedule.buffers):
-        place = {"temporary": f"at byte {use.source}", "hosted": f"by output {use.source}"}.get(use.role, str(use.source))
+        place = {"temporary": f"at byte {use.source}", "lent": f"by output {use.source}"}.get(use.role, str(use.source))
         over = "" if use.over is None else f" {'in' if use.keeps else 'over'} input {use.over}"
         lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}{over}")
     for item in schedule.items:

@@ -63,7 +63,7 @@ def literal(value: Scalar, dtype: DType) -> str:
     if dtype in (dtypes.float32, dtypes.float64):
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     if dtype.is_float:
-        return str(int(np.array([value], dtype.numpy).view(f"u{dtype.itemsize}")[0]))
+        return str(int(np.array([value], dtype.numpy).view(dtype.unsigned.numpy)[0]))
     return str(int(value) - (1 << 64) if int(value) >= 1 << 63 else int(value))
 
 

@@ -117,7 +117,7 @@ def is_narrow(op: Op, target: Target | None) -> bool:
     """True for a weight whose outputs leave lanes empty that its channels fill."""
     if target is None or not _is_plain(op, target) or min(_padding_of_swapped(op)[0]) < 0:
         return False
-    lanes = max(1, target.vector_bytes // max(4, op.dtype.compute_dtype.itemsize))
+    lanes = target.sum_lanes(op.dtype)
     channels, outputs = static_shape(op.shape[:2])
     return _filled(outputs, lanes) < WELL_FILLED <= _filled(channels, lanes)
 

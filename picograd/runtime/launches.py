@@ -22,7 +22,7 @@ from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.interrupts import Latest, held_back, lock
 from picograd.ir.host import Refused
-from picograd.ir.op import Buffer, Dim, Op, greatest
+from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.stages import (
     REPORT_WORDS,
     Binary,
@@ -284,7 +284,7 @@ def _outer_place(use: BufferUse) -> Place:
     """Returns the place of a buffer of a schedule outside of loops."""
     if use.role == "temporary":
         return Place("temporary", 0, use.source)
-    return Place("output" if use.role == "hosted" else use.role, use.source)
+    return Place("output" if use.role == "lent" else use.role, use.source)
 
 
 def _places_in_step(item: LoopItem, outer: Sequence[Place], r: int, steps: int) -> list[Place]:
@@ -292,7 +292,7 @@ def _places_in_step(item: LoopItem, outer: Sequence[Place], r: int, steps: int) 
     memory = 0 if item.memory is None else outer[item.memory].offset
     found: list[Place] = []
     for use in item.body.buffers:
-        nbytes = greatest(use.numel) * use.dtype.itemsize
+        nbytes = use.nbytes
         if use.role == "temporary":
             found.append(Place("temporary", 0, memory + use.source))
         elif use.role == "output":

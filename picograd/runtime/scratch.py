@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from picograd.ir.op import greatest
 from picograd.ir.stages import Executable, LoopItem, Schedule
 
 Piece = tuple[int, int]  # start, end: bytes of the arena
@@ -66,7 +65,7 @@ def _lifetimes(schedule: Schedule, base: int) -> tuple[Ends, Ends, Ends]:
     for i, use in enumerate(schedule.buffers):
         if use.role == "temporary":
             start = base + use.source
-            places[i] = start, start + greatest(use.numel) * use.dtype.itemsize
+            places[i] = start, start + use.nbytes
     is_temporary = [use.role == "temporary" for use in schedule.buffers]
     for number, item in enumerate(schedule.items):
         for i in item.buffers:
@@ -92,7 +91,7 @@ def _inside(item: LoopItem, places: Ends, lives: Bools, held: Ends) -> tuple[int
 def _scratch_lengths(executable: Executable, num_buffers: int) -> list[int]:
     """Returns the bytes of each "scratch" parameter of a kernel."""
     own = executable.params[num_buffers:]
-    return [greatest(param.numel) * param.dtype.itemsize for param in own if param.role == "scratch"]
+    return [param.nbytes for param in own if param.role == "scratch"]
 
 
 def _lowest(around: Ends, lengths: Sequence[int], alignment: int) -> list[Piece]:

@@ -24,7 +24,7 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.record import Record, Struct, field
 from picograd.schedule.loops import loop_item, memory_sources, roots_in_order
-from picograd.schedule.memory import Host, Lifetime, Order, Unit, place_temporaries, versions_of
+from picograd.schedule.memory import Lender, Lifetime, Order, Unit, place_temporaries, versions_of
 from picograd.schedule.nest_draft import Draft, Fused, in_memory
 
 # ---- groups ----
@@ -284,18 +284,18 @@ def _lifetime(op: Op, uses: _Uses) -> Lifetime:
     return Lifetime(greatest(_numel(op)) * op.dtype.itemsize, first, last, op.code is OpCode.ALLOC)
 
 
-def _lenders(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
+def _lenders(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Lender]:
     """Returns those outputs whose memory other values may use before they are written.
 
     Left out are outputs that may take over an input's memory. A late output may hold the old value until the last CHECK has
     run.
     """
-    found: dict[Op, Host] = {}
+    found: dict[Op, Lender] = {}
     for op in outputs:
         numel = _numel(op)
         if isinstance(numel, int) and op not in order.over and not order.also.get(op):
             first = begins[order.commit] if op in order.late else 0
-            found[op] = Host(numel * op.dtype.itemsize, first, uses.first[uses.index[op]])
+            found[op] = Lender(numel * op.dtype.itemsize, first, uses.first[uses.index[op]])
     return found
 
 
@@ -311,10 +311,10 @@ def _with_memory(
     outputs = {op: i for i, op in enumerate(wanted)}
     place, arena_nbytes = {}, 0
     if temporary:
-        hosts = _lenders(list(outputs), uses, order, begins) if is_outermost else {}
-        chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(hosts.values()))
-        host_of = [None if number is None else outputs[list(hosts)[number]] for number in chosen]
-        place = dict(zip(temporary, zip(host_of, offsets)))
+        lenders = _lenders(list(outputs), uses, order, begins) if is_outermost else {}
+        chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(lenders.values()))
+        lender_of = [None if number is None else outputs[list(lenders)[number]] for number in chosen]
+        place = dict(zip(temporary, zip(lender_of, offsets)))
     buffers: list[BufferUse] = []
     for op in values:
         if op in inputs:
@@ -325,8 +325,8 @@ def _with_memory(
             also = tuple(inputs[value] for value in order.also.get(op, ()))
             buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps, also, op in order.late))
         else:
-            host, offset = place[op]
-            role, source = ("temporary", offset) if host is None else ("hosted", host)
+            lender, offset = place[op]
+            role, source = ("temporary", offset) if lender is None else ("lent", lender)
             buffers.append(BufferUse(op.dtype, _numel(op), role, source))
     wanted_in = tuple(uses.index[root] for root in roots)
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), wanted_in, arena_nbytes, order.commit)

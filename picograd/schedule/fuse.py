@@ -44,7 +44,6 @@ from picograd.schedule.nest_draft import (
     is_row,
     meet,
     moved,
-    nbytes,
     require,
     sources_in_memory,
 )
@@ -63,12 +62,12 @@ def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
     A block of rows x[k : k + 1] counts as that block, not as all of x, so a row costs as much in a batch as alone.
     """
     leaves = nests.leaves([value], stored, blocks=True)
-    return sum(nbytes(leaf) for leaf in leaves if 2 * leaf.numel > value.numel)
+    return sum(leaf.nbytes for leaf in leaves if 2 * leaf.numel > value.numel)
 
 
 def reads_few(nests: Nests, value: Op) -> bool:
     """True for a value that is computed from few bytes; sums along a network would read ever more."""
-    return bytes_read(nests, value) <= MOST_READ * nbytes(value)
+    return bytes_read(nests, value) <= MOST_READ * value.nbytes
 
 
 def dear_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
@@ -96,13 +95,13 @@ def dear_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
 
 def _again(nests: Nests, value: Op) -> int:
     """Returns the price of computing a value in a tile."""
-    return bytes_read(nests, value) + nbytes(value) + nests.num_ops(value) * value.numel // OPS_PER_BYTE
+    return bytes_read(nests, value) + value.nbytes + nests.num_ops(value) * value.numel // OPS_PER_BYTE
 
 
 def _stored(nests: Nests, value: Op, readers: int) -> int:
     """Returns the price of storing a value where it is computed anyway, or else in a kernel of its own, and reading it."""
     is_at_hand = nests.is_bound(value) and nests.is_storable(value)
-    return (0 if is_at_hand else _again(nests, value) + LAUNCH_BYTES) + (1 + readers) * nbytes(value)
+    return (0 if is_at_hand else _again(nests, value) + LAUNCH_BYTES) + (1 + readers) * value.nbytes
 
 
 # ---- random numbers that several readers draw ----
@@ -440,7 +439,7 @@ class _Fuser:
             return
         at = self.nests.attached[op]
         rows = self.row_frontier(op, at.nest)
-        if rows and sum(nbytes(r) for r in rows) * 2 <= nbytes(op) and reads_few(self.nests, op):
+        if rows and sum(r.nbytes for r in rows) * 2 <= op.nbytes and reads_few(self.nests, op):
             for r in rows:
                 self.nests.put(r, at.nest)
             return
@@ -454,7 +453,7 @@ class _Fuser:
             if len(bound) != 1 or op.code in KINDS or (op.code in TRANSCENDENTAL and not or_equal):
                 break
             op = bound[0]
-            is_smaller = nbytes(op) < nbytes(best) + or_equal and bytes_read(self.nests, best, (op,)) <= nbytes(best)
+            is_smaller = op.nbytes < best.nbytes + or_equal and bytes_read(self.nests, best, (op,)) <= best.nbytes
             if self.nests.is_storable(op) and (is_smaller or self.is_dearer(op, best)):
                 best = op
         self.nests.put(best, at.nest)
@@ -463,7 +462,7 @@ class _Fuser:
     def is_dearer(self, op: Op, best: Op) -> bool:
         """True if other readers of `op` would compute a costly function again, and `best` is cheap to compute from it."""
         num_readers = self.num_moved.get(op, 0) + self.num_read.get(op, 0)
-        if op.code not in TRANSCENDENTAL or num_readers < 2 or nbytes(op) > nbytes(best):
+        if op.code not in TRANSCENDENTAL or num_readers < 2 or op.nbytes > best.nbytes:
             return False
         between = toposort([best], stop={op, *self.nests.home})
         return not any(step.code in TRANSCENDENTAL for step in between if step is not op)

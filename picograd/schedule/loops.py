@@ -20,7 +20,6 @@ from picograd.ir.origin import copy_lines
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
 from picograd.ir.symbolic import bounds, plus, to_op
 from picograd.schedule.memory import aligned
-from picograd.schedule.nest_draft import nbytes
 
 
 # ---- before fusion ----
@@ -158,7 +157,7 @@ def loop_item(
         places: list[int | None] = []
         for wanted in (steps != 1, final is None):
             places.append(end if wanted else None)
-            end += aligned(nbytes(root)) if wanted else 0
+            end += aligned(root.nbytes) if wanted else 0
         stored.append(Result(final, spare=places[0], other=places[1]))
     return LoopItem(body, steps, feeds, tuple(stored), own_memory(end) if end else None)
 

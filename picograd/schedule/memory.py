@@ -364,8 +364,8 @@ class Lifetime(Record):
     in_arena: bool = False
 
 
-class Host(Record):
-    """When the memory of an output may have something else in it.
+class Lender(Record):
+    """When the memory of an output may have something else in it: a temporary that it is lent to.
 
     nbytes:  its length
     first:   the first moment that may write there
@@ -377,20 +377,20 @@ class Host(Record):
     end: int
 
 
-def place_temporaries(lifetimes: list[Lifetime], hosts: list[Host]) -> tuple[list[int | None], list[int], int]:
-    """Returns for each lifetime the host it begins in, or None; its offset in the arena otherwise; the arena's bytes.
+def place_temporaries(lifetimes: list[Lifetime], lenders: list[Lender]) -> tuple[list[int | None], list[int], int]:
+    """Returns for each lifetime the lender of its memory, or None; its offset in the arena otherwise; the arena's bytes.
 
-    Outputs take in temporaries only where the arena becomes shorter by that.
+    Outputs lend memory only where the arena becomes shorter by that.
 
-    >>> place_temporaries([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], [Host(64, 0, 2)])
+    >>> place_temporaries([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], [Lender(64, 0, 2)])
     ([0, None], [0, 0], 64)
     """
     if not lifetimes:
         return [], [], 0
     offsets, nbytes = plan_memory(lifetimes)
     nowhere: list[int | None] = [None] * len(lifetimes)
-    chosen = _hosted(lifetimes, hosts) if len(lifetimes) <= MANY else nowhere
-    left = [i for i, host in enumerate(chosen) if host is None]
+    chosen = _lent(lifetimes, lenders) if len(lifetimes) <= MANY else nowhere
+    left = [i for i, lender in enumerate(chosen) if lender is None]
     fewer, less = plan_memory([lifetimes[i] for i in left])
     if less >= nbytes:
         return nowhere, offsets, nbytes
@@ -400,16 +400,16 @@ def place_temporaries(lifetimes: list[Lifetime], hosts: list[Host]) -> tuple[lis
     return chosen, found, less
 
 
-def _hosted(lifetimes: list[Lifetime], hosts: list[Host]) -> list[int | None]:
-    """The longest first, of equal ones the last: a value read by the kernel before the output's must be placed
-    elsewhere."""
+def _lent(lifetimes: list[Lifetime], lenders: list[Lender]) -> list[int | None]:
+    """The longest first, of equal ones the last: what the kernel that writes the output still reads has to be elsewhere."""
     chosen: list[int | None] = [None] * len(lifetimes)
-    inside: list[list[Lifetime]] = [[] for _ in hosts]
+    inside: list[list[Lifetime]] = [[] for _ in lenders]
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, -lifetimes[i].last, i)):
         own = lifetimes[i]
-        for number, host in enumerate(hosts):
-            fits = own.nbytes <= host.nbytes and host.first <= own.first and own.last < host.end and not own.in_arena
-            if fits and all(other.last < own.first or own.last < other.first for other in inside[number]):
+        for number, lender in enumerate(lenders):
+            in_time = lender.first <= own.first and own.last < lender.end
+            fits = own.nbytes <= lender.nbytes and not own.in_arena
+            if fits and in_time and all(other.last < own.first or own.last < other.first for other in inside[number]):
                 chosen[i] = number
                 inside[number].append(own)
                 break

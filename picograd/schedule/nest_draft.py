@@ -131,11 +131,6 @@ def _is_sum_of_multiples(place: Dim, own: set[Dim]) -> bool:
     return True
 
 
-def nbytes(op: Op) -> int:
-    """Returns the bytes of a value in memory."""
-    return op.numel * op.dtype.itemsize
-
-
 # ---- coordinates ----
 def meet(places: set[Coordinates]) -> Coordinates | None:
     """Joins what sources know of their place in the domain, or None where they contradict each other."""

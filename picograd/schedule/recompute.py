@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from picograd.ir.op import Op
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.nest_draft import Draft, Nests, in_memory, nbytes, require
+from picograd.schedule.nest_draft import Draft, Nests, in_memory, require
 
 STEPS_MAX = 32  # Ops that compute a value again
 OPS_PER_BYTE = 8  # that a machine computes while it moves a byte
@@ -83,8 +83,8 @@ class _Prices:
             return
         leaves = {s: None for step in steps for s in step.src if s in self.nests.home or in_memory(s)}
         rest = self.read_by(home, [value for value in home.stored if value is not op])
-        moved = (1 + len(readers)) * nbytes(op) + sum([nbytes(s) for s in self.read[home] if s not in rest])
-        price = sum([nbytes(leaf) for nest in readers for leaf in leaves if leaf not in self.read[nest]])
+        moved = (1 + len(readers)) * op.nbytes + sum([s.nbytes for s in self.read[home] if s not in rest])
+        price = sum([leaf.nbytes for nest in readers for leaf in leaves if leaf not in self.read[nest]])
         price += (len(readers) - 1) * len(steps) * op.numel // OPS_PER_BYTE
         if price < moved:
             self.unstore(op, leaves, rest)

@@ -199,7 +199,7 @@ def compute_writes(cell: Cell) -> None:
     """
     first, *others = pending.writes[cell]
     try:
-        if _known(first) and first.numel * first.dtype.itemsize <= SMALL_NBYTES:
+        if _known(first) and first.nbytes <= SMALL_NBYTES:
             for op in others:
                 realize([op])
     except Refused as error:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from picograd.dtype import DType, Scalar, float64, int8, int16, int32, int64
+from picograd.dtype import Scalar, float64, int32, int64
 from picograd.ir.build import both, compare, either, maximum, unary, where
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, filled
@@ -345,14 +345,13 @@ def clamp_to(x: Op, limit: Op, low: bool) -> Op:
 
 
 # ---- inverse functions ----
-BITS: dict[int, DType] = {1: int8, 2: int16, 4: int32, 8: int64}  # the integer that holds the bits of a float
 MOST_OF_SQUARE = {True: 1e150, False: 1e18}  # below this the square of a float64, or of a float32, is finite
 
 
 def is_negative(x: Op) -> Op:
     """True where the sign bit is set, of -0.0 and of a negative NaN too; of any number."""
     if x.dtype.is_float:
-        x = Op(OpCode.BITCAST, BITS[x.dtype.itemsize], (x,))
+        x = Op(OpCode.BITCAST, x.dtype.signed, (x,))
     return compare(OpCode.CMPLT, x, 0)
 
 
@@ -598,7 +597,7 @@ def nextafter(a: Op, b: Op) -> Op:
 
 def _next(a: Op, b: Op) -> Op:
     """The next float after a in the direction of b: its bits, as an integer, plus or minus 1."""
-    bits = BITS[a.dtype.itemsize]
+    bits = a.dtype.signed
     number = Op(OpCode.BITCAST, bits, (a,))
     outward = compare(OpCode.CMPEQ, compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, 0.0, a))
     moved = Op(OpCode.BITCAST, a.dtype, (number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)),))
@@ -610,11 +609,11 @@ def _next(a: Op, b: Op) -> Op:
 
 def frexp(x: Op) -> tuple[Op, Op]:
     """A mantissa of 1/2 <= |m| < 1 and an int32 exponent with x = m 2^e; 0 has the exponent 0, inf and NaN too."""
-    stored, bias = x.dtype.precision - 1, x.dtype.exponent_bias
+    stored, bias = x.dtype.mantissa, x.dtype.exponent_bias
     width = x.dtype.bits - x.dtype.precision
     normal = compare(OpCode.CMPLE, 2.0 ** (1 - bias), absolute(x))
     raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
-    bits = BITS[x.dtype.itemsize]
+    bits = x.dtype.signed
     number = Op(OpCode.BITCAST, bits, (raised,))
     shifted = Op(OpCode.SHR, bits, (number, filled(stored, bits, x.shape)))
     biased = Op(OpCode.AND, bits, (shifted, filled((1 << width) - 1, bits, x.shape)))

@@ -51,7 +51,6 @@ __all__ = [
 
 
 # ---- functions alike on every device ----
-INTEGER = {dtypes.float32: dtypes.int32, dtypes.float64: dtypes.int64}  # of the same width
 SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}  # bits of the square root of 1/2
 
 
@@ -60,7 +59,7 @@ def log_alike(x: Op) -> Op:
 
     x = 2^n m with m from sqrt(1/2) to sqrt(2);  log x = n log 2 + s p(s^2) with s = (m - 1) / (m + 1)
     """
-    dtype, integer, digits = x.dtype, INTEGER[x.dtype], x.dtype.precision - 1
+    dtype, integer, digits = x.dtype, x.dtype.signed, x.dtype.mantissa
     bits = _same_bits(x, integer)
     n = _shift(OpCode.SHR, bits - SQRT_HALF[dtype], digits)  # rounds down
     m = _same_bits(bits - _shift(OpCode.SHL, n, digits), dtype)
@@ -73,7 +72,7 @@ def exp_alike(x: Op) -> Op:
 
     x = n log 2 + r with |r| <= log(2) / 2;  e^x = 2^n e^r, in two steps, so that subnormal results are rounded once
     """
-    dtype, integer, digits = x.dtype, INTEGER[x.dtype], x.dtype.precision - 1
+    dtype, integer, digits = x.dtype, x.dtype.signed, x.dtype.mantissa
     low, high = EXP_RANGE[dtype]
     x = minimum(maximum(x, low), high)
     n = unary(OpCode.FLOOR, x * _held(LOG2_E, dtype) + 0.5)
@@ -588,7 +587,7 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
     need_float("cauchy_", self.op)
     check_positive("cauchy_", "sigma", sigma)
     wide = self.dtype.compute_dtype
-    turns = cast(_bits(self, generator), INTEGER[wide])
+    turns = cast(_bits(self, generator), wide.signed)
     half = Op(OpCode.SHR, turns.dtype, (turns, turns.filled(1)))  # from -1/4 of a turn up to 1/4
     quarter = 1 << (turns.dtype.bits - 2)
     tangent = Op(OpCode.DIV, wide, (cosine_of_turns(half - quarter, wide), cosine_of_turns(half, wide)))

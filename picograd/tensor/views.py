@@ -36,9 +36,6 @@ __all__ = [
 
 
 # ---- elements as another dtype ----
-UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
-
-
 def with_width(op: Op, dtype: DType) -> Op:
     """Returns the bits of `op` as elements of `dtype`, along the last axis.
 
@@ -51,38 +48,38 @@ def with_width(op: Op, dtype: DType) -> Op:
     if not op.shape:
         raise ShapeError(f"view: a number of {op.dtype} has no axis along which {dtype} fits its bits.")
     length = op.shape[-1]
-    bits = Op(OpCode.BITCAST, UNSIGNED[width], (op,))
+    bits = Op(OpCode.BITCAST, op.dtype.unsigned, (op,))
     if width > wanted:
-        parts = _cut(bits, width // wanted, UNSIGNED[wanted])
+        parts = _cut(bits, width // wanted, dtype.unsigned)
         return Op(OpCode.BITCAST, dtype, (reshape_op(parts, (*op.shape[:-1], mul(length, width // wanted))),))
     count = wanted // width
     if mul(floordiv(length, count), count) != length:
         raise ShapeError(f"view: the last axis of {op.shape} is not a multiple of {count}, the {op.dtype} in one {dtype}.")
     rows = reshape_op(bits, (*op.shape[:-1], floordiv(length, count), count))
-    return Op(OpCode.BITCAST, dtype, (_joined(rows, UNSIGNED[wanted]),))
+    return Op(OpCode.BITCAST, dtype, (_joined(rows, dtype.unsigned),))
 
 
 def _cut(bits: Op, count: int, part: DType) -> Op:
     """Returns (..., count): unsigned integers cut into narrower ones, the lowest first."""
     shape = (*bits.shape, count)
     wide = expand_op(reshape_op(bits, (*bits.shape, 1)), shape)
-    low = Op(OpCode.SHR, bits.dtype, (wide, _places(count, part.itemsize, bits.dtype, (*bits.shape, count))))
-    mask = filled((1 << 8 * part.itemsize) - 1, bits.dtype, shape)
+    low = Op(OpCode.SHR, bits.dtype, (wide, _places(count, part.bits, bits.dtype, (*bits.shape, count))))
+    mask = filled((1 << part.bits) - 1, bits.dtype, shape)
     return Op(OpCode.CAST, part, (Op(OpCode.AND, bits.dtype, (low, mask)),))
 
 
 def _joined(rows: Op, whole: DType) -> Op:
     """Returns (...): the narrower unsigned integers of the last axis, the lowest first, as one."""
     wide = Op(OpCode.CAST, whole, (rows,))
-    shifted = Op(OpCode.SHL, whole, (wide, _places(rows.shape[-1], rows.dtype.itemsize, whole, rows.shape)))
+    shifted = Op(OpCode.SHL, whole, (wide, _places(rows.shape[-1], rows.dtype.bits, whole, rows.shape)))
     return reduce(shifted, OpCode.ADD, (len(rows.shape) - 1,))
 
 
-def _places(count: object, itemsize: int, dtype: DType, shape: tuple[object, ...]) -> Op:
+def _places(count: object, bits: int, dtype: DType, shape: tuple[object, ...]) -> Op:
     """Returns the place of the lowest bit of each part, over `shape`, whose last axis counts the parts."""
     line = Op(OpCode.IOTA, dtypes.int64, (), count)
-    bits = Op(OpCode.CAST, dtype, (line,)) * (8 * itemsize)
-    return expand_op(reshape_op(bits, (*(1 for _ in shape[:-1]), count)), shape)  # type: ignore[arg-type]
+    places = Op(OpCode.CAST, dtype, (line,)) * bits
+    return expand_op(reshape_op(places, (*(1 for _ in shape[:-1]), count)), shape)  # type: ignore[arg-type]
 
 
 # ---- shape ----

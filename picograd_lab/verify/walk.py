@@ -111,7 +111,7 @@ def memory_as_planned(schedule: Schedule, inputs: Sequence[Array], variables: Ma
     memory = memory_for(schedule, inputs, variables)
     written = {use.source: i for i, use in enumerate(schedule.buffers) if use.role == "output"}
     for i, use in enumerate(schedule.buffers):
-        if use.role in ("temporary", "hosted"):
+        if use.role in ("temporary", "lent"):
             nbytes = memory[i].nbytes
             whole = arena[use.source :] if use.role == "temporary" else memory[written[use.source]].view(np.uint8)
             memory[i] = whole[:nbytes].view(use.dtype.numpy)

@@ -7,15 +7,13 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.emit import guess
-from picograd.codegen.matmul_cpu import lanes_of
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import expand
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts, RegisterTile
-from picograd.ir.statements import For, Prefetch, Store, walk
-from picograd.ir.statements import lanes_of as lanes_of_value
+from picograd.ir.statements import For, Prefetch, Store, lanes_of, walk
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
@@ -50,9 +48,7 @@ def test_rows_are_packed_where_that_pays(m: int, k: int, n: int, computed: bool,
     [(dtypes.float32, 16, 4), (dtypes.float16, 16, 4), (dtypes.float64, 16, 2), (dtypes.float64, 4, 1)],
 )
 def test_a_vector_has_as_many_lanes_as_accumulators_fit_and_one_at_least(dtype: DType, nbytes: int, lanes: int) -> None:
-    a, b = (Op(OpCode.PARAM, dtype, (), (slot, (4, 4))) for slot in range(2))
-    anchor = Op(OpCode.MATMUL, a.dtype, (a, b))
-    assert lanes_of(anchor, Target("CPU", "llvm", "any", vector_bytes=nbytes)) == lanes
+    assert Target("CPU", "llvm", "any", vector_bytes=nbytes).sum_lanes(dtype) == lanes
 
 
 @pytest.mark.parametrize(("n", "expected"), [(256, [2]), (192, [])], ids=["beyond the cache", "near"])
@@ -113,4 +109,4 @@ def test_ten_columns_of_a_dear_epilogue_are_two_vectors(code: OpCode, lanes: lis
     program = lower(item.kernel, CPU_TARGETS[2])
     (out,) = (slot for slot, param in enumerate(program.params) if param.role == "out")
     stores = [s for s in walk(program.phases[-1]) if isinstance(s, Store) and s.memory.arg[0] == out]
-    assert [lanes_of_value(s.value) for s in stores] == lanes
+    assert [lanes_of(s.value) for s in stores] == lanes

@@ -57,7 +57,7 @@ class PtxDevice(CudaSimDevice):
         """Reads the PTX of a kernel."""
         module = module_of(binary.data.rstrip(b"\0").decode())
         functions = tuple((module, each.symbol) for each in binary.launches)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
+        return binary.executable(functions, module)
 
     def _launch(self, call: Call, addresses: list[int], variables: dict[str, int]) -> None:  # type: ignore[override]
         """Runs one kernel; each buffer may be accessed as far as its parameter says."""
@@ -92,7 +92,7 @@ class PtxDevice(CudaSimDevice):
 
 def compile_nvrtc(source: Source, target: Target) -> Binary:
     """Returns the PTX that NVRTC makes."""
-    return Binary(source.name, nvrtc.ptx_of(source, target).encode(), source.params, source.variables, source.launches)
+    return source.binary(nvrtc.ptx_of(source, target).encode())
 
 
 ROADS: dict[str, Backend] = {

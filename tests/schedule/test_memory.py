@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from picograd import Tensor
 from picograd.look import watch
 from picograd.schedule import memory
-from picograd.schedule.memory import ALIGNMENT, Host, Lifetime, place_temporaries, plan_memory
+from picograd.schedule.memory import ALIGNMENT, Lender, Lifetime, place_temporaries, plan_memory
 
 pytestmark = pytest.mark.req("G8")
 Planner = Callable[[list[Lifetime]], tuple[list[int], int]]
@@ -23,7 +23,7 @@ LIFETIMES = st.lists(
     ),
     max_size=40,
 )  # fmt: skip
-HOSTS = st.lists(st.builds(Host, st.integers(0, 5000), st.integers(0, 20), st.integers(0, 40)), max_size=4)
+HOSTS = st.lists(st.builds(Lender, st.integers(0, 5000), st.integers(0, 20), st.integers(0, 40)), max_size=4)
 
 
 @pytest.mark.parametrize("plan", [memory._by_length, memory._by_time])
@@ -52,15 +52,15 @@ def test_the_arena_is_no_longer_than_all_temporaries_and_no_shorter_than_the_bus
 
 @given(LIFETIMES, HOSTS)
 def test_an_output_takes_in_what_fits_one_after_the_other_before_it_is_written(
-    lifetimes: list[Lifetime], hosts: list[Host]
+    lifetimes: list[Lifetime], lenders: list[Lender]
 ) -> None:
-    chosen, offsets, total = place_temporaries(lifetimes, hosts)
+    chosen, offsets, total = place_temporaries(lifetimes, lenders)
     assert total <= plan_memory(lifetimes)[1]
     for i, a in enumerate(lifetimes):
         number = chosen[i]
         if number is not None:
-            host = hosts[number]
-            assert a.nbytes <= host.nbytes and host.first <= a.first and a.last < host.end and not a.in_arena
+            lender = lenders[number]
+            assert a.nbytes <= lender.nbytes and lender.first <= a.first and a.last < lender.end and not a.in_arena
         for j, b in enumerate(lifetimes[:i]):
             together = a.first <= b.last and b.first <= a.last and a.nbytes and b.nbytes and chosen[i] == chosen[j]
             if together:
@@ -71,7 +71,7 @@ def test_an_output_takes_in_what_fits_one_after_the_other_before_it_is_written(
 
 def test_outputs_take_in_nothing_where_that_makes_the_arena_no_shorter() -> None:
     lifetimes = [Lifetime(64, 0, 1), Lifetime(640, 2, 3)]
-    assert place_temporaries(lifetimes, [Host(64, 0, 3)]) == ([None, None], [0, 0], 640)
+    assert place_temporaries(lifetimes, [Lender(64, 0, 3)]) == ([None, None], [0, 0], 640)
 
 
 @pytest.mark.parametrize("length", [512, 2048])  # of either way to plan

@@ -176,9 +176,9 @@ def test_a_block_that_is_written_before_a_check_has_memory_of_its_own() -> None:
     assert not any(use.keeps and schedule.commit == 0 for schedule in [scheduled(y)] for use in schedule.written())
 
 
-def hosted(schedule: Schedule) -> list[int]:
+def lent(schedule: Schedule) -> list[int]:
     """Returns the items that write temporaries which lie in outputs."""
-    own = [i for i, use in enumerate(schedule.buffers) if use.role == "hosted"]
+    own = [i for i, use in enumerate(schedule.buffers) if use.role == "lent"]
     return [min(n for n, item in enumerate(schedule.items) if i in item.buffers) for i in own]
 
 
@@ -191,12 +191,12 @@ def test_a_temporary_lies_in_an_output_only_where_nothing_is_wanted() -> None:
             y = y @ w / 2
         return y
 
-    assert hosted(scheduled(chain(x)))
-    assert not hosted(scheduled(x + chain(w)))  # which may lie over x
+    assert lent(scheduled(chain(x)))
+    assert not lent(scheduled(x + chain(w)))  # which may lie over x
     checked = scheduled(chain(x[index] @ w))
-    assert hosted(checked) and min(hosted(checked)) >= checked.commit > 0
+    assert lent(checked) and min(lent(checked)) >= checked.commit > 0
     checked = scheduled(chain(x[index] @ w, 6))  # its first temporary could lie in the output, too
-    assert min(hosted(checked), default=1) >= checked.commit > 0
+    assert min(lent(checked), default=1) >= checked.commit > 0
 
 
 @pytest.mark.req("G8")

@@ -23,7 +23,6 @@ from math import pi
 
 from picograd import dtype as dtypes
 from picograd.codegen.scalar import (
-    FORMATS,
     absolute,
     and_,
     at_least,
@@ -264,19 +263,23 @@ def exp2(x: Op) -> Op:
     return _times_power_of_two(fma(horner(f, EXP2[x.dtype]), f, 1.0), shifted)
 
 
+def _round_magic(dtype: DType) -> float:
+    """Returns 1.5 * 2**mantissa: a float that it is added to has the nearest integer in its low bits."""
+    return 1.5 * 2.0**dtype.mantissa
+
+
 def _nearest(x: Op, factor: float) -> tuple[Op, Op]:
     """Returns n = round(x * factor) as a float, and a float whose low bits are n + 2 * bias."""
-    form = FORMATS[x.dtype]
-    magic = form.round_magic + 2 * form.bias
+    magic = _round_magic(x.dtype) + 2 * x.dtype.exponent_bias
     shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
     return shifted, shifted - magic
 
 
 def _times_power_of_two(y: Op, shifted: Op) -> Op:
     """Returns y * 2**n in two steps, so that subnormal results are rounded once and overflow gives infinity."""
-    form, bits = FORMATS[y.dtype], bits_of(shifted)
+    bits = bits_of(shifted)
     half = shr(bits, 1)  # the low bits are n // 2 + bias; the bits above them are shifted out
-    first, second = (bitcast(shl(part, form.mantissa), y.dtype) for part in (half, bits - half))
+    first, second = (bitcast(shl(part, y.dtype.mantissa), y.dtype) for part in (half, bits - half))
     return y * first * second
 
 
@@ -314,14 +317,14 @@ def one_and_erf(x: Op) -> Op:
 # ---- logarithms ----
 def _exponent_and_fraction(x: Op) -> tuple[Op, Op]:
     """Returns n and f with x = 2**n * (1 + f), sqrt(1/2) <= 1 + f <= sqrt(2); subnormals are scaled up first."""
-    form = FORMATS[x.dtype]
-    tiny = less(x, 2.0 ** (1 - form.bias))
-    lift = form.mantissa + 2
+    stored, integer = x.dtype.mantissa, x.dtype.signed
+    tiny = less(x, 2.0 ** (1 - x.dtype.exponent_bias))
+    lift = stored + 2
     scaled = where(tiny, x * 2.0**lift, x)
-    bits, root = bitcast(scaled, form.signed), SQRT_HALF_BITS[x.dtype]
-    exponent = shr(bits - root, form.mantissa)
-    fraction = bitcast(bits - shl(exponent, form.mantissa), x.dtype) - 1.0
-    return cast(exponent + where(tiny, const(-lift, form.signed), 0), x.dtype), fraction
+    bits, root = bitcast(scaled, integer), SQRT_HALF_BITS[x.dtype]
+    exponent = shr(bits - root, stored)
+    fraction = bitcast(bits - shl(exponent, stored), x.dtype) - 1.0
+    return cast(exponent + where(tiny, const(-lift, integer), 0), x.dtype), fraction
 
 
 def _at_the_limits(x: Op, y: Op) -> Op:
@@ -430,8 +433,8 @@ def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     result = where(equal(absolute(y), math.inf), where(grows, like(math.inf, x), 0.0), result)
     is_whole, half = equal(floor(y), y), y * 0.5
     is_odd = both(is_whole, differs(floor(half), half))
-    below_zero = differs(and_(bits_of(x), FORMATS[x.dtype].sign), 0)
-    flipped = bitcast(or_(bits_of(result), FORMATS[x.dtype].sign), x.dtype)
+    below_zero = differs(and_(bits_of(x), x.dtype.sign_bit), 0)
+    flipped = bitcast(or_(bits_of(result), x.dtype.sign_bit), x.dtype)
     result = where(both(below_zero, is_odd), flipped, result)
     finite_below = both(less(x, 0.0), both(differs(x, -math.inf), differs(is_whole, True)))
     result = where(finite_below, like(math.nan, x), result)
@@ -476,7 +479,6 @@ def cos(x: Op) -> Op:
 def _wave(x: Op, quarters: int) -> Op:
     """Returns the sine of x + quarters * pi / 2."""
     quadrant, rest = _reduce_float32(x) if x.dtype is dtypes.float32 else _reduce_float64(x)
-    form = FORMATS[x.dtype]
     if quarters:
         quadrant = quadrant + quarters
     square = rest * rest
@@ -484,7 +486,7 @@ def _wave(x: Op, quarters: int) -> Op:
     sine = where(equal(square, 0.0), x, sine)  # keeps the sign of -0.0
     cosine = fma(square * square, horner(square, COS[x.dtype]), fma(square, -0.5, 1.0))
     chosen = where(equal(and_(quadrant, 1), 0), sine, cosine)
-    sign = shl(and_(quadrant, 2), form.unsigned.bits - 2)
+    sign = shl(and_(quadrant, 2), x.dtype.bits - 2)
     return bitcast(xor(bits_of(chosen), sign), x.dtype)
 
 
@@ -502,7 +504,7 @@ def _reduce_float32(x: Op) -> tuple[Op, Op]:
         turns = wide * factor if turns is None else fma(wide, factor, turns)
         turns = turns - floor(turns + 0.5)
     assert turns is not None
-    magic = FORMATS[dtypes.float64].round_magic
+    magic = _round_magic(dtypes.float64)
     shifted = fma(turns, 4.0, magic)
     rest = fma(turns, 4.0, -(shifted - magic)) * (pi / 2)
     return cast(bits_of(shifted), dtypes.uint32), cast(rest, dtypes.float32)
@@ -510,7 +512,7 @@ def _reduce_float32(x: Op) -> tuple[Op, Op]:
 
 def _reduce_float64(x: Op) -> tuple[Op, Op]:
     """The same for float64: pi / 2 in three parts up to 2**20, beyond it integers."""
-    magic = FORMATS[x.dtype].round_magic
+    magic = _round_magic(x.dtype)
     shifted = fma(x, 2 / pi, magic)
     n = shifted - magic
     rest = fma(n, -HALF_PI[2], fma(n, -HALF_PI[1], fma(n, -HALF_PI[0], x)))
@@ -525,7 +527,6 @@ def _reduce_far(x: Op) -> tuple[Op, Op]:
     x = m * 2**s with an integer m of 53 bits. Of 1 / (2 pi) the bits before position s give whole turns with any m;
     the 192 bits after it, times m and without its whole part, are the turns in x with an error below 2**-130.
     """
-    form = FORMATS[x.dtype]
     bits = bits_of(x)
     exponent = and_(shr(bits, 52), 0x7FF)
     start = at_most(at_least(exponent, 1043), 2046) - 1043  # of the window, in bits; s >= -32
@@ -542,7 +543,7 @@ def _reduce_far(x: Op) -> tuple[Op, Op]:
     quarters = values[0] + (values[1] + values[2])
     rest = fma(quarters, HALF_PI[0], quarters * HALF_PI[1])
     rest = where(negative, -rest, rest)
-    below_zero = differs(and_(bits, form.sign), 0)
+    below_zero = differs(and_(bits, x.dtype.sign_bit), 0)
     rest = where(less(absolute(x), float("inf")), where(below_zero, -rest, rest), float("nan"))
     return where(below_zero, const(0, dtypes.uint64) - quadrant, quadrant), rest
 

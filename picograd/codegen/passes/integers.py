@@ -29,16 +29,12 @@ from picograd.codegen.scalar import (
     with_sign_of,
     xor,
 )  # fmt: skip
-from picograd.dtype import DType
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, from_op
 
 INDEX_LEAVES = frozenset({OpCode.CONST, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND})
 INDEX_CODES = INDEX_LEAVES | {OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN}
-UNSIGNED: dict[DType, DType] = {
-    dtypes.int8: dtypes.uint8, dtypes.int16: dtypes.uint16, dtypes.int32: dtypes.uint32, dtypes.int64: dtypes.uint64,
-}  # fmt: skip
 
 
 # ---- division ----
@@ -92,7 +88,7 @@ def _by_power_of_two(op: Op) -> Op | None:
 
 def _divide_signed(code: OpCode, a: Op, b: Op, never_zero: bool) -> Op:
     """Divides magnitudes without sign, so that no quotient overflows, and rounds down where the signs differ."""
-    unsigned = UNSIGNED[a.dtype]
+    unsigned = a.dtype.unsigned
     if b.code is OpCode.CONST and b.arg > 0 and not b.arg & (b.arg - 1):
         return shr(a, b.arg.bit_length() - 1) if code is OpCode.IDIV else and_(a, b.arg - 1)
     a_size, b_size = (bitcast(where(less(x, 0), -x, x), unsigned) for x in (a, b))
@@ -132,7 +128,7 @@ def shift(op: Op) -> Op | None:
     bits = op.dtype.bits
     if _largest_count(count) < bits:
         return None
-    unsigned_count = bitcast(count, UNSIGNED.get(count.dtype, count.dtype))
+    unsigned_count = bitcast(count, count.dtype.unsigned)
     inside = less(unsigned_count, bits)
     if op.code is OpCode.SHR and op.dtype.kind == "i":
         return Op(op.code, op.dtype, (value, and_(where(inside, count, bits - 1), bits - 1)))

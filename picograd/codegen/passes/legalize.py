@@ -25,7 +25,6 @@ from picograd import dtype as dtypes
 from picograd.codegen.passes.functions import cos, erf, exp, exp2, log, log2, one_and_erf, pow_, sin, tanh
 from picograd.codegen.passes.integers import divide, int_power, shift, threefry
 from picograd.codegen.scalar import (
-    FORMATS,
     absolute,
     and_,
     bitcast,
@@ -50,7 +49,7 @@ from picograd.ir.statements import For, If, Statement, mapped
 from picograd.record import replace
 
 # ---- floats narrower than float32 ----
-SINGLE = FORMATS[dtypes.float32]
+SINGLE = dtypes.float32
 MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})
 
 
@@ -105,16 +104,17 @@ def _has_infinity(dtype: DType) -> bool:
 
 def _widen(x: Op) -> Op:
     """Moves exponent and mantissa into place; a factor corrects the bias, also of subnormals."""
-    form = FORMATS[x.dtype]
+    form = x.dtype
     bits = cast(bits_of(x), dtypes.uint32)
-    magnitude = and_(bits, form.sign - 1)
-    scaled = bitcast(shl(magnitude, SINGLE.mantissa - form.mantissa), dtypes.float32) * 2.0 ** (SINGLE.bias - form.bias)
-    if _has_infinity(x.dtype):
-        beyond = or_(shl(magnitude, SINGLE.mantissa - form.mantissa), SINGLE.infinity)
-        value = where(less(magnitude, form.infinity), bits_of(scaled), beyond)
+    magnitude = and_(bits, form.sign_bit - 1)
+    moved = shl(magnitude, SINGLE.mantissa - form.mantissa)
+    scaled = bitcast(moved, SINGLE) * 2.0 ** (SINGLE.exponent_bias - form.exponent_bias)
+    if _has_infinity(form):
+        beyond = or_(moved, SINGLE.infinity_bits)
+        value = where(less(magnitude, form.infinity_bits), bits_of(scaled), beyond)
     else:
-        value = where(less(magnitude, form.sign - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
-    sign = shl(and_(bits, form.sign), 32 - 8 * x.dtype.itemsize)
+        value = where(less(magnitude, form.sign_bit - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
+    sign = shl(and_(bits, form.sign_bit), 32 - form.bits)
     return bitcast(or_(value, sign), dtypes.float32)
 
 
@@ -124,27 +124,26 @@ def _round(x: Op, target: DType) -> Op:
     Normal numbers: half of the last bit kept is added to the bits, and the exponent's bias changed. Below them: adding
     a power of two whose last place is the target's least number rounds in the adder, and leaves the bits wanted.
     """
-    form = FORMATS[target]
     bits = bits_of(x)
-    magnitude = and_(bits, SINGLE.sign - 1)
-    dropped = SINGLE.mantissa - form.mantissa
+    magnitude = and_(bits, SINGLE.sign_bit - 1)
+    dropped, biases = SINGLE.mantissa - target.mantissa, SINGLE.exponent_bias - target.exponent_bias
     even = and_(shr(magnitude, dropped), 1)
-    normal = shr(magnitude + even + ((1 << (dropped - 1)) - 1), dropped) - ((SINGLE.bias - form.bias) << form.mantissa)
-    adder = 2.0 ** (1 - form.bias - form.mantissa + SINGLE.mantissa)
+    normal = shr(magnitude + even + ((1 << (dropped - 1)) - 1), dropped) - (biases << target.mantissa)
+    adder = 2.0 ** (1 - target.exponent_bias - target.mantissa + SINGLE.mantissa)
     subnormal = bits_of(bitcast(magnitude, dtypes.float32) + adder) - bits_of(like(adder, x))
-    is_normal = less(bitcast(magnitude, dtypes.float32), 2.0 ** (1 - form.bias))
-    result = where(is_normal, subnormal, normal)
+    is_subnormal = less(bitcast(magnitude, dtypes.float32), 2.0 ** (1 - target.exponent_bias))
+    result = where(is_subnormal, subnormal, normal)
     if _has_infinity(target):
-        limit = form.infinity
+        limit = target.infinity_bits
         result = where(less(normal, limit), result, like(limit, result))
-        result = where(is_normal, subnormal, result)
-        nan = form.infinity | 1 << (form.mantissa - 1)
+        result = where(is_subnormal, subnormal, result)
+        nan = target.infinity_bits | 1 << (target.mantissa - 1)
     else:
-        nan = form.sign - 1
-        result = where(is_normal, subnormal, where(less(normal, nan), result, like(nan, result)))
+        nan = target.sign_bit - 1
+        result = where(is_subnormal, subnormal, where(less(normal, nan), result, like(nan, result)))
     result = where(differs(x, x), like(nan, result), result)
-    sign = shr(and_(bits, SINGLE.sign), 32 - 8 * target.itemsize)
-    return bitcast(cast(or_(result, sign), form.unsigned), target)
+    sign = shr(and_(bits, SINGLE.sign_bit), 32 - target.bits)
+    return bitcast(cast(or_(result, sign), target.unsigned), target)
 
 
 def _to_odd(x: Op) -> Op:
@@ -197,7 +196,7 @@ def _product_error(a: Op, b: Op, product: Op) -> Op:
 
 def _halves(x: Op) -> tuple[Op, Op]:
     """Returns a float64 rounded to the first half of its bits, and the rest."""
-    keep = (1 << FORMATS[x.dtype].unsigned.bits) - (1 << LOW_BITS)
+    keep = (1 << x.dtype.bits) - (1 << LOW_BITS)
     high = bitcast(and_(bits_of(x) + (1 << (LOW_BITS - 1)), keep), x.dtype)
     return high, x - high
 

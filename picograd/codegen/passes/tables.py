@@ -41,7 +41,7 @@ Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
 
 def may_look_up(kernel: Kernel, target: Target) -> bool:
     """True where something of a Kernel is an integer below 16, and the target permutes 16 lanes by a vector, as AVX-512."""
-    if target.is_gpu or target.vector_bytes != LENGTH * dtypes.float32.itemsize:
+    if target.is_gpu or target.lanes(dtypes.float32) != LENGTH:
         return False
     return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(kernel.values()))
 

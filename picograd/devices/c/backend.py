@@ -21,7 +21,7 @@ class CDevice(CPUDevice):
     def load(self, binary: Binary) -> Executable:
         """Loads the shared library of a kernel; it stays loaded."""
         words = words_of(binary)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(words.values()), words)
+        return binary.executable(tuple(words.values()), words)
 
 
 def make_compiler() -> Compiler:

@@ -87,7 +87,7 @@ def compile_source(source: Source, target: Target) -> Binary:
         for launch in source.launches
     ]
     library = compile_library(compiler(), options(), source, target.arch, "c", wrappers)
-    return Binary(source.name, library, source.params, source.variables, source.launches)
+    return source.binary(library)
 
 
 def compile_given(source: Source, target: Target) -> Binary:

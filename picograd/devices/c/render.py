@@ -37,7 +37,7 @@ def render(program: Program, target: Target) -> Source:
         writer.write_phase(statements)
         functions.append("\n".join([f"{signature(program, symbol)} {{", *writer.lines, "}", ""]))
         launches.append(launch_of(symbol, statements))
-    return Source(program.name, "c", "\n".join(functions), program.params, program.variables, tuple(launches))
+    return program.source("c", "\n".join(functions), launches)
 
 
 def source_of_given(kernel: Kernel, call: Op) -> Source:

@@ -285,7 +285,7 @@ def linked(binary: Binary) -> Executable:
     image = image_of(binary.data)
     owner = placed(binary.name, image) if image else words_of(binary) if is_library(binary.data) else link(binary)
     addresses = tuple(owner[launch.symbol] for launch in binary.launches)
-    return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, owner)
+    return binary.executable(addresses, owner)
 
 
 def placed(name: str, image: Image) -> Placed:

@@ -210,7 +210,7 @@ class _Builder:
         if "scratch" in {param.role for executable in executables for param in executable.params}:
             self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
         self.num_kernels = 0
-        spaces = {"temporary": "arena", "hosted": "output"}
+        spaces = {"temporary": "arena", "lent": "output"}
         outer: list[Place] = [(spaces.get(use.role, use.role), use.source) for use in schedule.buffers]
         self.add_items(schedule, outer, [], 1)
 
@@ -239,7 +239,7 @@ class _Builder:
             if slot < len(item.buffers):
                 place, use = home[item.buffers[slot]], schedule.buffers[item.buffers[slot]]
                 self.places.append(place)
-                uses.append(_use(place, greatest(use.numel) * use.dtype.itemsize, param.role != "in"))
+                uses.append(_use(place, use.nbytes, param.role != "in"))
             elif param.role == "report":
                 self.places.append(("report", len(self.checks)))
                 self.checks.append(item.checks)
@@ -423,5 +423,5 @@ def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> lis
     uses: list[Use] = []
     for index in item.buffers:
         use = schedule.buffers[index]
-        uses.append(_use(home[index], greatest(use.numel) * use.dtype.itemsize, index in written))
+        uses.append(_use(home[index], use.nbytes, index in written))
     return uses

@@ -71,7 +71,7 @@ def render(program: Program, target: Target) -> Source:
         text = f"{text}\n{LIKELY}"
     if streamed:
         text = f"{text}\n{NONTEMPORAL}"
-    return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
+    return program.source("llvm", text, launches)
 
 
 # ---- one function ----
@@ -321,7 +321,7 @@ def streamed_stores(program: Program, target: Target) -> dict[int, int]:
     """Returns the Stores (by id) that pass by the cache, with the slot of the memory that each writes."""
     large = {
         slot for slot, param in enumerate(program.params)
-        if param.role == "out" and isinstance(param.numel, int) and param.numel * param.dtype.itemsize >= STREAMED_NBYTES
+        if param.role == "out" and isinstance(param.numel, int) and param.nbytes >= STREAMED_NBYTES
     }  # fmt: skip
     found: dict[int, int] = {}
     for phase in program.phases if large else ():
@@ -337,7 +337,7 @@ def streamed_stores(program: Program, target: Target) -> dict[int, int]:
 def _is_whole(store: Store, multiples: dict[Op, int], target: Target) -> bool:
     """True for a store of a whole vector at a multiple of its lanes."""
     lanes = lanes_of(store.value)
-    is_vector = lanes * store.memory.dtype.itemsize == target.vector_bytes and lanes_of(store.index) == 1
+    is_vector = lanes == target.lanes(store.memory.dtype) and lanes_of(store.index) == 1
     return is_vector and store.valid is None and _multiple(store.index, multiples) % lanes == 0
 
 

@@ -55,7 +55,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     Cost: 50 to 100 ms for a small kernel.
     """
     cubin, _ = compiled(source, target)
-    return Binary(source.name, cubin, source.params, source.variables, source.launches)
+    return source.binary(cubin)
 
 
 def ptx_of(source: Source, target: Target) -> str:

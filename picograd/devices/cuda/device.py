@@ -216,7 +216,7 @@ class CudaDevice:
         if is_call(binary):
             return self._load_call(binary)
         module, functions = self._code.load(binary.name, binary.data, binary.launches)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
+        return binary.executable(functions, module)
 
     def _load_call(self, binary: Binary) -> Executable:
         """Returns launches: one by the library, the others of generated code, if there is any."""
@@ -225,7 +225,7 @@ class CudaDevice:
         others = [launch for place, launch in enumerate(binary.launches) if place != called.place]
         module, functions = self._code.load(binary.name, code, others) if others else (None, ())
         functions = (*functions[: called.place], product, *functions[called.place :])
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
+        return binary.executable(functions, module)
 
     def _give_back(self) -> None:
         """Gives the driver what is no longer needed, once none of it runs: graphs before the code that they launch."""

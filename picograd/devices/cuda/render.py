@@ -48,7 +48,7 @@ def render(program: Program, target: Target) -> Source:
         functions.append("\n".join([f"{signature(program, symbol, launch_bounds)} {{", *writer.lines, "}", ""]))
         launches.append(launch_of_blocks(program, phase, symbol))
     text = "\n".join(['#include "primitives.h"\n', *functions])
-    return Source(program.name, "cuda", text, program.params, program.variables, tuple(launches))
+    return program.source("cuda", text, launches)
 
 
 def signature(program: Program, symbol: str, launch_bounds: str) -> str:

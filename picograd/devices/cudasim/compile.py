@@ -218,4 +218,4 @@ def compile_source(source: Source, target: Target, *options: str, header: Path |
         libraries = ("-lm",)
     linked = ("-x", "none", str(first.with_suffix(".o")), *libraries)
     library = compile_library(compiler(), flags, source, target.arch, "cu", launchers, written, refused, linked)
-    return Binary(source.name, library, source.params, source.variables, source.launches)
+    return source.binary(library)

@@ -116,7 +116,7 @@ class CudaSimDevice:
             if hasattr(library, GIVEN_TEXT):
                 function.picograd_text = ctypes.string_at(getattr(library, GIVEN_TEXT)).decode()  # type: ignore[attr-defined]
             functions.append(function)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), library)
+        return binary.executable(tuple(functions), library)
 
     load_host = staticmethod(load_host)
 

@@ -49,7 +49,7 @@ class NullDevice:
         """Does nothing."""
 
     def load(self, binary: Binary) -> Executable:
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, (None,) * len(binary.launches))
+        return binary.executable((None,) * len(binary.launches))
 
     def load_host(self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int, run: Any) -> Executable:
         return Executable(name, tuple(params), tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (None,))

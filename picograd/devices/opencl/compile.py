@@ -47,7 +47,7 @@ def compile_source(source: Source, target: Target, context: Any) -> Binary:
             log = re.sub(r"^error: (\S+:\d+:\d+):", r"\1: error:", log, flags=re.MULTILINE)
             raise rejected("opencl", source, target.arch, log, "cl") from None
         (data,) = program.get_info(cl.program_info.BINARIES)
-    return Binary(source.name, data, source.params, source.variables, source.launches)
+    return source.binary(data)
 
 
 def text_of(source: Source) -> str:

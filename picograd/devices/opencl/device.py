@@ -268,7 +268,7 @@ class OpenClDevice:
         except cl.Error as error:
             reason = str(error).splitlines()[0]
             raise DeviceError(f"OPENCL: kernel {binary.name} cannot be loaded ({reason}).") from None
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, program)
+        return binary.executable(functions, program)
 
     load_host = staticmethod(load_host)
 

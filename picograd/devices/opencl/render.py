@@ -45,7 +45,7 @@ def render(program: Program, target: Target) -> Source:
         places = [pointer(slot, param) for slot, param in enumerate(program.params)]
         functions.append("\n".join([head, *places, *writer.shared, *writer.lines, "}", ""]))
         launches.append(launch_of_blocks(program, phase, symbol))
-    return Source(program.name, "opencl", "\n".join(functions), program.params, program.variables, tuple(launches))
+    return program.source("opencl", "\n".join(functions), launches)
 
 
 def lanes_declared(program: Program) -> list[str]:

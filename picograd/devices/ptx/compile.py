@@ -34,7 +34,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     Cost: 3 to 10 ms for a small kernel; the driver's part comes when it is loaded.
     """
     text = assembly(source, _with_room_for(source, target)).encode() + b"\0"
-    return Binary(source.name, text, source.params, source.variables, source.launches)
+    return source.binary(text)
 
 
 def _with_room_for(source: Source, target: Target) -> Target:

@@ -113,7 +113,7 @@ def render(program: Program, target: Target) -> Source:
         text += "\n" + LIKELY
     if "!llvm.loop !1" in text:
         text += "\n" + ROLLED
-    return Source(program.name, "nvptx", text, program.params, program.variables, tuple(launches))
+    return program.source("nvptx", text, launches)
 
 
 class PtxWriter(LlvmWriter):
