@@ -38,12 +38,11 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
 from picograd.ir.ranges import divisor_of
-from picograd.ir.statements import MATRIX_ROW, WARP_THREADS
+from picograd.ir.statements import COPY_BYTES, MATRIX_ROW, WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholder
 from picograd.record import Record
 
 # ---- staging an operand in shared memory ----
-COPY_BYTES = (4, 8, 16)
 ANYWHERE = 1 << 31  # positions, and places in K, at which an address is examined: beyond the operand's, too
 
 

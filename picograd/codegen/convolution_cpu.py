@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import Windows
+from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows
 from picograd.codegen.loops import along, longest, split
 from picograd.codegen.matmul import Tile, most_alike, most_rows, num_parts, store_outputs
 from picograd.codegen.matmul_cpu import rows_and_vectors
@@ -34,7 +34,6 @@ from picograd.record import Record
 BLOCK_K_MAX = 288  # of one block: 32 channels of 3 x 3 taps
 BLOCK_CHANNELS_MAX = 132  # of one block: panels of 12, 6 or 4; 149 KiB of weights stay in the second-level cache
 BLOCK_VECTORS_MIN = 8  # of positions in one block, at least
-FILLED_LANES_MIN = 0.6  # of the lanes
 
 
 class Blocks(Record, dict=True):
@@ -183,7 +182,6 @@ def blocks_of(anchor: Op, target: Target) -> Blocks:
 
 # ---- loops ----
 SCRATCH_NBYTES = 1 << 20  # for the packed weight, and for the parts of split sums
-ITERATIONS_MIN = 16  # GRID iterations; with fewer, the long sum of a gradient by a weight is split
 
 Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an element of the packed weight
 Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import Windows, guarded
+from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
 from picograd.codegen.loops import along, longest, nested, split
 from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, num_parts, store_outputs
 from picograd.codegen.panels import fill_panel, pack_columns
@@ -53,11 +53,9 @@ PARTS_BYTES_MAX = 1 << 20  # of the parts of split sums
 POSITIONS_MAX = 96  # of an iteration of GRID
 OWN_WEIGHT_POSITIONS_MAX = 288  # of one that packs the weight for itself
 PANELS_MAX = 4  # of an iteration of GRID
-ITERATIONS_MIN = 16  # iterations of GRID; with fewer, the long sum of a gradient by a weight is split
 SHARING_MIN = 12  # channels, positions or images: with fewer, transforms cost more than they save
 GRADIENT_TAPS_MIN = 128  # more than a kernel of 11 x 11 has
 POSITIONS_MIN = 4  # of an image: fewer fill no tile
-FILLED_LANES_MIN = 0.6  # of the lanes
 STACK_BYTES_MAX = 1 << 20
 
 

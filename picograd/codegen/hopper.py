@@ -39,6 +39,9 @@ from picograd.ir.bodies import param
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
+    PIECE_NBYTES,
+    ROW_NBYTES,
+    SLAB_NBYTES,
     SWIZZLED,
     WARPGROUP_ROWS,
     Columns,
@@ -60,8 +63,6 @@ from picograd.ir.symbolic import affine, from_op, placeholder
 from picograd.record import Record, replace
 
 # ---- products: tiles and what they cost ----
-ROW_NBYTES, SLAB_NBYTES = 128, 8192  # of K in a stage; of a slab: devices/cuda/hopper_product.h
-PIECE_NBYTES = 16  # copies of tiles need multiples of it: rows and first elements
 DTYPES = ("float16", "bfloat16", "float32")
 ELEMENTS_MAX = 1 << 31
 BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin

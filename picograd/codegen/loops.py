@@ -34,6 +34,8 @@ from picograd.record import Record
 # ---- several extents, vectors and a rest, squares, threads ----
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
 ACCESS_ELEMENT_BYTES_MIN = 2  # of memory with narrower elements a thread of a GPU takes eight at a time
+STRIP_VECTORS_MAX = 64  # of columns that are read one after the other on a CPU: 4 KiB of the widest
+STRIPS_MIN = 8  # for as many threads, where there are as many vectors
 BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 
 

@@ -23,7 +23,7 @@ from functools import partial
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within, rest_in_vectors
-from picograd.codegen.loops import along, prefetch_large, split
+from picograd.codegen.loops import STRIP_VECTORS_MAX, STRIPS_MIN, along, prefetch_large, split
 from picograd.codegen.matmul import Tile, blocks_of_k, contiguous_axis, is_cut, is_plain, most_rows, store_outputs
 from picograd.codegen.panels import (
     BETWEEN_ROWS,
@@ -428,8 +428,6 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
 # ---- few rows: the matrix is read where it is ----
 Rows = Callable[[Dim, Dim], Op]  # the element of a row at k
 
-STRIP_VECTORS_MAX = 64  # vectors: 4 KiB of the widest are read one after the other
-STRIPS_MIN = 8  # for as many threads, where there are as many vectors
 K_AT_ONCE = 8  # of K, between a load and a store of a sum
 FEW_ROWS_TILES_MAX = 2  # register tiles, whose rows have two vectors of sums each; of few rows each has one
 COLUMN_VECTORS_MIN = 4  # of columns, with several rows: the columns that fill no vector take as long as some vectors

@@ -27,7 +27,17 @@ from operator import or_
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import elements_anywhere, put_in_all, rest_in_vectors, vector_lanes
-from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, split
+from picograd.codegen.loops import (
+    RUN_STEPS,
+    STRIP_VECTORS_MAX,
+    STRIPS_MIN,
+    along,
+    in_runs,
+    in_smaller_vectors,
+    longest,
+    nested,
+    split,
+)
 from picograd.codegen.reduce import (
     PIECE_ELEMENTS,
     ROWS_AT_ONCE_MAX,
@@ -152,8 +162,6 @@ def _rows_together(rows: Rows, target: Target) -> int:
 
 
 # ---- lanes over neighbouring rows ----
-STRIP_VECTORS_MAX = 64  # vectors: 4 KiB of the widest
-STRIPS_MIN = 8  # for as many threads, where the rows suffice
 CACHED_ELEMENTS_MAX = 1 << 16  # of a strip that is read again
 SMALL_ELEMENTS_MAX = 1 << 15  # of a domain: no time to be saved
 REST_ELEMENTS_MIN = 1 << 13  # of a domain: worth more code, for a rest of rows in vectors of half the lanes, a quarter, ...

@@ -41,7 +41,7 @@ from picograd.ir.op import Dim, Op, Shape, toposort
 from picograd.ir.opcode import MOVEMENT, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.statements import WARP_THREADS
+from picograd.ir.statements import COPY_BYTES, WARP_THREADS
 from picograd.ir.symbolic import (
     add,
     affine,
@@ -65,7 +65,6 @@ ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 
 THREAD_ACCESSES = 4  # accesses of a thread to a row: reads that are under way at once
 REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses
-COPY_BYTES = (4, 8, 16)  # that a thread copies in the background at a time (PTX ISA, cp.async)
 
 
 class Team(Record):

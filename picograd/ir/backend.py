@@ -20,6 +20,8 @@ from picograd.ir.op import Op
 from picograd.ir.opts import Library, PlainProduct
 from picograd.ir.stages import Binary, Executable, Param, Runner, Schedule
 
+ALIGNMENT = 64  # bytes: a device's memory begins at a multiple of a cache line, which is as long as the widest vector
+
 
 class MemoryUse(Protocol):
     """Bytes of a device's memory in living objects, counted as they were asked for."""
@@ -123,7 +125,7 @@ class Device(Protocol):
         ...
 
     def allocate(self, nbytes: int) -> Any:
-        """Returns memory of at least `nbytes` bytes, aligned to 64; it is free again when the object dies.
+        """Returns memory of at least `nbytes` bytes, at a multiple of ALIGNMENT; it is free again when the object dies.
 
         Raises:
           OutOfMemoryError: the device has no memory left.

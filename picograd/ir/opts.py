@@ -14,7 +14,9 @@ from picograd.record import Record, asdict
 
 # ---- attention by warpgroups (devices/cuda/hopper_heads.h) ----
 WARPGROUP_ROWS = 64
-SWIZZLED = 64  # elements of 16 bits in a swizzled row of a tile
+# Tiles that are copied to shared memory: a multiple of a piece goes at once; a row is what is swizzled, a slab 64 rows.
+PIECE_NBYTES, ROW_NBYTES, SLAB_NBYTES = 16, 128, 8192
+SWIZZLED = ROW_NBYTES // 2  # elements of 16 bits in a swizzled row of a tile
 
 
 class HeadsMatrix(Record):

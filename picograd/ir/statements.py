@@ -197,6 +197,9 @@ class Prefetch(Described):
     index: Op
 
 
+COPY_BYTES = (4, 8, 16)  # that a thread copies in the background at a time (PTX ISA, cp.async)
+
+
 class CopyAsync(Described):
     """into[place : place + lanes] = memory[index : index + lanes] in the background; zeros where not valid.
 
@@ -205,7 +208,7 @@ class CopyAsync(Described):
 
     into:          SHARED, of the dtype of memory, which is a PARAM
     place, index:  int64 of one lane, multiples of `lanes`
-    lanes:         4, 8 or 16 bytes of them
+    lanes:         so many that they have one of COPY_BYTES
     valid:         None, or a bool of one lane; where false memory is not touched
     """
 
@@ -229,7 +232,7 @@ class CopyAsync(Described):
         memory, into = self.memory, self.into
         if memory.code is not OpCode.PARAM or not _is_in(into, MemorySpace.SHARED) or memory.dtype is not into.dtype:
             yield "a copy in the background is from a PARAM to SHARED memory of its dtype"
-        if self.lanes * into.dtype.itemsize not in (4, 8, 16):
+        if self.lanes * into.dtype.itemsize not in COPY_BYTES:
             yield "a copy in the background has 4, 8 or 16 bytes"
 
 

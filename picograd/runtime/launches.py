@@ -113,7 +113,7 @@ def array_at(address: int, numel: int, dtype: DType) -> Array:
 
 # ---- launches ----
 REPORT_NBYTES = 8 * REPORT_WORDS
-ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
+SCRATCH_ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
 MOST_KEPT = 8  # numbers of steps of a plan's loops for which launches are remembered
 NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -183,7 +183,7 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable], variabl
     Args:
       variables: values of the symbolic integers that `symbolic_steps` reads
     """
-    found = _Lister(*place_scratch(schedule, executables, ALIGNMENT), variables)
+    found = _Lister(*place_scratch(schedule, executables, SCRATCH_ALIGNMENT), variables)
     found.add_items(schedule, [_outer_place(use) for use in schedule.buffers], executables, 0)
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 

@@ -47,13 +47,12 @@ from picograd.schedule.nest_draft import (
     require,
     sources_in_memory,
 )
-from picograd.schedule.recompute import compute_again
+from picograd.schedule.recompute import OPS_PER_BYTE, compute_again
 
 # ---- what it costs to compute a value again ----
 MOST_READ = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
 TILE = 128  # rows and columns of a GPU's product that a block computes
 LAUNCH_BYTES = 1 << 22  # that a GPU moves while it starts a kernel
-OPS_PER_BYTE = 8  # that a GPU computes while it moves a byte
 
 
 def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:

@@ -26,6 +26,7 @@ from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from picograd.ir.backend import ALIGNMENT
 from picograd.ir.build import shrink
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
@@ -345,7 +346,6 @@ def _read_elsewhere(kernel: Kernel, nest: Nest) -> set[Op]:
 
 
 # ---- places of temporaries ----
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 MANY = 1024  # temporaries from which on a better place is not worth the search for it
 
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picograd import Tensor
+from picograd.ir.backend import ALIGNMENT
 from picograd.look import watch
 from picograd.schedule import memory
-from picograd.schedule.memory import ALIGNMENT, Lender, Lifetime, place_temporaries, plan_memory
+from picograd.schedule.memory import Lender, Lifetime, place_temporaries, plan_memory
 
 pytestmark = pytest.mark.req("G8")
 Planner = Callable[[list[Lifetime]], tuple[list[int], int]]

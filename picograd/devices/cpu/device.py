@@ -227,7 +227,7 @@ class CPUDevice:
         return bind_walker(linked(self._make_walker()))
 
     def allocate(self, nbytes: int) -> Memory:
-        """Returns at least `nbytes` bytes, aligned to 64.
+        """Returns at least `nbytes` bytes, at a multiple of ALIGNMENT.
 
         Raises:
           OutOfMemoryError: the system gives no memory.

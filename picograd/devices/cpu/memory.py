@@ -21,9 +21,9 @@ from contextlib import suppress
 from functools import lru_cache, partial
 
 from picograd.interrupts import AtDeath, finish_later, later, lock
+from picograd.ir.backend import ALIGNMENT
 from picograd.ir.origin import format_nbytes, out_of_memory
 
-ALIGNMENT = 64
 HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
 SLAB_NBYTES = 8 << 20
 MOST_SLAB_BLOCK = HUGE_NBYTES

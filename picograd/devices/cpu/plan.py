@@ -32,6 +32,7 @@ from picograd.devices.cpu.walker import (
     STATE_WORDS,
     TURNS,
 )
+from picograd.ir.backend import ALIGNMENT
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.record import Record
@@ -114,7 +115,6 @@ HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it 
 STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether it is to stop
 WORK_MAX = 1 << 62
 CHUNKS_PER_THREAD = 4
-ALIGNMENT = 64  # bytes, of places in the arena
 MOST_BUFFERS = 1 << 62
 LINE_WORDS = 8
 

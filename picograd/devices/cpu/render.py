@@ -26,6 +26,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import VerifyError
+from picograd.ir.backend import ALIGNMENT
 from picograd.ir.build import is_register
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
@@ -38,10 +39,10 @@ from picograd.render.llvm_rows import memory_type, splat, suffix, type_of
 PROCESSOR = Dialect(
     apart=False, picks=True, barrier="", prefetch="call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)", rows={}
 )
-ZEROS = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64"  # no vector is longer: 64 lanes have 512 bytes
+# What a Load reads whose condition is false; no vector is longer: 64 lanes have 512 bytes.
+ZEROS = f"@zeros = internal constant [1024 x i8] zeroinitializer, align {ALIGNMENT}"
 BLOCK_BYTES = 16  # of a vector: what instructions interleave, of two vectors, in each of their blocks
 STREAMED_NBYTES = 32 << 20  # of a result: as many as a last-level cache holds
-LINE_NBYTES = 64
 NONTEMPORAL = "!1 = !{i32 1}\n"
 
 
@@ -107,7 +108,7 @@ class CpuWriter(LlvmWriter):
                 assert not loops or beside, f"{statement} stands beside GRID loops"
                 self.statements([statement])
         if self.sink_nbytes:
-            self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
+            self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align {ALIGNMENT}")
         head = f"define void @{symbol}(ptr %args, i64 %begin, i64 %end) {{\nentry:\n"
         return head + "\n".join([*self.entry, *filter(None, self.lines)]) + "\n  ret void\n}\n"
 
@@ -139,7 +140,7 @@ class CpuWriter(LlvmWriter):
         if is_register(memory) or memory in self.pointers:
             return
         name, numel, _ = memory.arg
-        self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align 64")
+        self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align {ALIGNMENT}")
         self.pointers[memory] = f"%{name}"
 
     # ---- loads and stores ----
@@ -372,7 +373,7 @@ def choice_of_streams(symbol: str, slots: Sequence[int]) -> str:
         lines.append(f"  %or{slot} = or i64 {whole}, %p{slot}")
         whole = f"%or{slot}"
     lines += [
-        f"  %low = and i64 {whole}, {LINE_NBYTES - 1}",
+        f"  %low = and i64 {whole}, {ALIGNMENT - 1}",
         "  %aligned = icmp eq i64 %low, 0",
         "  br i1 %aligned, label %streamed, label %plain",
         "streamed:",

@@ -122,7 +122,7 @@ def set_attribute(name: str, of: ctypes.c_void_p, attribute: int, value: Any) ->
 
 # ---- products ----
 MOST_WORKSPACE = 32 << 20  # bytes; what the library's manual has for Hopper
-ALIGNMENT = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge
+ACCESS_NBYTES = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge
 DTYPES = {"float32": R_32F, "float16": R_16F, "bfloat16": R_16BF}
 
 
@@ -231,7 +231,7 @@ class CublasLt:
         """
         description = Description(product)
         itemsizes = tuple(dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
-        found = [self._heuristic(description, product, *at_least) for at_least in ((ALIGNMENT, ALIGNMENT), itemsizes)]
+        found = [self._heuristic(description, product, *at_least) for at_least in ((ACCESS_NBYTES,) * 2, itemsizes)]
         aligned, unaligned = (bytes(one.algorithm).hex() for one in found)
         return Library(self.name, product, aligned, unaligned, max(int(one.workspace_nbytes) for one in found))
 
@@ -296,7 +296,7 @@ class ProductCall:
         if epilogue.bias is not None:
             used.append(addresses[epilogue.bias.slot] + epilogue.bias.offset * out_itemsize)
             description.set_bias(used[-1])
-        algorithm = self._unaligned if any(address % ALIGNMENT for address in used) else self._aligned
+        algorithm = self._unaligned if any(address % ACCESS_NBYTES for address in used) else self._aligned
         a, b, c, d = description.layouts
         workspace = ctypes.c_void_p(None if self._workspace is None else addresses[self._workspace])
         call(

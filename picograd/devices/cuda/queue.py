@@ -24,8 +24,8 @@ from picograd.devices.cuda.driver import NO_TIMING, Events, ask, call, failed
 from picograd.interrupts import AtDeath, rlock, wait_until
 
 # ---- pinned memory ----
-RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
-ALIGNMENT = 256
+RING_NBYTES, RING_PIECE_NBYTES = 32 << 20, 8 << 20
+RING_ALIGNMENT = 256
 MOST_PIECES = 256  # on their way at once: of small ones the ring has room for so many that to look through them takes long
 
 
@@ -48,8 +48,8 @@ class Staging:
         """Cuts a copy into pieces: (bytes before it, its address in the ring, its bytes). Each must be `used` in turn."""
         if not self._ring:
             self._ring = int(call("cuMemHostAlloc", RING_NBYTES, 0))
-        for at in range(0, nbytes, PIECE_NBYTES):
-            length = min(PIECE_NBYTES, nbytes - at)
+        for at in range(0, nbytes, RING_PIECE_NBYTES):
+            length = min(RING_PIECE_NBYTES, nbytes - at)
             yield at, self._ring + self._room(length), length
 
     def _room(self, nbytes: int) -> int:
@@ -59,7 +59,7 @@ class Staging:
         while len(self._used) >= MOST_PIECES or any(a < end and start < b for a, b, _ in self._used):
             self._wait_for(self._used[0][2])
             self._events.give(self._used.popleft()[2])
-        self._head, self._piece = -(-end // ALIGNMENT) * ALIGNMENT, (start, end)
+        self._head, self._piece = -(-end // RING_ALIGNMENT) * RING_ALIGNMENT, (start, end)
         return start
 
     def used(self, stream: Any) -> Any:

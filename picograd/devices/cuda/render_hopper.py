@@ -15,6 +15,9 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
     DONE,
+    PIECE_NBYTES,
+    ROW_NBYTES,
+    SLAB_NBYTES,
     SUMS,
     SWIZZLED,
     ByHand,
@@ -37,8 +40,7 @@ from picograd.ir.statements import For
 from picograd.record import Record
 from picograd.render.grids import Phase
 
-SLAB_ROWS, SLAB_NBYTES, ROW_NBYTES = 64, 8192, 128
-PIECE_NBYTES = 16  # of an access
+SLAB_ROWS = SLAB_NBYTES // ROW_NBYTES
 
 
 def header_of(choice: ByHand) -> str:

@@ -17,11 +17,11 @@ from picograd.devices.cuda.commands import address_of
 from picograd.devices.cuda.driver import driver, failed
 from picograd.dtype import DType
 from picograd.errors import DeviceError
+from picograd.ir.opts import PIECE_NBYTES, ROW_NBYTES
 from picograd.ir.stages import TileMap
 
 # ---- rules ----
 MOST_AXES = 5
-PIECE_NBYTES, ROW_NBYTES = 16, 128  # what copies move at once; a row of a swizzled tile
 MOST_BOX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
 # What the driver calls elements: CUtensorMapDataType. Of one byte it knows one kind: they are moved, and nothing else.
 KINDS = {
@@ -53,7 +53,7 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
         (address % PIECE_NBYTES == 0, f"begins at {address:#x}, no multiple of {PIECE_NBYTES}"),
         (
             all(each % PIECE_NBYTES == 0 for each in strides[1:]),
-            f"has strides of {strides[1:]} bytes, not all multiples of 16",
+            f"has strides of {strides[1:]} bytes, not all multiples of {PIECE_NBYTES}",
         ),
         (strides[0] == dtype.itemsize, "has an innermost axis that does not lie without gaps"),
         (row % PIECE_NBYTES == 0, f"has a box of {row} bytes a row, no multiple of {PIECE_NBYTES}"),

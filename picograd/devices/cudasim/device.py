@@ -20,7 +20,7 @@ from picograd.device import Target
 from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
 from picograd.errors import DeviceError
 from picograd.interrupts import lock
-from picograd.ir.backend import MemoryCount
+from picograd.ir.backend import ALIGNMENT, MemoryCount
 from picograd.ir.host import GIVEN_TEXT, first_report, lines_of_files
 from picograd.ir.op import Buffer
 from picograd.ir.origin import out_of_memory
@@ -44,7 +44,6 @@ TARGET = Target(
     has_async_copies=True,
 )  # fmt: skip
 ORDERS = ("forward", "backward", "shuffled")
-ALIGNMENT = 64
 UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
 
 _running = lock()  # a library of the simulator keeps its state in static memory, a plan its temporaries
@@ -53,7 +52,7 @@ _running = lock()  # a library of the simulator keeps its state in static memory
 class HostMemory:
     """Bytes of this process.
 
-    address:  of the first byte, a multiple of 64
+    address:  of the first byte, a multiple of ALIGNMENT
     nbytes:   asked for
     """
 
