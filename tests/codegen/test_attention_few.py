@@ -127,8 +127,9 @@ MASKS = [Mask(dtypes.bool_, "BS"), Mask(dtypes.bool_, "BHTS"), Mask(dtypes.float
 
 @pytest.mark.req("G13")
 @pytest.mark.parametrize("arg", [ARGS[0], ARGS[2]], ids=str)
-@pytest.mark.parametrize("lengths", [(1, 2, 1, 3, 5, 2, 3), (1, 1, 1, 2, 100, 1, 1)], ids=str)  # one part, and two
+@pytest.mark.parametrize("lengths", [(1, 2, 1, 3, 5, 2, 3), (1, 1, 1, 2, 100, 1, 1), (1, 2, 2, 1, 2, 1, 33)], ids=str)
 def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, arg: AttentionArg) -> None:
+    """One part, two, and a thread that has two accesses to a value."""
     kernel, memory = kernel_of(lengths, arg, dtypes.float32, GPU_TARGET, lengths[4]), memory_of(lengths, dtypes.float32)
     program = lower(kernel, GPU_TARGET)
     verify_program(program, after="lower")

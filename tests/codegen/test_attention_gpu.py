@@ -35,7 +35,7 @@ from tests.same_meaning import GPU_TARGET, backwards
 TOLERANCES = {dtypes.float32: 5e-6, dtypes.float64: 1e-13, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
 RENDERERS = {"cuda": cuda.render, "nvptx": nvptx.render}
 OF_TF32 = 4e-3  # as many bits as float16 has, and what is given is rounded, too
-SMALL: list[Lengths] = [(1, 2, 1, 16, 2, 2, 3), (1, 1, 1, 17, 18, 1, 3)]  # one tile of keys, two
+SMALL: list[Lengths] = [(1, 4, 2, 16, 2, 2, 3), (1, 1, 1, 17, 18, 1, 3)]  # one tile of keys, two
 CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((1, 1, 1, 16, 1, 1, 1), ARGS[0], dtypes.float32),
     ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float32),

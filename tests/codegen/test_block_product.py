@@ -21,7 +21,7 @@ from picograd.ir.opts import BlockTile, Opts, WarpTile
 from picograd.ir.shape import ConvArg, MatmulArg
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
-from picograd.ir.statements import Mma, walk
+from picograd.ir.statements import CopyAsync, Mma, walk
 from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.same_meaning import GPU_TARGET, ByTurns
@@ -157,6 +157,13 @@ def test_threads_and_warps_of_a_block_are_as_square_as_can_be(
     target = replace(GPU_TARGET, block_threads=threads)
     tiles = block_tile(4096, 4096, 1, dtypes.float16, target), warp_tile(4096, 4096, 1, dtypes.float16, target)
     assert [(tile.high, tile.wide) for tile in tiles] == [lines, warps]
+
+
+@pytest.mark.parametrize("has_async_copies", [True, False])
+def test_tiles_are_copied_in_the_background_where_the_target_can(has_async_copies: bool) -> None:
+    target = replace(GPU_TARGET, has_async_copies=has_async_copies)
+    statements = [one for phase in lower(product(64, 64, 64), target).phases for one in walk(phase)]
+    assert any(isinstance(one, CopyAsync) for one in statements) == has_async_copies
 
 
 @pytest.mark.req("G13")

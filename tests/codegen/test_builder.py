@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
-from picograd.ir.opcode import AxisKind, MemorySpace
+from picograd.ir.op import Op
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For
+from picograd.ir.symbolic import less
 
 
 def test_memory_belongs_to_the_loop_it_is_made_in() -> None:
@@ -27,4 +29,6 @@ def test_a_loop_that_runs_never_or_holds_nothing_is_not_written() -> None:
             build.store(memory, index, index)
         with build.loop(4, kind):
             pass
+    with build.when(less(Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 0, 8)), 4)):
+        pass
     assert [type(one) for one in build.finish()] == [Alloc]

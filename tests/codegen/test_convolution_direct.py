@@ -156,6 +156,8 @@ def test_how_it_is_cut() -> None:
     gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), of_weight))
     assert (gradient["scheme"], gradient["tile"], gradient["length"], gradient["images"]) == (Winograd(5, 2), (5, 2), 5, 32)
     assert (gradient["channels"], gradient["taps"]) == (1, 10) and gradient["splits"] > 1
+    panels = {width: cut(((1, 32, 6, width), (256, 32, 3, 3), {"padding": 1}))["panels"] for width in (224, 448, 896)}
+    assert panels == {224: 4, 448: 3, 896: 1}  # 84, 168, 336 KiB of sums each
     assert cut(((1, 8, 9, 9), (8, 8, 3, 3), {"padding": 1}))["tile"] == (9, 1)  # one vector, so twice the rows
 
 

@@ -70,6 +70,14 @@ def test_few_rows_mean_the_same(m: int, layout: str, k: int, n: int) -> None:
     check_same_meaning([root], arrays, tolerance=1e-5)
 
 
+def test_columns_behind_a_condition_are_not_read_in_squares() -> None:
+    """They are halves and lie along K, as squares do that are transposed in registers."""
+    x, w = param(0, 24, 20), param(1, 30, 20, dtype=dtypes.float16)
+    padded = swap_last(pad(cast(w, dtypes.float32), ((3, 2), (0, 0))))
+    arrays = {op: whole_numbers(*op.shape).astype(op.dtype.numpy) for op in (x, w)}
+    check_same_meaning([Op(OpCode.MATMUL, dtypes.float32, (x, padded))], arrays, targets=CPU_TARGETS[1:2])
+
+
 @pytest.mark.parametrize(
     ("m", "n", "few"),
     [(1, 1000, "all"), (2, 1000, "CPU"), (24, 1000, "32 registers"), (25, 1000, ""), (2, 10, "")],

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from math import exp, log
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import pytest
 
@@ -13,6 +14,7 @@ from bench.gpu_products_list import Problem, problems
 from bench.gpu_products_work import kernel_of, short_name
 from picograd.codegen.hopper import (
     BARRIER_NBYTES,
+    GRADIENTS,
     attention_tiles,
     clocks_of,
     fitted,
@@ -26,6 +28,7 @@ from picograd.ir.opts import HeadsShape, HeadsTile, Matrix, PlainProduct, Writte
 from picograd.record import replace
 
 MEDIANS = Path(__file__).parents[2] / "bench" / "results" / "2026-11-26-h100-products.json"
+ATTENTION = MEDIANS.with_name("2026-11-27-h100-attention.json")
 WIDE_RATES = MEDIANS.with_name("2026-11-27-h100-products-float32.json")
 H100 = Target(
     "CUDA", "cuda", "sm_90a", block_threads=256, shared_bytes=227 * 1024, has_warpgroups=True, multiprocessors=132
@@ -113,6 +116,20 @@ def test_no_product_is_thought_to_take_less_than_its_multiplications(dtype: str,
     given = product(1, 4096, 4096, 4096, dtype)
     tiles = product_tiles(given, H100)
     assert tiles and all(clocks_of(given, tile) * tile.blocks >= 2 * 4096**3 / flops_of_clock for tile in tiles)
+
+
+@pytest.mark.parametrize(("problem", "wide"), [("8x12x1024x64 causal", False), ("4x16x4096x128 causal", True)])
+def test_the_first_tile_of_a_gradient_was_the_fastest_of_those_that_are_tried(problem: str, wide: bool) -> None:
+    """A measured name is "k KEEPSxROWSxCOLUMNS lags", of keys or of queries ("q"): 64 rows are one warpgroup's."""
+    medians = {}
+    for name, measured in json.loads(ATTENTION.read_text())["gradients"]["results"].items():
+        if name.startswith(f"gradient {problem}|"):
+            for part, rows, columns, lags in re.findall(r"([kq]) \dx(\d+)x(\d+)( lags)?", name):
+                key = (part == "k", (int(rows) // 64, int(columns), bool(lags)))
+                medians[key] = min(median(measured["samples"]), medians.get(key, 1.0))
+    for by_keys in (True, False):
+        tried = [tile for tile in GRADIENTS[by_keys, wide] if (by_keys, tile) in medians]
+        assert tried[0] == GRADIENTS[by_keys, wide][0] == min(tried, key=lambda tile: medians[by_keys, tile])  # noqa: B023
 
 
 @pytest.mark.parametrize(("room", "expected"), [(2, []), (3, [(2, 1)]), (4, [(3, 1)]), (5, [(4, 1)]), (6, [(4, 2)])])

@@ -159,7 +159,9 @@ def test_what_does_not_vary_along_a_row_is_counted_in_every_lane(
     length: int, code: OpCode, target: Target, rng: np.random.Generator
 ) -> None:
     """The rest of a row, joined as one vector of 4 lanes or 2, counts it once for each lane, too."""
-    x = Op(OpCode.PARAM, dtypes.float64, (), (0, (length,)))
-    same = filled(0.7, dtypes.float64, (length,))
-    sums = reduce(unary(OpCode.EXP, x), OpCode.ADD, (0,), keepdim=True) + reduce(same, code, (0,), keepdim=True)
-    check_same_meaning([x * expand(sums, (length,))], {x: rng.standard_normal(length)}, 1e-12, [target])
+    x, own = (Op(OpCode.PARAM, dtypes.float64, (), (slot, (2, n))) for slot, n in enumerate((length, 1)))
+    given = {x: rng.standard_normal((2, length)), own: rng.uniform(0.5, 1.0, (2, 1))}
+    total = reduce(unary(OpCode.EXP, x), OpCode.ADD, (1,), keepdim=True)
+    for same in (filled(0.7, dtypes.float64, (2, length)), expand(own, (2, length))):  # in all rows, and in each
+        sums = total + reduce(same, code, (1,), keepdim=True)
+        check_same_meaning([x * expand(sums, (2, length))], given, 1e-12, [target])

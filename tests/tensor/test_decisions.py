@@ -72,6 +72,12 @@ def test_what_is_nan_has_the_gradient_of_an_extreme_that_is() -> None:
     assert scattered == [[0.0, 1.0, 0.0, 1.0]]
 
 
+def test_a_detached_self_that_holds_the_extreme_shares_it() -> None:
+    itself = (Tensor([1.0, 2.0], requires_grad=True) * 2.0).detach()
+    call = lambda t: itself.scatter_reduce(0, Tensor([0, 0, 1]), t, "amax")  # noqa: E731
+    assert gradients(call, [2.0, 2.0, 5.0]) == [[np.float32(1 / 3), np.float32(1 / 3), 1.0]]
+
+
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
 def test_updates_alone_share_where_self_is_left_out(reduce: str) -> None:
     """Updates that equal the start value share the gradient, too; a self that equals them does not (PyTorch counts it)."""
