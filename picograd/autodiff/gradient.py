@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.modes import forward, reverse
 from picograd.errors import GradientError
-from picograd.ir.bodies import WITH_BODY, formula_results
+from picograd.ir.bodies import WITH_BODY, bodies_in, custom_gradient, formula_results
 from picograd.ir.build import permute, reshape
 from picograd.ir.op import Op, toposort, unshared
 from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
@@ -74,8 +74,32 @@ def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = 
     return forward(list(roots), tangents, rules)
 
 
+# ---- Ops that gradients reach ----
+def reached(roots: Sequence[Op]) -> list[Op]:
+    """Returns the Ops that gradients reach from roots, each once."""
+    found: list[Op] = []
+    seen = set(roots)
+    stack = list(dict.fromkeys(roots))
+    while stack:
+        op = stack.pop()
+        found.append(op)
+        for source in op.src if op.code is not OpCode.CALL else _arguments_with_gradients(op):
+            if source.needs_grad and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return found
+
+
+def _arguments_with_gradients(call: Op) -> list[Op]:
+    """Returns the arguments of a CALL, but for those to which a user's own gradient gives None."""
+    made = custom_gradient(call.arg)
+    places = [0] * len(call.src) if made is None else made.places
+    return [source for source, place in zip(call.src, places) if place is not None]
+
+
 # ---- gradients that wait for their plan ----
 AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
+BY_USERS = AT_ONCE - {OpCode.LOOP}
 SURE = chain_rules.sure - AT_ONCE | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
 DEEPER = 3  # times as deep as a graph is that of its gradients
 
@@ -95,6 +119,24 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
     gradient.depth = 1 + DEEPER * max([op.depth for op in src])
     made = (gradient,)
     return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
+
+
+def gradients_expected(root: Op) -> dict[Op, Op]:
+    """Returns the gradients of a scalar at the leaves it depends on; none where a function of the user's makes them."""
+    on_the_way = reached([root])
+    if any(op.code in BY_USERS or op.code is OpCode.LOOP and _calls_user(op) for op in on_the_way):
+        return {}
+    leaves, seed = [op for op in on_the_way if op.code is OpCode.LEAF], root.filled(1)
+    found = gradients_later({root: seed}, leaves, on_the_way)
+    if found is None:
+        root, seed, *written = written_out([root, seed, *leaves])
+        made = reverse({root: seed}, set(written), chain_rules)
+        found = {leaf: made[op] for leaf, op in zip(leaves, written) if op in made}
+    return found
+
+
+def _calls_user(loop: Op) -> bool:
+    return any(custom_gradient(body) is not None for body in bodies_in([loop]))
 
 
 WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # that `written_out` is about

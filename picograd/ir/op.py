@@ -80,7 +80,7 @@ class Op:
     lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str
-    was_computed: bool | None  # a costly Op that a plan computed, perhaps without keeping its value: the next one stores it
+    was_computed: bool | None  # by a plan, perhaps without keeping its value; True: the next one is to store it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
     # Filled by ir/shape.py: rules, and the opcodes whose result has the shape that all sources have, which need none.

@@ -31,6 +31,7 @@ from picograd.tensor.compute import (
     living_readers,
     put_off,
     put_off_until_asked,
+    waiting,
 )
 from picograd.tensor.core import TensorCore, leaf_ids
 from picograd.tensor.core import realize as realize_tensors
@@ -145,6 +146,7 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
     pending = [grad.cell for grad in grads if isinstance(grad, TensorCore)]
     wanted, others = living_readers(set(replaced))
     Cell.put(values, compute([tensor.cell for tensor in tensors], [*values.values()], [*pending, *wanted]))
+    waiting.clear()
     for cell, op in {**wanted, **others}.items():
         if cell in wanted and op.realized is not None:
             _drop_graph(cell, op, op.realized)

@@ -2,8 +2,9 @@
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
 longer one. And a loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for
-one of them will ask for the others. What joins unasked and fails is left out: a failure belongs to who asks for what
-fails.
+one of them, or for an accuracy, will ask for the others. So a step computes as much wherever its values are read; also
+where a loss is read before backward(), which is expected where it has followed before. What joins unasked and fails is left
+out: a failure belongs to who asks for what fails.
 
 A graph that grows without bound is computed early, with the same results; one that needs gradients is kept for
 backward(), and mentioned. A formula is a function whose graph is made with its plan.
@@ -30,7 +31,7 @@ from typing import Any, ParamSpec, cast
 
 import numpy as np
 
-from picograd.autodiff.gradient import written_out
+from picograd.autodiff.gradient import FREE, gradients_expected, reached, written_out
 from picograd.dtype import DType
 from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
@@ -40,10 +41,12 @@ from picograd.ir import bodies as later
 from picograd.ir.bodies import Kind, bodies_in
 from picograd.ir.host import Refused
 from picograd.ir.op import Buffer, Op, toposort, unshared
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.shape import ConvArg
 from picograd.tensor.anomaly import Anomaly, look_at
+from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, pending, read_through, replace_op, replace_ops, trace
+from picograd.tensor.hooks import LeafNumber
 
 # ---- computing ----
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
@@ -127,6 +130,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         return []
     asked, joining = list(wanted), [cell for cell in unasked if type(cell.content) is not tuple]
     written: list[Cell] = []
+    expected: dict[Op, dict[Op, Cell]] = {}
     if joining or not all(map(_known, [*wanted.values(), *ops])):
         if pending.starts:
             _compute_starts()
@@ -138,6 +142,9 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         if pending.writes.data:
             joining += readers_of_writes()
             written = pending.writes.living()
+        if Waiting.is_on and not unasked:
+            shared, expected = _sharing([*wanted.values(), *ops, *[cell.op for cell in written]])
+            joining += shared
         given = frozenset(ops)
         for other in [*joining, *written]:
             if other in wanted:
@@ -156,6 +163,9 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         raise
     if Anomaly.is_on:
         look_at([*wanted.values(), *ops], "result")
+    for root, grads in expected.items():
+        if all(type(cell.content) is tuple for cell in grads.values()):
+            prepared[root] = {leaf: cell.op for leaf, cell in grads.items()}
     if written:
         _forget_writes(written)
     if joining:
@@ -393,6 +403,151 @@ def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
 
 def _known(op: Op) -> bool:
     return op.code is OpCode.BUFFER or op.realized is not None
+
+
+# ---- gradients that wait, and graphs that share work with them ----
+class Waiting:
+    """Gradients that backward() has made graphs of, and that nobody has read.
+
+    roots:  the graphs that they are gradients of
+    cells:  theirs, and those of roots that are scalars
+    is_on:  backward() was called in this process
+    """
+
+    __slots__ = ("roots", "cells")
+    is_on = False
+
+    def __init__(self, roots: Iterable[Op], cells: Iterable[Cell]):
+        self.roots = [*map(weakref.ref, roots)]
+        self.cells = dict.fromkeys(map(weakref.ref, cells))
+
+    def graphs(self) -> dict[Cell, Op]:
+        """Returns the cells that are still to be computed, with their graphs."""
+        living = [cell for reference in self.cells if (cell := reference()) is not None]
+        return {cell: op for cell in living if isinstance(op := cell.content, Op) and op.realized is None}
+
+    def work(self) -> dict[Op, None]:
+        """Returns the Ops that gradients go through."""
+        return _work_of([op for reference in self.roots if (op := reference()) is not None])
+
+
+waiting: dict[Waiting, None] = {}
+
+
+def wait_for(roots: Iterable[Op], cells: Iterable[Cell]) -> None:
+    """Has gradients computed with the next value that shares work with them; those that were added to others, together."""
+    one = Waiting(roots, cells)
+    for other in [other for other in waiting if not one.cells.keys().isdisjoint(other.cells)]:
+        one.roots += other.roots
+        one.cells |= other.cells
+        waiting.pop(other, None)
+    waiting[one] = None
+    Waiting.is_on = True
+
+
+def _sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]:
+    """Returns the cells that are computed with graphs, unasked, since most of the work is the same.
+
+    They are gradients that wait, as PyTorch has computed them by then, with the scalars on their way; and gradients for
+    which backward() will ask: the cells of these are returned by root and leaf, too. Other results of the same work are
+    asked for later, mostly not. Those that were, so that they were computed twice, are kept from then on, by their makers.
+
+    Cost: a look at the Ops of the graphs, and where they need gradients at those that the gradients are of.
+    """
+    unread = {one: one.graphs() for one in [*waiting]}
+    holder = {op: one for one, cells in unread.items() for op in cells.values()}
+    work, found, again = _differentiable_in(graphs, holder)
+    for one, cells in unread.items():
+        if one not in found and cells and work and not work.keys().isdisjoint(one.work()):
+            found[one] = None
+    asked_for.update([maker_of(op) for op in again if found or op.was_computed])
+    expected = _expected(work, holder) if followed and work else {}
+    shared = [cell for one in found for cell in unread[one]]
+    for root, grads in expected.items():
+        shared += [Cell(root, None), *grads.values()]
+        work |= _work_of([root])
+    for one, cells in unread.items():
+        if one in found or not cells:
+            work |= one.work() if cells else {}
+            waiting.pop(one, None)
+    living = differentiable_cells.living() if shared else ()
+    results = {op: cell for cell in living if type(op := cell.content) is Op}
+    for op in work:
+        op.was_computed = bool(shared or op.was_computed)
+        is_asked = asked_for and shared and maker_of(op) in asked_for
+        if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
+            shared.append(results.get(op) or Cell(op, None))
+    return shared, expected
+
+
+def _work_of(roots: Sequence[Op]) -> dict[Op, None]:
+    return dict.fromkeys([op for op in reached(roots) if op.code not in FREE or op.code is OpCode.OUTPUT])
+
+
+def _differentiable_in(
+    graphs: Sequence[Op], holder: Mapping[Op, Waiting]
+) -> tuple[dict[Op, None], dict[Waiting, None], list[Op]]:
+    """Returns the Ops to compute for graphs through which gradients flow, those who wait for some of the graphs, and the
+    results among the Ops that a plan has computed before."""
+    work: dict[Op, None] = {}
+    found: dict[Waiting, None] = {}
+    again: list[Op] = []
+    seen: set[Op] = set()
+    stack = [*graphs]
+    while stack:
+        op = stack.pop()
+        if op in seen or op.realized is not None:
+            continue
+        seen.add(op)
+        if (one := holder.get(op)) is not None:
+            found[one] = None
+            continue
+        if op.needs_grad and (op.code not in FREE or op.code is OpCode.OUTPUT):
+            work[op] = None
+            if op.was_computed is not None and _has_value(op):
+                again.append(op)
+                continue
+        stack += op.src
+    return work, found, again
+
+
+def _has_value(op: Op) -> bool:
+    """True for a result of a line of the user's, and not for several results in one."""
+    is_one = op.code not in SEVERAL_RESULTS or (op.code is OpCode.FORMULA and len(op.arg.kinds) == 1)
+    return is_one and bool(op.lines)
+
+
+# ---- gradients for which backward() will ask ----
+# Where a program reads a loss, or a value that shares work with it, and calls backward() then, the gradients are computed
+# with that value, from the second time on. A counter that saturates, as a processor has for each branch, says whether
+# backward() follows: it goes up where it does, and down where gradients were computed in vain.
+MOST_FOLLOWED = 2
+followed: dict[Maker, int] = {}
+prepared: LivingKeys[Op, dict[Op, Op]] = LivingKeys()  # root -> leaf -> memory of its gradient
+
+
+def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
+    """Returns the gradients of a scalar that have been computed already, at leaves; notes that backward() has followed."""
+    made = prepared.pop(root, None)
+    if made is not None or (Waiting.is_on and {op.was_computed for op in on_the_way} != {None}):
+        followed[maker_of(root)] = MOST_FOLLOWED
+    return made or {}
+
+
+def _expected(work: Mapping[Op, None], holder: Mapping[Op, Waiting]) -> dict[Op, dict[Op, Cell]]:
+    """Returns the scalars that share work with a plan and for whose gradients backward() will ask, with these by leaf."""
+    if LeafNumber.hooked or Anomaly.is_on:
+        return {}
+    newest = [cell for reference in [*differentiable_cells.values()][-NEWEST:] if (cell := reference()) is not None]
+    scalars = [op for op in [*work, *[cell.content for cell in newest]] if type(op) is Op and not op.shape]
+    makers = {op: maker_of(op) for op in scalars if op.needs_grad and op.realized is None and op not in holder}
+    found: dict[Op, dict[Op, Cell]] = {}
+    for op, maker in makers.items():
+        if followed.get(maker, 0) > 0 and not work.keys().isdisjoint(_work_of([op])):
+            followed[maker] -= 1
+            with suppress(PicogradError):  # which backward() raises
+                found[op] = {leaf: Cell(detached(grad), None) for leaf, grad in gradients_expected(op).items()}
+    return {op: grads for op, grads in found.items() if grads}
 
 
 # ---- graphs made when their plan is ----

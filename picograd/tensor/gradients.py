@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Union
 
 from picograd.annotations import shown
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.gradient import gradients_later, written_out
+from picograd.autodiff.gradient import gradients_later, reached, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.interrupts import LivingSet
-from picograd.ir.bodies import custom_gradient
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import graphless_in, line_of
@@ -26,7 +25,15 @@ from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell, grad_mode, last_change, trace
-from picograd.tensor.compute import compute_first, compute_together, expect, leaf_tensors, look_at_gradients
+from picograd.tensor.compute import (
+    compute_first,
+    compute_together,
+    expect,
+    leaf_tensors,
+    look_at_gradients,
+    take_prepared,
+    wait_for,
+)
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among, hooks_of
 from picograd.tensor.modes import Mode
@@ -181,28 +188,6 @@ def leaf_inputs(function: str, inputs: Several) -> list[Op]:
 
 
 # ---- on graphs ----
-def reached(roots: Sequence[Op]) -> list[Op]:
-    """Returns the Ops that gradients reach from roots, each once."""
-    found: list[Op] = []
-    seen = set(roots)
-    stack = list(dict.fromkeys(roots))
-    while stack:
-        op = stack.pop()
-        found.append(op)
-        for source in op.src if op.code is not OpCode.CALL else _arguments_with_gradients(op):
-            if source.needs_grad and source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return found
-
-
-def _arguments_with_gradients(call: Op) -> list[Op]:
-    """Returns the arguments of a CALL, but for those to which a user's own gradient gives None."""
-    made = custom_gradient(call.arg)
-    places = [0] * len(call.src) if made is None else made.places
-    return [source for source, place in zip(call.src, places) if place is not None]
-
-
 def leaves_among(ops: Sequence[Op]) -> list[Op]:
     """Returns the LEAFs among the Ops that gradients reach.
 
@@ -266,7 +251,13 @@ def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way
     """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
     is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)) or used_before(on_the_way))
     is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)
-    found = None if is_hooked or trace.get() is not None else gradients_later(seeds, leaves, on_the_way)
+    if is_hooked or trace.get() is not None:
+        return gradients_at(seeds, leaves)
+    for root, seed in seeds.items() if len(seeds) == 1 else ():
+        made = take_prepared(root, on_the_way) if not root.shape and seed is root.filled(1) else {}
+        if made.keys() >= {*leaves}:
+            return made
+    found = gradients_later(seeds, leaves, on_the_way)
     return gradients_at(seeds, leaves) if found is None else found
 
 
@@ -640,6 +631,7 @@ def backward(
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients(seeds, grads.values())
     if trace.get() is None:
+        wait_for(seeds, together)
         owners = [(leaf, collecting[leaf]) for leaf in leaves if leaf.code is OpCode.LEAF and leaf in collecting]
         compute_first((leaf.src[0], owner.cell.device) for leaf, owner in owners if not leaf.src[0].needs_grad)
 
