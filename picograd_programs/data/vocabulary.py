@@ -16,6 +16,9 @@ from picograd_formats.safetensors_file import json_of
 from picograd_programs.data.bpe import CONTROL, TEXT, ByteLevel
 
 TOKENS_MAX = 2**24  # a number beyond is damage, not a vocabulary
+# Rows that fill up a table of tokens so that it divides well: to a multiple of 64 (nanoGPT's 50,304 for 50,257 tokens), of
+# 1,024 at most (Phi-2's 51,200 for 50,295).
+PADDING_MAX = 1023
 CONTROL_NAME = re.compile(r"<\|\w+\|>")  # in vocab.json nothing else tells a control token
 
 
@@ -73,6 +76,26 @@ def tokenizer_of(numbers: dict[str, Any], merges: list[str], control: set[str], 
         return ByteLevel(tokens, merges, [CONTROL if token in control else TEXT for token in tokens], "gpt-2")
     except DataError as error:
         raise DataError(f"{path}: {error.fact}") from None
+
+
+def check_rows(table: str, shape: tuple[int, ...], tokens: int) -> None:
+    """Checks that a table can belong to a vocabulary: a vector for each token, and few that fill it up behind them.
+
+    Args:
+      table:   its name, for the error
+      shape:   (rows, width)
+      tokens:  how many the vocabulary has
+
+    Raises:
+      DataError: there are fewer rows, or so many more that they belong to another vocabulary.
+
+    >>> check_rows("wte.weight", (50304, 768), 50257)
+    """
+    if not 0 <= shape[0] - tokens <= min(PADDING_MAX, tokens):
+        raise DataError(
+            f"its table {table} of {shape} has vectors of {shape[0]:,} tokens, and the vocabulary has {tokens:,}:"
+            " they belong to different models.", "take both from where the model is published."
+        )  # fmt: skip
 
 
 # ---- files of JSON and text ----

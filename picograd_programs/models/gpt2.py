@@ -1,9 +1,11 @@
 """`picograd sample gpt2`: GPT-2 with weights in the published format, of any of its four sizes.
 
 The file has the names of gpt.py, since both follow OpenAI's code. There a linear layer multiplies x @ W + b, so matrices
-are transposed here. The output layer is the table of tokens; masks that some files keep are no weights.
+are transposed here. The output layer is the table of tokens; masks that some files keep are no weights. A checkpoint of
+nanoGPT has the same names; its layers multiply x @ W.T, and have biases or not.
 
-Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; OpenAI's code of GPT-2.
+Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; OpenAI's code of GPT-2; Karpathy,
+       nanoGPT (its checkpoints).
 
 Letters: C width, V vocabulary.
 """
@@ -13,16 +15,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from picograd.errors import DataError, FileError
 from picograd.tensor.tensor import Tensor
-from picograd_formats.state_file import load
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.data.bpe import ByteLevel
-from picograd_programs.data.vocabulary import byte_level_in, json_in
+from picograd_programs.data.published import Weights, load_published
+from picograd_programs.data.vocabulary import byte_level_in, check_rows, json_in
 from picograd_programs.models.gpt import GPT, GPTConfig
 from picograd_programs.train.program import Program, check_settings
 
@@ -34,37 +36,50 @@ SAID = {  # in config.json: what picograd computes
 }  # fmt: skip
 MASK = re.compile(r"h\.\d+\.attn\.(?:masked_)?bias")  # what a position may see, kept in files of old
 CONV1D = re.compile(r"h\.\d+\.(?:attn|mlp)\.c_\w+\.weight")  # (inputs, outputs)
+WIDER = re.compile(r"h\.\d+\.(?:attn\.c_attn|mlp\.c_fc)\.weight")  # more outputs than inputs
 LAYER = re.compile(r"h\.(\d+)\.ln_1\.weight")
 
 
 # ---- weights ----
-def read_gpt2(path: Path) -> GPT:
-    """Returns the network of a model.safetensors or a pytorch_model.bin, its weights in float32.
+def read_gpt2(path: Path, tokens: int | None = None) -> GPT:
+    """Returns the network of published weights or of a checkpoint of nanoGPT, its weights in float32.
 
-    Its shape follows from the shapes of the tensors, and from config.json beside the file where there is one.
+    Its shape follows from those of the tensors, and from config.json beside the file, or the checkpoint's own settings.
+
+    Args:
+      path:    as `load_published`
+      tokens:  how many the vocabulary has; rows of the table beyond, which fill it up, are left out. None: it has as many
 
     Raises:
       FileError: a file cannot be read.
       DataError: one is damaged, or has another network.
     """
     try:
-        weights = load(path)
+        weights, training = load_published(path)
     except FileError as error:
-        hint = "--weights names model.safetensors or pytorch_model.bin, as GPT-2 is published."
-        raise FileError(error.fact, hint) from None
-    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
-        raise DataError(f"{path}: has more than tensors by name, as files of GPT-2 do not.")
-    weights = {name.removeprefix("transformer."): value for name, value in weights.items()}
+        hint = error.hint or "--weights names a file or folder with GPT-2's weights: model.safetensors, pytorch_model.bin."
+        raise FileError(error.fact, hint, error.errno) from None
     weights = {name: value for name, value in weights.items() if not MASK.fullmatch(name)}
-    output, table = weights.pop("lm_head.weight", None), weights.get("wte.weight")
-    said = path.with_name("config.json")
+    beside = folder_of(path) / "config.json"
     try:
-        config = config_of(weights, json_in(said) if said.is_file() else {})
-        if output is not None and (table is None or output.shape != table.shape or not (output == table).all()):
+        said = json_in(beside) if beside.is_file() else training.get("model_args", {})
+        config = config_of(weights, said if isinstance(said, dict) else {})
+        output, table = weights.pop("lm_head.weight", None), weights["wte.weight"]
+        if output is not None and (output.shape != table.shape or not (output == table).all()):
             raise DataError("its lm_head.weight is not its wte.weight: the output layer of GPT-2 is the table of tokens.")
+        del output
+        if tokens is not None:
+            check_rows("wte.weight", table.shape, tokens)
+            weights["wte.weight"], config = table[:tokens], replace(config, vocabulary=tokens)
+        del table
         return network(config, weights)
     except DataError as error:
-        raise DataError(error.fact if str(said) in error.fact else f"{path}: {error.fact}", error.hint) from None
+        raise DataError(error.fact if str(beside) in error.fact else f"{path}: {error.fact}", error.hint) from None
+
+
+def folder_of(path: Path) -> Path:
+    """Returns the folder in which everything is that belongs to some weights."""
+    return path if path.is_dir() else path.absolute().parent
 
 
 def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConfig:
@@ -72,7 +87,7 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
 
     Args:
       weights:  by their published names
-      said:     contents of config.json; {} where it is missing
+      said:     contents of config.json, or of a checkpoint's model_args; {} where both are missing
 
     Raises:
       DataError: the weights are not GPT-2's, or config.json says something else.
@@ -91,20 +106,28 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
     (vocabulary, width), block = tokens.shape, positions.shape[0]
     heads = said.get("n_head", width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 0)
     if type(heads) is not int or heads < 1 or width % heads:
-        hint = "" if said else "put config.json, which says n_head, beside it."
+        hint = "n_head in it must divide the width." if said else "put config.json, which says n_head, beside it."
         raise DataError(f"has {str(heads)[:20]} heads, which do not divide its width of {width}.", hint)
-    return GPTConfig(vocabulary, block, layers, heads, width, gelu="tanh")
+    has_biases = any(name.endswith(".bias") for name in weights)
+    gelu = "none" if are_rows_outputs(weights) else "tanh"
+    return GPTConfig(vocabulary, block, layers, heads, width, bias=has_biases, gelu=gelu)
 
 
-def network(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
+def are_rows_outputs(weights: Mapping[str, Tensor]) -> bool:
+    """Returns whether linear layers multiply x @ W.T, as nanoGPT's, whose GELU is the exact one."""
+    shapes = [value.shape for name, value in weights.items() if WIDER.fullmatch(name)]
+    return bool(shapes) and all(len(shape) == 2 and shape[0] > shape[1] for shape in shapes)
+
+
+def network(config: GPTConfig, weights: Weights) -> GPT:
     """Returns the network with published weights, which it takes out of the dict.
 
     Raises:
       DataError: a tensor is missing, has another shape, is not of floats, or belongs to no part.
     """
-    model, state = GPT(config), dict[str, Tensor]()
+    model, state, is_conv1d = GPT(config), Weights(), not are_rows_outputs(weights)
     for name, parameter in model.named_parameters():
-        is_turned, value = CONV1D.fullmatch(name), weights.pop(name, None)
+        is_turned, value = is_conv1d and CONV1D.fullmatch(name), weights.pop(name, None)
         shape = parameter.shape[::-1] if is_turned else parameter.shape
         if value is None or value.shape != shape or not value.is_floating_point():
             found = "none" if value is None else f"one of {value.shape}, {value.dtype}"
@@ -126,7 +149,8 @@ def network(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
 class SampleGpt2Settings(Choice):
     """Settings of `picograd sample gpt2`; draws as in the published samples."""
 
-    # model.safetensors or pytorch_model.bin of GPT-2, with vocab.json and merges.txt, or tokenizer.json, beside it
+    # model.safetensors or pytorch_model.bin of GPT-2, the index of its parts, their folder, or a ckpt.pt of nanoGPT; with
+    # vocab.json and merges.txt, or tokenizer.json, beside it
     weights: Path = Path("model.safetensors")
     prompt: str = ""  # text to continue; without one, a new text
     length: int = 200  # most tokens to draw
@@ -153,12 +177,8 @@ class GPT2(Program):
           PicogradError: a setting is out of its range, a file is missing or damaged, or the prompt does not fit.
         """
         check_settings(settings)
-        model, tokenizer = read_gpt2(settings.weights), byte_level_in(settings.weights.absolute().parent)
-        if len(tokenizer.tokens) != model.config.vocabulary:
-            raise DataError(
-                f"{settings.weights}: has vectors of {model.config.vocabulary:,} tokens, and the vocabulary beside it has"
-                f" {len(tokenizer.tokens):,}: they belong to different models."
-            )
+        tokenizer = byte_level_in(folder_of(settings.weights))
+        model = read_gpt2(settings.weights, len(tokenizer.tokens))
         reader = Reader(model, model.config.block)
         texts = [continued(reader, tokenizer, settings, settings.seed + number) for number in range(settings.num)]
         return f"\n{'-' * 20}\n".join(texts)

@@ -73,7 +73,7 @@ class SampleSettings:
 
 
 def check_settings(settings: Any) -> None:
-    """Checks that every whole number is at least 1, or 0 where its default is, and every rate finite and at least 0.
+    """Checks that every whole number is at least 1, or 0 where that is a default, and every rate finite and at least 0.
 
     Args:
       settings:  a dataclass instance
@@ -88,7 +88,8 @@ def check_settings(settings: Any) -> None:
             raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
         if not isinstance(value, int) or isinstance(value, bool):
             continue
-        least = int(field.default != 0)
+        defaults = [vars(base).get(field.name) for base in type(settings).__mro__]  # 0 means no limit where it was declared
+        least = int(0 not in defaults)
         if value < least:
             raise ArgumentError(f"{flag}: got {value:,}, it must be at least {least}.")
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import picograd as pg
 from picograd import Tensor
-from picograd.errors import DataError
+from picograd.errors import DataError, FileError
 from picograd_programs import cli
 from picograd_programs.data.bpe import LETTER_OF
 from picograd_programs.data.vocabulary import byte_level_in
@@ -48,8 +48,8 @@ def published(width: int = WIDTH) -> Weights:
     return weights
 
 
-def reference(weights: Weights, tokens: np.ndarray, heads: int = HEADS) -> np.ndarray:
-    """Returns the logits after each token of a text from the equations, in float64: (T, V)."""
+def reference(weights: Weights, tokens: np.ndarray, heads: int = HEADS, is_exact: bool = False) -> np.ndarray:
+    """Returns the logits after each token of a text from the equations, in float64: (T, V); the exact GELU as nanoGPT's."""
     w = {name: value.double() for name, value in weights.items()}
 
     def norm(x: torch.Tensor, name: str) -> torch.Tensor:
@@ -69,7 +69,8 @@ def reference(weights: Weights, tokens: np.ndarray, heads: int = HEADS) -> np.nd
         score = (q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])).masked_fill(later, -math.inf)
         x = x + conv1d((score.softmax(-1) @ v).transpose(0, 1).flatten(1), f"h.{layer}.attn.c_proj")
         hidden = conv1d(norm(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp.c_fc")
-        opened = hidden / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)))
+        near = torch.tanh(math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3))
+        opened = hidden / 2 * (1 + (torch.erf(hidden / math.sqrt(2)) if is_exact else near))
         x = x + conv1d(opened, f"h.{layer}.mlp.c_proj")
     return (norm(x, "ln_f") @ w["wte.weight"].T).numpy()
 
@@ -110,6 +111,114 @@ def test_logits_are_those_of_the_equations(kind: str, tmp_path: Path, rng: np.ra
     expected = reference(weights, tokens)
     assert np.abs(expected).max() > 5
     np.testing.assert_allclose(logits_of(path, tokens), expected, atol=1e-3, rtol=0)
+
+
+def nanogpt(has_biases: bool = True) -> Weights:
+    """Returns the same weights as a checkpoint of nanoGPT names and turns them, compiled and in several processes."""
+    named = {name: value for name, value in published().items() if not name.endswith((".attn.bias", "masked_bias"))}
+    return {
+        f"module._orig_mod.transformer.{name}": value.T.contiguous() if ".c_" in name and value.ndim == 2 else value
+        for name, value in named.items()
+        if has_biases or not name.endswith(".bias")
+    }
+
+
+@pytest.mark.parametrize("has_biases", [True, False])
+def test_a_checkpoint_of_nanogpt_is_read(has_biases: bool, tmp_path: Path, rng: np.random.Generator) -> None:
+    weights, tokens = nanogpt(has_biases), rng.integers(0, VOCABULARY, 20)
+    head = {"module._orig_mod.lm_head.weight": weights["module._orig_mod.transformer.wte.weight"]}
+    settings = {"n_head": HEADS, "n_layer": LAYERS, "block_size": BLOCK, "bias": has_biases, "dropout": 0.1}
+    rest = {"optimizer": {"state": {0: {"step": torch.tensor(3.0)}}}, "iter_num": 3, "best_val_loss": torch.tensor(2.5)}
+    torch.save({"model": {**weights, **head}, "model_args": settings, **rest}, tmp_path / "ckpt.pt")
+    expected = published()
+    if not has_biases:
+        expected = {name: value * (not name.endswith(".bias")) for name, value in expected.items()}
+    np.testing.assert_allclose(
+        logits_of(tmp_path / "ckpt.pt", tokens), reference(expected, tokens, is_exact=True), atol=1e-3, rtol=0
+    )
+
+
+def write_parts(folder: Path, weights: Weights, ending: str = "safetensors") -> Path:
+    """Writes weights in two parts and their index, which it returns."""
+    stem = {"safetensors": "model", "bin": "pytorch_model"}[ending]
+    names, parts = sorted(weights), [f"{stem}-0000{number}-of-00002.{ending}" for number in (1, 2)]
+    places = {name: parts[place % 2] for place, name in enumerate(names)}
+    for part in parts:
+        kept = {name: weights[name] for name in names if places[name] == part}
+        save_file(kept, folder / part) if ending == "safetensors" else torch.save(kept, folder / part)
+    index = folder / f"{stem}.{ending}.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": places}))
+    return index
+
+
+@pytest.mark.parametrize("kind", ["the old stream of PyTorch", "bfloat16 in two parts", "parts of PyTorch", "a folder"])
+def test_forms_of_files_that_users_have(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    weights, tokens = published(), rng.integers(0, VOCABULARY, 20)
+    path, given = tmp_path / "pytorch_model.bin", tmp_path / "pytorch_model.bin"
+    (tmp_path / "config.json").write_text(json.dumps({"n_head": HEADS, "of": "an unknown field", "resid_pdrop": 0.1}))
+    if kind == "the old stream of PyTorch":
+        torch.save(weights, path, _use_new_zipfile_serialization=False)
+    elif kind == "bfloat16 in two parts":
+        weights = {name: value.bfloat16() for name, value in weights.items()}
+        given = write_parts(tmp_path, {f"transformer.{name}": value for name, value in weights.items()})
+    else:
+        given = write_parts(tmp_path, weights, "bin")
+        given = tmp_path if kind == "a folder" else tmp_path / "pytorch_model-00002-of-00002.bin"
+    np.testing.assert_allclose(logits_of(given, tokens), reference(weights, tokens), atol=1e-3, rtol=0)
+
+
+def test_parts_that_do_not_fit_their_index_are_sentences(tmp_path: Path) -> None:
+    index, part = write_parts(tmp_path, published()), tmp_path / "model-00002-of-00002.safetensors"
+    (tmp_path / "config.json").write_text(json.dumps({"n_head": HEADS}))
+
+    def said(path: Path) -> DataError:
+        with pytest.raises(DataError) as caught:
+            read_gpt2(path)
+        return caught.value
+
+    whole = part.read_bytes()
+    part.write_bytes(whole[: len(whole) // 2])
+    assert str(part) in said(index).fact and "cannot be read as a safetensors file" in said(index).fact
+    save_file({"ln_f.bias": torch.zeros(WIDTH)}, part)
+    assert "00002-of-00002.safetensors: has no tensor h.0.attn.c_attn.bias, which model.safetensors.index.json says" in (
+        said(tmp_path).fact
+    )
+    part.unlink()
+    missing = said(index)
+    assert isinstance(missing, FileError) and "names 2 parts: all of them have to be beside it" in str(missing.hint)
+    index.write_text('{"weight_map": {"wte.weight": "../elsewhere.safetensors"}}')
+    assert "has no weight_map" in said(index).fact
+    index.unlink()
+    alone = said(tmp_path / "model-00001-of-00002.safetensors").fact
+    assert "is one part of a network, and model.safetensors.index.json, which names all of them, is not beside it" in alone
+    assert "has none of model.safetensors" in said(tmp_path).fact
+    twice = {"wte.weight": torch.zeros(3, 3), "transformer.wte.weight": torch.zeros(3, 3)}
+    save_file(twice, tmp_path / "model.safetensors")
+    assert "wte.weight and " in said(tmp_path).fact and "two tensors for one part of the network" in said(tmp_path).fact
+
+
+@pytest.mark.parametrize("rows", [320, VOCABULARY + 1])
+def test_a_table_that_is_filled_up_gives_the_tokens_of_the_vocabulary_alone(
+    rows: int, tmp_path: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights, tokens = published(), rng.integers(0, VOCABULARY, 20)
+    likeliest = torch.full((rows - VOCABULARY, WIDTH), 9.0)  # if they counted
+    filled = torch.cat([weights["wte.weight"], likeliest])
+    path = write_model(tmp_path, {**weights, "wte.weight": filled, "lm_head.weight": filled.clone()})
+    with pg.no_grad():
+        logits = read_gpt2(path, VOCABULARY)(Tensor(tokens[None]))[0][0].numpy()
+    np.testing.assert_allclose(logits, reference(weights, tokens), atol=1e-3, rtol=0)
+    assert cli.main(["sample", "gpt2", "--weights", str(path), "--prompt", "the", "--length", "30", "--top-k", "0"]) == 0
+    assert capsys.readouterr().out.startswith("the")
+
+
+@pytest.mark.parametrize("rows", [VOCABULARY - 1, 2 * VOCABULARY + 1])
+def test_a_table_of_another_vocabulary_is_a_sentence(rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_model(tmp_path, {**published(), "wte.weight": torch.zeros(rows, WIDTH)})
+    assert cli.main(["sample", "gpt2", "--weights", str(path), "--prompt", "the"]) == 1
+    error = capsys.readouterr().err
+    assert f"{path}: its table wte.weight of ({rows}, 48) has vectors of {rows} tokens, and the vocabulary has 261" in error
+    assert "take both from where the model is published" in error
 
 
 @pytest.mark.req("D8")
@@ -228,9 +337,10 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
         path.write_bytes(damaged)
         assert str(path) in said()
     torch.save({"weights": published()}, path)
-    assert "has more than tensors by name" in said()
+    assert "has more than tensors by name, and no dict of them that is called model or state_dict" in (err := said())
+    assert "torch.save(model.state_dict(), path)" in err
     path.unlink()
-    assert "--weights names model.safetensors" in said()
+    assert "--weights names a file or folder with GPT-2's weights" in said()
 
 
 @pytest.mark.parametrize(
@@ -244,7 +354,7 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
         ("vocab.json", "{}", "has no vocabulary"),
         ("vocab.json", '{"a": 0, "b": 2}', "the numbers of its 2 tokens must be 0, 1, 2, ...; 'b' has the number 2"),
         ("vocab.json", '{"a": "0"}', "'a' has the number 0"),
-        ("vocab.json", '{"a": 0}', "has vectors of 261 tokens, and the vocabulary beside it has 1"),
+        ("vocab.json", '{"a": 0}', "wte.weight of (261, 48) has vectors of 261 tokens, and the vocabulary has 1"),
         ("merges.txt", "a b c\n", "the merge 'a b c', which is no pair"),
         ("merges.txt", b"\xff", "merges.txt: is not UTF-8: byte 0"),
         ("tokenizer.json", '{"model": {"type": "Unigram"}}', "types ['Unigram', None]; BPE and ByteLevel are run"),

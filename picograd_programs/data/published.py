@@ -1,0 +1,111 @@
+"""Weights as others publish and keep them: one file, parts with an index, a folder, or a checkpoint of a training.
+
+    a name -> files -> dicts of tensors -> the dict of the network -> its names, without those of what was around it
+
+Source: Hugging Face, transformers (names of files, the index, `transformer.` before names); PyTorch (`module.` of
+       DistributedDataParallel, `_orig_mod.` of torch.compile); Karpathy, nanoGPT (a checkpoint with `model`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from picograd.errors import DataError, FileError
+from picograd.tensor.tensor import Tensor
+from picograd_formats.state_file import load
+from picograd_programs.data.vocabulary import json_in
+
+Weights = dict[str, Tensor]
+INDEX = ".index.json"  # ends the name of the file that says which part has which tensor
+PART = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
+FILES = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}", "ckpt.pt")
+NETWORKS = ("model", "state_dict", "model_state_dict")  # what checkpoints of trainings call the dict of the network
+AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer)\.)+")  # begins names: what had the network as its part
+
+
+def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
+    """Returns the tensors of a network by their names, and what else its file has: the settings of a training.
+
+    Args:
+      path:  a file of safetensors or of PyTorch, the index of parts or one of them, or the folder of any of these
+
+    Raises:
+      FileError: a file cannot be read.
+      DataError: one is damaged, has other things than tensors, or an index does not fit its parts.
+    """
+    file = file_in(path) if path.is_dir() else path
+    if file.name.endswith(INDEX):
+        return network_names(load_parts(file), file), {}
+    if PART.search(file.name):
+        index = file.with_name(PART.sub("", file.name) + INDEX)
+        if not index.is_file():
+            fact = f"{file}: is one part of a network, and {index.name}, which names all of them, is not beside it."
+            raise DataError(fact, "put it and all parts into one folder.")
+        return network_names(load_parts(index), index), {}
+    found, said = load(file), dict[str, Any]()
+    if isinstance(found, dict) and (name := next((name for name in NETWORKS if isinstance(found.get(name), dict)), None)):
+        said, found = found, found.pop(name)
+    if not are_tensors(found):
+        fact = f"{file}: has more than tensors by name, and no dict of them that is called {' or '.join(NETWORKS)}."
+        raise DataError(fact, "torch.save(model.state_dict(), path) writes what is read.")
+    return network_names(found, file), said
+
+
+def file_in(folder: Path) -> Path:
+    """Returns the file with the weights, or with the index of them, in a folder.
+
+    Raises:
+      DataError: there is none.
+    """
+    found = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if found is None:
+        raise DataError(f"{folder}: has none of {', '.join(FILES)}.", "name the file with the weights.")
+    return found
+
+
+def load_parts(index: Path) -> Weights:
+    """Returns the tensors of all parts that an index names.
+
+    Raises:
+      DataError: the index is damaged, or a part is missing, damaged, or lacks a tensor.
+    """
+    places = json_in(index).get("weight_map")
+    if not isinstance(places, dict) or any(type(part) is not str or Path(part).name != part for part in places.values()):
+        raise DataError(f"{index}: has no weight_map, a dict of tensors and the files beside it that have them.")
+    weights = Weights()
+    for part in sorted(set(places.values())):
+        try:
+            found = load(index.with_name(part))
+        except FileError as error:
+            hint = f"{index.name} names {len(set(places.values()))} parts: all of them have to be beside it."
+            raise FileError(error.fact, hint, error.errno) from None
+        wanted = [name for name, place in places.items() if place == part]
+        if missing := [name for name in wanted if not are_tensors(found) or name not in found]:
+            raise DataError(f"{index.with_name(part)}: has no tensor {missing[0][:60]}, which {index.name} says is in it.")
+        weights |= {name: found[name] for name in wanted}
+    return weights
+
+
+def are_tensors(value: Any) -> bool:
+    """Returns whether a value is a dict of tensors by name, with at least one."""
+    if not isinstance(value, dict) or not value:
+        return False
+    return all(isinstance(name, str) and isinstance(each, Tensor) for name, each in value.items())
+
+
+def network_names(weights: Weights, file: Path) -> Weights:
+    """Returns tensors by the network's own names, without what was around it in a training.
+
+    Raises:
+      DataError: two have the same name then.
+
+    >>> list(network_names({"_orig_mod.transformer.wte.weight": Tensor([0.0])}, Path("ckpt.pt")))
+    ['wte.weight']
+    """
+    own = {name: name[found.end() :] if (found := AROUND.match(name)) else name for name in weights}
+    if len(set(own.values())) < len(own):
+        first, second = next(names for short in own.values() if len(names := [n for n in own if own[n] == short]) > 1)[:2]
+        raise DataError(f"{file}: has {first[:80]} and {second[:80]}, two tensors for one part of the network.")
+    return {own[name]: value for name, value in weights.items()}
