@@ -118,7 +118,7 @@ class Mnist(Classifier):
     """A perceptron of one hidden layer."""
 
     name, takes = "mnist", MnistSettings
-    about = "Reads handwritten digits."
+    about = "Tells digits, or clothes, apart with one hidden layer."
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> PixelMLP:
@@ -130,7 +130,7 @@ class Cnn(Classifier):
     """Two pairs of convolutions."""
 
     name, takes = "cnn", CnnSettings
-    about = "Reads digits with a convolutional network."
+    about = "Tells digits, or clothes, apart with a convolutional network."
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> PixelCNN:
