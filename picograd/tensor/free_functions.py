@@ -6,9 +6,10 @@ so each element has one draw.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -38,13 +39,15 @@ from picograd.tensor.tensor import Tensor
 
 __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "ShortTensor", "as_tensor", "asarray", "binomial", "bitwise_and",
-    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bucketize", "can_cast", "fill",
-    "float_power",
-    "from_numpy", "is_tensor", "isin", "normal", "poisson", "polygamma", "pow", "promote_types", "real", "remainder",
-    "result_type", "rsub", "scalar_tensor", "tensor", "to_dlpack", "tril_indices", "triu_indices", "unravel_index",
-    "where", "xlogy",
+    "IntTensor", "LongTensor", "ShortTensor", "add", "as_tensor", "asarray", "binomial", "bitwise_and",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bucketize", "can_cast", "div",
+    "divide", "fill", "float_power", "floor_divide", "from_numpy", "is_tensor", "isin", "mul", "multiply", "normal",
+    "poisson", "polygamma", "pow", "promote_types", "real", "remainder", "result_type", "rsub", "scalar_tensor",
+    "sub", "subtract", "tensor", "to_dlpack", "tril_indices", "triu_indices", "true_divide", "unravel_index", "where",
+    "xlogy",
 ]  # fmt: skip
+
+P = ParamSpec("P")
 
 
 # ---- tensors of anything ----
@@ -229,6 +232,30 @@ def normal(
 
 
 # ---- a number may come first ----
+def number_first(name: str, method: Callable[Concatenate[Any, P], Tensor]) -> Callable[Concatenate[Operand, P], Tensor]:
+    """Returns a method of two operands as a function: the first may be a number, if the second is a tensor."""
+
+    @functools.wraps(method)
+    def function(input: Operand, *args: P.args, **kwargs: P.kwargs) -> Tensor:  # noqa: A002
+        if not isinstance(input, Tensor):
+            other = _second(name, next(iter((*args, *kwargs.values())), None))
+            input = Tensor.from_op(other._operands(name, input)[1], other.cell.device)  # noqa: A001
+        return method(input, *args, **kwargs)
+
+    function.__name__, function.__annotations__ = name, {**method.__annotations__, "self": Operand}
+    return function  # type: ignore[return-value]  # the first argument has a name besides
+
+
+add, sub, mul, div = (number_first(method.__name__, method) for method in (Tensor.add, Tensor.sub, Tensor.mul, Tensor.div))
+floor_divide, remainder = number_first("floor_divide", Tensor.floor_divide), number_first("remainder", Tensor.remainder)
+pow, xlogy = number_first("pow", Tensor.pow), number_first("xlogy", Tensor.xlogy)  # noqa: A001
+bitwise_and, bitwise_or = number_first("bitwise_and", Tensor.bitwise_and), number_first("bitwise_or", Tensor.bitwise_or)
+bitwise_xor = number_first("bitwise_xor", Tensor.bitwise_xor)
+bitwise_left_shift = number_first("bitwise_left_shift", Tensor.bitwise_left_shift)
+bitwise_right_shift = number_first("bitwise_right_shift", Tensor.bitwise_right_shift)
+subtract, multiply, divide, true_divide = sub, mul, div, div
+
+
 def where(condition: Tensor, input: Operand | None = None, other: Operand | None = None) -> Any:  # noqa: A002
     """Returns `input` where the condition holds, else `other`, all broadcast; of the condition alone, where it holds.
 
@@ -243,24 +270,6 @@ def where(condition: Tensor, input: Operand | None = None, other: Operand | None
     if input is None or other is None:
         raise ArgumentError("where: give both input and other, or neither.")
     return Tensor.choose(condition, input, other)
-
-
-def pow(input: Operand, exponent: Operand) -> Tensor:  # noqa: A001, A002
-    """Returns input ** exponent; one of them may be a number.
-
-    >>> pow(2.0, tensor([1, 2, 3]))
-    Tensor([2., 4., 8.])
-    """
-    return input.pow(exponent) if isinstance(input, Tensor) else _second("pow", exponent).__rpow__(input)
-
-
-def remainder(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns the remainder of floor division of `input`; one of them may be a number.
-
-    >>> remainder(7, tensor([2, 4]))
-    Tensor([1, 3])
-    """
-    return input.remainder(other) if isinstance(input, Tensor) else _second("remainder", other).__rmod__(input)
 
 
 def rsub(input: Tensor, other: Operand, *, alpha: Scalar = 1) -> Tensor:  # noqa: A002
@@ -282,15 +291,6 @@ def float_power(input: Operand, exponent: Operand) -> Tensor:  # noqa: A002
     if isinstance(input, Tensor):
         return input.float_power(exponent)
     return _second("float_power", exponent).double().__rpow__(float(input))
-
-
-def xlogy(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns input * log(other), and 0 where input is 0; one of them may be a number.
-
-    >>> xlogy(0, tensor([0.0, 1.0]))
-    Tensor([0., 0.])
-    """
-    return tensor_beside("xlogy", input, other).xlogy(other)
 
 
 def bucketize(input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
@@ -319,51 +319,6 @@ def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = Fal
     """
     found = tensor_beside("isin", elements, test_elements)
     return found.isin(test_elements, assume_unique=assume_unique, invert=invert)
-
-
-def bitwise_and(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns the bits set in both input and other; one of them may be a number.
-
-    >>> bitwise_and(3, tensor([6, 5]))
-    Tensor([2, 1])
-    """
-    return input & other if isinstance(input, Tensor) else _second("bitwise_and", other) & input
-
-
-def bitwise_or(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns the bits set in input or other; one of them may be a number.
-
-    >>> bitwise_or(3, tensor([6, 5]))
-    Tensor([7, 7])
-    """
-    return input | other if isinstance(input, Tensor) else _second("bitwise_or", other) | input
-
-
-def bitwise_xor(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns the bits in which input and other differ; one of them may be a number.
-
-    >>> bitwise_xor(3, tensor([6, 5]))
-    Tensor([5, 6])
-    """
-    return input ^ other if isinstance(input, Tensor) else _second("bitwise_xor", other) ^ input
-
-
-def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns input * 2 ** other, as integers wrap; one of them may be a number.
-
-    >>> bitwise_left_shift(1, tensor([1, 2]))
-    Tensor([2, 4])
-    """
-    return input << other if isinstance(input, Tensor) else _second("bitwise_left_shift", other).__rlshift__(input)
-
-
-def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:  # noqa: A002
-    """Returns floor(input / 2 ** other); one of them may be a number.
-
-    >>> bitwise_right_shift(8, tensor([1, 2]))
-    Tensor([4, 2])
-    """
-    return input >> other if isinstance(input, Tensor) else _second("bitwise_right_shift", other).__rrshift__(input)
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:  # noqa: A002

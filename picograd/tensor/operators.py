@@ -20,10 +20,7 @@ from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.inplace import in_place
 
-__all__ = [
-    "add", "bitwise_not", "div", "divide", "eq", "floor_divide", "ge", "gt", "le", "logical_and", "logical_not",
-    "logical_or", "lt", "mul", "multiply", "ne", "not_equal", "sub", "subtract", "true_divide",
-]  # fmt: skip
+__all__ = ["bitwise_not", "eq", "ge", "gt", "le", "logical_and", "logical_not", "logical_or", "lt", "ne", "not_equal"]
 
 OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray, Op)  # types of the other operand; of Ops: scalar_of
 

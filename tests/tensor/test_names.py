@@ -8,6 +8,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -128,6 +129,15 @@ def test_a_method_that_pytorch_has_as_a_function_is_one_here_too() -> None:
 
 # ---- a number may come first ----
 NUMBER_FIRST: dict[str, tuple[Any, ...]] = {
+    "add": (2.5, [1, 2]),
+    "sub": (2, [1.5, 4.0]),
+    "mul": (True, [3, 4]),
+    "div": (1, [2, 4]),
+    "floor_divide": (-7, [2, 3]),
+    "subtract": (300, [1, 2]),
+    "multiply": (2.5, [1.0, 2.0]),
+    "divide": (2.0, [4, 8]),
+    "true_divide": (7, [2.0, 3.0]),
     "pow": (2.5, [1.0, 2.0]),
     "remainder": (7, [2, 4]),
     "float_power": (2, [1, 3]),
@@ -149,6 +159,20 @@ def test_a_number_may_come_first(name: str, device: str) -> None:
     same_value(ours(Tensor(values), Tensor(values)), theirs(torch.tensor(values), torch.tensor(values)))
     with pytest.raises(pg.DTypeError, match="one of both must be a tensor"):
         ours(number, number)
+
+
+@pytest.mark.req("C3")
+def test_the_number_that_comes_first_takes_the_dtype_and_the_options_of_a_number() -> None:
+    half = np.array([1.5, 2.5], np.float16)
+    same_value(pg.mul(input=2, other=Tensor(half)), torch.mul(input=2, other=torch.tensor(half)))
+    same_value(pg.mul(2.3, Tensor(half)), torch.mul(2.3, torch.tensor(half)))
+    same_value(pg.mul(2.3, Tensor(half)[0]), torch.mul(2.3, torch.tensor(half)[0]))
+    same_value(pg.add(300, Tensor([1], dtype=pg.uint8)), torch.add(300, torch.tensor([1], dtype=torch.uint8)))
+    same_value(pg.add(2, Tensor([1.0, 2.0]), alpha=3), torch.add(2, torch.tensor([1.0, 2.0]), alpha=3))
+    same_value(pg.div(7, Tensor([2, -2]), rounding_mode="trunc"), torch.tensor([3, -3]))
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    pg.sub(3.0, x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [-1.0, -1.0]
 
 
 @pytest.mark.req("C3")
