@@ -1,10 +1,12 @@
 """A reduce nest on a GPU: a team of threads for each row, or for neighbouring rows a few of them for each thread.
 
 A short row is one thread's. Else a team of up to 256 threads walks a row, each an access of up to 16 bytes at a time, and
-a warp has several teams where rows are short. A row of known length that fits stays in the team's registers, read once
-however many levels of reductions follow. A longer one stays in shared memory, such as logits of 50304 classes: each thread
-copies what it walks, in the background and all at once. Values are joined lane by lane, then by shuffles in a warp, then
-through shared memory from warp to warp (all through shared memory where the target has no shuffles).
+a warp has several teams where rows are short. Rows that share what they read, as the weights of a layer norm or x in a @ x,
+have a team for every two or four: what is read once serves all of them. A row of known length that fits stays in the
+team's registers, read once however many levels of reductions follow. A longer one stays in shared memory, such as logits
+of 50304 classes: each thread copies what it walks, in the background and all at once. Values are joined lane by lane, then
+by shuffles in a warp, then through shared memory from warp to warp (all through shared memory where the target has no
+shuffles).
 
 Neighbouring rows, as those of a sum over axis 0: a thread has as many as one access of up to 16 bytes reads. Several
 threads share the same rows, walk every so many columns, and join their values through shared memory. Where rows are too
@@ -16,6 +18,7 @@ The order of a float sum depends on shapes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 from math import gcd
@@ -36,13 +39,14 @@ from picograd.codegen.reduce import (
     write_stores,
 )
 from picograd.device import Target
-from picograd.ir.build import cast, combined, compare
-from picograd.ir.op import Dim, Op, Shape, toposort
+from picograd.ir.build import cast, combined, compare, where
+from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MOVEMENT, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import COPY_BYTES, WARP_THREADS
 from picograd.ir.symbolic import (
+    Coords,
     add,
     affine,
     both,
@@ -57,27 +61,41 @@ from picograd.ir.symbolic import (
     subtract,
     to_op,
 )
-from picograd.record import Record
+from picograd.record import Record, replace
 
-# ---- a team of threads for each row ----
+# ---- a team of threads for each row, or for a few ----
 THREAD_ROW_COLUMNS_MAX = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
 ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 32 (CUDA C++ Best Practices Guide, 10.2.1)
 THREAD_ACCESSES = 4  # accesses of a thread to a row: reads that are under way at once
+THREAD_ACCESSES_MANY = 8  # the same in whole warps, if there are rows enough: a warp has a row of 1024 floats to itself
 REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
-REGISTER_ELEMENTS_MAX = 64  # elements of these accesses
+REGISTER_ELEMENTS_MAX = 64  # elements of these accesses, of all rows of a team
+TEAM_ROWS_MAX = 4  # rows of a team, where they share what they read
+TEAM_ROWS_WASTE = 4  # one part of so many, at most, of the rows that teams have room for are none
+BLOCKS_WANTED = 8  # at least, where a team has few threads, or several rows
 
 
 class Team(Record):
-    """The threads that walk a row together.
+    """The threads that walk a row together, or a few rows that share what they read.
 
     threads:  a power of two: a part of a warp, or whole warps
     lanes:    elements of one access
-    steps:    accesses of a thread, written out one after the other; None where it loops
+    steps:    accesses of a thread to a row, written out one after the other; None where it loops
+    order:    threads in whose order a row is added up: as many as there may be. Where there are fewer, each has the totals
+              of several, so that the bits of a row do not depend on how many rows there are
+    rows:     a power of two
     """
 
     threads: int
     lanes: int
     steps: int | None
+    order: int
+    rows: int = 1
+
+    @property
+    def totals(self) -> int:
+        """The totals of a thread, by which step s adds to number s % totals."""
+        return self.order // self.threads
 
 
 def emit_reduce_gpu(nest: Nest, context: Context) -> None:
@@ -96,37 +114,99 @@ def emit_reduce_gpu(nest: Nest, context: Context) -> None:
 
 
 def team_of(rows: Rows, target: Target) -> Team:
-    """Returns the team of a row: threads that read a sector together, and so many that each makes a few accesses.
+    """Returns the team of a row, or of a few: threads that read a sector together, and so many that there are some blocks.
 
-    For longer rows than the block has threads for each makes more.
+    For longer rows than the block has threads for each makes more accesses.
     """
     nest, coords = rows.nest, placeholders(rows.nest.domain)
     stored, along = [value.dtype for _, value in rows.of_elements], {coords[axis] for axis in nest.reduced}
-    last, most_lanes = rows.column_loops[-1], access_lanes(rows.element_values(coords), stored, along, target)
+    values = rows.element_values(coords)
+    last, most_lanes = rows.column_loops[-1], access_lanes(values, stored, along, target)
     lanes = gcd(last, most_lanes) if isinstance(last, int) else 1
     columns = numel(rows.column_extents)
+    block = target.block_threads
     if not isinstance(columns, int):
-        return Team(target.block_threads, lanes, None)
+        return Team(block, lanes, None, block)
     accesses = columns // lanes
-    threads = min(ACCESSES_OF_A_SECTOR * most_lanes // lanes, 1 << (accesses - 1).bit_length())
-    while threads < target.block_threads and threads * THREAD_ACCESSES < accesses:
-        threads *= 2
-    steps = -(-accesses // threads)
-    is_kept = steps <= REGISTER_ACCESSES_MAX and steps * lanes <= REGISTER_ELEMENTS_MAX
-    return Team(threads, lanes, steps if is_kept else None)
+    least = min(ACCESSES_OF_A_SECTOR * most_lanes // lanes, 1 << (accesses - 1).bit_length())
+    order = _threads(least, accesses, THREAD_ACCESSES, block)
+    few = min(order, _threads(WARP_THREADS, accesses, min(THREAD_ACCESSES_MANY, REGISTER_ELEMENTS_MAX // lanes), block))
+    team = _kept(Team(few, lanes, -(-accesses // few), order))
+    if target.has_shuffle and _share_reads(rows, values, coords, along):
+        team = replace(team, rows=_rows_together(rows, team))
+    while (team.rows > 1 or team.threads < order) and _num_blocks(rows, team, block) < BLOCKS_WANTED:
+        if team.rows > 1:
+            team = replace(team, rows=team.rows // 2)
+        else:
+            team = _kept(replace(team, threads=2 * team.threads, steps=-(-accesses // (2 * team.threads))))
+    return team
+
+
+def _threads(least: int, accesses: int, most: int, block: int) -> int:
+    """Returns as many threads as make `most` accesses each at most, if the block has them."""
+    while least < block and least * most < accesses:
+        least *= 2
+    return least
+
+
+def _kept(team: Team) -> Team:
+    """Returns a team whose steps are not written out where registers do not hold the row."""
+    assert team.steps is not None
+    is_kept = team.steps <= REGISTER_ACCESSES_MAX and team.steps * team.lanes <= REGISTER_ELEMENTS_MAX
+    return team if is_kept else replace(team, steps=None)
+
+
+def _share_reads(rows: Rows, values: Sequence[Op], coords: Coords, along: AbstractSet[Dim]) -> bool:
+    """True where neighbouring rows read the same element somewhere, as x in a product of a matrix and x."""
+    if not rows.row_groups:
+        return False
+    moves = {coords[axis] for axis in rows.groups[rows.row_groups[-1]]}
+    loads = [op for op in toposort(values) if op.code is OpCode.LOAD]
+    for op in loads if len(loads) > 1 else ():
+        read_at: set[Dim] = set(toposort(op.src[1:]))
+        if moves.isdisjoint(read_at) and not read_at.isdisjoint(along):
+            return True
+    return False
+
+
+def _rows_together(rows: Rows, team: Team) -> int:
+    """Returns how many neighbouring rows a team may have: those whose elements its registers hold, if they must."""
+    last, is_walked_once = rows.row_extents[-1], len(rows.levels) == 1 and not rows.of_elements
+    most = TEAM_ROWS_MAX if is_walked_once else REGISTER_ELEMENTS_MAX // (team.steps * team.lanes) if team.steps else 1
+    found = 1
+    while 2 * found <= min(most, TEAM_ROWS_MAX, team.threads):
+        room = 2 * found * -(-last // (2 * found)) if isinstance(last, int) else 0
+        if isinstance(last, int) and (room - last) * TEAM_ROWS_WASTE > room:
+            break
+        found *= 2
+    return found
+
+
+def _num_blocks(rows: Rows, team: Team, block_threads: int) -> int:
+    """Returns how many blocks there are, at most."""
+    return -(-greatest(numel(_row_tiles(rows, team))) * team.threads // block_threads)
+
+
+def _row_tiles(rows: Rows, team: Team) -> list[Dim]:
+    """Returns the extents of the rows, the last one in those of a team."""
+    *outer, last = rows.row_extents or [1]
+    return [*outer, floordiv(add(last, team.rows - 1), team.rows)]
 
 
 class _TeamRows:
-    """Rows of a nest, a team of the block's threads each.
+    """Rows of a nest, a team of the block's threads for each few.
 
-    accesses:  the extents of a row, the last one in accesses
-    marks:     the lanes of each step that is written out
+    tiles:    the extents of the rows, the last one in those of a team
+    accesses: the extents of a row, the last one in accesses
+    marks:    the lanes of each step that is written out
+    results:  of each row of the team
     """
 
     def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
         self.rows, self.team, self.build = rows, team, build
         self.block_threads, self.has_shuffle = target.block_threads, target.has_shuffle
         *outer, last = rows.column_loops
+        self.tiles = _row_tiles(rows, team)
         self.accesses = [*outer, floordiv(last, team.lanes)]
         self.num_accesses = numel(self.accesses)
         self.marks: dict[int, Op] = {}
@@ -134,13 +214,13 @@ class _TeamRows:
         self.walked_again = _walked_again(rows, team, target)
 
     def emit(self) -> None:
-        """Writes the grid: as many rows a block as it has teams.
+        """Writes the grid: as many rows a block as its teams have.
 
         NOTE: teams without a row compute the last one again, for a barrier waits for all threads; they store nothing.
         """
         build, threads = self.build, self.team.threads
         teams = self.block_threads // threads
-        total = numel(self.rows.row_extents)
+        total = numel(self.tiles)
         levels = [r for level in self.rows.levels for r in level]
         with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
             joined = self.shared_memory(levels)
@@ -148,16 +228,29 @@ class _TeamRows:
             self.kept = {op: build.alloc(op.dtype, length, MemorySpace.SHARED) for op in self.walked_again}
             with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
                 self.thread, self.member = thread, mod(thread, threads)
-                row = add(mul(block, teams), floordiv(thread, threads))
-                self.at = split(minimum(row, subtract(total, 1)), self.rows.row_extents)
-                self.results: Results = {}
+                tile = add(mul(block, teams), floordiv(thread, threads))
+                self.tile = split(minimum(tile, subtract(total, 1)), self.tiles)
+                self.at, self.are_there = zip(*[self.row(number) for number in range(self.team.rows)])
+                self.results: list[Results] = [{} for _ in self.at]
                 self.bring()
                 for level in self.rows.levels:
                     own = self.reduce(level)
                     for r in level:
-                        self.results[r] = cast(self.join(r, own[r], joined.get(r)), r.dtype)
-                with build.when(less(row, total)):
+                        values = self.join(r, [values[r] for values in own], joined.get(r))
+                        for of_row, value in zip(self.results, values):
+                            of_row[r] = cast(value, r.dtype)
+                with build.when(less(tile, total)):
                     self.store()
+
+    def row(self, number: Dim) -> tuple[list[Dim], Op | bool]:
+        """Returns the position of one of the team's rows, and whether there is that row; if not, that of the last one."""
+        if not self.rows.row_groups:
+            return [], True
+        *outer, tile = self.tile
+        last, place = self.rows.row_extents[-1], add(mul(tile, self.team.rows), number)
+        if mod(last, self.team.rows) == 0:
+            return [*outer, place], True
+        return [*outer, minimum(place, subtract(last, 1))], less(place, last)
 
     def shared_memory(self, levels: list[Op]) -> dict[Op, Op]:
         """Makes memory in which the values of a reduction meet: of warps; or of threads, for all reductions of a type."""
@@ -167,7 +260,8 @@ class _TeamRows:
             meeting = {dtype: build.alloc(dtype, self.block_threads, MemorySpace.SHARED) for dtype in dtypes}
             return {r: meeting[r.dtype.compute_dtype] for r in levels}
         num_warps = self.block_threads // WARP_THREADS if self.team.threads > WARP_THREADS else 0
-        return {r: build.alloc(r.dtype.compute_dtype, num_warps, MemorySpace.SHARED) for r in levels if num_warps}
+        length = num_warps * self.team.rows
+        return {r: build.alloc(r.dtype.compute_dtype, length, MemorySpace.SHARED) for r in levels if length}
 
     def columns(self, access: Dim, lane: Dim) -> list[Dim]:
         """Returns the column of a lane of an access."""
@@ -178,26 +272,27 @@ class _TeamRows:
         """Has each thread copy its part of a row; no other reads that, so there is no barrier."""
         if not self.kept:
             return
-        build, lanes = self.build, self.team.lanes
+        build, lanes, (at,) = self.build, self.team.lanes, self.at
         with build.loop(self.num_steps(), AxisKind.LOOP) as step:
             columns = self.columns(add(mul(step, self.team.threads), self.member), 0)
             for op, memory in self.kept.items():
-                source = self.rows.value(op, self.rows.coords(self.at, columns), {})
+                source = self.rows.value(op, self.rows.coords(at, columns), {})
                 build.copy_async(memory, columns[0], source, lanes)
         build.commit_copies()
         build.wait_for_copies(0)
 
     # ---- what a thread does for itself ----
-    def each_step(self, body: Callable[[Dim, Op, Op | bool], None]) -> None:
-        """Runs body(access, lane, whether the row has that access) for a thread's accesses.
+    def each_step(self, body: Callable[[int, Dim, Op, Op | bool], None]) -> None:
+        """Runs body(number, access, lane, whether the row has that access) for a thread's accesses.
 
         Where the row ends sooner, body gets its last access, which can be read. Steps that are written out open the same
         loops over lanes at each level of reductions, so that what a level has read is in registers for those after it.
+        In a loop every number is 0.
         """
         team, build = self.team, self.build
         if team.steps is None:
             with build.loop(self.num_steps(), AxisKind.LOOP) as step, build.loop(team.lanes, AxisKind.VECTOR) as lane:
-                body(add(mul(step, team.threads), self.member), lane, True)
+                body(0, add(mul(step, team.threads), self.member), lane, True)
             return
         for number in range(team.steps):
             access = add(self.member, number * team.threads)
@@ -206,62 +301,79 @@ class _TeamRows:
             mark = self.marks.get(number)
             with build.loop(team.lanes, AxisKind.VECTOR) if mark is None else build.again(mark) as lane:
                 self.marks[number] = lane
-                body(here, lane, inside)
+                body(number, here, lane, inside)
 
     def num_steps(self) -> Dim:
         """Returns how many accesses of a row that is not written out are the thread's."""
         return floordiv(subtract(add(self.num_accesses, self.team.threads - 1), self.member), self.team.threads)
 
-    def reduce(self, level: list[Op]) -> dict[Op, Op]:
-        """Writes what a thread finds in its part of the row; returns it, by reduction."""
-        build, lanes = self.build, self.team.lanes
+    def reduce(self, level: list[Op]) -> list[dict[Op, Op]]:
+        """Writes what a thread finds in its part of each row; returns it, by reduction."""
+        build, lanes, totals = self.build, self.team.lanes, self.team.totals
 
-        def each_lane(body: Callable[[Dim], None]) -> None:
-            with build.loop(lanes, AxisKind.VECTOR) as lane:
-                body(lane)
+        def place(number: int, lane: Op) -> Dim:
+            return add(number % totals * lanes, lane) if number % totals else lane
 
-        def fresh() -> Totals:
-            return Totals.new(build, level, lanes, MemorySpace.REGISTER, each_lane)
+        def each_place(body: Callable[[Dim], None]) -> None:
+            for number in range(totals):
+                with build.loop(lanes, AxisKind.VECTOR) as lane:
+                    body(place(number, lane))
 
-        def step(own: Totals, access: Dim, lane: Op, inside: Op | bool) -> None:
+        def fresh() -> list[Totals]:
+            return [Totals.new(build, level, totals * lanes, MemorySpace.REGISTER, each_place) for _ in self.at]
+
+        def step(own: list[Totals], number: int, access: Dim, lane: Op, inside: Op | bool) -> None:
             columns = self.columns(access, lane)
-            known = known_at(self.rows, columns, self.results, self.kept)
-            own.add(lane, self.rows, self.rows.coords(self.at, columns), known, inside)
+            for at, results, of_row in zip(self.at, self.results, own):
+                known = known_at(self.rows, columns, results, self.kept)
+                of_row.add(place(number, lane), self.rows, self.rows.coords(at, columns), known, inside)
 
-        def in_lanes(into: Totals, at: list[Dim]) -> None:
+        def in_lanes(into: list[Totals], at: list[Dim]) -> None:
             with build.loop(lanes, AxisKind.VECTOR) as lane:
-                step(into, add(mul(at[0], threads), self.member), lane, True)
+                step(into, 0, add(mul(at[0], threads), self.member), lane, True)
+
+        def join(part: list[Totals], total: list[Totals]) -> None:
+            for of_part, into in zip(part, total):
+                into.join(of_part)
 
         own, threads = fresh(), self.team.threads
         if self.team.steps is not None or not any(map(is_rounded_sum, level)):
             self.each_step(partial(step, own))
         else:
-            in_runs(build, [self.num_steps()], own, fresh, lambda part, total: total.join(part), in_lanes)
-        return {r: self.over_lanes(r.arg[0], memory) for r, memory in own.memories.items()}
+            in_runs(build, [self.num_steps()], own, fresh, join, in_lanes)
+        return [{r: self.over_places(r.arg[0], memory) for r, memory in of_row.memories.items()} for of_row in own]
 
-    def over_lanes(self, code: OpCode, memory: Op) -> Op:
-        """Returns the lanes of an accumulator joined by halves."""
-        return joined(code, [self.build.load(memory, lane) for lane in range(self.team.lanes)])
+    def over_places(self, code: OpCode, memory: Op) -> Op:
+        """Returns the lanes of each total joined by halves, then the totals."""
+        lanes = self.team.lanes
+        firsts = range(0, self.team.totals * lanes, lanes)
+        return joined(code, [joined(code, [self.build.load(memory, first + i) for i in range(lanes)]) for first in firsts])
 
     # ---- what threads do together ----
-    def join(self, r: Op, value: Op, memory: Op | None) -> Op:
-        """Combines a value over all threads of the team; every thread gets the result.
+    def join(self, r: Op, values: list[Op], memory: Op | None) -> list[Op]:
+        """Combines a value of each row over all threads of the team; every thread gets the results.
 
         Args:
-          memory: an element for each warp of the block, where a team has several; for each thread without shuffles
+          memory: an element for each warp of the block and row, where a team has several; for each thread without shuffles
         """
-        code = r.arg[0]
+        code, num_rows = r.arg[0], len(values)
         if memory is not None and not self.has_shuffle:
-            return self.through_memory(code, value, memory)
-        value = self.over_threads(code, value, min(self.team.threads, WARP_THREADS))
+            (value,) = values
+            return [self.through_memory(code, value, memory)]
+        distances = _halves(min(self.team.threads, WARP_THREADS))
+        value = self.over_threads(code, values, distances)
         if memory is None:
-            return value
+            return self.to_all(value, distances[: num_rows.bit_length() - 1])
         build, warps = self.build, self.team.threads // WARP_THREADS
-        with build.when(compare(OpCode.CMPEQ, mod(self.thread, WARP_THREADS), 0)):
-            build.store(memory, floordiv(self.thread, WARP_THREADS), value)
+        lane, warp = mod(self.thread, WARP_THREADS), floordiv(self.thread, WARP_THREADS)
+        each = WARP_THREADS // num_rows  # neighbours in a warp that have the value of one row
+        with build.when(compare(OpCode.CMPEQ, mod(lane, each), 0)):
+            build.store(memory, add(mul(warp, num_rows), floordiv(lane, each)), value)
         build.barrier()
-        first = mul(floordiv(self.thread, self.team.threads), warps)
-        return self.over_threads(code, build.load(memory, add(first, mod(self.thread, warps))), warps)
+        first = mul(floordiv(self.thread, self.team.threads), warps * num_rows)
+        value = build.load(memory, add(first, mod(self.thread, warps * num_rows)))
+        value = self.over_threads(code, [value], [num_rows * distance for distance in _halves(warps)])
+        return self.to_all(value, _halves(num_rows))
 
     def through_memory(self, code: OpCode, value: Op, memory: Op) -> Op:
         """Returns the values of a team joined in shared memory: each with the one at half the distance, then a quarter."""
@@ -277,30 +389,68 @@ class _TeamRows:
         build.barrier()
         return build.load(memory, subtract(self.thread, self.member))
 
-    def over_threads(self, code: OpCode, value: Op, count: int) -> Op:
-        """Returns the values of `count` neighbouring threads joined: each with the one at half the distance, then a
-        quarter."""
-        distance = count // 2
-        while distance:
-            value = combined(code, value, self.build.shuffle(value, distance))
-            distance //= 2
+    def over_threads(self, code: OpCode, values: list[Op], distances: Sequence[int]) -> Op:
+        """Returns the values of neighbouring threads joined: each with the one at half the distance, then a quarter.
+
+        Of several values a thread keeps half at each distance, and gives the other half away: those of the rows whose
+        number has, for this distance, the bit that the thread's has not.
+        """
+        build = self.build
+        for distance in distances:
+            if len(values) == 1:
+                values = [combined(code, values[0], build.shuffle(values[0], distance))]
+                continue
+            half, is_upper = len(values) // 2, self.has_bit(distance)
+            pairs = list(zip(values[:half], values[half:]))
+            given = [build.shuffle(where(is_upper, low, high), distance) for low, high in pairs]
+            values = [combined(code, where(is_upper, high, low), other) for (low, high), other in zip(pairs, given)]
+        (value,) = values
         return value
+
+    def to_all(self, value: Op, distances: Sequence[int]) -> list[Op]:
+        """Returns the values of all rows, of which a thread has that whose number has its own bits at these distances."""
+        values = [value]
+        for distance in reversed(distances):
+            is_upper = self.has_bit(distance)
+            pairs = [(each, self.build.shuffle(each, distance)) for each in values]
+            values = [where(is_upper, other, own) for own, other in pairs] + [where(is_upper, *pair) for pair in pairs]
+        return values
+
+    def has_bit(self, distance: int) -> Op:
+        """Returns whether the thread's number has a bit."""
+        return compare(OpCode.CMPNE, mod(floordiv(self.thread, distance), 2), 0)
 
     # ---- what is stored ----
     def store(self) -> None:
-        """Writes the outputs for elements, then those for the row."""
+        """Writes the outputs for elements, then those for the rows."""
         build, rows = self.build, self.rows
 
-        def step(access: Dim, lane: Op, inside: Op | bool) -> None:
-            with build.when(inside):
-                columns = self.columns(access, lane)
-                known = known_at(rows, columns, self.results, self.kept)
-                write_stores(build, element_stores(rows, self.at, columns, known))
+        def step(number: int, access: Dim, lane: Op, inside: Op | bool) -> None:
+            columns = self.columns(access, lane)
+            for is_there, at, results in zip(self.are_there, self.at, self.results):
+                with build.when(both(inside, is_there)):
+                    known = known_at(rows, columns, results, self.kept)
+                    write_stores(build, element_stores(rows, at, columns, known))
 
         if rows.of_elements:
             self.each_step(step)
-        with build.when(compare(OpCode.CMPEQ, to_op(self.member), 0)):
-            write_stores(build, row_stores(rows, rows.row_coords(self.at), self.results))
+        at, is_there, results = self.at[0], self.are_there[0], self.results[0]
+        if self.team.rows > 1:  # each has a thread that stores what is its own
+            at, is_there = self.row(self.member)
+            for number, others in enumerate(self.results):
+                is_this = compare(OpCode.CMPEQ, to_op(self.member), number)
+                results = {r: where(is_this, value, results[r]) for r, value in others.items()}
+        with build.when(both(less(self.member, self.team.rows), is_there)):
+            write_stores(build, row_stores(rows, rows.row_coords(at), results))
+
+
+def _halves(count: int) -> list[int]:
+    """Returns the distances at which a power of two is joined.
+
+    >>> _halves(8)
+    [4, 2, 1]
+    """
+    return [count >> shift for shift in range(1, count.bit_length())]
 
 
 def _walked_again(rows: Rows, team: Team, target: Target) -> list[Op]:
