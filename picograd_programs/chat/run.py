@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, DataError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Turns, start_and_ends
@@ -106,9 +106,12 @@ def opened(name: str, context: int) -> tuple[Llama | Nano, Tokenizer, Mapping[st
         model, tokenizer = chat_model(Path(name))
         return model, tokenizer, TEMPLATE, model.config.context
     file = load_weights(name)
-    config = config_of(file)
-    network = Llama(replace(config, context=min(context, config.context)), file.tensors)
-    return network, tokenizer_of(file.metadata), file.metadata, config.context
+    try:
+        config = config_of(file)
+        network = Llama(replace(config, context=min(context, config.context)), file.tensors)
+        return network, tokenizer_of(file.metadata), file.metadata, config.context
+    except DataError as error:
+        raise DataError(f"{name}: {error.fact}", error.hint) from None
 
 
 def too_long(num: int, before: int, length: int, longest: int) -> str:

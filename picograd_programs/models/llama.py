@@ -29,6 +29,7 @@ from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import GGUF, Array, PackedTensor
+from picograd_programs.data.vocabulary import check_rows
 from picograd_programs.models.gpt import KVCache
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import angles, turned
@@ -106,8 +107,11 @@ def config_of(file: GGUF) -> LlamaConfig:
     heads, width = number("attention.head_count"), number("embedding_length")
     features = number("attention.key_length", width // heads)
     table, scaling = file.tensors.get("token_embd.weight"), file.metadata.get(f"{name}.rope.scaling.type", "none")
+    shape, tokens = (0,) if table is None else table.shape, file.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list):
+        check_rows("token_embd.weight", shape, len(tokens))
     config = LlamaConfig(
-        vocabulary=table.shape[0] if table is not None else 0,
+        vocabulary=len(tokens) if isinstance(tokens, list) else shape[0],
         context=number("context_length"),
         layers=number("block_count"),
         width=width,
@@ -123,8 +127,14 @@ def config_of(file: GGUF) -> LlamaConfig:
         **ARCHITECTURES[name],
     )
     whole = (config.context, config.layers, config.width, config.hidden, heads, config.shared_heads, features)
-    if not all(isinstance(each, int) for each in whole) or features % 2 or heads % config.shared_heads:
-        raise DataError(f"the file's numbers do not fit each other: {config}.")
+    if not all(isinstance(each, int) for each in whole):
+        names = "context, layers, width, hidden width, heads, heads of keys and values, features of a head"
+        raise DataError(f"the file says {whole} of {names}; all must be whole.")
+    if features % 2 or heads % config.shared_heads or f"{name}.attention.key_length" not in file.metadata and width % heads:
+        raise DataError(
+            f"the file says {heads} heads of {features} features, {config.shared_heads} of keys and values, for a width of"
+            f" {width}: heads must divide the width, shared heads the heads, and features must be even."
+        )
     if number("rope.dimension_count", features) != features or scaling not in ("none", "linear"):
         raise DataError(f"the file turns some of the features, or scales angles by {str(scaling)[:40]}; that is not done.")
     return config
@@ -152,6 +162,14 @@ class Weights:
     def matrix(self, name: str, rows: int, columns: int) -> PackedMatrix:
         """Returns a matrix, packed as in the file."""
         return PackedMatrix(self.take(f"{name}.weight", rows, columns))
+
+    def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
+        """Returns the matrix of a vector for each token, without what fills it up behind them."""
+        tensor = self.tensors.get(f"{name}.weight")
+        if tensor is not None and len(tensor.shape) == 2 and tensor.shape[0] > rows:
+            blocks = tensor.blocks[: rows * len(tensor.blocks) // tensor.shape[0]]
+            self.tensors[f"{name}.weight"] = PackedTensor((rows, tensor.shape[1]), tensor.packing, blocks)
+        return self.matrix(name, rows, columns)
 
     def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
         """Returns a matrix, and a bias if there is one."""
@@ -288,11 +306,11 @@ class Llama(nn.Module):
     def __init__(self, config: LlamaConfig, tensors: Mapping[str, PackedTensor]):
         weights = Weights(tensors)
         self.config = config
-        self.embedding = weights.matrix("token_embd", config.vocabulary, config.width)
+        self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         self.blocks = nn.ModuleList(Block(config, weights, layer) for layer in range(config.layers))
         self.norm = weights.norm("output_norm", config.width, config.eps)
         is_tied = "output.weight" not in weights.tensors
-        self.output = self.embedding if is_tied else weights.matrix("output", config.vocabulary, config.width)
+        self.output = self.embedding if is_tied else weights.table("output", config.vocabulary, config.width)
         slower: Array | float = config.scaling
         if "rope_freqs.weight" in weights.tensors:  # as Llama 3.1 stretches slow pairs to longer texts
             slower = slower * weights.take("rope_freqs.weight", config.features // 2).unpacked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -213,14 +214,38 @@ def test_a_file_may_say_that_angles_are_slower() -> None:
     [
         ("general.architecture", "mamba", "type 'mamba'; llama, qwen2, qwen3, gemma3 are run"),
         ("gemma3.block_count", 0, "gemma3.block_count is 0; it must be a number above 0"),
-        ("gemma3.block_count", 1.5, "do not fit each other"),
+        ("gemma3.block_count", 1.5, "says (64, 1.5, 16, 32, 2, 1, 4) of context, layers, width"),
         ("gemma3.context_length", "many", "gemma3.context_length is many"),
-        ("gemma3.attention.head_count_kv", 3, "do not fit each other"),
+        ("gemma3.attention.head_count_kv", 3, "2 heads of 4 features, 3 of keys and values, for a width of 16: heads must"),
+        ("gemma3.attention.key_length", 5, "2 heads of 5 features"),
+        ("tokenizer.ggml.tokens", ["a"] * 6, "table token_embd.weight of (5, 16) has vectors of 5 tokens, and the"),
+        ("tokenizer.ggml.tokens", ["a", "b"], "has 2: they belong to different models"),
         ("gemma3.rope.dimension_count", 2, "turns some of the features"),
         ("gemma3.rope.scaling.type", "yarn", "scales angles by yarn"),
         ("gemma3.rope.scaling.type", ["linear"], "scales angles by"),
     ],
 )
 def test_metadata_of_another_network_are_data_errors(key: str, value: object, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=re.escape(words)):
         config_of(GGUF({**METADATA, key: value}, TABLE))
+
+
+def test_heads_that_do_not_divide_the_width_are_a_data_error() -> None:
+    metadata = {name: value for name, value in METADATA.items() if not name.endswith("key_length")}
+    with pytest.raises(DataError, match="3 heads of 5 features, 1 of keys and values, for a width of 16: heads must"):
+        config_of(GGUF({**metadata, "gemma3.attention.head_count": 3}, TABLE))
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_rows_that_fill_up_a_table_are_left_out(is_tied: bool, rng: np.random.Generator) -> None:
+    weights, tokens = random_weights(LLAMA, rng, is_tied), rng.integers(0, LLAMA.vocabulary, 9)
+    metadata = {key.replace("gemma3", "llama"): value for key, value in METADATA.items()}
+    metadata |= {"general.architecture": "llama", "tokenizer.ggml.tokens": ["a"] * LLAMA.vocabulary}
+    tables = [name for name in ("token_embd.weight", "output.weight") if name in weights]
+    filled = weights | {name: np.concatenate([weights[name], np.full((9, 32), 9.0, np.float32)]) for name in tables}
+    packed = {name: plain_tensor(array) for name, array in filled.items()}
+    assert config_of(GGUF(metadata, packed)).vocabulary == LLAMA.vocabulary
+    found = Llama(LLAMA, packed)(Tensor(tokens[None]))[0]
+    same_value(found, numpy_logits(LLAMA, weights, tokens).astype(np.float32), 1e-4, 1e-5)
+    with pytest.raises(DataError, match=r"token_embd.weight of \(33, 32\), it has one of \(32, 32\)"):
+        network(replace(LLAMA, vocabulary=33), filled)
