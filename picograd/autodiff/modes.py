@@ -150,13 +150,14 @@ def reverse(
       through:   whether anything that is wanted may be below an Op
       changes:   Op -> what its whole gradient goes through before it is handed on, or returned
     """
-    order, reaching = _towards(seeds, set(wanted), constant, through)
+    wanted = set(wanted)
+    reaching = _towards(seeds, wanted, constant, through)
     if Following.is_on:
-        spread(order)
+        spread([*reaching])
     grads: dict[Op, Op] = dict(seeds)
     several: dict[Op, dict[int, Op]] = {}
     result: dict[Op, Op] = {}
-    for op in reversed(order):
+    for op in reversed(reaching):
         grad = grads.pop(op, None)
         if grad is not None and op in changes:
             grad = changes[op](grad)
@@ -182,28 +183,18 @@ def reverse(
 
 
 def _towards(
-    roots: Iterable[Op], wanted: set[Op], constant: Collection[Op], through: Callable[[Op], bool]
-) -> tuple[list[Op], set[Op]]:
-    """Returns the Ops from which a wanted Op is reached through differentiable Ops, sources first, and their set."""
-    order: list[Op] = []
-    reaching: set[Op] = set()
-    seen: set[Op] = set()
-    stack = list(roots)
-    while stack:
-        op = stack[-1]
-        if op not in seen:
-            if through(op) and op not in constant:
-                for s in op.src:
-                    if s not in seen:
-                        stack.append(s)
-                if stack[-1] is not op:  # it waits for the Ops above it
-                    continue
-                if op in wanted or not reaching.isdisjoint(op.src):
-                    reaching.add(op)
-                    order.append(op)
-            seen.add(op)
-        stack.pop()
-    return order, reaching
+    roots: Iterable[Op], wanted: Collection[Op], constant: Collection[Op], through: Callable[[Op], bool]
+) -> dict[Op, None]:
+    """Returns the Ops from which a wanted Op is reached through differentiable Ops, as a set in order, sources first."""
+
+    def sources(op: Op) -> tuple[Op, ...]:
+        return op.src[::-1] if through(op) and op not in constant else ()
+
+    reaching: dict[Op, None] = {}
+    for op in toposort([*roots][::-1], sources=sources):
+        if through(op) and op not in constant and (op in wanted or not reaching.keys().isdisjoint(op.src)):
+            reaching[op] = None
+    return reaching
 
 
 # ---- rows ----
@@ -236,10 +227,15 @@ def several_gradients(op: Op, grads: Mapping[int, Op], needed: Sequence[int], ru
     return _checked(rule, op, needed, rule.action(op, grads, needed, rules))
 
 
-def _row(op: Op, rules: PatternMatcher) -> tuple[Rule, Mapping[str, Op]]:
+def _row(op: Op, rules: PatternMatcher, function: str = "backward") -> tuple[Rule, Mapping[str, Op]]:
+    """Returns the row of an Op, and the Ops that its pattern names.
+
+    Raises:
+      GradientError: there is none; it says which function asked.
+    """
     found = rules.find(op)
     if found is None:
-        raise no_rule("backward", op)
+        raise no_rule(function, op)
     return found
 
 
@@ -298,19 +294,15 @@ def forward(roots: Sequence[Op], tangents: Mapping[Op, Op], rules: PatternMatche
 
 def _tangents(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> list[Op | None]:
     """Returns the tangent of each result of an Op with several."""
-    match = rules.find(op)
-    if match is None:
-        raise no_rule("jvp", op)
-    assert isinstance(match[0].action, SeveralResults), f"row {match[0].name!r} is about one result, {op} has several"
-    return match[0].action.forward(op, parts, rules)
+    rule, _ = _row(op, rules, "jvp")
+    assert isinstance(rule.action, SeveralResults), f"row {rule.name!r} is about one result, {op} has several"
+    return rule.action.forward(op, parts, rules)
 
 
 def _tangent(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> Op | None:
     """Returns the tangent of `op` from those of its sources (None: the source does not change)."""
-    match = rules.find(op)
-    if match is None:
-        raise no_rule("jvp", op)
-    kind = kind_of(match[0], op)
+    rule, _ = _row(op, rules, "jvp")
+    kind = kind_of(rule, op)
     moving = [(i, part) for i, part in enumerate(parts) if part is not None]
     if kind is Kind.ELEMENTWISE:
         return _sum(source_gradients(op, part, [i], rules)[0] for i, part in moving)
