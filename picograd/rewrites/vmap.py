@@ -16,7 +16,7 @@ from functools import lru_cache
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp
 from picograd.ir.attention import outputs
-from picograd.ir.bodies import WITH_BODY, CustomGradient, body_of, custom_gradient, mark_of, with_body
+from picograd.ir.bodies import WITH_BODY, CustomGradient, bodies_in, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
 from picograd.ir.host import name_of
 from picograd.ir.op import Dim, Op, toposort
@@ -269,18 +269,9 @@ def for_all(
 
 def draws(roots: Sequence[Op], known: Collection[Op]) -> Op | None:
     """Returns a key of random bits that is computed in these graphs, or in a body in them, above what is known."""
-    stack = list(toposort(roots, stop=set(known)))
-    seen = {*known}
-    while stack:
-        op = stack.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        if is_key(op):
-            return op
-        if op.code in WITH_BODY:
-            stack += toposort(body_of(op).src)
-    return None
+    outside = [op for op in toposort(roots, stop=set(known)) if op not in known]
+    inside = (op for body in bodies_in(outside) for op in toposort(body.src))
+    return next(filter(is_key, (*outside, *inside)), None)
 
 
 def is_key(op: Op) -> bool:
