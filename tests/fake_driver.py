@@ -31,7 +31,7 @@ def kept_library(compiler, options, source, *rest, compile_library=hostcxx.compi
 hostcxx.compile_library = kept_library
 from picograd.devices.cuda.render import render
 from picograd.devices.cuda.backend import make_device
-from picograd.devices.cuda.driver import available
+from picograd.devices.cuda.driver import capability
 from tests.gpu_programs import *
 device = make_device()
 def load(program):

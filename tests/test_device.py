@@ -149,7 +149,6 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         raise DeviceError("CUDA: the driver knows no device.", "PICOGRAD_DEVICE=CPU")
 
     monkeypatch.setattr(cuda, "capability", nothing)
-    monkeypatch.setattr(cuda, "why_not", lambda: "CUDA: the driver knows no device.")
     monkeypatch.delitem(devices._compilers, "CUDA", raising=False)
 
 

@@ -31,6 +31,7 @@ from typing import Any
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda import driver as cuda_driver
 from picograd.devices.cuda.backend import make_device
+from picograd.engine.devices import reason_of
 from picograd.errors import CompileError
 
 TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 165, 55, 205, 8
@@ -155,7 +156,7 @@ def said_by_sanitizers(folder: Path, status: dict[str, int | str]) -> dict[str, 
 # ---- all of it ----
 def describe() -> dict[str, Any]:
     """Returns what there is: the GPU or why there is none, NVRTC's version, the driver's."""
-    reason = cuda_driver.available()
+    reason = reason_of(cuda_driver.capability)
     try:
         version: str = ".".join(map(str, nvrtc.version()))
     except CompileError as error:

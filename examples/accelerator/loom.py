@@ -31,7 +31,7 @@ from picograd.ir.host import first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Program, Runner, Schedule, Source
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import dim_value
 from picograd.render.grids import launch_of
@@ -428,10 +428,7 @@ class LoomDevice:
         words = self._bytes(reports.address, reports.nbytes).view(np.int64)
         one_by_one = threading.Lock()  # threads that run this plan share its temporaries and its reports
 
-        def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
-            may_stop: bool = True, fixed: FixedMemory | None = None,
-        ) -> None:  # fmt: skip
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
             groups = {
                 "input": [each.memory for each in inputs],
                 "output": [each.memory for each in outputs],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from picograd.config import DEVICES
-from picograd.errors import CompileError, DeviceError
+from picograd.errors import CompileError, DeviceError, PicogradError
 from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount, MemoryUse
 from picograd.loading import load_late
@@ -142,14 +142,16 @@ def _loaded(name: str, plugin: EntryPoint) -> Callable[[], Compiler]:
 def why_not(name: str) -> str | None:
     """Returns the reason why this machine cannot use a device, or None."""
     plugin = _plugins().get(name) if name not in FACTORIES else None
-    if plugin is not None:
-        try:
-            _loaded(name, plugin)
-        except DeviceError as error:
-            return error.fact
-        return None
-    reason: Callable[[], str | None] = load_late(FACTORIES[name]).why_not
-    return reason()
+    return reason_of(load_late(FACTORIES[name]).check_usable if plugin is None else partial(_loaded, name, plugin))
+
+
+def reason_of(check: Callable[[], object]) -> str | None:
+    """Returns the fact of the error that a check raises, or None."""
+    try:
+        check()
+    except PicogradError as error:
+        return error.fact
+    return None
 
 
 def hint_of(name: str) -> str:

@@ -38,7 +38,6 @@ from picograd.ir.stages import (
     BufferUse,
     Executable,
     Feed,
-    FixedMemory,
     Kernel,
     LoopItem,
     Plan,
@@ -545,13 +544,7 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     params = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 
-    def run(
-        inputs: Sequence[Buffer],
-        outputs: Sequence[Buffer],
-        variables: Mapping[str, int],
-        may_stop: bool = True,
-        fixed: FixedMemory | None = None,
-    ) -> None:
+    def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(params, inputs)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
             buffer.memory = counted(np.array(value, dtype=buffer.dtype.numpy, order="C"))

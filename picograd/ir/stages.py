@@ -378,6 +378,7 @@ class Runner(Protocol):
         variables: Mapping[str, int],
         may_stop: bool = True,
         fixed: FixedMemory | None = None,
+        /,
     ) -> None:
         """Runs it once, on Buffers with memory and values of symbolic integers by name.
 

@@ -13,7 +13,7 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import TARGET, CudaSimDevice
 from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
-from picograd.engine.devices import usable
+from picograd.engine.devices import reason_of, usable
 from picograd.errors import DeviceError
 from picograd.record import replace
 from tests.device_checks import Check, checks
@@ -58,7 +58,7 @@ def test_kernels_of_training_compile_for_hopper_without_spills() -> None:
 
 
 def test_a_tensor_on_a_gpu_that_is_not_there_says_so() -> None:
-    reason = cuda_driver.available()
+    reason = reason_of(cuda_driver.capability)
     if reason is None:
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceError) as caught:
@@ -68,4 +68,4 @@ def test_a_tensor_on_a_gpu_that_is_not_there_says_so() -> None:
 
 def test_usable_devices_are_named_with_reasons() -> None:
     reasons = usable()
-    assert reasons["CUDA"] == cuda_driver.available() and reasons["NUMPY"] is None
+    assert reasons["CUDA"] == reason_of(cuda_driver.capability) and reasons["NUMPY"] is None

@@ -117,7 +117,7 @@ def test_opencl_without_its_package_says_what_to_install(monkeypatch: pytest.Mon
 def test_opencl_without_a_platform_says_what_to_install(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl.library(), "get_platforms", list)
     monkeypatch.setattr(opencl, "_devices", opencl._devices.__wrapped__)
-    assert opencl.available() == "OPENCL: there is no platform with a device."
+    assert devices.why_not("OPENCL") == "OPENCL: there is no platform with a device."
     with pytest.raises(DeviceError) as caught:
         opencl.first_device()
     assert caught.value.hint == (

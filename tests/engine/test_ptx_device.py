@@ -16,6 +16,7 @@ from picograd.compilers.llvm import assembly
 from picograd.devices.cuda import driver as cuda_driver
 from picograd.devices.ptx import compile as nvptx
 from picograd.engine import devices
+from picograd.engine.devices import reason_of
 from picograd.errors import DeviceError
 from tests import ptx_on_host
 from tests.device_checks import Check, checks
@@ -80,7 +81,7 @@ def test_every_kernel_assembles_without_spills(major: int) -> None:
 
 # ---- errors ----
 def test_a_tensor_on_a_gpu_that_is_not_there_says_so() -> None:
-    reason = cuda_driver.available()
+    reason = reason_of(cuda_driver.capability)
     if reason is None:
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceError) as caught:

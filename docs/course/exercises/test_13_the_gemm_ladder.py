@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.devices.cudasim.backend import why_not
 from picograd.devices.cudasim.device import ORDERS, CudaSimDevice
+from picograd.engine.devices import why_not
 from picograd.ir.stages import Launch, Param, Source
 from picograd_lab.ladder.counts import compile_counted, take_counts
 from picograd_lab.ladder.runnable import Runnable
 
 SIDE, BLOCKS, THREADS = 64, 4, 256
-pytestmark = pytest.mark.skipif(why_not() is not None, reason="no C++ compiler is on PATH")
+pytestmark = pytest.mark.skipif(why_not("CUDASIM") is not None, reason="no C++ compiler is on PATH")
 
 
 def run(text: str, order: str) -> tuple[Any, dict[str, int]]:

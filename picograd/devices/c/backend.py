@@ -8,7 +8,6 @@ from picograd.devices.c.render import render, source_of_given
 from picograd.devices.cpu.backend import plan_walker
 from picograd.devices.cpu.device import CPUDevice
 from picograd.engine.compiler import Backend, Compiler, Given
-from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Executable
 from picograd.runtime.launches import words_of
 
@@ -30,10 +29,4 @@ def make_compiler() -> Compiler:
     return Compiler(CDevice(c_target(), plan_walker(host_target())), backend)
 
 
-def why_not() -> str | None:
-    """Returns None where there is a C compiler, else the reason."""
-    try:
-        compiler()
-    except CompileError as error:
-        return error.fact
-    return None
+check_usable = compiler  # raises a CompileError where there is no C compiler

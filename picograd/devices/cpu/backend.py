@@ -15,7 +15,6 @@ from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source
 from picograd.engine.cache import entry_name, kept
 from picograd.engine.compiler import Backend, Compiler, Given, ahead
-from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 
 HINT = "pip install --force-reinstall llvmlite"
@@ -34,10 +33,4 @@ def plan_walker(target: Target) -> Callable[[], Binary]:
     return ahead(make) if num_threads() > 1 else make
 
 
-def why_not() -> str | None:
-    """Returns None where the CPU can be used, else the reason."""
-    try:
-        host_target()
-    except DeviceError as error:
-        return error.fact
-    return None
+check_usable = host_target  # raises a DeviceError where LLVM is not here

@@ -9,11 +9,10 @@ from picograd.device import Target
 from picograd.devices.cuda.commands import CALLER, caller_source
 from picograd.devices.cuda.compile import check_architecture, compile_source, version
 from picograd.devices.cuda.device import CudaDevice, target_of
-from picograd.devices.cuda.driver import available, capability
+from picograd.devices.cuda.driver import capability
 from picograd.devices.cuda.render import render, source_of_given
 from picograd.engine.cache import entry_name, kept
 from picograd.engine.compiler import Backend, Compiler, Given
-from picograd.errors import PicogradError
 
 HINT = "install or update the NVIDIA driver, then pip install 'picograd[cuda]'"
 
@@ -37,13 +36,11 @@ def make_device(target: Target | None = None) -> CudaDevice:
     return CudaDevice(kept(entry_name(CALLER, host), lambda: partial(llvm.compile_source, caller_source(), host))(), target)
 
 
-def why_not() -> str | None:
-    """Returns None where there is a GPU to use, and NVRTC makes code for it, else the reason."""
-    reason = available()
-    if reason is not None:
-        return reason
-    try:
-        check_architecture(target_of(capability()).arch)
-    except PicogradError as error:
-        return error.fact
-    return None
+def check_usable() -> None:
+    """Checks that there is a GPU, and that NVRTC makes code for it.
+
+    Raises:
+      DeviceError:  there is no driver or no GPU.
+      CompileError: NVRTC is not installed, or makes no code for it.
+    """
+    check_architecture(target_of(capability()).arch)

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from picograd.device import Target
-from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
+from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.interrupts import AtDeath
 from picograd.ir.stages import Launch
 from picograd.record import Record
@@ -111,15 +111,6 @@ def failed(name: str, status: Any) -> DeviceError | OutOfMemoryError:
 
 def _nameless(name: str, error: ValueError) -> DeviceError:
     return DeviceError(f"CUDA: {name} failed with a status without a name here ({error}).", NEWER)
-
-
-def available() -> str | None:
-    """Returns None if there is a GPU to use, or the reason why not."""
-    try:
-        capability()
-    except PicogradError as error:
-        return error.fact
-    return None
 
 
 def _start() -> None:

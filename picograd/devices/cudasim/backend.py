@@ -6,7 +6,6 @@ from picograd.devices.cuda.render import render, source_of_given
 from picograd.devices.cudasim.compile import compile_source, compiler
 from picograd.devices.cudasim.device import CudaSimDevice
 from picograd.engine.compiler import Backend, Compiler, Given
-from picograd.errors import CompileError
 
 HINT = "install a C++ compiler (g++ or clang++), or name it in CXX"
 
@@ -22,10 +21,4 @@ def make_compiler() -> Compiler:
     return Compiler(CudaSimDevice(), Backend(render, compile_source, {"cuda": given, "c": given}))
 
 
-def why_not() -> str | None:
-    """Returns None where there is a C++ compiler, else the reason."""
-    try:
-        compiler()
-    except CompileError as error:
-        return error.fact
-    return None
+check_usable = compiler  # raises a CompileError where there is no C++ compiler

@@ -24,7 +24,7 @@ from picograd.ir.backend import ALIGNMENT, MemoryCount
 from picograd.ir.host import GIVEN_TEXT, first_report, lines_of_files
 from picograd.ir.op import Buffer
 from picograd.ir.origin import out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Runner, Schedule, TileMap
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, TileMap
 from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import (
     REPORT_NBYTES,
@@ -131,13 +131,7 @@ class CudaSimDevice:
         arena = self.allocate(launches.temporary_nbytes)
         reports = self.allocate(REPORT_NBYTES * len(launches.checks))
 
-        def run(
-            inputs: Sequence[Buffer],
-            outputs: Sequence[Buffer],
-            variables: Mapping[str, int],
-            may_stop: bool = True,
-            fixed: FixedMemory | None = None,
-        ) -> None:
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
             with _running:
                 arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
                 for calls in launches.parts:

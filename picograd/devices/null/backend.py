@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from picograd.compilers.llvm import compile_source, host_target
 from picograd.device import Target
 from picograd.devices.cpu.render import render
 from picograd.engine.compiler import Backend, Compiler
-from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount
-from picograd.ir.op import Buffer, Op
-from picograd.ir.stages import Binary, Executable, FixedMemory, Launch, Param, Runner, Schedule
+from picograd.ir.op import Op
+from picograd.ir.stages import Binary, Executable, Launch, Param, Runner, Schedule
 from picograd.record import Record, replace
 
 
@@ -56,17 +55,7 @@ class NullDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns a runner that does nothing."""
-
-        def run(
-            inputs: Sequence[Buffer],
-            outputs: Sequence[Buffer],
-            variables: Mapping[str, int],
-            may_stop: bool = True,
-            fixed: FixedMemory | None = None,
-        ) -> None:
-            """Does nothing."""
-
-        return run
+        return lambda *_: None
 
 
 def make_compiler() -> Compiler:
@@ -74,10 +63,4 @@ def make_compiler() -> Compiler:
     return Compiler(NullDevice(host_target()), Backend(render, compile_source))
 
 
-def why_not() -> str | None:
-    """Returns None where LLVM is here, else the reason."""
-    try:
-        host_target()
-    except DeviceError as error:
-        return error.fact
-    return None
+check_usable = host_target  # raises a DeviceError where LLVM is not here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from picograd.device import Target
 from picograd.devices.opencl.compile import compile_source
-from picograd.devices.opencl.device import OpenClDevice, available
+from picograd.devices.opencl.device import OpenClDevice, first_device, target_of
 from picograd.devices.opencl.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.stages import Binary, Source
@@ -22,6 +22,10 @@ def make_compiler() -> Compiler:
     return Compiler(device, Backend(render, compile_))
 
 
-def why_not() -> str | None:
-    """Returns None where there is a device to use, else the reason."""
-    return available()
+def check_usable() -> None:
+    """Checks that there is a device.
+
+    Raises:
+      DeviceError: there is none, or its work-groups are too small.
+    """
+    target_of(first_device())

@@ -23,7 +23,7 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, FixedMemory, Runner, Schedule
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
 from picograd.ir.symbolic import dim_value
 from picograd.runtime.launches import (
     REPORT_NBYTES,
@@ -95,15 +95,6 @@ def first_device() -> Any:
         raise DeviceError("OPENCL: there is no platform with a device.", hint)
     check_process()
     return next((device for device in found if device.type & library().device_type.GPU), found[0])
-
-
-def available() -> str | None:
-    """Returns None where there is a device to use, else the reason."""
-    try:
-        target_of(first_device())
-    except DeviceError as error:
-        return error.fact
-    return None
 
 
 def target_of(device: Any) -> Target:
@@ -286,13 +277,7 @@ class OpenClDevice:
         reports = self.allocate(REPORT_NBYTES * len(listed.checks))
         own = {"temporary": [arena], "report": [reports]}
 
-        def run(
-            inputs: Sequence[Buffer],
-            outputs: Sequence[Buffer],
-            variables: Mapping[str, int],
-            may_stop: bool = True,
-            fixed: FixedMemory | None = None,
-        ) -> None:
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
             groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
 
             def found(place: Place) -> tuple[Any, int]:

@@ -8,7 +8,7 @@ from picograd.devices.cuda.driver import capability
 from picograd.devices.ptx.compile import check_compiler, compile_source, gpu_target
 from picograd.devices.ptx.render import render
 from picograd.engine.compiler import Backend, Compiler
-from picograd.errors import DeviceError, PicogradError
+from picograd.errors import DeviceError
 
 HINT = "install or update the NVIDIA driver, then pip install cuda-bindings"
 
@@ -32,13 +32,7 @@ def _target() -> Target:
     return gpu_target(gpu.major, gpu.minor, gpu.shared_bytes)
 
 
-def why_not() -> str | None:
-    """Returns None where there is a GPU to use, and LLVM writes PTX, else the reason."""
-    try:
-        _target()
-    except PicogradError as error:
-        return error.fact
-    return None
+check_usable = _target
 
 
 def _of_ptx(fact: str) -> str:

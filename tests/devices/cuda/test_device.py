@@ -14,6 +14,7 @@ from picograd.devices.cuda import driver as cuda_driver
 from picograd.devices.cuda.backend import make_device
 from picograd.devices.cuda.device import CudaDevice
 from picograd.devices.cuda.render import render
+from picograd.engine.devices import reason_of
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from tests.fake_driver import TENSORS, run_on
@@ -63,7 +64,7 @@ class TestOnGpu:
 # ---- without one ----
 @pytest.mark.req("B6")
 def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
-    reason = cuda_driver.available()
+    reason = reason_of(cuda_driver.capability)
     if reason is None:
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceError) as caught:
@@ -80,7 +81,7 @@ def test_driver_without_a_device_gives_its_status(monkeypatch: pytest.MonkeyPatc
     from cuda.bindings import driver
 
     monkeypatch.setattr(driver, "cuInit", lambda flags: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
-    assert cuda_driver.available() == "CUDA: cuInit failed with 100 (CUDA_ERROR_NO_DEVICE)."
+    assert reason_of(cuda_driver.capability) == "CUDA: cuInit failed with 100 (CUDA_ERROR_NO_DEVICE)."
     with pytest.raises(DeviceError, match=r"^CUDA: cuInit failed with 100 \(CUDA_ERROR_NO_DEVICE\)\.\n"):
         make_device()
 
@@ -91,7 +92,7 @@ def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     cuda_driver.driver.cache_clear()
     monkeypatch.setattr(cuda_driver, "import_module", missing)
-    reason = cuda_driver.available()
+    reason = reason_of(cuda_driver.capability)
     monkeypatch.undo()
     cuda_driver.driver.cache_clear()
     assert reason == "CUDA: cuda-bindings cannot be imported (No module named 'cuda.bindings.driver')."
@@ -100,7 +101,7 @@ def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- on the fake driver ----
 def test_launches_reach_the_driver(fake_driver: Path) -> None:
     code = """
-assert available() is None
+capability()
 check_elementwise(device, load(elementwise()))
 check_row_sums(device, load(row_sums(3, 100)), 3, 100)
 check_matmul(device, load(matmul(64, 16, 32)), 64, 16, 32)
@@ -239,7 +240,8 @@ from picograd.devices.ptx.compile import compile_source
 from picograd.devices.ptx import backend as ptx
 from picograd.errors import DeviceError
 made = ptx.make_compiler()
-assert ptx.why_not() is None and made.device.name == "PTX"
+ptx.check_usable()
+assert made.device.name == "PTX"
 target = made.device.target
 print(target.arch, target.features, target.language, target.block_threads, target.shared_bytes)
 binary = compile_source(made.backend.render(row_sums(3, 100), target), target)
