@@ -38,9 +38,13 @@ Late = Mapping[str, tuple[str, ...]]  # by a module, functions and classes that 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
 OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
-LAID_OUT = {  # functions that take `memory_format`, which is of no effect
-    "clone", "contiguous", "cuda", "empty", "empty_like", "full_like", "is_contiguous", "ones_like", "rand_like",
-    "randint_like", "randn_like", "to", "zeros_like",
+OF_NO_EFFECT = {  # arguments of PyTorch's, and the functions that take them
+    "memory_format": {
+        "bfloat16", "bool", "byte", "char", "clone", "contiguous", "cpu", "cuda", "double", "empty", "empty_like",
+        "float", "full_like", "half", "int", "is_contiguous", "long", "ones_like", "rand_like", "randint_like",
+        "randn_like", "resize_", "resize_as_", "short", "to", "type", "zeros_like",
+    },
+    "sparse_grad": {"gather"},
 }  # fmt: skip
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
 _published: dict[Any, Any] = {}  # and back
@@ -119,7 +123,7 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
         if name in without:
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
         _owners.setdefault(function, owner)
-        if name.startswith("_") or name in without or is_alone(function) and name not in LAID_OUT:
+        if name.startswith("_") or name in without or is_alone(function) and name not in OF_NO_EFFECT["memory_format"]:
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
         setattr(owner, name, type(found)(wrapped) if isinstance(found, (classmethod, staticmethod)) else wrapped)
@@ -166,10 +170,10 @@ def _by_other_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dic
 
     Example: pg.select(input=x, axis=0, index=1)  ->  Tensor.select(self=x, dim=0, index=1)
     """
-    if kwargs.keys().isdisjoint((*OTHER_NAMES, "memory_format")):
+    if kwargs.keys().isdisjoint((*OTHER_NAMES, *OF_NO_EFFECT)):
         return None
     has = signature_of(function)[0].parameters
-    kept = {name: value for name, value in kwargs.items() if name != "memory_format" or function.__name__ not in LAID_OUT}
+    kept = {name: value for name, value in kwargs.items() if function.__name__ not in OF_NO_EFFECT.get(name, ())}
     named = {OTHER_NAMES.get(name, name) if name not in has else name: value for name, value in kept.items()}
     return named if named.keys() != kwargs.keys() and len(named) == len(kept) and named.keys() <= has.keys() else None
 

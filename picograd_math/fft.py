@@ -503,21 +503,27 @@ def ihfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = N
 
 
 # ---- frequencies ----
-def _numbers(name: str, n: int, start: int, count: int, d: float, dtype: DType | None, device: str | None) -> Tensor:
+def _numbers(
+    name: str, n: int, start: int, count: int, d: float, dtype: DType | None, device: str | None, requires_grad: bool
+) -> Tensor:
     if n < 1:
         raise ArgumentError(f"{name}: n must be 1 or more, got {n!r}.")
     if not isinstance(d, (int, float)) or d == 0:
         raise ArgumentError(f"{name}: d must be a number other than 0, got {d!r}.")
     numbers = Tensor.arange(start, start + count, dtype=dtype or dtypes.default_float, device=device)
-    return numbers.roll(start, 0) / (n * d) if start else numbers / (n * d)
+    numbers = numbers.roll(start, 0) / (n * d) if start else numbers / (n * d)
+    return numbers.requires_grad_() if requires_grad else numbers
 
 
-def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Returns the frequencies of a transform: 0, 1, ..., then the negative ones, by n d.
 
     Args:
       n:  elements of the signal
       d:  time between two of them
+      requires_grad: whether the result is a leaf that collects gradients
 
     Raises:
       ArgumentError: n is less than 1, or d is 0.
@@ -526,15 +532,18 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str |
     [0.0, 0.25, -0.5, -0.25]
     """
     n = whole("fft.fftfreq", "n", n)
-    return _numbers("fft.fftfreq", n, -(n // 2), n, d, dtype, device)
+    return _numbers("fft.fftfreq", n, -(n // 2), n, d, dtype, device, requires_grad)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Returns the frequencies of half a spectrum: 0 to n // 2, by n d.
 
     Args:
       n:  elements of the signal
       d:  time between two of them
+      requires_grad: whether the result is a leaf that collects gradients
 
     Raises:
       ArgumentError: n is less than 1, or d is 0.
@@ -543,7 +552,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: str 
     [0.0, 0.25, 0.5]
     """
     n = whole("fft.rfftfreq", "n", n)
-    return _numbers("fft.rfftfreq", n, 0, n // 2 + 1, d, dtype, device)
+    return _numbers("fft.rfftfreq", n, 0, n // 2 + 1, d, dtype, device, requires_grad)
 
 
 def _shifted(name: str, value: Any, dim: Axes, is_forward: bool) -> Tensor:

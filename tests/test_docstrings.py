@@ -60,7 +60,7 @@ def test_examples_print_what_they_say(test, monkeypatch):
 # What these mean everywhere, the docstring of Tensor says once.
 SHARED = {"self", "cls", "dim", "axis", "keepdim", "keepdims", "dtype", "device", "requires_grad", "generator", "other"}
 # What has no example that runs everywhere: a GPU, a file in the current folder.
-NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"} | {
+NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "PackedSequence.cuda", "Drawing.save"} | {
     f"cuda.{name}" for name in picograd.cuda.__all__ if name not in ("device_count", "is_available", "is_bf16_supported")
 }
 

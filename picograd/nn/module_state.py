@@ -13,6 +13,7 @@ from picograd.nn.parameter import ModuleAttributes, Parameter
 from picograd.tensor.arguments import saved_state
 from picograd.tensor.build import cast
 from picograd.tensor.cell import note_move, set_op
+from picograd.tensor.conversions import named_cast
 from picograd.tensor.exchange import shown_steps
 from picograd.tensor.gradients import zero_grads
 from picograd.tensor.hooks import RemovableHandle
@@ -263,37 +264,9 @@ class ModuleState(ModuleAttributes):
             move(tensor, (device,))
         return self
 
-    def half(self) -> Self:
-        """Makes all floats of parameters and buffers float16; returns self.
-
-        >>> nn.Linear(2, 3).half().weight.dtype
-        float16
-        """
-        return self.to(dtypes.float16)
-
-    def bfloat16(self) -> Self:
-        """Makes all floats of parameters and buffers bfloat16; returns self.
-
-        >>> nn.Linear(2, 3).bfloat16().weight.dtype
-        bfloat16
-        """
-        return self.to(dtypes.bfloat16)
-
-    def float(self) -> Self:
-        """Makes all floats of parameters and buffers float32; returns self.
-
-        >>> nn.Linear(2, 3).float().weight.dtype
-        float32
-        """
-        return self.to(dtypes.float32)
-
-    def double(self) -> Self:
-        """Makes all floats of parameters and buffers float64; returns self.
-
-        >>> nn.Linear(2, 3).double().weight.dtype
-        float64
-        """
-        return self.to(dtypes.float64)
+    _of_modules = "Makes all floats of parameters and buffers, which stay the same objects,", "nn.Linear(2, 3).{}().weight"
+    half, bfloat16 = named_cast(dtypes.float16, *_of_modules), named_cast(dtypes.bfloat16, *_of_modules)
+    float, double = named_cast(dtypes.float32, *_of_modules), named_cast(dtypes.float64, *_of_modules)
 
     def cpu(self) -> Self:
         """Moves all parameters and buffers to the CPU; returns self.

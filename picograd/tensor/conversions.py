@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.public import renamed
 from picograd.tensor.build import axis_of, static
 from picograd.tensor.build import cast as cast_op
 from picograd.tensor.core import T, TensorCore
@@ -18,6 +20,8 @@ from picograd.tensor.host import default_device, gpu_named, usable_device
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
+
+S = TypeVar("S")
 
 __all__ = [
     "get_device", "is_complex", "is_conj", "is_floating_point", "is_neg", "is_nonzero", "is_signed",
@@ -302,91 +306,26 @@ def type_as(self: T, other: Tensor) -> T:
 
 
 # ---- by name ----
-def float(self: T) -> T:
-    """Returns the elements as float32.
+def named_cast(dtype: DType, about: str, example: str, via: str = "to") -> Callable[[S], S]:
+    """Returns a method called by the name in NAMES of a dtype, which hands that to the method `via`.
 
-    >>> Tensor([1, 2]).float()
-    Tensor([1., 2.])
+    Args:
+      about:    what it returns, the beginning of its docstring
+      example:  of a call, with {} for its name, up to what has the dtype
     """
-    return self.cast(dtypes.float32)
+
+    def method(self: S) -> S:
+        made: S = getattr(self, via)(dtype)
+        return made
+
+    name = NAMES[dtype].lower()
+    text = f"{about} {dtype}.\n\n    >>> {example.format(name)}.dtype\n    {dtype}\n    "
+    return renamed(method, name, text)
 
 
-def double(self: T) -> T:
-    """Returns the elements as float64.
-
-    >>> Tensor([1, 2]).double()
-    Tensor([1., 2.], dtype=float64)
-    """
-    return self.cast(dtypes.float64)
-
-
-def half(self: T) -> T:
-    """Returns the elements as float16.
-
-    >>> Tensor([1, 2]).half()
-    Tensor([1., 2.], dtype=float16)
-    """
-    return self.cast(dtypes.float16)
-
-
-def bfloat16(self: T) -> T:
-    """Returns the elements as bfloat16.
-
-    >>> Tensor([1, 2]).bfloat16()
-    Tensor([1., 2.], dtype=bfloat16)
-    """
-    return self.cast(dtypes.bfloat16)
-
-
-def int(self: T) -> T:
-    """Returns the elements as int32.
-
-    >>> Tensor([1.5]).int()
-    Tensor([1], dtype=int32)
-    """
-    return self.cast(dtypes.int32)
-
-
-def short(self: T) -> T:
-    """Returns the elements as int16.
-
-    >>> Tensor([1.5]).short()
-    Tensor([1], dtype=int16)
-    """
-    return self.cast(dtypes.int16)
-
-
-def char(self: T) -> T:
-    """Returns the elements as int8.
-
-    >>> Tensor([1.5]).char()
-    Tensor([1], dtype=int8)
-    """
-    return self.cast(dtypes.int8)
-
-
-def byte(self: T) -> T:
-    """Returns the elements as uint8.
-
-    >>> Tensor([1.5]).byte()
-    Tensor([1], dtype=uint8)
-    """
-    return self.cast(dtypes.uint8)
-
-
-def long(self: T) -> T:
-    """Returns the elements as int64.
-
-    >>> Tensor([1.5]).long()
-    Tensor([1])
-    """
-    return self.cast(dtypes.int64)
-
-
-def bool(self: T) -> T:
-    """Returns True where the element is not zero.
-
-    >>> Tensor([0, 2]).bool()
-    Tensor([False,  True])
-    """
-    return self.cast(dtypes.bool_)
+_OF_TENSORS = "Returns the elements as", "Tensor([1.5, 0.0]).{}()", "cast"
+float, double = named_cast(dtypes.float32, *_OF_TENSORS), named_cast(dtypes.float64, *_OF_TENSORS)
+half, bfloat16 = named_cast(dtypes.float16, *_OF_TENSORS), named_cast(dtypes.bfloat16, *_OF_TENSORS)
+int, short = named_cast(dtypes.int32, *_OF_TENSORS), named_cast(dtypes.int16, *_OF_TENSORS)
+char, byte = named_cast(dtypes.int8, *_OF_TENSORS), named_cast(dtypes.uint8, *_OF_TENSORS)
+long, bool = named_cast(dtypes.int64, *_OF_TENSORS), named_cast(dtypes.bool_, *_OF_TENSORS)

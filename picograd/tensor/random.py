@@ -227,11 +227,13 @@ def randint(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: str | None = None,
+    requires_grad: bool = False,
 ) -> T:
     """Returns integers of shape `size` from low up to but without high; randint(high, size=...) counts from 0.
 
     Raises:
       ArgumentError: there is no integer between low and high.
+      DTypeError:    requires_grad of a dtype that is no float.
 
     >>> Tensor.randint(10, size=(4,), generator=Generator(1))
     Tensor([8, 6, 1, 0])
@@ -244,13 +246,17 @@ def randint(
     lengths = shape_of_sizes("randint", (size,))
     place = device_or_default(device)
     op = integers_op(random_bits(lengths, generator, place), low, high)
-    return _drawn(cls, cast(op, dtypes.known("randint", dtype, dtypes.int64)), place)
+    return _drawn(cls, cast(op, dtypes.known("randint", dtype, dtypes.int64)), place, requires_grad)
 
 
 def randperm(
-    cls: type[T], n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: str | None = None
-) -> T:
+    cls: type[T], n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: str | None = None,
+    requires_grad: bool = False,
+) -> T:  # fmt: skip
     """Returns the integers 0..n-1 in a random order.
+
+    Raises:
+      DTypeError: requires_grad of a dtype that is no float.
 
     >>> Tensor.randperm(5, generator=Generator(1))
     Tensor([3, 2, 1, 4, 0])
@@ -258,7 +264,7 @@ def randperm(
     place = device_or_default(device)
     bits = random_bits(shape_of_sizes("randperm", (whole("randperm", "n", n),)), generator, place)
     order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
-    return _drawn(cls, cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
+    return _drawn(cls, cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place, requires_grad)
 
 
 def rand_like(
@@ -372,6 +378,7 @@ def randint_like(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: str | None = None,
+    requires_grad: bool = False,
 ) -> T:
     """Returns integers from low up to but without high in the shape, dtype and on the device of `tensor`.
 
@@ -382,7 +389,8 @@ def randint_like(
     if high is None:
         low, high = 0, low
     shape = tensor.op.shape
-    return cls.randint(low, high, shape, generator=generator, dtype=dtype or tensor.dtype, device=place)
+    made = cls.randint(low, high, shape, generator=generator, dtype=dtype or tensor.dtype, device=place)
+    return made.requires_grad_() if requires_grad else made
 
 
 def uniform_(self: T, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> T:

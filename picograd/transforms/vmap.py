@@ -63,6 +63,8 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
     [0, None]
     """
     if isinstance(value, Tensor):
+        if name == "out_dims" and isinstance(dims, tuple) and len(dims) == 1:  # of one result, as in PyTorch
+            (dims,) = dims
         if dims is not None and (not isinstance(dims, int) or isinstance(dims, bool)):
             raise ArgumentError(f"vmap: {name} says {dims!r} of {path}, which is one Tensor.", "an axis, or None.")
         yield dims

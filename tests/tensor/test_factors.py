@@ -133,6 +133,31 @@ def test_a_memory_format_is_taken_where_pytorch_takes_one_and_changes_nothing(or
     assert pg.full_like(x, 2.0, memory_format=order).sum() == 240
     assert pg.randint_like(x, 9, memory_format=order).shape == pg.empty(2, 3, 4, 5, memory_format=order).shape
     assert nn.Linear(2, 3).to(memory_format=order).weight.shape == (3, 2)
+    for name in ["float", "double", "half", "bfloat16", "int", "short", "char", "byte", "long", "bool"]:
+        cast = getattr(x, name)
+        assert cast(memory_format=order).dtype is cast().dtype and cast.__name__ == name
+    assert x.cpu(memory_format=order).shape == x.type(pg.float64, memory_format=order).shape == x.shape
+    assert x.clone().resize_as_(pg.ones(2), memory_format=order).shape == (2,)
+
+
+def test_a_gradient_of_gather_may_be_asked_for_as_sparse_and_is_dense() -> None:
+    x = pg.Tensor([1.0, 2.0], requires_grad=True)
+    pg.gather(x, 0, pg.Tensor([1, 1]), sparse_grad=True).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0.0, 2.0]
+    assert x.gather(0, pg.Tensor([0]), sparse_grad=False).tolist() == [1.0]
+    with pytest.raises(pg.ArgumentTypeError, match="sparse_grad"):
+        pg.take_along_dim(x, pg.Tensor([0]), 0, sparse_grad=True)
+
+
+def test_whole_numbers_are_drawn_as_leaves_where_their_dtype_has_gradients() -> None:
+    x = pg.ones(2)
+    for drawn in (pg.randint(0, 3, (2,), dtype=pg.float32, requires_grad=True), pg.randint_like(x, 3, requires_grad=True),
+                  pg.randperm(2, dtype=pg.float32, requires_grad=True), pg.fft.fftfreq(2, requires_grad=True)):  # fmt: skip
+        assert drawn.requires_grad and drawn.is_leaf
+    assert not pg.randint(3, (2,), requires_grad=False).requires_grad
+    for call in (lambda: pg.randint(3, (2,), requires_grad=True), lambda: pg.randperm(2, requires_grad=True)):
+        with pytest.raises(pg.DTypeError, match="only floats have gradients, got int64"):
+            call()
 
 
 @pytest.mark.parametrize("name", ["sum", "amax", "softmax"])

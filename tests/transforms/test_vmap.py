@@ -87,6 +87,15 @@ def test_as_many_ops_for_2_examples_as_for_200(name: str) -> None:
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize("chunk_size", [None, 1])
+def test_out_dims_of_one_result_may_be_a_tuple_of_one(chunk_size: int | None) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    mine = pg.vmap(lambda a: a * 2, out_dims=(1,), chunk_size=chunk_size)(Tensor(x))
+    assert mine.tolist() == torch.func.vmap(lambda a: a * 2, out_dims=(1,))(torch.tensor(x)).tolist()
+    with pytest.raises(pg.ArgumentError, match="out_dims says .0, 1. of result, which is one Tensor"):
+        pg.vmap(lambda a: a * 2, out_dims=(0, 1), chunk_size=chunk_size)(Tensor(x))
+
+
 @pytest.mark.parametrize("in_dims", [0, 1, -1, (0, None), (None, 2), (1, -1)])
 @pytest.mark.parametrize("out_dims", [0, 1, -1, -2])
 def test_axes_in_and_out_are_pytorchs(in_dims: Any, out_dims: int, rng: np.random.Generator) -> None:

@@ -8,6 +8,7 @@ T steps, B sequences.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.build import guarded
 from picograd.tensor.cell import trace
+from picograd.tensor.conversions import named_cast
+from picograd.tensor.host import gpu_named
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -160,14 +163,53 @@ class PackedSequence:
             padded, self.lengths.to(padded.device), None if order is None else order.to(padded.device), self._order
         )
 
+    _of_sequences = "Returns the sequences as", "nn.utils.rnn.pack_sequence([Tensor([1.5])]).{}().data"
+    float, double = named_cast(dtypes.float32, *_of_sequences), named_cast(dtypes.float64, *_of_sequences)
+    half, long = named_cast(dtypes.float16, *_of_sequences), named_cast(dtypes.int64, *_of_sequences)
+    int, short = named_cast(dtypes.int32, *_of_sequences), named_cast(dtypes.int16, *_of_sequences)
+    char, byte = named_cast(dtypes.int8, *_of_sequences), named_cast(dtypes.uint8, *_of_sequences)
+
+    def cpu(self) -> PackedSequence:
+        """Returns the sequences on the CPU.
+
+        >>> nn.utils.rnn.pack_sequence([Tensor([1.0])]).cpu().data.device
+        device(type='cpu')
+        """
+        return self.to("CPU")
+
+    def cuda(self, device: str | builtins.int | None = None) -> PackedSequence:
+        """Returns the sequences on the GPU: `device` is 0, "cuda" or "cuda:0"."""
+        return self.to(gpu_named(device))
+
+    @property
+    def is_cuda(self) -> builtins.bool:
+        """True where the sequences are on a GPU."""
+        return self.padded.is_cuda
+
+    def is_pinned(self) -> builtins.bool:
+        """Returns False, as Tensor.is_pinned does.
+
+        >>> nn.utils.rnn.pack_sequence([Tensor([1.0])]).is_pinned()
+        False
+        """
+        return self.padded.is_pinned()
+
+    def pin_memory(self) -> PackedSequence:
+        """Returns the sequences themselves, as Tensor.pin_memory does.
+
+        >>> nn.utils.rnn.pack_sequence([Tensor([1.0])]).pin_memory().batch_sizes
+        Tensor([1])
+        """
+        return self
+
     # ---- a tuple of four, as PyTorch's is ----
     def __iter__(self) -> Iterator[Tensor | None]:
         return iter((self.data, self.batch_sizes, self.sorted_indices, self.unsorted_indices))
 
-    def __getitem__(self, place: int) -> Tensor | None:
+    def __getitem__(self, place: builtins.int) -> Tensor | None:
         return tuple(self)[place]
 
-    def __len__(self) -> int:
+    def __len__(self) -> builtins.int:
         return 4
 
     def _replace(self, **named: Any) -> PackedSequence:

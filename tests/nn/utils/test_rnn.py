@@ -305,3 +305,14 @@ def test_padded_data_is_padded_in_a_jit_from_its_arguments() -> None:
     pad = pg.jit(lambda x, y: ours.pad_sequence([x, y]))
     for k in range(4):
         assert pad(pg.tensor([k, 2]), pg.tensor([3])).tolist() == [[k, 3], [2, 0]]
+
+
+@pytest.mark.req("C7")
+def test_a_packed_sequence_has_the_casts_and_moves_of_a_tensor() -> None:
+    rows = [np.array([[1.5], [2.5]], np.float32), np.array([[3.5]], np.float32)]
+    mine, torchs = ours.pack_sequence([Tensor(x) for x in rows]), theirs.pack_sequence([torch.tensor(x) for x in rows])
+    for name in ["float", "double", "half", "int", "short", "char", "byte", "long", "cpu"]:
+        cast, expected = getattr(mine, name)(), getattr(torchs, name)()
+        assert str(expected.data.dtype) == f"torch.{cast.data.dtype}" and cast.data.tolist() == expected.data.tolist()
+        assert cast.batch_sizes.tolist() == [2, 1]
+    assert not mine.is_cuda and not mine.is_pinned() and mine.pin_memory() is mine
