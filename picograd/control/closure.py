@@ -24,7 +24,7 @@ from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, topos
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.record import Record
-from picograd.tensor.cell import Cell, Trace, set_op, trace
+from picograd.tensor.cell import Cell, Trace, View, set_op, trace
 from picograd.tensor.compute import differentiable_cells
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
@@ -129,10 +129,14 @@ class BodyTrace(FunctionTrace):
         self.outer: Trace | None = trace.get()
         self.stands: dict[Op, Cell] = {}
         self._stand: dict[Cell, Op] = {}
+        self._lent: list[tuple[Tensor, Cell, View]] = []
 
     def leave(self) -> None:
         """Gives cells made before the trace their values again; all that were touched had a stand-in."""
         super().leave()
+        while self._lent:
+            tensor, cell, steps = self._lent.pop()
+            tensor.cell, tensor.steps, tensor._shown = cell, steps, None
         for cell, op in self.before.items():
             cell.op = op
 
@@ -143,6 +147,11 @@ class BodyTrace(FunctionTrace):
         self.before[cell] = before = cell.op
         cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad or cell in self.needing)
         self.stands[stand], self._stand[cell] = cell, stand
+
+    def lend(self, tensor: Tensor, stand: Op) -> None:
+        """Lets a tensor, whoever holds it, have a value of its own until the trace ends, a leaf if it needs gradients."""
+        self._lent.append((tensor, tensor.cell, tensor.steps))
+        tensor.cell, tensor.steps, tensor._shown = Cell(stand, tensor.cell.device), (), None
 
     def changed(self) -> list[Cell]:
         """Returns the cells made before that hold another value afterwards."""

@@ -19,7 +19,7 @@ from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.bodies import CustomGradient, mark_of, substitute
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.origin import record
+from picograd.ir.origin import copy_lines, record
 from picograd.tensor.build import cast, detached
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -264,7 +264,7 @@ class _Applied:
         with BodyTrace("autograd.Function", self.name) as watch, no_grad():
             saved = self.context.saved_tensors
             tensors = [
-                _stands_for(op, tensor.cell.device)
+                self._saved(op, tensor, watch)
                 for op, tensor in zip(self.kept, (tensor for tensor in saved if tensor is not None))
             ]
             grads = [_stands_for(op, tensor.cell.device) for op, tensor in zip(body, results)]
@@ -273,7 +273,7 @@ class _Applied:
             self.context.saved_tensors = tuple([None if tensor is None else next(given) for tensor in saved])
             returned = watch.call(self.function.backward, self.context, *grads)
             gradients = self._gradients(returned)
-            roots = [cast(tensor.read(), self.start[i].dtype) for i, tensor in gradients]
+            roots = _recorded([cast(tensor.read(), self.start[i].dtype) for i, tensor in gradients])
         self._check(watch, [*grads, *tensors, *(tensor for _, tensor in gradients)], "backward")
         closed = close(watch, roots, stands)
         reads = [self._read(op, body) for op in self.kept]
@@ -308,6 +308,15 @@ class _Applied:
             found.append((i, tensor))
         return found
 
+    def _saved(self, op: Op, tensor: Tensor, watch: BodyTrace) -> Tensor:
+        """Returns what backward finds of a saved tensor: an argument itself, so that gradients can be asked for it."""
+        place = op.arg[0] if op.code is OpCode.PARAM else len(self.places)
+        if place >= len(self.places) or place in self.written.values():
+            return _stands_for(op, tensor.cell.device)
+        argument: Tensor = self.args[self.places[place]]
+        watch.lend(argument, stand_in(op.dtype, op.shape, argument.cell.device, self.start[place].needs_grad))
+        return argument
+
     def _read(self, op: Op, body: list[Op]) -> tuple[str, int]:
         """Returns where backward finds a value: an argument, or a result, which it is made where it is none."""
         if op.code is OpCode.PARAM:
@@ -320,6 +329,16 @@ class _Applied:
 def _stands_for(op: Op, device: str | None) -> Tensor:
     """Returns a stand-in for a value of the forward part, or for its gradient."""
     return Tensor.from_op(stand_in(op.dtype, op.shape, device, False), device)
+
+
+def _recorded(roots: Sequence[Op]) -> list[Op]:
+    """Returns the roots with what was not recorded under no_grad(): gradients of gradients flow through all of it."""
+    became: dict[Op, Op] = {}
+    for op in toposort(roots):
+        src = tuple(became[s] for s in op.src)
+        became[op] = src[0] if op.code is OpCode.DETACH and op.src[0].needs_grad else op.replace(src=src)
+        copy_lines(op, became[op])
+    return [became[root] for root in roots]
 
 
 def _result(op: Op) -> Op:

@@ -290,3 +290,50 @@ def test_a_function_with_a_loop_inside_is_checked_without_a_collection(monkeypat
     x = Tensor(np.ones((3, 2), np.float32), requires_grad=True)
     Summed.apply(x).sum().backward()
     assert x.grad.tolist() == [[1.0, 1.0]] * 3
+
+
+def by_adjoint(library: Any) -> list[Any]:
+    """Gradients and second gradients of a function whose backward asks for gradients of what it saved."""
+    numbers = [[0.1, 0.2], [0.3, -0.4]]
+
+    class Adjoint(library.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx, function, x, *weights):
+            ctx.function = function
+            ctx.save_for_backward(x, *weights)
+            return function(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, *weights = ctx.saved_tensors
+            with library.enable_grad():
+                x = x.detach().requires_grad_()
+                return (None, *library.autograd.grad(ctx.function(x), [x, *weights], grad, allow_unused=True))
+
+    found = []
+    for change in (lambda x: x, lambda x: x * 2, lambda x: x[:1]):  # a leaf, a result, a view
+        weight, x = (library.tensor(numbers, requires_grad=True) for _ in range(2))
+        saved = change(weight)
+        Adjoint.apply(lambda x, saved=saved: (x @ saved).tanh() ** 2, x[:, : saved.shape[0]], saved).sum().backward()
+        found += [x.grad, weight.grad]
+
+    factor = library.tensor([2.0], requires_grad=True)
+
+    class Scaled(library.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * factor
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2 * ctx.saved_tensors[0] * factor  # the product with what needs gradients itself, too
+
+    x = library.tensor([3.0], requires_grad=True)
+    first = library.autograd.grad(Scaled.apply(x), x, create_graph=True)[0]
+    return [*found, first, library.autograd.grad(first, x)[0]]
+
+
+def test_backward_may_ask_for_gradients_of_what_was_saved() -> None:
+    for ours, theirs in zip(by_adjoint(pg), by_adjoint(torch)):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-7)
