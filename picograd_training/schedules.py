@@ -52,7 +52,7 @@ class LRScheduler(Shown):
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", group.rate())
             elif "initial_lr" not in group:
                 raise ArgumentError(f"{type(self).__name__}: last_epoch is {last_epoch}, but a group has no initial_lr.")
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
@@ -100,7 +100,7 @@ class LRScheduler(Shown):
         if not is_integer(epoch):
             raise ArgumentError(f"{type(self).__name__}: a rate follows from the one before; epoch {epoch} is not whole.")
         for group, rate in zip(self.optimizer.param_groups, self.base_lrs):
-            group["lr"] = rate
+            group.set_rate(rate)
         for number in range(int(epoch) + 1):
             self._go_to(number)
         return None
@@ -109,7 +109,7 @@ class LRScheduler(Shown):
         self.last_epoch = epoch
         rates = self.get_lr()
         for group, rate in zip(self.optimizer.param_groups, rates):
-            group["lr"] = rate
+            group.set_rate(rate)
         self._last_lr = rates
 
     def get_last_lr(self) -> list[float]:
@@ -502,9 +502,9 @@ class ReduceLROnPlateau(Shown):
             self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
         if self.num_bad_epochs > self.patience:
             for group, least in zip(self.optimizer.param_groups, self.min_lrs):
-                rate = max(group["lr"] * self.factor, least)
-                if group["lr"] - rate > self.eps:
-                    group["lr"] = rate
+                rate = max(group.rate() * self.factor, least)
+                if group.rate() - rate > self.eps:
+                    group.set_rate(rate)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
 
     def _is_better(self, value: float) -> bool:
@@ -598,7 +598,8 @@ class CyclicLR(LRScheduler):
         self.max_lrs = each_group("CyclicLR", optimizer, "max_lr", max_lr)
         for group, rate in zip(optimizer.param_groups, each_group("CyclicLR", optimizer, "base_lr", base_lr)):
             if last_epoch == -1:
-                group["lr"] = group["initial_lr"] = rate
+                group["initial_lr"] = rate
+                group.set_rate(rate)
         self.base_momentums = each_group("CyclicLR", optimizer, "base_momentum", base_momentum)
         self.max_momentums = each_group("CyclicLR", optimizer, "max_momentum", max_momentum)
         if cycle_momentum:
@@ -821,7 +822,7 @@ class SequentialLR(_Combined):
         self._take(optimizer, schedulers)
         self.milestones, self.last_epoch = list(milestones), last_epoch + 1
         for group in optimizer.param_groups:  # undoes the steps that the schedules took when they were made
-            group["lr"] = group["initial_lr"]
+            group.set_rate(group["initial_lr"])
         for schedule in schedulers:
             schedule.last_epoch -= 1
         schedulers[0].step()

@@ -157,7 +157,8 @@ class ASGD(Declared):
         return {**self.shared, "eta": group["lr"]}
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        eta, mu = shared["eta"].read(), shared["mu"].read()
+        mu = shared["mu"].read()
+        eta = where(compare(OpCode.CMPEQ, step, 1.0), lr, shared["eta"].read())  # of the first step
         base = lr * group["lambd"] * step + 1.0
         falling = Op(OpCode.POW, base.dtype, (base, Op(OpCode.CONST, base.dtype, (), group["alpha"])))
         shared["eta"].write("step", lr / falling)
@@ -222,7 +223,7 @@ class Rprop(Declared):
 
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
-      lr:             s at the start
+      lr:             s at the first step
       etas:           factors of s: below 1 where the sign turns, above 1 where it stays
       step_sizes:     least and greatest s
       maximize:       climb: take the gradient's negative
@@ -258,9 +259,13 @@ class Rprop(Declared):
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         return {"prev": Tensor.zeros_like(parameter), "step_size": Tensor.full_like(parameter, group["lr"])}
 
+    def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
+        return (step,)
+
     @staticmethod
     def _formula(now: Now) -> Result:
-        (shrink, grow), (least, greatest), length = now["etas"], now["step_sizes"], now.state["step_size"]
+        (shrink, grow), (least, greatest), (step,) = now["etas"], now["step_sizes"], now.factors
+        length = where(compare(OpCode.CMPEQ, step, 1.0), now.lr, now.state["step_size"])  # it begins with the rate of then
         agreement = now.d * now.state["prev"]
         turned = compare(OpCode.CMPLT, agreement, 0.0)
         kept = where(compare(OpCode.CMPLE, agreement, 0.0), length, length * grow)

@@ -40,6 +40,8 @@ NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps", "momentum_dec
 class ParamGroup(dict[str, Any]):
     """Parameters that share their settings; group["lr"] = 0.1 also changes the buffer plans read.
 
+    A rate that is a tensor is read at each step, and a schedule writes it in place.
+
     params:       list of tensors
     param_names:  their names, where they were given
     lr, ...:      settings of the optimizer, and any other entry of the user
@@ -64,10 +66,32 @@ class ParamGroup(dict[str, Any]):
         super().__setitem__(name, value)
         buffer = self.lr_tensor if name == "lr" else self.changing.get(name)
         if buffer is not None:
-            with no_grad():
-                buffer.assign(Tensor(value, buffer.dtype, device=buffer.device))
+            self._copy(value, buffer)
         for part in self.parts.values() if name != "params" else ():
             part[name] = value
+
+    @staticmethod
+    def _copy(value: Any, buffer: Tensor) -> None:
+        with no_grad():
+            buffer.assign(Tensor(value, buffer.dtype, device=buffer.device).reshape(buffer.shape))
+
+    def rate(self) -> float:
+        """Returns the learning rate as a number."""
+        return float(self["lr"]) if isinstance(self["lr"], Tensor) else self["lr"]
+
+    def set_rate(self, rate: float) -> None:
+        """Sets the learning rate; where it is a tensor, in place, for whoever else reads it."""
+        if isinstance(self["lr"], Tensor):
+            with no_grad():
+                self["lr"].fill_(rate)
+        else:
+            self["lr"] = rate
+
+    def read_settings(self) -> None:
+        """Copies settings that are tensors, and may have been written in place, to the buffers that plans read."""
+        for name, buffer in (("lr", self.lr_tensor), *self.changing.items()):
+            if isinstance(self[name], Tensor):
+                self._copy(self[name], buffer)
 
     def by_device(self) -> list[tuple[ParamGroup, list[int]]]:
         """Returns the group, or its part for each device that parameters are on, and which of the parameters those are."""
@@ -474,6 +498,7 @@ class Optimizer:
                 chosen = [(place + i, p) for i, p in zip(places, part["params"]) if grads[id(p)] is not None]
                 if not chosen:
                     continue
+                part.read_settings()
                 self._before(part, [i for i, _ in chosen])
                 for i, parameter in chosen:
                     grad = as_type(Tensor, grads[id(parameter)]).read()

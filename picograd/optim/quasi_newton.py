@@ -121,7 +121,7 @@ class LBFGS(Optimizer):
             direction = self._direction(kept, grad, group["history_size"])
             slope = grad.dot(direction).item()
             kept["prev_flat_grad"], kept["prev_loss"] = grad, loss
-            t = group["lr"] * (1.0 / max(1.0, grad.abs().sum().item()) if kept["n_iter"] == 1 else 1.0)
+            t = group.rate() * (1.0 / max(1.0, grad.abs().sum().item()) if kept["n_iter"] == 1 else 1.0)
             if slope > -group["tolerance_change"]:
                 kept["d"], kept["t"] = direction, t
                 break

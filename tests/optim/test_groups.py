@@ -14,7 +14,7 @@ import torch
 import picograd as pg
 from picograd import ArgumentError, Tensor, nn, optim
 from picograd.optim.optimizer import IMPLEMENTATIONS
-from tests.helpers import same_value
+from tests.helpers import in_full, same_value
 
 
 def two() -> list[Tensor]:
@@ -325,3 +325,58 @@ def test_what_a_user_keeps_in_the_state_is_saved(library):
     made[0].state["seen"] = [1, {"epoch": 2}]
     made[1].load_state_dict(made[0].state_dict())
     assert made[1].state["seen"] == [1, {"epoch": 2}]
+
+
+def rates_of(library: Any, optimizer: str, change: str) -> list[float]:
+    """Two parameters after five steps whose rate is a tensor, which somebody else writes, and that tensor each time."""
+    schedules = library.optim.lr_scheduler
+    p, q = (library.nn.Parameter(library.tensor(numbers)) for numbers in ([1.0, -2.0], [1.0, 2.0]))
+    rate = library.tensor(0.1)
+    taken = getattr(library.optim, optimizer)([{"params": [p]}, {"params": [q], "lr": 0.2}], lr=rate)
+    schedule = {
+        "by hand": lambda: None,
+        "ExponentialLR": lambda: schedules.ExponentialLR(taken, 0.5),
+        "ReduceLROnPlateau": lambda: schedules.ReduceLROnPlateau(taken, factor=0.5, patience=0),
+        "CyclicLR": lambda: schedules.CyclicLR(taken, 0.05, 0.4, 2, cycle_momentum=False),
+        "SequentialLR": lambda: schedules.SequentialLR(
+            taken, [schedules.ConstantLR(taken, 0.1, 1), schedules.StepLR(taken, 1, 0.5)], [2]
+        ),
+    }[change]()
+    found = []
+    for _ in range(5):
+        taken.zero_grad()
+        (p * q * library.tensor([1.0, 3.0])).pow(2).sum().backward()
+        taken.step()
+        if schedule is None:
+            rate.mul_(0.5)
+        else:
+            schedule.step(*[1.0] if change == "ReduceLROnPlateau" else [])
+        found += [float(rate), *p.tolist(), *q.tolist()]
+    assert taken.param_groups[0]["lr"] is rate
+    return found
+
+
+CHANGES = ("by hand", "ExponentialLR", "ReduceLROnPlateau", "CyclicLR", "SequentialLR")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "optimizer", ["Adam", *(pytest.param(name, marks=in_full) for name in ("SGD", "NAdam", "Adafactor", "Rprop", "ASGD"))]
+)
+def test_a_rate_that_is_a_tensor_is_read_at_each_step_and_written_in_place(optimizer: str, change: str) -> None:
+    np.testing.assert_allclose(rates_of(pg, optimizer, change), rates_of(torch, optimizer, change), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["Rprop", "ASGD"])
+def test_state_that_begins_with_the_rate_begins_with_that_of_the_first_step(optimizer: str) -> None:
+    found = []
+    for library in (pg, torch):
+        p = library.nn.Parameter(library.tensor([1.0, -2.0]))
+        taken = getattr(library.optim, optimizer)([p], lr=0.1)
+        taken.param_groups[0]["lr"] = 0.01
+        for _ in range(3):
+            taken.zero_grad()
+            p.pow(2).sum().backward()
+            taken.step()
+        found.append(p.detach().numpy())
+    np.testing.assert_allclose(*found, rtol=1e-6)
