@@ -309,7 +309,7 @@ class _Applied:
         return found
 
     def _saved(self, op: Op, tensor: Tensor, watch: BodyTrace) -> Tensor:
-        """Returns what backward finds of a saved tensor: an argument itself, so that gradients can be asked for it."""
+        """Returns the tensor that backward finds saved: an argument itself, so that gradients can be asked for it."""
         place = op.arg[0] if op.code is OpCode.PARAM else len(self.places)
         if place >= len(self.places) or place in self.written.values():
             return _stands_for(op, tensor.cell.device)
