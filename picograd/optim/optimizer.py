@@ -80,7 +80,7 @@ class ParamGroup(dict[str, Any]):
         return float(self["lr"]) if isinstance(self["lr"], Tensor) else self["lr"]
 
     def set_rate(self, rate: float) -> None:
-        """Sets the learning rate; where it is a tensor, in place, for whoever else reads it."""
+        """Sets the learning rate; where it is a tensor, in place, where others read it."""
         if isinstance(self["lr"], Tensor):
             with no_grad():
                 self["lr"].fill_(rate)
