@@ -41,6 +41,7 @@ from picograd_distributions.gammas import (
     NegativeBinomial,
     StudentT,
 )
+from picograd_distributions.mixtures import MixtureSameFamily, RelaxedBernoulli, RelaxedOneHotCategorical
 from picograd_distributions.transforms import (
     AffineTransform,
     ComposeTransform,
@@ -58,8 +59,9 @@ __all__ = [
     "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ComposeTransform",
     "CumulativeDistributionTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential", "FisherSnedecor",
     "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Laplace",
-    "LogNormal", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
-    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "SigmoidTransform",
-    "SoftplusTransform", "StudentT", "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull",
+    "LogNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal",
+    "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT", "TanhTransform", "Transform",
+    "TransformedDistribution", "Uniform", "Weibull",
     "constraints", "kl_divergence", "register_kl",
 ]  # fmt: skip

@@ -17,6 +17,10 @@ Number = Tensor | float
 Sizes = Sequence[int]
 
 
+class NoFormulaError(ArgumentError, NotImplementedError):
+    """A moment, density, divergence or draw that a distribution has no formula for."""
+
+
 class Distribution:
     """A distribution of values of shape event_shape, for each place of batch_shape.
 
@@ -97,14 +101,14 @@ class Distribution:
           sample_shape: one draw for each place of it
 
         Raises:
-          ArgumentError: this distribution has no such draws.
+          NoFormulaError: this distribution has no such draws.
 
         >>> mean = Tensor(0.0, requires_grad=True)
         >>> pg.distributions.Normal(mean, 1.0).rsample((4,)).sum().backward()
         >>> mean.grad
         Tensor(4.)
         """
-        raise ArgumentError(
+        raise NoFormulaError(
             f"rsample: no gradient flows through a draw of {type(self).__name__}.",
             hint="(distribution.log_prob(distribution.sample()) * reward).mean() has one.",
         )
@@ -172,8 +176,8 @@ class Distribution:
         """Returns exp of the entropy."""
         return self.entropy().exp()
 
-    def _lacks(self, name: str) -> ArgumentError:
-        return ArgumentError(f"{name}: {type(self).__name__} has no formula for it.")
+    def _lacks(self, name: str) -> NoFormulaError:
+        return NoFormulaError(f"{name}: {type(self).__name__} has no formula for it.")
 
     # ---- shapes ----
     def expand(self, batch_shape: Sizes) -> Self:

@@ -43,7 +43,7 @@ def _along(values: Tensor, batch_shape: Sizes, expand: bool) -> Tensor:
     return values.expand((-1, *batch_shape)) if expand else values
 
 
-class _OfProbability(Elementwise):
+class OfProbability(Elementwise):
     """A distribution with a probability of success, given as such or as its logit log(p / (1 - p)).
 
     Raises:
@@ -71,7 +71,7 @@ class _OfProbability(Elementwise):
             self.probs = self.logits.sigmoid()
 
 
-class Bernoulli(_OfProbability):
+class Bernoulli(OfProbability):
     """1 with probability p, else 0.
 
     Args:
@@ -113,7 +113,7 @@ class Bernoulli(_OfProbability):
         return self.probs * (1 - self.probs)
 
 
-class Geometric(_OfProbability):
+class Geometric(OfProbability):
     """The number of failures before the first success: P(k) = (1 - p)^k p.
 
     Args:
@@ -152,7 +152,7 @@ class Geometric(_OfProbability):
         return (1.0 / self.probs - 1.0) / self.probs
 
 
-class Counted(_OfProbability):
+class Counted(OfProbability):
     """A distribution with a number of trials, total_count, and the probability of a success."""
 
     total_count: Tensor

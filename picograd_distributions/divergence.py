@@ -11,7 +11,7 @@ from picograd.linalg import solve_triangular
 from picograd.nn.functional import softplus
 from picograd.special import digamma
 from picograd.tensor.tensor import Tensor
-from picograd_distributions.base import Distribution, Independent, either, summed
+from picograd_distributions.base import Distribution, Independent, NoFormulaError, either, summed
 from picograd_distributions.continuous import (
     EULER,
     Cauchy,
@@ -62,7 +62,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
       q:  the one that is compared with it
 
     Raises:
-      ArgumentError: there is no formula for the two.
+      NoFormulaError: there is no formula for the two.
 
     >>> D = pg.distributions
     >>> D.kl_divergence(D.Normal(0.0, 1.0), D.Normal(1.0, 1.0))
@@ -73,7 +73,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
             if (mine, other) in FORMULAS:
                 return FORMULAS[mine, other](p, q)
     names = f"{type(p).__name__} and {type(q).__name__}"
-    raise ArgumentError(
+    raise NoFormulaError(
         f"kl_divergence: there is no formula for {names}.",
         hint="x = p.sample((10_000,)); (p.log_prob(x) - q.log_prob(x)).mean(0)",
     )

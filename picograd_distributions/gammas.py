@@ -346,8 +346,9 @@ class FisherSnedecor(Elementwise):
         super().__init__(df1, df2, validate_args=validate_args)
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        above, below = (Chi2(df, validate_args=False).sample(sample_shape) / df for df in (self.df1, self.df2))
-        return above / below
+        with no_grad():
+            above, below = (Chi2(df, validate_args=False).sample(sample_shape) / df for df in (self.df1, self.df2))
+            return above / below
 
     def _log_prob(self, value: Tensor) -> Tensor:
         half1, half2, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2

@@ -153,9 +153,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "picograd.distributions": {
         **each("Wishart LKJCholesky", OWN_FORMULA),
         **each("ContinuousBernoulli VonMises GeneralizedPareto Kumaraswamy ExponentialFamily", OWN_FORMULA),
-        **each("LogisticNormal RelaxedBernoulli RelaxedOneHotCategorical", RELAXED),
+        "LogisticNormal": RELAXED,
         "LowRankMultivariateNormal": "MultivariateNormal(loc, factor @ factor.mT + diagonal.diag_embed()).",
-        "MixtureSameFamily": "(mixture.logits + components.log_prob(x.unsqueeze(-1))).logsumexp(-1) is its log_prob.",
         **each("AbsTransform CatTransform CorrCholeskyTransform IndependentTransform", OWN_TRANSFORM),
         **each("LowerCholeskyTransform PositiveDefiniteTransform ReshapeTransform", OWN_TRANSFORM),
         **each("SoftmaxTransform StackTransform StickBreakingTransform", OWN_TRANSFORM),

@@ -237,8 +237,65 @@ def test_errors_and_text() -> None:
         with pytest.raises(pg.ArgumentError) as told:
             call()
         assert told.value.fact == fact
+        assert isinstance(told.value, NotImplementedError) == ("no formula" in fact)
     assert repr(D.Normal(0.0, pg.ones(3))) == "Normal(loc: shape (3,), scale: shape (3,))"
     assert repr(D.Normal(0.0, 2.0)) == "Normal(loc: 0.0, scale: 2.0)"
+
+
+MADE_OF_CLASSES = {
+    "mixture of numbers": lambda d, of: d.MixtureSameFamily(
+        d.Categorical(logits=of(ROWS)), d.Normal(of(ROWS * 3), of(ROWS + 0.5))
+    ),
+    "mixture of vectors": lambda d, of: d.MixtureSameFamily(
+        d.Categorical(of(P)), d.Independent(d.Laplace(of(ROWS.T.copy()), of(ROWS.T + 0.3)), 1)
+    ),
+    "relaxed bit": lambda d, of: d.RelaxedBernoulli(of(np.array(0.7)), logits=of(A)),
+    "relaxed class": lambda d, of: d.RelaxedOneHotCategorical(of(np.array(0.7)), probs=of(ROWS)),
+}
+VALUES = {
+    "mixture of numbers": np.array([0.3, -1.0]), "mixture of vectors": np.array([0.2, -0.4]),
+    "relaxed bit": np.array([0.1, 0.5, 0.95]), "relaxed class": np.array([[0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE_OF_CLASSES)
+def test_mixtures_and_relaxed_draws_are_pytorchs(name: str) -> None:
+    found = []
+    for library, tensor in ((D, pg.tensor), (T, torch.tensor)):
+        leaves: list[Any] = []
+
+        def of(array: Any, tensor: Any = tensor, leaves: list[Any] = leaves) -> Any:
+            leaves.append(tensor(array, requires_grad=True))
+            return leaves[-1]
+
+        made = MADE_OF_CLASSES[name](library, of)
+        results = [made.log_prob(tensor(VALUES[name]))]
+        if name.startswith("mixture"):
+            results += [made.mean, made.variance, *([made.cdf(tensor(VALUES[name]))] if not made.event_shape else [])]
+            results.append(made.expand((3, *made.batch_shape)).log_prob(tensor(VALUES[name])))
+        sum((one * one).sum() for one in results).backward()
+        shapes = [tuple(made.batch_shape), tuple(made.event_shape), tuple(made.sample((5, 4)).shape), made.has_rsample]
+        found.append((results, [leaf.grad for leaf in leaves], shapes))
+    (ours, mine, shapes), (theirs, other, their_shapes) = found
+    assert shapes == their_shapes
+    for one, reference in zip([*ours, *mine], [*theirs, *other]):
+        same_value(one.detach(), reference.detach(), rtol=1e-4)
+
+
+def test_draws_of_mixtures_and_relaxed_ones_follow_their_formulas() -> None:
+    pg.manual_seed(2)
+    mixture = MADE_OF_CLASSES["mixture of vectors"](D, pg.tensor)
+    off = (mixture.sample((4000,)).mean(0) - mixture.mean) / (mixture.stddev / 4000**0.5)
+    assert float(off.abs().max()) < 4.5
+    relaxed = D.RelaxedBernoulli(0.1, pg.tensor(P)).sample((4000,))  # P(x > 1/2) is the probability, at any temperature
+    assert float(((relaxed > 0.5).float().mean(0) - pg.tensor(P)).abs().max()) < 0.04
+    classes = D.RelaxedOneHotCategorical(0.1, pg.tensor(ROWS)).sample((4000,)).argmax(-1)
+    assert float((pg.nn.functional.one_hot(classes, 3).float().mean(0) - pg.tensor(ROWS)).abs().max()) < 0.04
+
+
+def test_no_gradient_flows_from_a_sample() -> None:
+    for name in ALL:
+        assert not both(name)[0].sample((2,)).requires_grad, name
 
 
 def test_draws_of_gammas_are_distributed_as_the_formula_says() -> None:

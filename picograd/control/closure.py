@@ -149,7 +149,7 @@ class BodyTrace(FunctionTrace):
         self.stands[stand], self._stand[cell] = cell, stand
 
     def lend(self, tensor: Tensor, stand: Op) -> None:
-        """Lets a tensor have a value of its own until the trace ends, for all that hold it; a leaf if it needs gradients."""
+        """Gives a tensor a value of its own until the trace ends, a leaf if it needs gradients."""
         self._lent.append((tensor, tensor.cell, tensor.steps))
         tensor.cell, tensor.steps, tensor._shown = Cell(stand, tensor.cell.device), (), None
 

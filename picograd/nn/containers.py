@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any, Self
 
 from picograd.errors import ArgumentError, ArgumentTypeError, IndexingError
@@ -318,6 +320,15 @@ class ParameterDict(_Named):
 
     def __setitem__(self, name: str, item: Any) -> None:
         super().__setitem__(name, _parameter(item))
+
+    def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Adds `items`, those of a plain dict in the order of their names, as PyTorch does: states of optimizers follow it.
+
+        >>> list(ParameterDict({"b": Tensor([1.0]), "a": Tensor([2.0])}))
+        ['a', 'b']
+        """
+        plain = isinstance(items, Mapping) and not isinstance(items, OrderedDict)
+        super().update(sorted(items.items(), key=itemgetter(0)) if plain else items)
 
     def extra_repr(self) -> str:
         return ", ".join(f"({name}): {item.shape}" for name, item in self.items())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Any
+
 import pytest
 import torch
 
@@ -124,3 +127,14 @@ def test_a_module_under_two_names(library):
     assert [name for name, _ in net.named_parameters(remove_duplicate=False)] == every
     net.add_module("0", second)  # another in its place
     assert list(net) == [second, first]
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, list])
+def test_parameters_of_a_dict_have_pytorchs_order(kind: Any) -> None:
+    orders = []
+    for library in (pg, torch):
+        pairs = [(name, library.zeros(1)) for name in ("b", "a", "c")]
+        held = library.nn.ParameterDict(kind(pairs))
+        held.update(kind([("d", library.zeros(1)), ("aa", library.zeros(1))]))
+        orders.append([[name for name, _ in held.named_parameters()], list(held), list(library.nn.ParameterDict(held))])
+    assert orders[0] == orders[1]
