@@ -327,8 +327,9 @@ class ParameterDict(_Named):
         >>> list(ParameterDict({"b": Tensor([1.0]), "a": Tensor([2.0])}))
         ['a', 'b']
         """
-        plain = isinstance(items, Mapping) and not isinstance(items, OrderedDict)
-        super().update(sorted(items.items(), key=itemgetter(0)) if plain else items)
+        if isinstance(items, Mapping) and not isinstance(items, OrderedDict):
+            items = sorted(items.items(), key=itemgetter(0))
+        super().update(items)
 
     def extra_repr(self) -> str:
         return ", ".join(f"({name}): {item.shape}" for name, item in self.items())
