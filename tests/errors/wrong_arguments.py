@@ -212,6 +212,11 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "distributions.OneHotCategoricalStraightThrough": lambda: sample(ROWS),
     "distributions.Multinomial": lambda: sample(2, ROWS),
     "distributions.MultivariateNormal": lambda: sample(VECTOR, SQUARE),
+    "distributions.MixtureSameFamily": lambda: sample(
+        pg.distributions.Categorical(pg.ones(3)), pg.distributions.Normal(pg.zeros(3), 1.0)
+    ),
+    "distributions.RelaxedBernoulli": lambda: sample(0.5, 0.5),
+    "distributions.RelaxedOneHotCategorical": lambda: sample(0.5, ROWS),
     "distributions.Independent": lambda: sample(pg.distributions.Normal(Tensor(VECTOR), 1.0), 1),
     "nn.utils.prune.remove": lambda: sample(nn.utils.prune.identity(nn.Linear(2, 2), "weight"), "weight"),
     "nn.utils.prune.custom_from_mask": lambda: sample(nn.Linear(2, 2), "weight", np.ones((2, 2))),
