@@ -8,6 +8,7 @@ from picograd.errors import ArgumentError, JitError
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.arguments import saved_state
 from picograd.tensor.cell import trace
+from picograd.tensor.compute import wait_for
 from picograd.tensor.core import realize
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -104,7 +105,9 @@ class GradScaler:
             for grad in grads:
                 grad.mul_((1.0 / self._factor(grad.device)).to(grad.dtype))
             found = [grad.isfinite().all().to(self._scale.device) for grad in grads]
-            self._finite[id(optimizer)] = Tensor.stack(found).all() if found else Tensor(True)
+            self._finite[id(optimizer)] = finite = Tensor.stack(found).all() if found else Tensor(True)
+        if trace.get() is None:  # clip_grad_norm_ may write to the gradients before that is read
+            wait_for((), [finite.cell, *[grad.cell for grad in grads]])
 
     def step(self, optimizer: Optimizer) -> None:
         """Takes the optimizer's step, unless a gradient is not finite; unscales first where that was not done.

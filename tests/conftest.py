@@ -93,7 +93,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for leaf in leaf_tensors.values():
         leaf._grad = None
     pending.starts = []
-    for learned in (asked_for, compute.waiting, compute.followed, compute.prepared.data):
+    for learned in (asked_for, compute.waiting, compute.followed, compute.not_there, compute.prepared.data):
         learned.clear()
     monkeypatch.setattr(compute.NextLook, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks

@@ -143,7 +143,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
             joining += readers_of_writes()
             written = pending.writes.living()
         if Waiting.is_on and not unasked:
-            shared, expected = _sharing([*wanted.values(), *ops, *[cell.op for cell in written]])
+            shared, expected = _sharing([*wanted.values(), *ops, *([cell.op for cell in written] if written else ())])
             joining += shared
         given = frozenset(ops)
         for other in [*joining, *written]:
@@ -418,7 +418,7 @@ class Waiting:
     is_on = False
 
     def __init__(self, roots: Iterable[Op], cells: Iterable[Cell]):
-        self.roots = [*map(weakref.ref, roots)]
+        self.roots = [*roots]
         self.cells = dict.fromkeys(map(weakref.ref, cells))
 
     def graphs(self) -> dict[Cell, Op]:
@@ -428,7 +428,7 @@ class Waiting:
 
     def work(self) -> dict[Op, None]:
         """Returns the Ops that gradients go through."""
-        return _work_of([op for reference in self.roots if (op := reference()) is not None])
+        return _work_of(self.roots)
 
 
 waiting: dict[Waiting, None] = {}
@@ -437,10 +437,13 @@ waiting: dict[Waiting, None] = {}
 def wait_for(roots: Iterable[Op], cells: Iterable[Cell]) -> None:
     """Has gradients computed with the next value that shares work with them; those that were added to others, together."""
     one = Waiting(roots, cells)
-    for other in [other for other in waiting if not one.cells.keys().isdisjoint(other.cells)]:
-        one.roots += other.roots
-        one.cells |= other.cells
-        waiting.pop(other, None)
+    for other in [*waiting]:
+        is_sum = not one.cells.keys().isdisjoint(other.cells)
+        if is_sum:
+            one.roots += other.roots
+            one.cells |= other.cells
+        if is_sum or not other.graphs():  # else gradients that are gone would keep their graph
+            waiting.pop(other, None)
     waiting[one] = None
     Waiting.is_on = True
 
@@ -454,27 +457,34 @@ def _sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]
 
     Cost: a look at the Ops of the graphs, and where they need gradients at those that the gradients are of.
     """
-    unread = {one: one.graphs() for one in [*waiting]}
-    holder = {op: one for one, cells in unread.items() for op in cells.values()}
+    unread = {one: one.graphs() for one in [*waiting]} if waiting else {}
+    holder = {op: one for one, cells in unread.items() for op in cells.values()} if unread else {}
     work, found, again = _differentiable_in(graphs, holder)
     for one, cells in unread.items():
         if one not in found and cells and work and not work.keys().isdisjoint(one.work()):
             found[one] = None
-    asked_for.update([maker_of(op) for op in again if found or op.was_computed])
-    expected = _expected(work, holder) if followed and work else {}
+    if again:
+        asked_for.update([maker_of(op) for op in again if found or op.was_computed])
+    if not (found or followed):
+        return [], {}
     shared = [cell for one in found for cell in unread[one]]
+    differentiated: dict[Op, None] = {}
+    for one, cells in unread.items():
+        if one in found:
+            differentiated |= one.work()
+        if one in found or not cells:
+            waiting.pop(one, None)
+    expected = _expected(work, differentiated)
     for root, grads in expected.items():
         shared += [Cell(root, None), *grads.values()]
-        work |= _work_of([root])
-    for one, cells in unread.items():
-        if one in found or not cells:
-            work |= one.work() if cells else {}
-            waiting.pop(one, None)
-    living = differentiable_cells.living() if shared else ()
-    results = {op: cell for cell in living if type(op := cell.content) is Op}
+        differentiated |= _work_of([root])
+    work |= differentiated
+    if not shared:
+        return [], {}
+    results = {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
     for op in work:
-        op.was_computed = bool(shared or op.was_computed)
-        is_asked = asked_for and shared and maker_of(op) in asked_for
+        op.was_computed = True
+        is_asked = asked_for and maker_of(op) in asked_for
         if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
             shared.append(results.get(op) or Cell(op, None))
     return shared, expected
@@ -504,7 +514,9 @@ def _differentiable_in(
             continue
         if op.needs_grad and (op.code not in FREE or op.code is OpCode.OUTPUT):
             work[op] = None
-            if op.was_computed is not None and _has_value(op):
+            if op.was_computed is None:
+                op.was_computed = False
+            elif _has_value(op):
                 again.append(op)
                 continue
         stack += op.src
@@ -522,31 +534,42 @@ def _has_value(op: Op) -> bool:
 # with that value, from the second time on. A counter that saturates, as a processor has for each branch, says whether
 # backward() follows: it goes up where it does, and down where gradients were computed in vain.
 MOST_FOLLOWED = 2
-followed: dict[Maker, int] = {}
+followed: dict[Maker, int] = {}  # where it is not 0
+not_there: set[Maker] = set()  # of losses that are made after the values are read that share work with them
 prepared: LivingKeys[Op, dict[Op, Op]] = LivingKeys()  # root -> leaf -> memory of its gradient
 
 
 def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
     """Returns the gradients of a scalar that have been computed already, at leaves; notes that backward() has followed."""
     made = prepared.pop(root, None)
-    if made is not None or (Waiting.is_on and {op.was_computed for op in on_the_way} != {None}):
+    if made is not None:
         followed[maker_of(root)] = MOST_FOLLOWED
+    elif Waiting.is_on and {op.was_computed for op in on_the_way} != {None} and (maker := maker_of(root)) not in not_there:
+        if followed.pop(maker, 0):
+            not_there.add(maker)
+        else:
+            followed[maker] = MOST_FOLLOWED
     return made or {}
 
 
-def _expected(work: Mapping[Op, None], holder: Mapping[Op, Waiting]) -> dict[Op, dict[Op, Cell]]:
+def _expected(work: Mapping[Op, None], differentiated: Mapping[Op, None]) -> dict[Op, dict[Op, Cell]]:
     """Returns the scalars that share work with a plan and for whose gradients backward() will ask, with these by leaf."""
-    if LeafNumber.hooked or Anomaly.is_on:
+    if not (followed and work) or LeafNumber.hooked or Anomaly.is_on:
         return {}
     newest = [cell for reference in [*differentiable_cells.values()][-NEWEST:] if (cell := reference()) is not None]
     scalars = [op for op in [*work, *[cell.content for cell in newest]] if type(op) is Op and not op.shape]
-    makers = {op: maker_of(op) for op in scalars if op.needs_grad and op.realized is None and op not in holder}
     found: dict[Op, dict[Op, Cell]] = {}
-    for op, maker in makers.items():
-        if followed.get(maker, 0) > 0 and not work.keys().isdisjoint(_work_of([op])):
-            followed[maker] -= 1
-            with suppress(PicogradError):  # which backward() raises
-                found[op] = {leaf: Cell(detached(grad), None) for leaf, grad in gradients_expected(op).items()}
+    for op in dict.fromkeys(scalars):
+        times = followed.get(maker_of(op), 0)
+        if not times or not op.needs_grad or op.realized is not None or op in differentiated:
+            continue
+        if work.keys().isdisjoint(_work_of([op])):
+            continue
+        followed[maker_of(op)] = times - 1
+        if times == 1:
+            del followed[maker_of(op)]
+        with suppress(PicogradError):  # which backward() raises
+            found[op] = {leaf: Cell(detached(grad), None) for leaf, grad in gradients_expected(op).items()}
     return {op: grads for op, grads in found.items() if grads}
 
 
@@ -802,7 +825,7 @@ def put_off_until_asked(cell: Cell, op: Op, owner: Hashable) -> None:
 
 def maker_of(op: Op) -> Maker:
     """Returns the maker of a result: its line, and its kind."""
-    return op.lines[:1], op.code, op.dtype, len(op.shape)
+    return op.lines[:1], op.arg.name if op.code is OpCode.FORMULA else op.code, op.dtype, len(op.shape)
 
 
 def living_readers(replaced: set[Op]) -> tuple[dict[Cell, Op], dict[Cell, Op]]:
