@@ -36,3 +36,15 @@ def test_what_is_made_of_an_invariant_alone_is_not_stacked() -> None:
     grads = gradient(rows, filled(1, f64, rows.shape), leaves)
     assert set(grads) == set(leaves)
     assert (STEPS, 2, 3) in shapes_below(list(grads.values())) and (STEPS, 3, 3) not in shapes_below(list(grads.values()))
+
+
+def test_a_source_of_each_step_is_read_again_and_not_stacked() -> None:
+    """Of h x[t] the way back reads h, which is stacked, and x[t], which is there."""
+    h, x, y = param(0, 2, 3), param(1, 2, 3), param(2, 2, 3)
+    body = Op(OpCode.SINK, f64, (h * x + y,))
+    leaves = [leaf("h", 2, 3), leaf("x", STEPS, 2, 3), leaf("y", STEPS, 2, 3)]
+    run = Op(OpCode.LOOP, f64, tuple(leaves), (body, 1, STEPS))
+    last = Op(OpCode.OUTPUT, f64, (run,), 0)
+    grads = gradient(last, filled(1, f64, last.shape), leaves)
+    loops = [op for op in toposort(list(grads.values())) if op.code is OpCode.LOOP]
+    assert [len(loop.arg[0].src) - loop.arg[1] for loop in loops] == [1, 2]  # rows: of h; gradients of x and y

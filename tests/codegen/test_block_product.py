@@ -79,6 +79,11 @@ def test_every_tile(tile: WarpTile) -> None:
     check(product(40, 50, 30, dtype=dtypes.float32, tf32=True), Opts((tile,)), tile.threads)
 
 
+def test_warps_of_multiply_adds_lie_beside_and_below_each_other() -> None:
+    kernel = product(20, 4, 40, dtype=dtypes.float32)
+    compare(kernel, lower(kernel, replace(GPU_TARGET, block_threads=128), Opts((BlockTile(8, 16, 2, 1, 4),))))
+
+
 @pytest.mark.parametrize(("m", "k", "n"), [(5, 1, 8), (6, 12, 8)])
 def test_operands_are_parts_of_wider_ones(m: int, k: int, n: int) -> None:
     """Copies of several elements begin at multiples: not where rows are 65 elements apart."""

@@ -163,6 +163,11 @@ def test_blocks_are_long_and_there_are_some_for_several_threads(
     assert rows_at_once(both.rows, []) == (1 if shape[-1] <= 1024 else 4)
 
 
+def test_they_are_of_so_many_elements_that_time_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [len(joined(of(256, columns), CPU_TARGETS[2])) for columns in (127, 128)] == [0, 1]
+
+
 def test_partial_sums_are_read_once_for_several_rows() -> None:
     """And what a row has just stored is not read again."""
     (item,) = create_schedule(of(48, 64)).items

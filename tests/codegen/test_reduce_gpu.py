@@ -59,7 +59,7 @@ def planned(root: Op, *params: Op) -> tuple[Rows, Team]:
         (1024, dtypes.float32, 32, 4, 8, 64), (8192, dtypes.float32, 256, 4, 8, 256),
         (256, dtypes.int8, 8, 8, 4, 8), (768, dtypes.float32, 32, 4, 6, 64),
         (65536, dtypes.float32, 256, 4, None, 256), (16384, dtypes.float16, 256, 8, 8, 256),
-        (32768, dtypes.float16, 256, 8, None, 256),
+        (32768, dtypes.float16, 256, 8, None, 256), (16384, dtypes.float32, 256, 4, 16, 256),
     ],
 )  # fmt: skip
 def test_a_team_is_a_warp_or_has_a_thread_for_four_accesses_and_reads_a_sector(
