@@ -20,6 +20,7 @@ from picograd.errors import CompileError
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Source
+from tests.forks import imported
 
 TEXT = """define void @f_0(ptr %args, i64 %begin, i64 %end) {
 entry:
@@ -50,6 +51,32 @@ machine.emit_object(module)
 
 def source(text: str) -> Source:
     return Source("f", "llvm", text, (), (), ())
+
+
+# Blends of eight 16-bit lanes by any instruction that becomes one, in a launch that is short.
+BLENDS = """
+from picograd.compilers import llvm
+from picograd.ir.stages import Launch, Source
+
+def compile_for(generation, taken, given, text):
+    text = f"define void @f_0(ptr %args, i64 %begin, i64 %end) {{\\n  %x = load {taken}, ptr %args\\n  %y = {text}\\n"
+    text += f"  store {given} %y, ptr %args\\n  ret void\\n}}\\n"
+    target = llvm.processor_target("x86_64-unknown-linux-gnu", *llvm.GENERATIONS[generation])
+    assert llvm.compile_source(Source("f", "llvm", text, (), (), (Launch("f_0", 1, 1, 1),)), target).data
+
+for generation in llvm.GENERATIONS:
+    for lanes in (2, 4, 8):
+        for kind in ("half", "float"):
+            taken, given = f"<{lanes} x i32>", f"<{lanes} x {kind}>"
+            compile_for(generation, taken, given, f"uitofp {taken} %x to {given}")
+        compile_for(generation, f"<{lanes} x i64>", f"<{lanes} x i16>", f"trunc <{lanes} x i64> %x to <{lanes} x i16>")
+    for kind, lanes in (("i16", 8), ("half", 8), ("bfloat", 8), ("i8", 16)):
+        taken = f"<{lanes} x {kind}>"
+        for step in (1, 2):
+            places = ", ".join(f"i32 {lane + (lane // step % 2) * lanes}" for lane in range(lanes))
+            shuffle = f"shufflevector {taken} %x, {taken} zeroinitializer, <{lanes} x i32> <{places}>"
+            compile_for(generation, taken, taken, shuffle)
+"""
 
 
 class Recorder:
@@ -144,6 +171,11 @@ def test_only_launches_that_are_short_at_any_length_are_compiled_in_haste() -> N
 
     short, long = num_computed(4, llvm.SHORT_WORK // 4), num_computed(4, llvm.SHORT_WORK)
     assert short > long == num_computed(length, 4)
+
+
+def test_no_blend_of_short_lanes_ends_the_process() -> None:
+    done = imported().run(BLENDS, {})
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_error_quotes_the_line() -> None:

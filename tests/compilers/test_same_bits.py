@@ -61,6 +61,10 @@ for function, row in ((gradient, (33,)), (lambda x: F.conv2d(x, image).mean((2, 
         assert function(Tensor(x[k : k + 1])).numpy().tobytes() == whole[k : k + 1].tobytes(), (row, k)
     digest.update(whole.tobytes())
 long = Tensor(draw(200_000))
+pg.manual_seed(4)
+for dtype in (pg.float32, pg.float16, pg.bfloat16, pg.int16, pg.int8, pg.uint8, pg.bool):  # few lanes of each, and a rest
+    few = (pg.randn(9, 7) * 9).to(dtype)
+    digest.update(few.to(pg.float32).numpy().tobytes() + pg.rand(5, 3).to(dtype).flip(0).float().numpy().tobytes())
 digest.update(np.array([long.sum().item(), long.var().item(), (long @ long).item()], np.float32).tobytes())
 print(pg.engine.devices.compiler_for("CPU").device.target.vector_bytes, digest.hexdigest())
 """
