@@ -190,20 +190,23 @@ def _lines(name: str, lines: list[str]) -> str:
 
 
 class ParameterList(_Numbered):
-    """A list of parameters, the tensors `values`, which are part of the module that holds it.
+    """A list of parameters, the tensors among `values`; anything else, such as a list of this kind, stays as it is.
 
-    >>> len(list(ParameterList([Tensor([1.0]), Tensor([2.0])]).parameters()))
-    2
+    >>> [name for name, _ in ParameterList([Tensor([1.0]), ParameterList([Tensor([2.0])])]).named_parameters()]
+    ['0', '1.0']
     """
 
-    def __init__(self, values: Iterable[Tensor] | None = None):
+    def __init__(self, values: Iterable[Any] | None = None):
         self._number(map(_parameter, values or ()))
 
     def _of(self, names: tuple[str, ...]) -> Self:
         return type(self)(getattr(self, name) for name in names)
 
+    def __setitem__(self, place: int, item: Any) -> None:
+        super().__setitem__(place, _parameter(item))
+
     def extend(self, items: Iterable[Any]) -> Self:
-        """Adds the tensors `items` at the end, as parameters; returns self.
+        """Adds `items` at the end, tensors as parameters; returns self.
 
         >>> len(ParameterList().extend([Tensor([1.0])]))
         1
@@ -211,7 +214,7 @@ class ParameterList(_Numbered):
         return super().extend(map(_parameter, items))
 
     def extra_repr(self) -> str:
-        return ", ".join(f"({name}): {getattr(self, name).shape}" for name in self.names)
+        return _shown(zip(self.names, self._items()))
 
 
 class _Named(_Held):
@@ -308,13 +311,13 @@ class ModuleDict(_Named):
 
 
 class ParameterDict(_Named):
-    """A dict of parameters, the tensors `parameters` (a dict or pairs); they are part of the module that holds it.
+    """A dict of parameters, the tensors among `parameters` (a dict or pairs); anything else stays as it is.
 
     >>> [name for name, _ in ParameterDict({"scale": Tensor([1.0])}).named_parameters()]
     ['scale']
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None):
+    def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None):
         self.names = ()
         self.update(parameters or {})
 
@@ -332,9 +335,15 @@ class ParameterDict(_Named):
         super().update(items)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"({name}): {item.shape}" for name, item in self.items())
+        return _shown(self.items())
 
 
-def _parameter(tensor: Tensor) -> Tensor:
-    """Returns the tensor itself if it is a parameter, else a leaf on its storage."""
-    return tensor if isinstance(tensor, Parameter) else Parameter(tensor)
+def _shown(items: Iterable[tuple[str, Any]]) -> str:
+    """Returns the text of what is no module: tensors by their shapes."""
+    plain = [(name, item) for name, item in items if not isinstance(item, Module)]
+    return ", ".join(f"({name}): {item.shape if isinstance(item, Tensor) else item!r}" for name, item in plain)
+
+
+def _parameter(item: Any) -> Any:
+    """Returns a tensor that is no parameter as a leaf on its storage, anything else itself."""
+    return Parameter(item) if isinstance(item, Tensor) and not isinstance(item, Parameter) else item

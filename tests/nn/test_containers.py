@@ -74,6 +74,28 @@ def test_parameters_in_lists_and_dicts():
     assert len(list(net.parameters())) == 4
 
 
+@pytest.mark.req("C7")
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_lists_and_dicts_of_parameters_hold_each_other(library):
+    one = Tensor([1.0]) if library is nn else torch.tensor([1.0])
+    outer, inner = library.ParameterList, library.ParameterDict
+    held = outer([outer([one, one * 2]), inner({"a": one, "b": outer([one])}), one, library.Linear(1, 1), 7, None])
+    paths = {"0.0", "0.1", "1.a", "1.b.0", "2", "3.weight", "3.bias"}
+    assert {name for name, _ in held.named_parameters()} == paths == {*held.state_dict()}
+    assert held[4] == 7 and held[5] is None and len(held) == 6
+    held[2] = one * 3
+    held.append(library.ModuleList([outer([one])]))
+    held[1]["c"] = library.ModuleDict({"d": inner({"e": one})})
+    assert {name for name, _ in held.named_parameters()} == paths | {"6.0.0", "1.c.d.e"}
+    other = library.ModuleList([library.Identity(), outer([one]), inner({"a": one})])
+    assert {name for name, _ in other.named_parameters()} == {"1.0", "2.a"}
+    loaded = {name: value * 0 + 5 for name, value in held.state_dict().items()}
+    held.load_state_dict(loaded)
+    assert held[1]["b"][0].item() == 5.0
+    assert "ParameterList" in repr(held) and "Linear(" in repr(held)
+
+
+@pytest.mark.req("C7")
 def test_a_container_changed_after_a_capture_is_noticed():
     net = nn.Sequential(nn.Identity())
 
