@@ -60,7 +60,7 @@ def test_help_says_where_to_begin_and_version_which_one_it_is(capsys: pytest.Cap
         (["train"], "{linear, logistic, bigram,"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),
         (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
-        (["sample"], "{bigram, sentiment, names,"),
+        (["sample"], "{linear, logistic, bigram, sentiment,"),
         (["sample", "gpt", "--length", "x"], "Error parsing --length"),
         (["cache"], "Expected one of {ls, clear}"),
     ],

@@ -27,8 +27,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.data.mnist import load_images
-from picograd_programs.models.digits import ImageProgram, ImageSettings
-from picograd_programs.models.vae import SampleImageSettings
+from picograd_programs.models.digits import ImageProgram, ImageSettings, SampleImageSettings
 from picograd_programs.train.picture import image_grid, write_png
 from picograd_programs.train.program import check_settings, trained
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_programs.data.mnist import load_images, normalise
 from picograd_programs.models.pictures import PixelCNN, PixelMLP
 from picograd_programs.train.picture import digit_grid, write_png
-from picograd_programs.train.program import Program, Settings
+from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
 from picograd_programs.train.trainer import linear
 
 READ_MAX = 1000  # images read at a time, so that what is between the layers stays small
@@ -60,6 +60,14 @@ class CnnSettings(ImageSettings):
     out: Path = Path("runs/cnn")
 
 
+@dataclass(frozen=True)
+class SampleImageSettings(SampleSettings):
+    """Settings of `picograd sample` of a model of images."""
+
+    num: int = 100  # images
+    picture: Path = Path("sample.png")  # where they are written
+
+
 class ImageProgram(Program):
     """A model of images, which it sees in another order in each epoch.
 
@@ -90,6 +98,8 @@ class ImageProgram(Program):
 class Classifier(ImageProgram):
     """Fits a network to the classes of images. A subclass says its name and builds its network."""
 
+    samples: ClassVar[type | None] = SampleImageSettings
+
     def __init__(self, settings: Any):
         self.data = load_images(settings.data)
         super().__init__(settings, normalise(self.data.train_images), self.data.train_labels.astype(np.int32))
@@ -112,6 +122,23 @@ class Classifier(ImageProgram):
         picture = self.settings.out / "test.png"
         write_png(picture, digit_grid(self.data.test_images[shown], predicted_N[shown], true_N[shown]))
         return f"test accuracy: {(predicted_N == true_N).mean():.2%}; picture: {picture}"
+
+    @classmethod
+    def sample(cls, settings: SampleImageSettings) -> str:
+        """Reads some test images, and draws them with what the model takes them for.
+
+        Raises:
+          ArgumentError: a setting is out of its range.
+          DataError: the checkpoint is not there, corrupt, or of another training; or the picture cannot be written.
+        """
+        check_settings(settings)
+        model, facts = trained(cls, settings.checkpoint)
+        data = load_images(facts["data"])
+        shown = np.random.default_rng(settings.seed).permutation(len(data.test_labels))[: settings.num]
+        images, true_N = data.test_images[shown], data.test_labels[shown]
+        predicted_N = predict(model, images)
+        write_png(settings.picture, digit_grid(images, predicted_N, true_N))
+        return f"{(predicted_N == true_N).sum()} of {len(shown)} images are read right: {settings.picture}"
 
 
 class Mnist(Classifier):

@@ -10,10 +10,11 @@ Letters: N rows, F features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from picograd.optim.descent import SGD
 from picograd.tensor.generator import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.tables import Table, load_cells, load_diabetes, standardised
-from picograd_programs.train.program import Program, Settings
+from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
 
 HELD_OUT = 5  # every fifth row
 
@@ -77,12 +78,21 @@ class RegressionSettings(Settings):
     eval_every: int = 100
 
 
+@dataclass(frozen=True)
+class SampleRegressionSettings(SampleSettings):
+    """Settings of `picograd sample linear` and `picograd sample logistic`; nothing is drawn but which rows are shown."""
+
+    num: int = 10  # rows that were held out
+
+
 class Regression(Program):
     """One linear layer on the standardised columns of a table, of which every fifth row is held out."""
 
     item = "rows"
+    samples: ClassVar[type | None] = SampleRegressionSettings
 
-    def __init__(self, settings: Any, table: Table):
+    def __init__(self, settings: Any):
+        table = self.table()
         is_held_out = np.arange(len(table.inputs)) % HELD_OUT == 0
         inputs, targets = table.inputs[~is_held_out], table.targets[~is_held_out]
         self.train_x, self.train_y = standardised(inputs, inputs), targets.astype(np.float32)
@@ -92,6 +102,11 @@ class Regression(Program):
         manual_seed(settings.seed)
         self.model = self.build(self.facts)
         self.optimizer = SGD(self.model.parameters(), lr=settings.lr)
+
+    @staticmethod
+    def table() -> Table:
+        """Returns the table."""
+        raise NotImplementedError
 
     @classmethod
     def build(cls, facts: Mapping[str, Any]) -> nn.Linear:
@@ -105,6 +120,26 @@ class Regression(Program):
     def batch(self, number: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Returns all rows."""
         return self.train_x, self.train_y
+
+    @classmethod
+    def said(cls, output: float, target: float) -> str:
+        """Returns a line with the output of the model and the truth."""
+        raise NotImplementedError
+
+    @classmethod
+    def sample(cls, settings: SampleRegressionSettings) -> str:
+        """Returns a line for each of some rows that were held out: the output of the model, and the truth.
+
+        Raises:
+          ArgumentError: a setting is out of its range.
+          DataError: the checkpoint is not there, corrupt, or of another training.
+        """
+        check_settings(settings)
+        model, _ = trained(cls, settings.checkpoint)
+        run = cls(cls.takes())  # whose rows were held out, too
+        rows = np.random.default_rng(settings.seed).permutation(len(run.test_y))[: settings.num]
+        outputs = model(Tensor(run.test_x[rows])).squeeze(1).tolist()
+        return "\n".join(map(cls.said, outputs, run.test_y[rows].tolist()))
 
     def describe(self) -> str:
         """Returns the size of the table."""
@@ -126,12 +161,19 @@ class LinearRegression(Regression):
     name, takes = "linear", LinearSettings
     about = "Linear regression, by gradient descent and by least squares."
 
-    def __init__(self, settings: LinearSettings):
-        super().__init__(settings, load_diabetes())
+    @staticmethod
+    def table() -> Table:
+        """Returns the measurements of patients."""
+        return load_diabetes()
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """Returns the mean squared error."""
         return F.mse_loss(model(batch[0]).squeeze(1), batch[1])
+
+    @classmethod
+    def said(cls, output: float, target: float) -> str:
+        """Returns both numbers."""
+        return f"{output:5.0f} is expected, {target:4.0f} was measured"
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Returns the mean squared error on rows that were held out."""
@@ -168,8 +210,10 @@ class LogisticRegression(Regression):
     name, takes = "logistic", LogisticSettings
     about = "Logistic regression, by gradient descent and by Newton's method."
 
-    def __init__(self, settings: LogisticSettings):
-        super().__init__(settings, load_cells())
+    @staticmethod
+    def table() -> Table:
+        """Returns the measurements of cells."""
+        return load_cells()
 
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
         """Returns the mean negative log-likelihood, and half the decay times the squares of the weights."""
@@ -177,6 +221,11 @@ class LogisticRegression(Regression):
         nll = F.binary_cross_entropy_with_logits(model(x_NF).squeeze(1), y_N)
         loss: Tensor = nll + 0.5 * self.settings.decay * model.weight.square().sum()
         return loss
+
+    @classmethod
+    def said(cls, output: float, target: float) -> str:
+        """Returns the probability of a benign tumour, and which it is."""
+        return f"{1 / (1 + math.exp(-output)):6.1%} benign; it is {'benign' if target else 'malignant'}"
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Returns the part of the held-out rows whose class is right."""

@@ -20,9 +20,9 @@ from picograd.nn import functional as F
 from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.mnist import load_images
-from picograd_programs.models.digits import ImageProgram, ImageSettings
+from picograd_programs.models.digits import ImageProgram, ImageSettings, SampleImageSettings
 from picograd_programs.train.picture import image_grid, write_png
-from picograd_programs.train.program import SampleSettings, check_settings, trained
+from picograd_programs.train.program import check_settings, trained
 
 PIXELS = 28 * 28
 SHOWN = 100  # digits on a sheet
@@ -70,14 +70,6 @@ class VaeSettings(ImageSettings):
     weight_decay: float = 0.0
     eval_every: int = 1000
     out: Path = Path("runs/vae")
-
-
-@dataclass(frozen=True)
-class SampleImageSettings(SampleSettings):
-    """Settings of `picograd sample` of a model of images."""
-
-    num: int = 100  # images
-    picture: Path = Path("sample.png")  # where they are written
 
 
 class Autoencoder(ImageProgram):
