@@ -36,6 +36,14 @@ BESIDE = {
     "gpt": "validation loss 1.88 (Karpathy, nanoGPT, settings for a CPU)",
     "gpt-h100": "lowest validation loss 1.4697, in about 3 minutes on an A100 (Karpathy, nanoGPT, settings for a GPU)",
 }
+CAPTIONS = {  # by the names that trainings give their pictures
+    "test": "Test images over the class that the network takes them for: green is right; red is wrong, with the true one in"
+    " grey. The last row has the first ten that are wrong.",
+    "new": "New images that it draws.",
+    "steps": "From noise to an image, a row each.",
+    "again": "Test images, and under each row of them what comes out of the autoencoder.",
+}
+CLOTHES = "T-shirt, trousers, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot"  # classes of Fashion-MNIST
 HEAD = """# Models that were trained
 
 One entry for each whole run that was kept: the command, the result, and the curve of its losses. `picograd train --help`
@@ -60,7 +68,8 @@ def keep(folder: Path, kept: Path) -> None:
         lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     except FileNotFoundError as error:
         raise SystemExit(f"{folder} has no {Path(error.filename).name}: `picograd train` writes it at the end.") from None
-    pictures = [path for path in sorted(folder.glob("*.png")) if path.stat().st_size <= PICTURE_NBYTES_MAX]
+    found = (path for path in sorted(folder.glob("*.png")) if path.stem in CAPTIONS)
+    pictures = [path for path in found if path.stat().st_size <= PICTURE_NBYTES_MAX]
     names = [f"{folder.name}-{path.name}" for path in pictures]
     entry = {**result, "seconds": lines[-1]["seconds"], "curves": curves_of(lines), "pictures": names}
     kept.mkdir(parents=True, exist_ok=True)
@@ -99,8 +108,13 @@ def page(kept: Path) -> str:
     """Returns the text of the page for the runs that are kept."""
     entries = {path.stem: json.loads(path.read_text()) for path in sorted(kept.glob("*.json"))}
     order = [program.name for program in PROGRAMS]
-    named = sorted(entries.items(), key=lambda item: (order.index(item[1]["program"]), item[0]))
-    rows = [f"| [{name}](#{name}) | {entry['report'][0]} | {duration(entry['seconds'])} |" for name, entry in named]
+    def place(item: tuple[str, dict[str, Any]]) -> tuple[int, bool, str]:
+        name, program = item[0], item[1]["program"]
+        return order.index(program), name != program, name  # a run under the name of its program first
+
+    named = sorted(entries.items(), key=place)
+    results = {name: entry["report"][0].partition("; picture")[0] for name, entry in named}
+    rows = [f"| [{name}](#{name}) | {results[name]} | {duration(entry['seconds'])} |" for name, entry in named]
     return HEAD + "\n".join([*rows, "", *(text_of(name, entry) for name, entry in named)])
 
 
@@ -114,9 +128,20 @@ def text_of(name: str, entry: dict[str, Any]) -> str:
         *([f"Beside it: {beside}.", ""] if beside else []),
         f"{entry['steps']:,} steps in {duration(entry['seconds'])} on {entry['machine']}, {entry['date']}.", "",
         f"![Losses of {name} against steps](models/{name}.svg)", "",
-        *(line for picture in entry["pictures"] for line in (f"![{picture}](models/{picture})", "")),
+        *(line for name in entry["pictures"] for line in (caption(name, entry), "", f"![{name}](models/{name})", "")),
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def caption(picture: str, entry: dict[str, Any]) -> str:
+    """Returns the sentences over a picture.
+
+    >>> caption("vae-new.png", {"command": "picograd train vae"})
+    'New images that it draws.'
+    """
+    kind = Path(picture).stem.rpartition("-")[2]
+    classes = f" Classes 0 to 9: {CLOTHES}." if kind == "test" and "fashion" in entry["command"] else ""
+    return CAPTIONS[kind] + classes
 
 
 def duration(seconds: float) -> str:
