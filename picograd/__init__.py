@@ -133,7 +133,7 @@ with _collecting_later():
 e, inf, nan, newaxis, pi = _math.e, _math.inf, _math.nan, None, _math.pi
 double, half, long, short = float64, float16, int64, int16
 float8_e4m3fn = float8_e4m3
-# Under Python's own names, so not in __all__: `from picograd import *` leaves those what they are.
+# Not in __all__: after `from picograd import *`, bool, float and int are still Python's.
 bool, float, int = bool_, float32, int32  # noqa: A001
 
 __version__ = "0.1.0"
@@ -157,7 +157,7 @@ __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __a
 __all__ += _of_networks.__all__
 
 # ---- functions whose bare errors are explained ----
-# Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
+# Methods that are left as they are: picograd calls them many times a step, and they check their arguments themselves.
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "take_result", "add", "sub", "mul", "div", "matmul", "reshape"})  # fmt: skip
 _PAGES = (
@@ -178,7 +178,8 @@ _warn_of_settings(lambda: _check_exists(_default_device(), lists_usable=False))
 
 
 _sys.meta_path.append(_AbsentModules)
-_whole_at_fork(_importing.acquire, _importing.release)  # the last of them: who loads a module takes others
+# The last lock that a fork waits for: a thread that holds it, and so loads a module, may take any of the others.
+_whole_at_fork(_importing.acquire, _importing.release)
 
 
 # ---- pages, and functions by their modules, that are loaded when they are first asked for ----

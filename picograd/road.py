@@ -38,10 +38,10 @@ from picograd.look import look
 from picograd.rewrites.contract import MANY_TERMS, PRODUCTS, compose_attention, contract
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.rewrites.simplify import DETOURS, simplify_graph, strip_identity
-from picograd.schedule.create import group, make_step, scheduled
+from picograd.schedule.create import group, make_unit, scheduled
 from picograd.schedule.fuse import fuse
 from picograd.schedule.loops import normalize_loops
-from picograd.schedule.memory import Order, order_steps, versions_of, write_blocks
+from picograd.schedule.memory import Order, order_units, versions_of, write_blocks
 
 DTYPE, CODE_AND_DTYPE = attrgetter("dtype"), attrgetter("code", "dtype")
 
@@ -102,10 +102,10 @@ def _schedule(
             graph = contract(graph, target)  # products, convolutions and long sums as their kernels take them
         fused = fuse(graph, target)  # nests of loops, and which values they store
         groups = group(fused)  # kernels: nests that run one after the other on the same elements
-        steps = [make_step(each, fused, of_body) for each in groups]
-        sequence = order_steps(steps, graph) if is_outermost else Order([*range(len(steps))])
+        units = [make_unit(each, fused, of_body) for each in groups]
+        sequence = order_units(units, graph) if is_outermost else Order([*range(len(units))])
         if not sequence.refused:
-            return scheduled(graph, steps, sequence, of_body, is_outermost)  # and the place of each value in memory
+            return scheduled(graph, units, sequence, of_body, is_outermost)  # and the place of each value in memory
         refused |= {i for i, root in enumerate(graph) if sequence.refused & set(versions_of(root))}
 
 

@@ -67,12 +67,12 @@ from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 
 # ---- elementwise rows of more than one line ----
 def relu_derivative(grad: Op, out: Op) -> Op:
-    """d relu(x) = dx where relu(x) > 0: asked of the result, so that the backward pass keeps nothing else."""
+    """d relu(x) = dx where relu(x) > 0: the result decides, so the backward pass keeps only that."""
     return where(compare(OpCode.CMPLT, zeros_like(out), out), grad, zeros_like(grad))
 
 
 def mod_divisor(grad: Op, out: Op) -> Op:
-    """d(a mod b) / db = -q, the whole quotient that leaves this remainder; floor(a / b) may be rounded to another one.
+    """d(a mod b) / db = -q, where a = q b + remainder; floor(a / b), which is rounded, may be another number than q.
 
     Example: 1 mod 0.1 is 0.0999..., so q is 9, and 1 / 0.1 is 10 exactly.
     """

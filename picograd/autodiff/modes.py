@@ -148,7 +148,7 @@ def reverse(
       rules:     the derivative table
       constant:  Ops known not to depend on what is wanted: the graph below is not looked at
       through:   whether anything that is wanted may be below an Op
-      changes:   Op -> what its whole gradient goes through before it is handed on, or returned
+      changes:   Op -> a function that its whole gradient passes through before it is handed on, or returned
     """
     wanted = set(wanted)
     reaching = _towards(seeds, wanted, constant, through)

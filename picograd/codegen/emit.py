@@ -87,7 +87,7 @@ def best_guess(nest: Nest, target: Target) -> Tile:
 
 
 # ---- emitters ----
-# Of a nest: the first whose condition holds.
+# The emitters of each kind of nest: the first whose condition holds writes it.
 Condition = Callable[[Nest, Target], bool]
 Emit = Callable[[Nest, Context], None]
 

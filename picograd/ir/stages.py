@@ -197,8 +197,8 @@ class BufferUse(Elements):
              it is overwritten; None: it needs memory of its own
     also:    of an output: other inputs whose memory it may be given instead
     keeps:   of an output with `over`: its memory must hold before the run what the input holds
-    late:    of an output: it is written after every CHECK that may fail, so its memory may hold until then what the value
-             replaces, unless the plan reads that
+    late:    of an output: it is written after every CHECK that may fail. Its memory may be that of the value it replaces,
+             if the plan does not read that value: should a CHECK fail, the old value is still there
     """
 
     role: str
@@ -217,8 +217,8 @@ class Schedule(Record):
     inputs:       BUFFER Ops that must hold data, by input index
     outputs:      for each requested graph the index into `buffers` of its memory
     arena_nbytes: bytes of the temporaries, after reuse
-    commit:       index of the first item that may overwrite an input or what a late output replaces, where a CHECK before
-                  it may fail: then the run ends there; else 0
+    commit:       index of the first item that overwrites old values (of an input, or of what a late output replaces): a
+                  run of which a CHECK has failed ends before it; 0 where no CHECK may fail before such an item
     """
 
     items: tuple[ScheduleItem | LoopItem, ...]
@@ -384,8 +384,8 @@ class Runner(Protocol):
 
         Args:
           fixed:     a promise on memory; None where any may be another than in the run before
-          may_stop:  False where outputs are written over memory that somebody still wants if the run does not end: what
-                     interrupts it then waits; outputs in the place of inputs are noticed without that
+          may_stop:  False where an interrupt has to wait for the end of the run, since outputs are written over memory that
+                     is wanted if they are not complete; of outputs in the memory of inputs the runner knows that itself
         """
         ...
 

@@ -31,7 +31,7 @@ class Module(ModuleState):
     """Base of all layers and networks. Subclasses define `forward`.
 
     A tensor attribute that requires grad when it is set is a parameter, and stays one when it is frozen. Other
-    tensors become part of the state with `register_buffer`. Lists of modules count as well as modules.
+    tensors become part of the state with `register_buffer`. Modules in a list are part of the network, too.
 
     >>> class Double(Module):
     ...     def __init__(self):
@@ -46,7 +46,7 @@ class Module(ModuleState):
 
     # ---- a call ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the result from the arguments that a subclass takes (args, kwargs); calling the module calls it.
+        """Computes the result from the arguments that a subclass takes (args, kwargs); a call of the module calls it.
 
         >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
         (4, 3)
@@ -310,7 +310,7 @@ class Module(ModuleState):
         """Calls hook(module, args) before every forward; its result, if not None, becomes the arguments.
 
         Args:
-          hook:         with_kwargs: hook(module, args, kwargs), which returns None or both
+          hook:         hook(module, args), or with `with_kwargs` hook(module, args, kwargs), which returns None or both
           prepend:      before earlier hooks
           with_kwargs:  it gets keyword arguments, too
 
@@ -334,7 +334,7 @@ class Module(ModuleState):
         """Calls hook(module, args, output) after every forward; its result, if not None, becomes the output.
 
         Args:
-          hook:         with_kwargs: hook(module, args, kwargs, output)
+          hook:         hook(module, args, output), or with `with_kwargs` hook(module, args, kwargs, output)
           prepend:      before earlier hooks
           with_kwargs:  it gets keyword arguments, too
           always_call:  even when forward raises; output is None then

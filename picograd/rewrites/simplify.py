@@ -3,11 +3,11 @@
 In:    a tensor graph (not a Program: there EXPAND and REDUCE are about lanes)
 Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the sources to the roots
 
-Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the sign of
-a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only. LEAF and DETACH say where gradients are
-collected and stopped, so `simplify` keeps them; `strip_identity` removes them once no more gradients are taken.
+Only integers reassociate. Three things may change, as they do from device to device: the payload of a NaN, the sign of a
+MAX or MIN of zeros of both signs, and the sign of a sum of nothing but negative zeros. LEAF and DETACH say where gradients
+are collected and stopped, so `simplify` keeps them; `strip_identity` removes them once all gradients are taken.
 
-To read it, begin with the tables at the end: a row is a law, and the functions above them are the longer ones.
+To read it, begin with the tables at the end: a row is a law; a law that takes more than a line is a function above.
 """
 
 from __future__ import annotations

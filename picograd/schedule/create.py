@@ -1,9 +1,9 @@
 """Joins nests into kernels, and makes the Schedule of them in order: buffers whose memory is planned.
 
 In:    nests in order (schedule/fuse.py); the order of kernels (schedule/memory.py)
-Out:   `group`: lists of phases, each a list of nests;  `make_step`: a Kernel of each;  `scheduled`: the Schedule
+Out:   `group`: lists of phases, each a list of nests;  `make_unit`: a Kernel of each;  `scheduled`: the Schedule
 
-Small steps should not each pay for a launch. There are two reasons to join nests: elementwise nests that do not need each
+Small nests should not each pay for a launch. There are two reasons to join nests: elementwise nests that do not need each
 other become one kernel (the update of every parameter of a network); and a nest that only works on what the rows of a
 reduction left, or down the columns of the same data, becomes a later phase of its kernel (the mean of a loss, the weight
 gradients of a layer norm), as a small reduction becomes an earlier phase of what reads it (the number of targets that count
@@ -223,8 +223,8 @@ class _Uses(Struct):
         return found
 
 
-def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Unit:
-    """Returns a group as a step: a kernel, or a loop over the schedule of its body.
+def make_unit(chosen: Group, fused: Fused, schedule_of: OfBody) -> Unit:
+    """Returns a group as a unit: a kernel, or a loop over the schedule of its body.
 
     Args:
       schedule_of:  the roots of a body -> its Schedule
@@ -238,9 +238,9 @@ def make_step(chosen: Group, fused: Fused, schedule_of: OfBody) -> Unit:
 
 
 def scheduled(
-    roots: Sequence[Op], steps: Sequence[Unit], order: Order, schedule_of: OfBody, is_outermost: bool
+    roots: Sequence[Op], units: Sequence[Unit], order: Order, schedule_of: OfBody, is_outermost: bool
 ) -> Schedule:
-    """Returns the Schedule of steps in an order, with a place for every value.
+    """Returns the Schedule of units in an order, with a place for every value.
 
     Args:
       is_outermost:  values may be placed in outputs before these are written
@@ -248,29 +248,29 @@ def scheduled(
     uses = _Uses({version: root for root in roots for version in versions_of(root)})
     items: list[ScheduleItem | LoopItem] = []
     begins = [0]  # the first moment of each item
-    for step in map(steps.__getitem__, order.steps):
+    for unit in map(units.__getitem__, order.units):
         now = begins[-1]
-        if step.kernel is None:
-            items.append(_loop_item(step, uses, now, schedule_of))
+        if unit.kernel is None:
+            items.append(_loop_item(unit, uses, now, schedule_of))
             begins.append(now + 1)
         else:
-            buffers = tuple([uses.use(v, now + first, now + last) for v, (first, last) in zip(step.values, step.phases)])
-            items.append(ScheduleItem(step.kernel, buffers, step.checks))
-            begins.append(now + len(step.kernel.phases))
+            buffers = tuple([uses.use(v, now + first, now + last) for v, (first, last) in zip(unit.values, unit.phases)])
+            items.append(ScheduleItem(unit.kernel, buffers, unit.checks))
+            begins.append(now + len(unit.kernel.phases))
     for value in [*order.over.values(), *roots]:
         uses.use(value, begins[-1], begins[-1])
     return _with_memory(roots, items, uses, order, begins, is_outermost)
 
 
-def _loop_item(step: Unit, uses: _Uses, now: int, schedule_of: OfBody) -> LoopItem:
+def _loop_item(unit: Unit, uses: _Uses, now: int, schedule_of: OfBody) -> LoopItem:
     """Returns the item of a CALL or LOOP, which runs at one moment."""
-    loop = step.values[0]
+    loop = unit.values[0]
 
     def own_memory(nbytes: int) -> int:
         return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{now}", nbytes, MemorySpace.GLOBAL)), now, now)
 
     schedule = schedule_of(roots_in_order(loop))
-    return loop_item(loop, step.written, schedule, lambda value: uses.use(value, now, now), own_memory)
+    return loop_item(loop, unit.written, schedule, lambda value: uses.use(value, now, now), own_memory)
 
 
 def _numel(op: Op) -> Dim:

@@ -10,10 +10,10 @@ Ops are visited sources first. Each is one of
   stored    a nest writes it to memory; from there on it is free
 An Op that reads two nests, or a nest at coordinates that do not match, makes the earlier value stored ("cut").
 
-What it costs to compute a value again wherever it is read is compared with what it costs to store it, in bytes moved: a
-narrow copy of a value costs as many bytes to compute again as what it is a copy of, so bytes are counted, not values.
-Random bits are a hundred instructions an element, a byte that is stored is one: a mask of dropout is read by the step
-forward and by its gradient, and is stored where the ways of its readers part (`drawn_for_several`).
+A value is stored where that moves fewer bytes than to compute it again at each reader. Bytes are counted, not values: to
+compute a narrow copy of a value again, all bytes of that value are read. Random bits are the exception, as an element of
+them takes a hundred instructions: a mask of dropout, which the forward step and its gradient read, is stored where the
+ways to its readers part (`drawn_for_several`).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Unit(Record):
 class Order(Struct):
     """Decisions about the kernels.
 
-    steps:    numbers of the kernels in order
+    units:    numbers of the kernels in order
     over:     for an output the input whose memory it may have
     also:     other inputs that it could be written over instead
     late:     outputs that are written after every CHECK that may fail
@@ -172,7 +172,7 @@ class Order(Struct):
               may fail; else 0
     """
 
-    steps: list[int] = field(default_factory=list)
+    units: list[int] = field(default_factory=list)
     over: dict[Op, Op] = field(default_factory=dict)
     also: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
     late: set[Op] = field(default_factory=set)
@@ -180,14 +180,14 @@ class Order(Struct):
     commit: int = 0
 
 
-def order_steps(steps: Sequence[Unit], roots: Sequence[Op]) -> Order:
+def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
     """Returns the kernels in an order in which UPDATEs see the versions they should, and outputs replace inputs.
 
     After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there.
     """
-    found, needs, failing = Order(), _Needs(steps), _may_fail_first(steps)
-    for number, step in enumerate(steps):
-        for value in step.written:
+    found, needs, failing = Order(), _Needs(units), _may_fail_first(units)
+    for number, unit in enumerate(units):
+        for value in unit.written:
             if value.code is OpCode.UPDATE:
                 before = [*failing, *needs.readers_of(value.src[0])]
                 if number in failing or not needs.run_before(before, number):
@@ -209,8 +209,8 @@ def order_steps(steps: Sequence[Unit], roots: Sequence[Op]) -> Order:
                 found.over[root] = value
                 taken.add(value)
                 break
-    found.steps = needs.in_order()
-    place = {number: i for i, number in enumerate(found.steps)}
+    found.units = needs.in_order()
+    place = {number: i for i, number in enumerate(found.units)}
     for root, inputs in choices:
         home = needs.home[root]
         others = [value for value in inputs if value is not found.over.get(root) and names[value.arg[0]] == 1]
@@ -226,14 +226,14 @@ def order_steps(steps: Sequence[Unit], roots: Sequence[Op]) -> Order:
     return found
 
 
-def _may_fail_first(steps: Sequence[Unit]) -> list[int]:
+def _may_fail_first(units: Sequence[Unit]) -> list[int]:
     """Returns the kernels with a CHECK that no earlier one has, and the loops that have any."""
     failing: list[int] = []
     seen: set[Any] = set()
-    for number, step in enumerate(steps):
-        if step.may_fail and (step.kernel is None or not seen.issuperset(step.checks)):
+    for number, unit in enumerate(units):
+        if unit.may_fail and (unit.kernel is None or not seen.issuperset(unit.checks)):
             failing.append(number)
-        seen.update(step.checks)
+        seen.update(unit.checks)
     return failing
 
 
@@ -250,16 +250,16 @@ class _Needs:
     direct:   by kernel, those that it was given directly
     """
 
-    def __init__(self, steps: Sequence[Unit]):
-        self.steps = steps
-        self.home = {value: number for number, step in enumerate(steps) for value in step.written}
+    def __init__(self, units: Sequence[Unit]):
+        self.units = units
+        self.home = {value: number for number, unit in enumerate(units) for value in unit.written}
         self.readers: dict[Op, list[int]] = {}
         self.before: list[int] = []
         self.direct: list[set[int]] = []
-        for number, step in enumerate(steps):
+        for number, unit in enumerate(units):
             self.before.append(0)
             self.direct.append(set())
-            for value in step.read:
+            for value in unit.read:
                 self.readers.setdefault(value, []).append(number)
                 home = self.home.get(value, number)
                 if home != number:
@@ -286,17 +286,17 @@ class _Needs:
 
     def replaceable(self, root: Op, roots: Sequence[Op]) -> list[Op]:
         """Returns the inputs that the kernel of an output reads only to compute the element at the same position."""
-        step = self.steps[self.home[root]]
-        like = [v for v in step.read if v.shape == root.shape and v.dtype is root.dtype and in_memory(v) and v not in roots]
-        if step.kernel is None or not like:
+        unit = self.units[self.home[root]]
+        like = [v for v in unit.read if v.shape == root.shape and v.dtype is root.dtype and in_memory(v) and v not in roots]
+        if unit.kernel is None or not like:
             return []
-        slot = step.values.index(root)
-        nest = next(n for phase in step.kernel.phases for n in phase if any(slot == s for s, _ in n.outputs))
+        slot = unit.values.index(root)
+        nest = next(n for phase in unit.kernel.phases for n in phase if any(slot == s for s, _ in n.outputs))
         if nest.kind not in IN_PLACE:
             return []
         inputs = aligned_params(next(value for s, value in nest.outputs if s == slot))
-        elsewhere = _read_elsewhere(step.kernel, nest)
-        found = [step.values[p.arg[0]] for p in inputs if p not in elsewhere]
+        elsewhere = _read_elsewhere(unit.kernel, nest)
+        found = [unit.values[p.arg[0]] for p in inputs if p not in elsewhere]
         return [v for v in dict.fromkeys(found) if v in like]
 
     def in_order(self) -> list[int]:

@@ -188,10 +188,9 @@ class CpuWriter(LlvmWriter):
             )
             return
         if id(store) in self.streamed:
-            where = f"align {lanes * dtype.itemsize}, !nontemporal !1"
-            self.lines.append(f"  store {kind} {value}, ptr {address}, {where}")
+            self.lines.append(f"  store {kind} {value}, ptr {address}, align {lanes * dtype.itemsize}, !nontemporal !1")
         else:
-            self.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
+            self._store(value, address, dtype, lanes)
 
     def write_transpose(self, square: Transpose) -> None:
         """Writes a Transpose: lines loaded, exchanged lane by lane, and stored unless registers are their place."""
@@ -209,7 +208,7 @@ class CpuWriter(LlvmWriter):
             return
         base = self.address(square.into, square.place)
         for j, value in enumerate(lines):
-            self.lines.append(f"  store {kind} {value}, ptr {line(base, j * square.step)}, align {dtype.itemsize}")
+            self._store(value, line(base, j * square.step), dtype, lanes)
 
     def _transposed(self, kind: str, lines: list[str], block: int) -> list[str]:
         """Returns the columns of a square: those of each block x block first, in place, then whole blocks change lines."""
@@ -251,6 +250,9 @@ class CpuWriter(LlvmWriter):
 
     def _load(self, address: str, dtype: DType, lanes: int) -> str:
         return self.emit(f"load {memory_type(dtype, lanes)}, ptr {address}, align {dtype.itemsize}")
+
+    def _store(self, value: str, address: str, dtype: DType, lanes: int) -> None:
+        self.lines.append(f"  store {memory_type(dtype, lanes)} {value}, ptr {address}, align {dtype.itemsize}")
 
     def look_up(self, slot: Slot, index: Op) -> str:
         """Returns lanes of a table: AVX-512's vpermps, which reads the low bits of an index alone."""
@@ -294,13 +296,12 @@ class CpuWriter(LlvmWriter):
     def _scatter(self, store: Store, value: str, lanes: int) -> None:
         """Stores one element for each lane, in the order of the lanes."""
         dtype = store.memory.dtype
-        kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
-        index = self.operand(store.index, lanes)
+        kind, index = memory_type(dtype, lanes), self.operand(store.index, lanes)
         if store.valid is not None:
             self.sink_nbytes = max(self.sink_nbytes, dtype.itemsize)
         for lane, address in enumerate(self._lane_addresses(store.memory, index, lanes, store.valid, "%sink")):
             one = self.emit(f"extractelement {kind} {value}, i64 {lane}")
-            self.lines.append(f"  store {scalar} {one}, ptr {address}, align {dtype.itemsize}")
+            self._store(one, address, dtype, 1)
 
     def _lane_addresses(self, memory: Op, index: str, lanes: int, valid: Op | None, elsewhere: str) -> list[str]:
         """Returns the address for each lane, `elsewhere` for those where `valid` is false."""
