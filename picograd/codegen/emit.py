@@ -34,7 +34,7 @@ from picograd.codegen.reduce_cpu import Both, emit_reduce, emit_reduce_both, in_
 from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan, emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter, emit_scatter_gpu, sorts_updates
-from picograd.codegen.sort import emit_sort, emit_sort_gpu, emit_sort_network, has_network
+from picograd.codegen.sort import emit_first_places, emit_sort, emit_sort_gpu, emit_sort_network, has_network, keeps_few
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention import parts_of
@@ -122,7 +122,12 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
     NestKind.ELEMENTWISE: ((_always, emit_elementwise),),
     NestKind.REDUCE: ((_gpu, emit_reduce_gpu), (_always, emit_reduce)),
     NestKind.SCAN: ((_gpu, emit_scan_gpu), (_always, emit_scan)),
-    NestKind.SORT: ((_gpu, emit_sort_gpu), (has_network, emit_sort_network), (_always, emit_sort)),
+    NestKind.SORT: (
+        (keeps_few, emit_first_places),
+        (_gpu, emit_sort_gpu),
+        (has_network, emit_sort_network),
+        (_always, emit_sort),
+    ),
     NestKind.SCATTER: ((sorts_updates, emit_scatter_gpu), (_always, emit_scatter)),
     NestKind.UPDATE: ((_always, emit_update),),
     NestKind.ATTENTION: (

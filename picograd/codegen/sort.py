@@ -26,6 +26,10 @@ in memory. Cost: n log2(n)^2 / 2 comparisons, log2(n / tile) + 1 phases.
 
     keys  1 3 | 0 2      of the left run:   1 has one before it on the right, 3 two      places 0 + 1, 1 + 2
                          of the right run:  0 has none on the left, 2 one                places 0 + 0, 1 + 1
+
+Few first places, on a GPU: of K elements that come first, each is in one of the K groups whose own firsts come first. A
+thread has a group in registers; the threads' firsts are sorted, and then the elements of K groups. Of a row of several
+tiles K are left of each, and go the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder, Context, Scratch
+from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
@@ -117,7 +121,7 @@ def emit_sort(nest: Nest, context: Context) -> None:
     build = context.phase(0)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
-    (x,), (axis, descending) = anchor.src, anchor.arg
+    (x,), (axis, descending, *_) = anchor.src, anchor.arg
     rows, length = (*x.shape[:axis], *x.shape[axis + 1 :]), x.shape[axis]
     keys, positions = (scratch(t, mul(numel(rows), mul(2, length))) for t in (key_dtype(x.dtype), dtypes.int64))
     out = params[nest.outputs[0][0]]
@@ -132,9 +136,9 @@ def emit_sort(nest: Nest, context: Context) -> None:
             build.store(positions, tables.at(0, i), i)
         with build.loop(num_passes, AxisKind.LOOP) as number:
             merge_runs(tables, number, number, descending, build)
-        with build.loop(length, AxisKind.LOOP) as i:
+        with build.loop(anchor.shape[axis], AxisKind.LOOP) as i:
             found = build.load(positions, tables.at(num_passes % 2, i))
-            build.store(out, flatten((*at[:axis], i, *at[axis:]), x.shape), found)
+            build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), found)
 
     with build.loop(numel(rows), AxisKind.GRID) as row:
         sort_row(row)
@@ -183,7 +187,7 @@ LAST = (1 << 63) - 1  # what comes after all keys
 def has_network(nest: Nest, target: Target) -> bool:
     """True if the length is a number, and a key and its position fit one integer."""
     assert nest.anchor is not None
-    (x,), (axis, _) = nest.anchor.src, nest.anchor.arg
+    (x,), axis = nest.anchor.src, nest.anchor.arg[0]
     length = x.shape[axis]
     is_known = isinstance(length, int) and 1 < length < 1 << POSITION_BITS
     return is_known and not target.is_gpu and x.dtype.compute_dtype.itemsize <= 4
@@ -195,9 +199,9 @@ def emit_sort_network(nest: Nest, context: Context) -> None:
     build = context.phase(0)
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
-    (x,), (axis, descending) = anchor.src, anchor.arg
-    length = x.shape[axis]
-    assert isinstance(length, int), "has_network"
+    (x,), (axis, descending, *_) = anchor.src, anchor.arg
+    length, count = x.shape[axis], anchor.shape[axis]
+    assert isinstance(length, int) and isinstance(count, int), "has_network"
     rows = [*x.shape[:axis], *x.shape[axis + 1 :]]
     lanes = target.lanes(dtypes.int64) if numel(tuple(rows)) != 1 or length > PIECE_ELEMENTS else 1
 
@@ -208,12 +212,12 @@ def emit_sort_network(nest: Nest, context: Context) -> None:
     def put(row: Dim, i: Dim, value: Op) -> None:
         at = split(row, rows)
         position = _int(OpCode.AND, value, (1 << POSITION_BITS) - 1)
-        build.store(params[nest.outputs[0][0]], flatten((*at[:axis], i, *at[axis:]), x.shape), position)
+        build.store(params[nest.outputs[0][0]], flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
 
     if Network(length, lanes).nbytes <= STACK_BYTES_MAX and (numel(tuple(rows)) != 1 or lanes == 1):
-        _sort_rows(numel(tuple(rows)), length, lanes, build, key, put)
+        _sort_rows(numel(tuple(rows)), length, count, lanes, build, key, put)
     else:
-        _sort_pieces(numel(tuple(rows)), length, lanes, build, scratch, key, put)
+        _sort_pieces(numel(tuple(rows)), length, count, lanes, build, scratch, key, put)
 
 
 def packed(key: Op, position: Dim, descending: bool) -> Op:
@@ -238,10 +242,14 @@ def packed(key: Op, position: Dim, descending: bool) -> Op:
 
 # ---- rows, or pieces of one ----
 def _sort_rows(
-    num_rows: Dim, length: int, lanes: int, build: Builder, key: Callable[[Dim, Dim], Op],
+    num_rows: Dim, length: int, count: int, lanes: int, build: Builder, key: Callable[[Dim, Dim], Op],
     put: Callable[[Dim, Dim, Op], None],
 ) -> None:  # fmt: skip
-    """Sorts as many rows as there are lanes at a time; a lane that has none of its own repeats the last row."""
+    """Sorts as many rows as there are lanes at a time; a lane that has none of its own repeats the last row.
+
+    Args:
+      count:  first places that are put
+    """
     with build.loop(floordiv(add(num_rows, lanes - 1), lanes), AxisKind.GRID) as group:
         network = Network(length, lanes)
         memory = network.alloc(build)
@@ -250,13 +258,13 @@ def _sort_rows(
             row = minimum(add(mul(group, lanes), lane), last)
             build.store(memory, add(mul(i, lanes), lane), key(row, i))
         network.sort(build, memory)
-        with build.loop(length, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
+        with build.loop(count, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
             row = minimum(add(mul(group, lanes), lane), last)
             put(row, i, build.load(memory, add(mul(i, lanes), lane)))
 
 
 def _sort_pieces(
-    num_rows: Dim, length: int, lanes: int, build: Builder, scratch: Scratch, key: Callable[[Dim, Dim], Op],
+    num_rows: Dim, length: int, count: int, lanes: int, build: Builder, scratch: Scratch, key: Callable[[Dim, Dim], Op],
     put: Callable[[Dim, Dim, Op], None],
 ) -> None:  # fmt: skip
     """Sorts the pieces of a row, as many as there are lanes at a time, and merges them."""
@@ -287,7 +295,7 @@ def _sort_pieces(
                 build.store(keys, tables.at(0, place(i, lane)), value)
         with build.loop(num_passes, AxisKind.LOOP) as step:
             merge_runs(tables, add(step, PIECE_ELEMENTS.bit_length() - 1), step, False, build)
-        with build.loop(length, AxisKind.LOOP) as i:
+        with build.loop(count, AxisKind.LOOP) as i:
             put(row, i, build.load(keys, tables.at(num_passes % 2, i)))
 
 
@@ -377,6 +385,8 @@ def _int(code: OpCode, a: Op, b: Op | int) -> Op:
 THREAD_ELEMENTS_MAX = 8  # at most: of 4-byte keys 256 threads then fill the shared memory that a function may declare
 
 Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
+Key = Callable[[Dim, Dim], Op]  # (row, place): an integer in whose order the elements are
+PutFirst = Callable[[Builder, Dim, Dim, Op], None]  # (row, place, such an integer)
 Phase = Callable[[int], Builder]  # the builder of each phase
 Keep = Callable[[Builder, Dim, Dim, Callable[[], Op], Op], None]  # (row, place, what gives its key, position)
 
@@ -387,12 +397,13 @@ def emit_sort_gpu(nest: Nest, context: Context) -> None:
     phase = context.phase
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
-    (x,), (axis, descending) = anchor.src, anchor.arg
-    out, rows = params[nest.outputs[0][0]], [*x.shape[:axis], *x.shape[axis + 1 :]]
+    (x,), (axis, descending, *_) = anchor.src, anchor.arg
+    out, rows, count = params[nest.outputs[0][0]], [*x.shape[:axis], *x.shape[axis + 1 :]], anchor.shape[axis]
 
     def keep(build: Builder, row: Dim, place: Dim, key: Callable[[], Op], position: Op) -> None:
         at = split(row, rows)
-        build.store(out, flatten((*at[:axis], place, *at[axis:]), x.shape), position)
+        with build.when(True if count == x.shape[axis] else less(place, count)):
+            build.store(out, flatten((*at[:axis], place, *at[axis:]), anchor.shape), position)
 
     Sorted(x, axis, descending, keep, target, scratch).emit(phase)
 
@@ -431,33 +442,19 @@ class Sorted:
     def sort_tiles(self, build: Builder) -> None:
         """Writes the phase that sorts each tile: in shared memory, whose two tables take turns."""
         num_tiles = floordiv(add(self.length, self.tile - 1), self.tile)
-        num_passes = max(0, min(self.tile, greatest(self.length)) - 1).bit_length()
         with build.loop(mul(numel(self.rows), num_tiles), AxisKind.GRID) as block:
             row, number = split(block, [numel(self.rows), num_tiles])
             first = mul(number, self.tile)
             count = minimum(subtract(self.length, first), self.tile)
             keys, positions = (build.alloc(t, 2 * self.tile, MemorySpace.SHARED) for t in (self.dtype, dtypes.int64))
             tables = Tables(keys, positions, 0, self.tile)
-            with build.loop(min(self.target.block_threads, self.tile), AxisKind.BLOCK) as thread:
-                self.each(build, thread, count, lambda i: self.fill(build, row, first, i, tables))
+            threads = min(self.target.block_threads, self.tile)
+            with build.loop(threads, AxisKind.BLOCK) as thread:
+                own = Own(thread, threads, self.tile)
+                own.each(build, count, lambda i: self.fill(build, row, first, i, tables))
                 build.barrier()
-                with build.loop(num_passes, AxisKind.LOOP) as turn:
-                    source, other = mod(turn, 2), mod(add(turn, 1), 2)
-
-                    def merge(i: Dim) -> None:
-                        merged(build, tables, source, count, turn, i, self.descending, stored_in(build, tables, other))
-
-                    self.each(build, thread, count, merge)
-                    build.barrier()
-                self.each(build, thread, count, lambda i: self.leave(build, row, first, i, tables, num_passes % 2))
-
-    def each(self, build: Builder, thread: Dim, count: Dim, body: Callable[[Dim], None]) -> None:
-        """Runs body(i) for a thread's elements of a tile; neighbours are of neighbouring threads."""
-        threads = min(self.target.block_threads, self.tile)
-        with build.loop(self.tile // threads, AxisKind.LOOP) as own:
-            i = add(mul(own, threads), thread)
-            with build.when(less(i, count)):
-                body(i)
+                last = sort_by_ranks(build, tables, own, min(self.tile, greatest(self.length)), count, self.descending)
+                own.each(build, count, lambda i: self.leave(build, row, first, i, tables, last))
 
     def fill(self, build: Builder, row: Dim, first: Dim, i: Dim, tables: Tables) -> None:
         """Reads a key."""
@@ -489,6 +486,31 @@ class Sorted:
             merged(build, tables, number % 2, self.length, exponent, i, self.descending, into)
 
 
+class Own(Record):
+    """The elements of a thread of a block among those of a tile; neighbours are of neighbouring threads."""
+
+    thread: Dim
+    threads: int
+    tile: int
+
+    def each(self, build: Builder, count: Dim, body: Callable[[Dim], None]) -> None:
+        """Runs body(i) for the thread's elements of the first `count`."""
+        with build.loop(-(-self.tile // self.threads), AxisKind.LOOP) as number:
+            i = add(mul(number, self.threads), self.thread)
+            with build.when(less(i, count)):
+                body(i)
+
+
+def sort_by_ranks(build: Builder, tables: Tables, own: Own, most: int, count: Dim, descending: bool) -> int:
+    """Puts the `count` elements of a block's table in order, which are `most` at most; returns the table they end in."""
+    num_passes = max(0, most - 1).bit_length()
+    with build.loop(num_passes, AxisKind.LOOP) as turn:
+        source, into = mod(turn, 2), stored_in(build, tables, mod(add(turn, 1), 2))
+        own.each(build, count, lambda i: merged(build, tables, source, count, turn, i, descending, into))
+        build.barrier()
+    return num_passes % 2
+
+
 def tile_of(length: int, key_nbytes: int, target: Target) -> int:
     """Returns how many elements a block sorts: a power of two whose two tables fit in shared memory."""
     tile, room = THREAD_ELEMENTS_MAX * target.block_threads, min(target.shared_bytes, DECLARED_SHARED_BYTES)
@@ -501,9 +523,9 @@ def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
     """Returns the function that stores a key and its position in a table."""
 
     def put(place: Dim, key: Op, position: Op) -> None:
-        assert tables.positions is not None
         build.store(tables.keys, tables.at(table, place), key)
-        build.store(tables.positions, tables.at(table, place), position)
+        if tables.positions is not None:
+            build.store(tables.positions, tables.at(table, place), position)
 
     return put
 
@@ -536,5 +558,150 @@ def merged(
         build.store(low, 0, where(is_behind, half + const(1, dtypes.int64), a))
         build.store(high, 0, where(is_behind, b, half))
     place = to_op(i) + build.load(low, 0) - middle
-    assert tables.positions is not None
-    put(from_op(at_most(place, last)), key, build.load(tables.positions, tables.at(source, i)))
+    position = key if tables.positions is None else build.load(tables.positions, tables.at(source, i))
+    put(from_op(at_most(place, last)), key, position)
+
+
+# ---- on a GPU: few first places ----
+GROUP_ELEMENTS_MAX = 16  # of a thread, in registers
+CANDIDATES_MAX = 1024  # elements of groups that are sorted; with the groups' firsts they fit in shared memory twice
+THREADS_MIN = 32  # a warp
+
+
+def keeps_few(nest: Nest, target: Target) -> bool:
+    """True for first places that are few among those of a row, of keys that fit one integer with their position."""
+    assert nest.anchor is not None
+    (x,), (axis, _, *count) = nest.anchor.src, nest.anchor.arg
+    length = x.shape[axis]
+    if not target.is_gpu or not count or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
+        return False
+    threads, _ = groups_of(length, count[0], target)
+    return bool(0 < 2 * count[0] <= threads and FEW_PARTS * count[0] <= length < 1 << POSITION_BITS)
+
+
+FEW_PARTS = 8  # of a row are few: one part of so many
+
+
+def groups_of(length: int, count: int, target: Target) -> tuple[int, int]:
+    """Returns the threads of a block, and the elements of each, for a row of such a length."""
+    threads = THREADS_MIN
+    while threads < target.block_threads and threads < max(2 * count, length / FEW_PARTS):
+        threads *= 2
+    most, each = min(GROUP_ELEMENTS_MAX, CANDIDATES_MAX // count), 1
+    while 2 * each <= most and threads * each < length:
+        each *= 2
+    return threads, each
+
+
+def emit_first_places(nest: Nest, context: Context) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element, for few i."""
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    (x,), (axis, descending, count) = anchor.src, anchor.arg
+    out, rows, length = context.params[nest.outputs[0][0]], [*x.shape[:axis], *x.shape[axis + 1 :]], x.shape[axis]
+    assert isinstance(length, int), "keeps_few"
+
+    def element(row: Dim, i: Dim) -> Op:
+        at = split(row, rows)
+        return packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending)
+
+    def put(build: Builder, row: Dim, i: Dim, value: Op) -> None:
+        at, position = split(row, rows), _int(OpCode.AND, value, (1 << POSITION_BITS) - 1)
+        build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
+
+    number = 0
+    key: Key = element
+    while True:
+        threads, each = groups_of(length, count, context.target)
+        tiles = -(-length // (threads * each))
+        firsts = FirstPlaces(numel(rows), length, count, threads, each, tiles)
+        if tiles == 1:
+            firsts.emit(context.phase(number), key, put)
+            return
+        number, length = number + 1, tiles * count
+        left = context.scratch(dtypes.int64, mul(numel(rows), length))
+        key = firsts.leave(context.phase(number - 1), key, left)
+
+
+class FirstPlaces(Record):
+    """The first `count` of each tile of each row, as integers in whose order the elements are.
+
+    threads:  of a block, each with a group of elements: every threads-th of the tile
+    each:     elements of a group
+    tiles:    of a row
+    """
+
+    rows: Dim
+    length: int
+    count: int
+    threads: int
+    each: int
+    tiles: int
+
+    def leave(self, build: Builder, key: Key, left: Op) -> Key:
+        """Writes them to memory, tile by tile; returns how they are read."""
+        length = self.tiles * self.count
+        self.emit(build, key, lambda build, row, i, value: build.store(left, add(mul(row, length), i), value))
+        return lambda row, i: read(left, add(mul(row, length), i))
+
+    def emit(self, build: Builder, key: Key, put: PutFirst) -> None:
+        """Writes the phase: a block for each tile."""
+        most = self.count * self.each
+        with build.loop(mul(self.rows, self.tiles), AxisKind.GRID) as block:
+            row, tile = split(block, [self.rows, self.tiles])
+            memories = [build.alloc(dtypes.int64, 2 * length, MemorySpace.SHARED) for length in (self.threads, most)]
+            firsts, candidates = (Tables(memory, None, 0, memory.arg[1] // 2) for memory in memories)
+            with build.loop(self.threads, AxisKind.BLOCK) as thread:
+                group, of_candidates = Own(thread, self.threads, self.threads), Own(thread, self.threads, most)
+                elements, first = self.read(build, lambda i: key(row, i), mul(tile, self.threads * self.each), thread)
+                build.store(firsts.keys, firsts.at(0, thread), first)
+                of_candidates.each(
+                    build, most, lambda i: build.store(candidates.keys, candidates.at(0, i), _constant(LAST))
+                )
+                build.barrier()
+                table = sort_by_ranks(build, firsts, group, self.threads, self.threads, False)
+                self.choose(build, firsts, table, elements, first, candidates)
+                build.barrier()
+                table = sort_by_ranks(build, candidates, of_candidates, most, most, False)
+
+                def store(i: Dim) -> None:
+                    value = build.load(candidates.keys, candidates.at(table, i))
+                    put(build, row, add(mul(tile, self.count), i), value)
+
+                Own(thread, self.threads, self.count).each(build, self.count, store)
+
+    def read(self, build: Builder, key: Callable[[Dim], Op], start: Dim, thread: Dim) -> tuple[Op, Op]:
+        """Brings a thread's group to registers; returns them, and the element that comes first."""
+        elements = build.alloc(dtypes.int64, self.each, MemorySpace.REGISTER)
+        first = build.alloc(dtypes.int64, 1, MemorySpace.REGISTER)
+        build.store(first, 0, _constant(LAST))
+        with build.loop(self.each, AxisKind.UNROLL) as number:
+            i = add(start, add(mul(number, self.threads), thread))
+            inside, value = less(i, self.length), key(minimum(i, self.length - 1))
+            build.store(elements, number, where(inside, value, _constant(LAST)) if isinstance(inside, Op) else value)
+            smaller = Op(OpCode.MIN, dtypes.int64, (build.load(first, 0), build.load(elements, number)))
+            build.store(first, 0, smaller)
+        return elements, build.load(first, 0)
+
+    def choose(self, build: Builder, firsts: Tables, table: int, elements: Op, first: Op, candidates: Tables) -> None:
+        """Has the threads whose firsts are among the first ones add their groups to the candidates, each at its rank.
+
+        A group of nothing is none of them: several would have one rank.
+        """
+        last = build.load(firsts.keys, firsts.at(table, self.count - 1))
+        is_chosen = both(negated(is_below(last, first)), is_below(first, _constant(LAST)))
+        low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
+        with build.when(is_chosen):
+            build.store(low, 0, _constant(0))
+            build.store(high, 0, _constant(self.count - 1))
+            with build.loop((self.count - 1).bit_length(), AxisKind.LOOP):  # low <= the rank <= high
+                a, b = build.load(low, 0), build.load(high, 0)
+                half = _int(OpCode.SHR, a + b, 1)
+                other = build.load(firsts.keys, firsts.at(table, from_op(at_most(half, _constant(self.count - 1)))))
+                is_behind = both(is_below(a, b), is_below(other, first))
+                build.store(low, 0, where(is_behind, half + _constant(1), a))
+                build.store(high, 0, where(is_behind, b, half))
+            rank = from_op(at_most(build.load(low, 0), _constant(self.count - 1)))
+            with build.loop(self.each, AxisKind.UNROLL) as number:
+                place = candidates.at(0, add(mul(rank, self.each), number))
+                build.store(candidates.keys, place, build.load(elements, number))

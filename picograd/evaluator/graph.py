@@ -105,12 +105,13 @@ def _scan(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 def _sort(op: Op, args: Sequence[Array], variables: Variables) -> Any:
     """Stable argsort; ties keep their order; NaN counts as the greatest value."""
-    axis, descending = op.arg
+    axis, descending, *count = op.arg
     array = double(args[0], op.src[0].dtype)
-    if not descending:
-        return np.argsort(array, axis=axis, kind="stable")
-    order = np.argsort(np.flip(array, axis), axis=axis, kind="stable")
-    return array.shape[axis] - 1 - np.flip(order, axis)
+    if descending:
+        order = array.shape[axis] - 1 - np.flip(np.argsort(np.flip(array, axis), axis=axis, kind="stable"), axis)
+    else:
+        order = np.argsort(array, axis=axis, kind="stable")
+    return order.take(range(*count), axis) if count else order
 
 
 def _iota(op: Op, args: Sequence[Array], variables: Variables) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import VerifyError
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import (
     ATTENTIONS,
     BINARY,
@@ -115,6 +115,12 @@ def _attention_grad_dtypes(op: Op) -> bool:
     return all(s.dtype is op.dtype for s in op.src[:4]) and all(s.dtype is op.dtype.compute_dtype for s in op.src[4:])
 
 
+def _keeps(op: Op) -> bool:
+    """Returns whether a SORT that says how many places it keeps has as many."""
+    length = op.src[0].shape[op.arg[0]]
+    return len(op.arg) < 3 or (isinstance(op.arg[2], int) and 0 <= op.arg[2] <= greatest(length))
+
+
 def _checks(op: Op) -> bool:
     return op.dtype is dtypes.int64 and isinstance(op.arg, tuple) and len(op.arg) == 2
 
@@ -180,6 +186,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("REDUCE and SCAN combine by ADD, MUL, MAX or MIN", _all({OpCode.REDUCE, OpCode.SCAN}), _combines),
     Rule("a CHECK is of an int64, by (site, length)", _all({OpCode.CHECK}), _checks),
     Rule("SORT gives int64", _all({OpCode.SORT}), lambda op: op.dtype is dtypes.int64),
+    Rule("SORT keeps places that there are", _all({OpCode.SORT}), _keeps),
     Rule("an index is an integer", _all({OpCode.GATHER, OpCode.SCATTER}), lambda op: op.src[1].dtype.is_int),
     Rule("updates have the dtype of the base", _all({OpCode.SCATTER}), lambda op: op.src[2].dtype is op.dtype),
     Rule(

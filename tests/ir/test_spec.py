@@ -41,6 +41,7 @@ BROKEN_GRAPHS: dict[str, Op] = {
     "REDUCE and SCAN combine by ADD, MUL, MAX or MIN": made(OpCode.REDUCE, (X,), (OpCode.SUB, (0,))),
     "a CHECK is of an int64, by (site, length)": made(OpCode.CHECK, (N,), 5, dtypes.int64),
     "SORT gives int64": made(OpCode.SORT, (X,), (0, False)),
+    "SORT keeps places that there are": made(OpCode.SORT, (X,), (0, False, 100), dtypes.int64),
     "an index is an integer": made(OpCode.GATHER, (X, param(1, 3)), (0, 0)),
     "updates have the dtype of the base": made(
         OpCode.SCATTER, (X, param(1, 3, dtype=dtypes.int64), param(2, 3, 4, dtype=dtypes.int32)), (None, 0, 0)

@@ -54,7 +54,9 @@ def test_topk_of_a_long_axis_sorts_blocks():
     for k, longest in ((10, 4096), (100, 25600)):
         top = Tensor.zeros(1 << 20).topk(k)
         sorts = [op for op in toposort([top.indices.op]) if op.code is OpCode.SORT]
-        assert sum(op.numel for op in sorts) < 2 * (1 << 20) and max(op.shape[-1] for op in sorts) < longest
+        sorted_ = [op.src[0] for op in sorts]
+        assert sum(x.numel for x in sorted_) < 2 * (1 << 20) and max(x.shape[-1] for x in sorted_) < longest
+        assert all(op.shape[-1] == k for op in sorts)
 
 
 def test_topk_of_too_many_is_refused():

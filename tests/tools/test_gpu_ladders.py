@@ -113,6 +113,32 @@ def test_the_compilers_kernels_are_a_row_for_each_dtype(name: str) -> None:
         assert not figure.left_out and figure.counts["loaded_sectors"] > 0 and figure.error <= 1
 
 
+# Sectors, shared loads, shuffles and barriers of the compiler's kernels, at most; each sector is moved once but for a few.
+MOST_COUNTS: dict[str, tuple[tuple[int, ...], tuple[int, int, int, int]]] = {
+    "gemv of the ladder": ((256, 1024), (41_024, 0, 576, 0)),
+    "gemv of few rows": ((64, 1024), (16_448, 0, 320, 0)),
+    "gemv of odd lengths": ((255, 1023), (48_161, 256, 2_816, 256)),
+    "layernorm of the ladder": ((64, 1024), (32_768, 0, 960, 0)),
+    "layernorm of many rows": ((512, 1024), (196_608, 0, 4_608, 0)),
+    "softmax of the ladder": ((64, 1024), (16_384, 0, 640, 0)),
+    "topk of the ladder": ((8, 2048, 32), (2_528, 6_024, 0, 1_152)),
+    "topk of long rows": ((2, 12600, 50), (3_761, 16_888, 0, 1_408)),
+    "topk of odd lengths": ((8, 513, 7), (747, 1_679, 0, 480)),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("case", MOST_COUNTS)
+def test_the_compilers_kernels_count_no_more_than_they_did(case: str) -> None:
+    ladder, (lengths, most) = LADDERS[case.split()[0]], MOST_COUNTS[case]
+    (figure,) = climb_own(ladder, dict(zip(ladder.lengths, lengths, strict=True)), compiler_for("CUDASIM"))
+    counts = figure.counts
+    sectors = counts["loaded_sectors"] + counts["stored_sectors"]
+    found = (sectors, counts["shared_loads"], counts["shuffles"], counts["barriers"])
+    assert all(one <= limit for one, limit in zip(found, most)), f"{found} of {most}"
+
+
 @needs_compiler
 def test_a_wrong_result_of_the_compiler_is_no_figure() -> None:
     wrong = replace(LADDERS["gemv"], tensors=lambda lengths, a, x: (a[:, 1:] @ x[1:],))
