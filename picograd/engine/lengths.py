@@ -208,7 +208,7 @@ def free_prefix(names: Iterable[str] | Mapping[str, int], prefix: str = "offset"
 # ---- lengths ----
 OWN_PLANS = 2  # lengths of a form that have plans of their own, such as those of a batch and of the last, short one
 MOST_SAMPLES = 8  # of a form: where they make no polynomials by then, it has a plan for each length
-MOST_VARIABLES = 2  # of a form
+MOST_VARIABLES = 32  # of a form, such as the rows that each expert of several layers gets
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
 MOST_FACTOR = 4  # of a length to which another number is added
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
@@ -336,8 +336,8 @@ def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
         if column not in known and not _is_fixed(column):
             known[column] = _related(column, known) or (((len(roots),), 1),)
             roots += [place] if known[column] == (((len(roots),), 1),) else []
-    if len(roots) > MOST_VARIABLES:
-        return None
+            if len(roots) > MOST_VARIABLES:
+                return None
     parts: list[Polynomial | None] = []
     for place, column in enumerate(columns):
         if place < num_lengths and _is_fixed(column):

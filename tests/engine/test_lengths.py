@@ -248,6 +248,32 @@ def test_lengths_and_offsets_and_numbers_change_together() -> None:
     assert sum(planned[4:]) == 0, planned
 
 
+def test_experts_that_get_other_numbers_of_rows_at_each_step_have_few_plans() -> None:
+    """Rows chosen by `where`, for each of four experts: three lengths are free, the fourth is what is left."""
+    forgotten()
+    experts, planned = numbers(*[(4, 4)] * 4), []
+    for step in range(10):
+        (x,) = numbers((400, 4))
+        chosen = Tensor(np.random.default_rng(step).choice(4, 400))
+        with watch() as counts:
+            y = pg.zeros(400, 4)
+            for number, expert in enumerate(experts):
+                (rows,) = pg.where(chosen == number)
+                y.index_add_(0, rows, (x[rows] @ expert).tanh())
+            grads = pg.autograd.grad((y * x).sum(), experts)
+            found = [y.detach().numpy(), *[grad.numpy() for grad in grads]]
+        planned.append(counts.scheduled)
+        mask = np.eye(4, dtype=bool)[chosen.numpy()]
+        rows_of, whole = x.detach().numpy(), np.zeros((400, 4), np.float32)
+        for number, expert in enumerate(experts):
+            mine = rows_of[mask[:, number]]
+            result = np.tanh(mine @ expert.detach().numpy())
+            whole[mask[:, number]] = result
+            np.testing.assert_allclose(found[number + 1], mine.T @ (mine * (1 - result**2)), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found[0], whole, rtol=1e-5, atol=1e-5)
+    assert sum(planned[7:]) == 0, planned
+
+
 def test_a_length_of_one_is_another_form() -> None:
     for n in (5, 6, 7, 1, 0, 4, 1, 2):
         (x,) = numbers((n, 6))
@@ -294,7 +320,8 @@ def test_a_length_that_does_not_follow_is_one_more_sample() -> None:
     assert lengths.sizes((7, 14), "n") is not first
 
 
-def test_more_symbolic_integers_than_there_may_be_are_none() -> None:
+def test_more_symbolic_integers_than_there_may_be_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("picograd.engine.lengths.MOST_VARIABLES", 2)
     samples = [(5, 11, 23, 47, 101), (7, 17, 40, 90, 64), (8, 29, 31, 63, 13)]
     assert solve(samples, 5) is None
     lengths = Lengths(5, samples[:1])
