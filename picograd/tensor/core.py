@@ -21,6 +21,7 @@ from picograd.dtype import DType, Scalar
 from picograd.engine.host_memory import LYING, number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
+from picograd.ir.bodies import substitute
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, record
@@ -277,6 +278,8 @@ class TensorCore:
         if active is not None:
             active.on_read(cell)
         before = cell.op
+        if LeafNumber.hooked and before.needs_grad:
+            value = self._without_hooks_of_views(value)
         op = value if value.dtype is before.dtype else cast(value, before.dtype)
         if self.steps:
             op = write_through(before, self.steps, op)
@@ -477,6 +480,18 @@ class TensorCore:
         last_change.note()
         leaf_tensors[number] = self
         record(self.op)
+
+    def _without_hooks_of_views(self, value: Op) -> Op:
+        """Leaves the hooks of views at what these show before a write; returns `value`, where it read one, without them."""
+        for number in sorted(LeafNumber.hooked & LeafNumber.results):
+            view = leaf_tensors.get(number)
+            if view is not None and view.cell is self.cell and view.steps and view.steps[-1][1] == number:
+                leaf = view.op
+                (value,) = substitute([value], {leaf: leaf.src[0]})
+                view.steps, view._shown = view.steps[:-1], None
+                if leaf.arg.collects:
+                    view._become_leaf()
+        return value
 
     def detach(self) -> Self:
         """Returns a tensor on the same storage with no gradient.

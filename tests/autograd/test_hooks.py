@@ -155,11 +155,38 @@ def function_that_writes_its_argument(lib: Any, log: list[Any]) -> Any:
     return x.grad
 
 
+def hook_of_a_view(kind: str, then: str, uses: bool) -> Any:
+    """Returns a program: a view has a hook, or retains its gradient; something is written, and all are used."""
+
+    def program(lib: Any, log: list[Any]) -> Any:
+        x = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        y = x * 1
+        view = y[:2]
+        if kind == "retained":
+            view.retain_grad()
+        else:
+            view.register_hook(lambda grad: (log.append(numbers(grad)), grad * 10 if kind == "changing" else None)[1])
+        used = (view * 7).sum() if uses else 0.0
+        if then == "elements":
+            y[0] = 9.0
+        elif then != "nothing":
+            (y if then == "base" else view).mul_(2)
+        (used + y.sum() * 3 + (view * 5).sum()).backward()
+        log.append(numbers(view.grad) if kind == "retained" else None)
+        return x.grad
+
+    program.__name__ = f"{kind}_hook_of_a_view_then_{then}{'_after_use' * uses}"
+    return program
+
+
 PROGRAMS = [
     hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone,
     hook_of_what_is_gone, retained_after_use, retained_of_the_last_value, retained_of_one_result_of_two,
     after_hooks_may_write, backward_to_a_result, a_deleted_gradient, function_with_setup_context,
     function_that_writes_its_argument,
+    *[hook_of_a_view(kind, then, False) for kind in ("seeing", "changing", "retained")
+      for then in ("nothing", "base", "view", "elements")],
+    *[hook_of_a_view("changing", then, True) for then in ("nothing", "base", "view")],
 ]  # fmt: skip
 
 
