@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from picograd.errors import ArgumentError, DataError
+from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Turns, start_and_ends
 from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.llama import Llama, config_of
+from picograd_programs.models.llama_folder import in_their_names, read_folder
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
@@ -30,7 +31,8 @@ class Chat(Choice):
     """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
-    # the first time; or a GGUF file; or the folder of `picograd train nano`
+    # the first time; or a GGUF file; or the folder of a Llama, Qwen 2 or Qwen 3 with config.json, model.safetensors and
+    # tokenizer.json; or the folder of `picograd train nano`
     model: str = "smollm2"
     prompt: str = ""  # answer this alone
     raw: bool = False  # continue the prompt as it is, without turns
@@ -96,22 +98,26 @@ def opened(name: str, context: int) -> tuple[Llama | Nano, Tokenizer, Mapping[st
     """Returns a network, its vocabulary, what its file says of both, and the most tokens that it can read.
 
     Args:
-      name:     of published weights, of a GGUF file, or of a folder of `picograd train nano`
+      name:     of published weights, of a GGUF file, of a folder of transformers, or of `picograd train nano`
       context:  most tokens that will be read
 
     Raises:
       DataError: the weights cannot be had, or are of another kind of network.
     """
-    if Path(name).is_dir():
-        model, tokenizer = chat_model(Path(name))
+    folder = Path(name).parent if name.endswith((".safetensors", ".bin", ".json")) else Path(name)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        model, tokenizer = chat_model(folder)
         return model, tokenizer, TEMPLATE, model.config.context
-    file = load_weights(name)
     try:
+        file = read_folder(folder) if folder.is_dir() else load_weights(name)
         config = config_of(file)
         network = Llama(replace(config, context=min(context, config.context)), file.tensors)
         return network, tokenizer_of(file.metadata), file.metadata, config.context
+    except FileError:
+        raise
     except DataError as error:
-        raise DataError(f"{name}: {error.fact}", error.hint) from None
+        fact = in_their_names(error.fact) if folder.is_dir() else error.fact
+        raise DataError(fact if str(folder) in fact else f"{name}: {fact}", error.hint) from None
 
 
 def too_long(num: int, before: int, length: int, longest: int) -> str:
