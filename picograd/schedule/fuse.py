@@ -235,7 +235,7 @@ class _Fuser:
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
-        self.cut: list[Op] = []  # values that are stored where the way to a reader was cut
+        self.cuts: list[Op] = []  # values that are stored where the way to a reader was cut
         self.wanted = set(roots)  # values that have to be in memory
         self.points: dict[Op, frozenset[ReadPoint]] = {}  # where stored values are read for one element
         self.num_moved, self.num_read = _readers(self.order)
@@ -258,8 +258,8 @@ class _Fuser:
             if op in self.wanted or self.is_long(op, num_ops) or self.is_read_around(op) or self.is_for_several(op):
                 self.store(op)
                 self.points[op] = frozenset(((op, 0),))
-        if not self.wanted.issuperset(self.cut):
-            compute_again(self.nests, [op for op in self.cut if op not in self.wanted], self.order)
+        if not self.wanted.issuperset(self.cuts):
+            compute_again(self.nests, [op for op in self.cuts if op not in self.wanted], self.order)
         return Fused(self.nests.finished(), self.nests.home)
 
     def is_long(self, op: Op, num_ops: int) -> bool:
@@ -322,7 +322,7 @@ class _Fuser:
             self.visit_elementwise(op)
         elif op.code is OpCode.GATHER:
             for s in op.src:
-                self.release(s)
+                self.cut(s)
         elif op.code is OpCode.CONTIGUOUS:
             self.visit_contiguous(op)
         elif op.code in WITH_BODY:
@@ -343,7 +343,7 @@ class _Fuser:
                 self.nests.attach(op, at.nest, at.where)
                 self.nests.put(op, at.nest)
                 return
-        self.release(source)
+        self.cut(source)
         self.store(op)
 
     def visit_loop(self, op: Op) -> None:
@@ -362,7 +362,7 @@ class _Fuser:
         for s in (*sources_in_memory(op), *dear_operands(self.nests, op, self.target)):
             self.store(s)
         for s in op.src:
-            self.release(s)
+            self.cut(s)
         kind = KINDS[op.code]
         domain = op.src[0].shape if kind is NestKind.REDUCE else op.shape
         reduced = tuple(sorted(op.arg[1])) if kind is NestKind.REDUCE else ()
@@ -378,7 +378,7 @@ class _Fuser:
             return
         at = self.nests.attached[source]
         if op.code is OpCode.PAD or not self.nests.has_room(at.nest, 1):
-            self.release(source)
+            self.cut(source)
             return
         self.nests.attach(op, at.nest, moved(op, at.where))
 
@@ -391,7 +391,7 @@ class _Fuser:
             nests = list(dict.fromkeys(self.nests.attached[s].nest for s in bound))
             if len(nests) > 1:
                 if not self.nests.merge(nests[0], nests[1]):
-                    self.release(self.earlier(bound, nests))
+                    self.cut(self.earlier(bound, nests))
                 continue
             nest = nests[0]
             places = {self.nests.attached[s].where for s in bound}
@@ -399,7 +399,7 @@ class _Fuser:
             free_needs = self.nests.needs_of([s for s in op.src if s not in bound])
             has_room = self.nests.has_room(nest, self.nests.added_ops(op))
             if where is None or not has_room or not fits(op, nest, where) or not can_require(nest, free_needs):
-                self.release(bound[0])
+                self.cut(bound[0])
                 continue
             require(nest, free_needs)
             self.nests.attach(op, nest, where)
@@ -432,7 +432,7 @@ class _Fuser:
         return nest is not None
 
     # ---- storing ----
-    def release(self, op: Op) -> None:
+    def cut(self, op: Op) -> None:
         """Cuts at `op`, which becomes free: stores it, or a smaller value from which it is cheap to compute again."""
         if not self.nests.is_bound(op):
             return
@@ -456,7 +456,7 @@ class _Fuser:
             if self.nests.is_storable(op) and (is_smaller or self.is_dearer(op, best)):
                 best = op
         self.nests.put(best, at.nest)
-        self.cut.append(best)
+        self.cuts.append(best)
 
     def is_dearer(self, op: Op, best: Op) -> bool:
         """True if other readers of `op` would compute a costly function again, and `best` is cheap to compute from it."""
@@ -491,7 +491,7 @@ class _Fuser:
         if self.nests.is_bound(op) and self.nests.is_storable(op):
             self.nests.put(op, self.nests.attached[op].nest)
             return
-        self.release(op)
+        self.cut(op)
         if op not in self.nests.home:
             self.put_free(op)
 
