@@ -74,6 +74,8 @@ OUTSIDE: frozenset[Any] = frozenset(BUILTINS.values()) | {
     *(vars(datetime.datetime)[name] for name in ("now", "utcnow")), vars(datetime.date)["today"],
     time.localtime, time.gmtime, time.ctime, os.urandom, np.fromfile,
     Path.open, Path.read_text, Path.read_bytes, np.load, np.loadtxt, np.genfromtxt,
+    os.times, os.stat, os.listdir, os.path.exists, os.path.isfile, os.path.isdir, os.path.getmtime, os.path.getsize,
+    Path.exists, Path.is_file, Path.is_dir, Path.stat,
 }  # fmt: skip
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
 HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: functions by number, those there were

@@ -533,9 +533,9 @@ def jit(
     globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another function,
     object or hook, a Module's mode and no_grad are captured again; a learning rate and scheduled momentum may change; any
     other change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws
-    from random or np.random, for later calls run no Python. Not seen are the clock, files and what else the system is asked
-    for, what is printed, large arrays changed in place, containers of more than 10,000 items, attributes of library
-    classes, and what an installed library reads or keeps: pass such things as arguments.
+    from random or np.random, for later calls run no Python, and a clock or a file that it asks. Not seen are what is
+    printed, large arrays changed in place, containers of more than 10,000 items, attributes of library classes, what else
+    the system is asked for, and what an installed library reads or keeps: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.

@@ -78,7 +78,7 @@ def printed(generation: str, threads: int, short_work: int, cache: Path) -> str:
 
 
 @pytest.mark.variants(every=3)
-@pytest.mark.parametrize("generation", ["sse", "avx2", "native", "avx512"])
+@pytest.mark.parametrize("generation", ["avx2", "native", "avx512", "sse"])
 def test_steps_rows_threads_and_haste_have_the_same_bits(generation: str, tmp_path: Path) -> None:
     """One thread, for which all kernels are compiled in haste, beside three, for which none is."""
     if generation not in ["native", *host_generations()]:

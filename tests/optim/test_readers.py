@@ -12,6 +12,7 @@ import picograd as pg
 from picograd import Tensor, nn
 from picograd.errors import GradientError
 from picograd.look import watch
+from tests.helpers import forgotten
 
 F = nn.functional
 
@@ -48,6 +49,7 @@ def _setting() -> Setting:
 
 
 def test_the_plan_of_a_step_does_not_depend_on_living_results(setting: Setting) -> None:
+    forgotten()
     planned, kernels = [], []
     held: list[list[Tensor]] = []
     for number in range(8):

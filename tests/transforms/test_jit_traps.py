@@ -543,6 +543,10 @@ def length_of_this_file() -> int:
         (lambda x: x * len(Path(__file__).read_text()), "<lambda> calls Path.read_text()"),
         (lambda x: x * len(HERE.read_bytes()), "<lambda> calls Path.read_bytes()"),
         (lambda x: x * len(np.fromfile(HERE, np.uint8)), "<lambda> calls np.fromfile()"),
+        (lambda x: x * os.path.exists(HERE), "<lambda> calls exists()"),
+        (lambda x: x * os.stat(HERE).st_size, "<lambda> calls os.stat()"),
+        (lambda x: x * HERE.stat().st_size, "<lambda> calls Path.stat()"),
+        (lambda x: x * (os.times().elapsed > 0), "<lambda> calls os.times()"),
     ],
 )
 def test_clocks_and_files_are_not_read_once_and_for_all(function: Callable[[Tensor], Tensor], said: str) -> None:
