@@ -457,32 +457,27 @@ def _sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]
 
     Cost: a look at the Ops of the graphs, and where they need gradients at those that the gradients are of.
     """
-    unread = {one: one.graphs() for one in [*waiting]} if waiting else {}
+    unread = {one: cells for one in [*waiting] if (cells := one.graphs())} if waiting else {}
     holder = {op: one for one, cells in unread.items() for op in cells.values()} if unread else {}
     work, found, again = _differentiable_in(graphs, holder)
-    for one, cells in unread.items():
-        if one not in found and cells and work and not work.keys().isdisjoint(one.work()):
-            found[one] = None
-    if again:
-        asked_for.update([maker_of(op) for op in again if found or op.was_computed])
-    if not (found or followed):
-        return [], {}
-    shared = [cell for one in found for cell in unread[one]]
+    shared: list[Cell] = []
     differentiated: dict[Op, None] = {}
     for one, cells in unread.items():
-        if one in found:
-            differentiated |= one.work()
-        if one in found or not cells:
+        own = one.work() if one in found or work else {}
+        if one in found or not work.keys().isdisjoint(own):
+            shared += cells
+            differentiated |= own
             waiting.pop(one, None)
-    expected = _expected(work, differentiated)
+    if again:
+        asked_for.update([maker_of(op) for op in again if shared or op.was_computed])
+    expected = _expected(work, differentiated) if followed and work else {}
     for root, grads in expected.items():
         shared += [Cell(root, None), *grads.values()]
         differentiated |= _work_of([root])
-    work |= differentiated
     if not shared:
         return [], {}
     results = {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
-    for op in work:
+    for op in {**work, **differentiated}:
         op.was_computed = True
         is_asked = asked_for and maker_of(op) in asked_for
         if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
@@ -554,7 +549,7 @@ def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
 
 def _expected(work: Mapping[Op, None], differentiated: Mapping[Op, None]) -> dict[Op, dict[Op, Cell]]:
     """Returns the scalars that share work with a plan and for whose gradients backward() will ask, with these by leaf."""
-    if not (followed and work) or LeafNumber.hooked or Anomaly.is_on:
+    if LeafNumber.hooked or Anomaly.is_on:
         return {}
     newest = [cell for reference in [*differentiable_cells.values()][-NEWEST:] if (cell := reference()) is not None]
     scalars = [op for op in [*work, *[cell.content for cell in newest]] if type(op) is Op and not op.shape]

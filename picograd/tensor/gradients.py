@@ -618,22 +618,25 @@ def backward(
     at_once = create_graph or Anomaly.is_on
     grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
+    hooked: list[tuple[TensorCore, LeafNumber]] = []  # which may read one gradient, and find all of them computed
     for leaf in leaves:
         if (owner := collecting.get(leaf)) is None:
             continue
         found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
         together.append(_accumulate(owner, found if create_graph else detached(found)))
         if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
-            with Mode(grad_mode, create_graph):
-                for hook in list(leaf.arg.after.values()):
-                    hook(owner)
+            hooked.append((owner, leaf.arg))
     compute_together(together, [tensor.cell for tensor in roots])
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients(seeds, grads.values())
-    if trace.get() is None:
+    elif trace.get() is None:
         wait_for(seeds, together)
         owners = [(leaf, collecting[leaf]) for leaf in leaves if leaf.code is OpCode.LEAF and leaf in collecting]
         compute_first((leaf.src[0], owner.cell.device) for leaf, owner in owners if not leaf.src[0].needs_grad)
+    for owner, number in hooked:
+        with Mode(grad_mode, create_graph):
+            for hook in list(number.after.values()):
+                hook(owner)
 
 
 def _collecting(on_the_way: Sequence[Op], leaves: Sequence[Op]) -> dict[Op, TensorCore]:

@@ -326,6 +326,24 @@ def test_a_loss_that_was_never_differentiated_computes_no_gradient() -> None:
 
 
 # ---- gradients that wait ----
+def test_optimizers_that_step_within_backward_compute_the_gradients_once() -> None:
+    def step_with(number_of_layers: int) -> int:
+        layers = [layer for _ in range(number_of_layers) for layer in (nn.Linear(8, 8, bias=False), nn.Tanh())]
+        model, x = nn.Sequential(*layers), pg.ones(4, 8)
+        optimizers = {p: pg.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+        def update(parameter: Tensor) -> None:
+            optimizers[parameter].step()
+            parameter.grad = None
+
+        for parameter in optimizers:
+            parameter.register_post_accumulate_grad_hook(update)
+        model(x).sum().backward()
+        return kernels(lambda: model(x).sum().backward())
+
+    assert step_with(8) <= 2.5 * step_with(4)
+
+
 def test_a_gradient_that_fails_is_no_failure_of_a_value_that_shares_work_with_it() -> None:
     weight, table = Tensor([[1.0, 2.0]], requires_grad=True), pg.ones(3)
     scores = weight.exp()
