@@ -450,10 +450,11 @@ class Sorted:
             tables = Tables(keys, positions, 0, self.tile)
             threads = min(self.target.block_threads, self.tile)
             with build.loop(threads, AxisKind.BLOCK) as thread:
-                own = Own(thread, threads, self.tile)
+                most = min(self.tile, greatest(self.length))  # a row that ends sooner has fewer elements for a thread
+                own = Own(thread, threads, most)
                 own.each(build, count, lambda i: self.fill(build, row, first, i, tables))
                 build.barrier()
-                last = sort_by_ranks(build, tables, own, min(self.tile, greatest(self.length)), count, self.descending)
+                last = sort_by_ranks(build, tables, own, most, count, self.descending)
                 own.each(build, count, lambda i: self.leave(build, row, first, i, tables, last))
 
     def fill(self, build: Builder, row: Dim, first: Dim, i: Dim, tables: Tables) -> None:
