@@ -5,6 +5,7 @@ Letters: N images, B batch, P pixels, K classes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,7 +43,14 @@ class ImageSettings(Settings):
 
 
 @dataclass(frozen=True)
-class MnistSettings(ImageSettings):
+class ClassifierSettings(ImageSettings):
+    """Settings of trainings on classes of images."""
+
+    shift: int = 0  # most pixels by which training images are moved, by chance each time; 0: they are seen as they are
+
+
+@dataclass(frozen=True)
+class MnistSettings(ClassifierSettings):
     """Settings of `picograd train mnist`."""
 
     hidden: int = 512  # units of the hidden layer
@@ -51,7 +59,7 @@ class MnistSettings(ImageSettings):
 
 
 @dataclass(frozen=True)
-class CnnSettings(ImageSettings):
+class CnnSettings(ClassifierSettings):
     """Settings of `picograd train cnn`."""
 
     channels: int = 32  # of the first two convolutions; the last two have twice as many
@@ -99,10 +107,17 @@ class Classifier(ImageProgram):
     """Fits a network to the classes of images. A subclass says its name and builds its network."""
 
     samples: ClassVar[type | None] = SampleImageSettings
+    same = (*ImageProgram.same, "shift")
 
     def __init__(self, settings: Any):
         self.data = load_images(settings.data)
         super().__init__(settings, normalise(self.data.train_images), self.data.train_labels.astype(np.int32))
+
+    def batch(self, number: int) -> tuple[NDArray[Any], ...]:
+        """Returns a batch of the epoch's own order, its images moved where that is asked for."""
+        x_BP, y_B = super().batch(number)
+        most, rng = self.settings.shift, np.random.default_rng((self.settings.seed, number))
+        return (moved(x_BP, most, rng) if most else x_BP), y_B
 
     def schedule(self, step: int) -> float:
         """Returns a factor that falls from 1 to 0 in a straight line."""
@@ -188,6 +203,21 @@ def batch_rows(seed: int, step: int, num_items: int, batch: int) -> NDArray[np.i
 def shuffled(seed: int, epoch: int, num_items: int) -> NDArray[np.int64]:
     """Returns the order of the items in one epoch: (num_items,) int64."""
     return np.random.default_rng((seed, epoch)).permutation(num_items)
+
+
+def moved(x_BP: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Returns images that are moved up or down, left or right by 0 to `most` pixels each; edges are repeated.
+
+    >>> images = np.eye(9, dtype=np.float32)[4:5]  # one pixel in the middle of 3 x 3
+    >>> moved(images, 1, np.random.default_rng(0)).reshape(3, 3).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    side = math.isqrt(x_BP.shape[1])
+    x_BYX = np.pad(x_BP.reshape(-1, side, side), ((0, 0), (most, most), (most, most)), "edge")
+    windows_BYXyx = np.lib.stride_tricks.sliding_window_view(x_BYX, (side, side), (1, 2))
+    down_B, right_B = rng.integers(0, 2 * most + 1, (2, len(x_BP)))
+    found: NDArray[Any] = windows_BYXyx[np.arange(len(x_BP)), down_B, right_B].reshape(x_BP.shape)
+    return found
 
 
 def predict(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -323,7 +323,8 @@ def check_same(program: Program, checkpoints: Checkpoints) -> None:
             hint="--out names another folder",
         )
     for name in program.same:
-        before, now = facts.get(name), program.facts[name]
+        default = getattr(type(program.settings)(), name, None)  # of a setting that is younger than the checkpoint
+        before, now = facts.get(name, default), program.facts[name]
         if before == now:
             continue
         rule = "the next batch would not be the one that an unbroken run sees."

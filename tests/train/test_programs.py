@@ -58,7 +58,7 @@ SMALL: dict[str, tuple[str, str, str, str]] = {
         "--num 9 --picture {out}/a.png", r"\d of 9 images are read right: .*a\.png\n",
     ),
     "cnn": (
-        "--channels 2 --batch 16", r"test accuracy: \d+\.\d\d%; picture: .*test\.png", "--picture {out}/a.png",
+        "--channels 2 --batch 16 --shift 2", r"test accuracy: \d+\.\d\d%; picture: .*test\.png", "--picture {out}/a.png",
         r"\d+ of 40 images are read right: .*a\.png\n",
     ),
     "bert": (
@@ -281,3 +281,28 @@ def test_mnist_reaches_98_percent(
     assert cli.main(["train", "mnist", "--out", str(tmp_path)]) == 0
     accuracy = re.search(r"^test accuracy: (\d+\.\d\d)%", capsys.readouterr().out, re.M)
     assert accuracy is not None and float(accuracy[1]) >= 98
+
+
+def test_moved_images_show_the_same_and_each_move_is_as_likely(rng: np.random.Generator) -> None:
+    images = np.zeros((900, 7, 7), np.float32)
+    images[:, 3, 3] = np.arange(1, 901)
+    found = digits.moved(images.reshape(900, 49), 1, rng).reshape(900, 7, 7)
+    assert (found.sum((1, 2)) == np.arange(1, 901)).all()
+    places, counts = np.unique(np.argwhere(found)[:, 1:], axis=0, return_counts=True)
+    assert places.tolist() == [[y, x] for y in (2, 3, 4) for x in (2, 3, 4)] and 60 < counts.min() <= counts.max() < 140
+
+
+def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_from(
+    little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.main(options("mnist", little, out)) == 0
+    path = out / "step-00000012.safetensors"
+    state = pg.load(path)
+    del state["facts"]["shift"]
+    pg.save(state, path)
+    words = options("mnist", little, out, "--resume")
+    words[words.index("--steps") + 1] = "16"
+    assert cli.main([*words, "--shift", "1"]) == 1
+    assert "made with shift 0, this run has shift 1" in capsys.readouterr().err
+    assert cli.main(words) == 0
