@@ -337,8 +337,8 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((settings.host, settings.port), handler)
         except (OSError, OverflowError) as error:
-            where = f"{settings.host}:{settings.port}"
-            raise DataError(f"serve: {where}: {error}.", "--port names another, 0 takes a free one.") from None
+            fact = f"serve: {settings.host}:{settings.port}: {str(error).rstrip('.')}."
+            raise DataError(fact, "--port names another, 0 takes a free one.") from None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Lets a broken connection be; other errors are shown as they are."""

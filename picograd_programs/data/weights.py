@@ -64,4 +64,5 @@ def load_weights(name: str) -> GGUF:
     try:
         return read_gguf(Path(name))
     except FileError as error:
-        raise FileError(error.fact, f"--model names a GGUF file, or {' or '.join(KNOWN)}, which are fetched.") from None
+        hint = f"--model names a GGUF file, the folder of a Llama, or {' or '.join(KNOWN)}, which are fetched."
+        raise FileError(error.fact, hint, error.errno) from None

@@ -29,6 +29,7 @@ from picograd_programs.models.gpt import GPT, GPTConfig
 from picograd_programs.train.program import Program, check_settings
 
 END = "<|endoftext|>"  # between texts in the training: begins a new one
+HINT = "--weights names a file or folder with GPT-2's weights, such as model.safetensors or pytorch_model.bin."
 HEAD_WIDTH = 64  # features of a head in all four sizes; config.json may say another number of heads
 SAID = {  # in config.json: what picograd computes
     "model_type": "gpt2", "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "scale_attn_weights": True,
@@ -57,8 +58,7 @@ def read_gpt2(path: Path, tokens: int | None = None) -> GPT:
     try:
         weights, training = load_published(path)
     except FileError as error:
-        hint = error.hint or "--weights names a file or folder with GPT-2's weights: model.safetensors, pytorch_model.bin."
-        raise FileError(error.fact, hint, error.errno) from None
+        raise FileError(error.fact, error.hint or HINT, error.errno) from None
     weights = {name: value for name, value in weights.items() if not MASK.fullmatch(name)}
     beside = folder_of(path) / "config.json"
     try:
@@ -177,6 +177,8 @@ class GPT2(Program):
           PicogradError: a setting is out of its range, a file is missing or damaged, or the prompt does not fit.
         """
         check_settings(settings)
+        if not settings.weights.exists():
+            raise FileError(f"--weights: {settings.weights}: is not there.", HINT)
         tokenizer = byte_level_in(folder_of(settings.weights))
         model = read_gpt2(settings.weights, len(tokenizer.tokens))
         reader = Reader(model, model.config.block)

@@ -95,4 +95,5 @@ def chat_model(folder: Path) -> tuple[Nano, ByteLevel]:
     for stage in (Sums, Talk):
         if Checkpoints(folder / stage.stage).paths():
             return trained(stage, folder / stage.stage)[0], load_tokenizer(folder / "tokenizer.json")
-    raise DataError(f"{folder}: has no network that answers.", hint="picograd train nano")
+    fact = f"{folder}: has no network that answers: no stage of `picograd train nano`, no config.json of a published one."
+    raise DataError(fact, hint="picograd train nano")

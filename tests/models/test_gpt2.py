@@ -340,7 +340,7 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
     assert "has more than tensors by name, and no dict of them that is called model or state_dict" in (err := said())
     assert "torch.save(model.state_dict(), path)" in err
     path.unlink()
-    assert "--weights names a file or folder with GPT-2's weights" in said()
+    assert "model.safetensors: is not there" in (err := said()) and "--weights names a file or folder with GPT-2" in err
 
 
 @pytest.mark.parametrize(

@@ -216,8 +216,8 @@ def test_questions_that_are_too_long_and_runs_without_answers_are_sentences(
     for command, said in [
         (["sample", "nano", "--checkpoint", str(trained_small), "--prompt", "long " * 80], "with an answer 64 fit."),
         (["chat", "--model", str(trained_small), "--prompt", "long " * 80], "This model reads 64 at most"),
-        (["sample", "nano", "--checkpoint", str(tmp_path)], "has no network that answers."),
-        (["chat", "--model", str(tmp_path), "--prompt", "Hi"], "has no network that answers."),
+        (["sample", "nano", "--checkpoint", str(tmp_path)], "no network that answers: no stage of `picograd"),
+        (["chat", "--model", str(tmp_path), "--prompt", "Hi"], "no network that answers: no stage of `picograd"),
     ]:
         assert cli.main(command) == 1
         assert said in capsys.readouterr().err
