@@ -55,9 +55,9 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
         entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
         header_nbytes = int.from_bytes(data[:8], "little")
         metadata = json_of(data[8 : 8 + header_nbytes].decode()).get("__metadata__") or {}
-        del data  # the entries are copies: where the caller keeps none, the bytes are freed now
     except (safetensors.SafetensorError, ValueError) as error:
-        raise DataError(error.fact if isinstance(error, DataError) else str(error)) from None
+        raise DataError(error.fact if isinstance(error, DataError) else cut_short(data) or str(error)) from None
+    del data  # the entries are copies: where the caller keeps none, the bytes are freed now
     arrays: dict[str, tuple[Array, DType]] = {}
     for name, entry in entries:
         dtype = NAMES.get(entry["dtype"])
@@ -68,6 +68,17 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
         except (ValueError, OverflowError):  # more axes, or longer ones, than NumPy has
             raise DataError(f"tensor {name} has the shape {str(entry['shape'])[:60]}, which no array has") from None
     return arrays, metadata
+
+
+def cut_short(data: bytes) -> str:
+    """Returns that a file is shorter than its header says; "" where it is not."""
+    header_nbytes = 8 + int.from_bytes(data[:8], "little")
+    try:
+        header = json_of(data[8:header_nbytes].decode())
+        ends = [header_nbytes + entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        return f"it is cut short: it has {len(data):,} of {max(ends):,} bytes" if len(data) < max(ends) else ""
+    except (DataError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return ""  # another damage, which the library has said
 
 
 def json_of(text: str) -> Any:

@@ -22,6 +22,7 @@ INDEX = ".index.json"  # ends the name of the file that says which part has whic
 PART = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 FILES = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}", "ckpt.pt")
 NETWORKS = ("model", "state_dict", "model_state_dict")  # what checkpoints of trainings call the dict of the network
+STATE = "torch.save(model.state_dict(), path) writes what is read."
 AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer)\.)+")  # begins names: what had the network as its part
 
 
@@ -44,12 +45,17 @@ def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
             fact = f"{file}: is one part of a network, and {index.name}, which names all of them, is not beside it."
             raise DataError(fact, "put it and all parts into one folder.")
         return network_names(load_parts(index), index), {}
-    found, said = load(file), dict[str, Any]()
+    try:
+        found, said = load(file), dict[str, Any]()
+    except DataError as error:
+        if isinstance(error, FileError) or "its pickle names" not in error.fact:
+            raise
+        raise DataError(error.fact, STATE) from None  # a whole module, whose code would have to be run
     if isinstance(found, dict) and (name := next((name for name in NETWORKS if isinstance(found.get(name), dict)), None)):
         said, found = found, found.pop(name)
     if not are_tensors(found):
         fact = f"{file}: has more than tensors by name, and no dict of them that is called {' or '.join(NETWORKS)}."
-        raise DataError(fact, "torch.save(model.state_dict(), path) writes what is read.")
+        raise DataError(fact, STATE)
     return network_names(found, file), said
 
 

@@ -106,8 +106,15 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
     (vocabulary, width), block = tokens.shape, positions.shape[0]
     heads = said.get("n_head", width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 0)
     if type(heads) is not int or heads < 1 or width % heads:
-        hint = "n_head in it must divide the width." if said else "put config.json, which says n_head, beside it."
+        hint = "mend n_head in config.json." if said else "put config.json, which says n_head, beside it."
         raise DataError(f"has {str(heads)[:20]} heads, which do not divide its width of {width}.", hint)
+    for name, value in {"n_layer": layers, "n_embd": width, "n_positions": block}.items():
+        if (found := said.get(name, value)) != value:
+            raise DataError(
+                f"config.json beside it says {name} is {str(found)[:20]}; its tensors have {value}, as wte.weight of"
+                f" {tokens.shape}, wpe.weight of {positions.shape} and {layers} layers: they belong to different models.",
+                "take both from where the model is published.",
+            )
     has_biases = any(name.endswith(".bias") for name in weights)
     gelu = "none" if are_rows_outputs(weights) else "tanh"
     return GPTConfig(vocabulary, block, layers, heads, width, bias=has_biases, gelu=gelu)

@@ -304,6 +304,8 @@ def changed(name: str, value: torch.Tensor | None) -> Weights:
         (changed("wpe.weight", None), {}, "it is no GPT-2"),
         ({"fc.weight": torch.zeros(3, 3)}, {}, "it is no GPT-2"),
         (published(), {"n_head": 5}, "has 5 heads, which do not divide its width of 48"),
+        (published(), {"n_layer": 3}, "n_layer is 3; its tensors have 2, as wte.weight of (261, 48), wpe.weight of (96, "),
+        (published(), {"n_embd": 64}, "says n_embd is 64; its tensors have 48"),
         (published(), {"n_head": "many"}, "has many heads, which do not divide its width of 48"),
         (published(), {"activation_function": "relu"}, "says activation_function is relu; with gelu_new it is computed"),
         (published(), {"model_type": "bert"}, "says model_type is bert"),
@@ -339,6 +341,10 @@ def test_damaged_and_missing_files_are_sentences(tmp_path: Path, capsys: pytest.
     torch.save({"weights": published()}, path)
     assert "has more than tensors by name, and no dict of them that is called model or state_dict" in (err := said())
     assert "torch.save(model.state_dict(), path)" in err
+    torch.save(torch.nn.Linear(2, 2), path)
+    assert "its pickle names torch.nn.modules.linear.Linear" in (err := said()) and "torch.save(model.state_dict()" in err
+    path.write_bytes(whole[: len(whole) // 2])
+    assert f"it is cut short: it has {len(whole) // 2:,} of {len(whole):,} bytes" in said()
     path.unlink()
     assert "model.safetensors: is not there" in (err := said()) and "--weights names a file or folder with GPT-2" in err
 
