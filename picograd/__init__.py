@@ -169,6 +169,7 @@ with _collecting_later():
     for _page in _PAGES:
         _publish(vars(_page))
     _publish(globals())
+    _publish_late(vars(nn), ("picograd.nn.grad", "picograd.nn.modules"))
     # einops asks the backends it knows for one that takes a tensor. It takes 4 ms, and only where it is installed.
     if _find_spec("einops") is not None:
         _load_late("picograd.tensor.einops")

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple, NoReturn
 
 import numpy
@@ -154,13 +155,16 @@ class AbsentModules:
     """
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raises the error of a module of PyTorch's; about any other it has nothing to say."""
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Raises the error of a module of PyTorch's, or returns where one is that has moved; any other has none."""
         above, _, last = name.rpartition(".")
         if name.partition(".")[0] == "picograd" and above:
             instead = load_late("picograd_torch.absent").INSTEAD.get(above, {}).get(last)
             if instead is not None:
                 raise ModuleNotFoundError(f"No module named {name!r}.\n  hint: {instead}", name=name)
+            found: ModuleSpec | None = load_late("picograd_torch.moved").spec_of(name)
+            return found
+        return None
 
 
 # ---- the user's ----

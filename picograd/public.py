@@ -59,6 +59,7 @@ def publish(page: dict[str, Any]) -> None:
              a name of PyTorch's that the page does not have says what to write instead.
     """
     explain_absent(page)
+    page.setdefault("__path__", [])  # Python asks for modules below it, too (picograd_torch/moved.py)
     page.setdefault("__dir__", lambda: names_on(page))
     for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
         value = page.get(name)  # what is loaded late is not there yet

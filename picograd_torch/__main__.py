@@ -17,21 +17,20 @@ from typing import Any
 
 import picograd
 from picograd.errors import refusing
+from picograd_torch.nn_modules import FILES
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
     "amp", "autograd", "autograd.functional", "backends", "cuda", "cuda.amp", "distributions",
-    "distributions.constraints", "distributions.transforms", "fft", "func", "linalg", "nn", "nn.attention", "nn.functional",
-    "nn.init", "nn.parameter", "nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune",
-    "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "random", "signal", "signal.windows", "special",
-    "utils", "utils.checkpoint", "utils.data",
+    "distributions.constraints", "distributions.transforms", "fft", "func", "linalg", "nn", "nn.attention",
+    "nn.functional", "nn.grad", "nn.init", "nn.modules", "nn.parameter", "nn.utils", "nn.utils.parametrizations",
+    "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils",
+    "random", "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data",
 )  # fmt: skip
-NN_PARTS = ("activation", "batchnorm", "container", "conv", "dropout", "linear", "loss", "module", "rnn")
 DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal")
 OTHER = {
     **dict.fromkeys(("utils.data.dataloader", "utils.data.dataset", "utils.data.sampler"), "utils.data"),
-    "nn.modules": "nn",
-    **dict.fromkeys((f"nn.modules.{part}" for part in NN_PARTS), "nn"),
+    **{f"nn.modules.{file}": f"nn.modules.{file}" for file in FILES},
     **dict.fromkeys((f"distributions.{part}" for part in DISTRIBUTIONS), "distributions"),
 }
 

@@ -34,6 +34,7 @@ MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
 ONE_GPU = "each process has one GPU, number 0; CUDA_VISIBLE_DEVICES chooses it."
 ONE_GENERATOR = "one generator draws for every device"
 IMPORTED = "PyTorch's file imports it: from typing, or pg.Tensor, pg.nn.Module, pg.optim.lr_scheduler.LRScheduler."
+EACH_MODULE = "for module in model.modules(): module.register_forward_hook(hook), or the hook of that kind."
 SENSORS = "nvidia-smi shows it."
 
 INSTEAD: dict[str, dict[str, str]] = {
@@ -93,7 +94,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "CrossMapLRN2d": "nn.LocalResponseNorm: " + OLD,
         "LinearCrossEntropyLoss": "nn.functional.linear_cross_entropy(x, weight, target), in the forward of a module.",
         "NLLLoss2d": "nn.NLLLoss: " + OLD,
-        "modules": "picograd.nn has the layers themselves.",
     },
     "picograd.nn.Module": {
         "compile": "pg.compile(model), or pg.jit around the whole training step: forward, backward() and optimizer.step().",
@@ -104,6 +104,11 @@ INSTEAD: dict[str, dict[str, str]] = {
         "_modules": "dict(module.named_children()); setattr by name replaces one.",
         **each("_flat_weights_names _flat_weights _all_weights",
                "module.named_parameters(): weight_ih_l0, weight_hh_l0, bias_ih_l0 and so on."),
+    },
+    "picograd.nn.modules": {
+        **each("register_module_forward_hook register_module_forward_pre_hook register_module_full_backward_hook",
+               EACH_MODULE),
+        **each("register_module_full_backward_pre_hook register_module_backward_hook", EACH_MODULE),
     },
     "picograd.nn.attention": {
         **each("flex_attention bias", "nn.functional.scaled_dot_product_attention with attn_mask or is_causal."),

@@ -25,7 +25,7 @@ NEVER = {
         orthogonal uniform xavier_normal xavier_uniform CrossMapLRN2d
     """,
     "what PyTorch keeps for itself, and modules of its sources": """
-        common_types factory_kwargs attention grad modules T_destination call_super_init dump_patches compile
+        common_types factory_kwargs attention T_destination call_super_init dump_patches compile
         OptimizerPostHook OptimizerPreHook profile_hook_step UninitializedTensorMixin PackedSequence_ bind Optimizer
     """,
     "elsewhere: pg.func.functional_call": "stateless",

@@ -1,0 +1,58 @@
+"""Modules under other names than their files': those of PyTorch's that the core lacks, and former homes of classes.
+
+A pickle names the module of each class. Where classes have moved, the module that they were in is the public page that has
+them, so that a pickle from before can be read.
+"""
+
+from __future__ import annotations
+
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+
+from picograd.loading import load_late
+
+FORMER = {  # by a public page the modules that its classes were in
+    "picograd.nn": """
+        nn.layers.activations nn.layers.adaptive_softmax nn.layers.batch_norm nn.layers.class_losses nn.layers.convolution
+        nn.layers.dropout nn.layers.fractional nn.layers.losses nn.layers.multihead nn.layers.padding nn.layers.pooling
+        nn.layers.rectifiers nn.layers.recurrent_cells nn.layers.resample
+    """,
+    "picograd.nn.utils.rnn": "nn.utils.packed_sequence",
+    "picograd.optim": "optim.adam_variants optim.adaptive optim.basic optim.directions",
+    "picograd.utils.data": "utils.data.datasets utils.data.loader utils.data.samplers",
+    "picograd.distributions": """
+        distributions.base distributions.continuous distributions.discrete distributions.gammas distributions.multivariate
+    """,
+    "picograd_training.scaler": "optim.scaler",
+}
+HOMES = {
+    "picograd.distributions.constraints": "picograd_distributions.constraints",
+    "picograd.distributions.transforms": "picograd_distributions.transforms",
+    "picograd.nn.grad": "picograd_torch.nn_grad",
+    "picograd.nn.modules": "picograd_torch.nn_modules",
+    **{f"picograd.{name}": home for home, names in FORMER.items() for name in names.split()},
+}
+
+
+class Elsewhere(Loader):
+    """Loads a module that has another name: it is that one, not a copy."""
+
+    def __init__(self, home: str):
+        self.home = home
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Returns the module of the other name."""
+        module: ModuleType = load_late(self.home)
+        self.own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leaves the module, which has been run, as it was: Python has given it the spec of the new name."""
+        module.__spec__ = self.own
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Returns how a module of one of these names is loaded; None for any other name."""
+    return spec_from_loader(name, Elsewhere(HOMES[name])) if name in HOMES else None
