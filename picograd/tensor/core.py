@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from types import FrameType
+from sys import getrefcount
+from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Union
 from weakref import ref
 
@@ -469,9 +470,10 @@ class TensorCore:
     def _become_leaf(self, collects: bool = True) -> None:
         """Makes this tensor a LEAF: a result that is no view of another by its value, so that a later one is none."""
         begin_apart(self.cell)
+        may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op
         number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
-        if op.needs_grad:
+        if may_be_used:
             number.results.add(int(number))
         if op.needs_grad and not self.steps and self.cell.made_in is trace.get():
             replace_op(self.cell, op, Op(OpCode.LEAF, op.dtype, (op,), number))
@@ -563,6 +565,16 @@ class TensorCore:
             if found is not None:
                 return found
         return self._host(function).reshape(()).item()
+
+
+# ---- uses ----
+def _references(holder: Any) -> int:
+    """Returns how often the Op of a cell is referred to: once more for each Op that reads it, and for each other tensor."""
+    op = holder.op
+    return getrefcount(op)
+
+
+UNUSED = _references(SimpleNamespace(op=object()))
 
 
 # ---- computing ----

@@ -179,7 +179,20 @@ def hook_of_a_view(kind: str, then: str, uses: bool) -> Any:
     return program
 
 
+def hook_of_another_equal_result(lib: Any, log: list[Any]) -> Any:
+    x = lib.tensor([1.0, 2.0], requires_grad=True)
+    hooked, kept = x * 2, x * x
+    hooked.register_hook(lambda grad: log.append(numbers(grad)) or grad * 10)
+    kept.retain_grad()
+    (x * 2 + x * x * 3).sum().backward()  # the same numbers, of other results
+    log.append(kept.grad is None)
+    (hooked * x * 2 + kept).sum().backward()
+    log.append(numbers(kept.grad))
+    return x.grad
+
+
 PROGRAMS = [
+    hook_of_another_equal_result,
     hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone,
     hook_of_what_is_gone, retained_after_use, retained_of_the_last_value, retained_of_one_result_of_two,
     after_hooks_may_write, backward_to_a_result, a_deleted_gradient, function_with_setup_context,
