@@ -457,14 +457,14 @@ def _sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]
 
     Cost: a look at the Ops of the graphs, and where they need gradients at those that the gradients are of.
     """
-    unread = {one: cells for one in [*waiting] if (cells := one.graphs())} if waiting else {}
+    unread = {one: one.graphs() for one in [*waiting]} if waiting else {}
     holder = {op: one for one, cells in unread.items() for op in cells.values()} if unread else {}
     work, found, again = _differentiable_in(graphs, holder)
     shared: list[Cell] = []
     differentiated: dict[Op, None] = {}
     for one, cells in unread.items():
-        own = one.work() if one in found or work else {}
-        if one in found or not work.keys().isdisjoint(own):
+        own = one.work() if cells and (one in found or work) else {}
+        if not cells or one in found or not work.keys().isdisjoint(own):
             shared += cells
             differentiated |= own
             waiting.pop(one, None)

@@ -361,6 +361,7 @@ def test_gradients_that_nobody_has_any_more_are_not_computed_with_a_value() -> N
     alone = kernels(lambda: weight.detach().exp().max().item())
     weight.grad = None
     assert kernels(scores.max().item) == alone
+    assert not compute.waiting, "their graph is kept no longer"
 
 
 def test_all_that_was_added_to_a_gradient_is_computed_with_the_first_value_that_shares_work_with_a_part() -> None:
