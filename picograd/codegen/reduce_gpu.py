@@ -72,7 +72,7 @@ REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses, of all rows of a team
 TEAM_ROWS_MAX = 4  # rows of a team, where they share what they read
 TEAM_ROWS_WASTE = 4  # one part of so many, at most, of the rows that teams have room for are none
-BLOCKS_WANTED = 8  # at least, where a team has few threads, or several rows
+TEAM_BLOCKS_MIN = 8  # where a team has few threads, or several rows
 
 
 class Team(Record):
@@ -134,7 +134,7 @@ def team_of(rows: Rows, target: Target) -> Team:
     team = _kept(Team(few, lanes, -(-accesses // few), order))
     if target.has_shuffle and _share_reads(rows, values, coords, along):
         team = replace(team, rows=_rows_together(rows, team))
-    while (team.rows > 1 or team.threads < order) and _num_blocks(rows, team, block) < BLOCKS_WANTED:
+    while (team.rows > 1 or team.threads < order) and _num_blocks(rows, team, block) < TEAM_BLOCKS_MIN:
         if team.rows > 1:
             team = replace(team, rows=team.rows // 2)
         else:

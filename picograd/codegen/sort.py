@@ -574,10 +574,10 @@ def keeps_few(nest: Nest, target: Target) -> bool:
     assert nest.anchor is not None
     (x,), (axis, _, *count) = nest.anchor.src, nest.anchor.arg
     length = x.shape[axis]
-    if not target.is_gpu or not count or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
+    if not target.is_gpu or not any(count) or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
         return False
     threads, _ = groups_of(length, count[0], target)
-    return bool(0 < 2 * count[0] <= threads and FEW_PARTS * count[0] <= length < 1 << POSITION_BITS)
+    return bool(2 * count[0] <= threads and FEW_PARTS * count[0] <= length < 1 << POSITION_BITS)
 
 
 FEW_PARTS = 8  # of a row are few: one part of so many
