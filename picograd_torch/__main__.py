@@ -25,7 +25,7 @@ SAME = (
     "distributions.constraints", "distributions.transforms", "fft", "func", "linalg", "nn", "nn.attention",
     "nn.functional", "nn.grad", "nn.init", "nn.modules", "nn.parameter", "nn.utils", "nn.utils.parametrizations",
     "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils",
-    "random", "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data",
+    "random", "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data", "utils.tensorboard",
 )  # fmt: skip
 DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal")
 OTHER = {
@@ -37,7 +37,7 @@ OTHER = {
 # Modules that picograd leaves out, which programs import and mostly do not use.
 LEFT_OUT = (
     "distributed", "fx", "hub", "multiprocessing", "nn.parallel", "profiler", "sparse", "testing", "utils.benchmark",
-    "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "utils.tensorboard",
+    "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo",
 )  # fmt: skip
 
 

@@ -140,7 +140,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "mobile_optimizer": NOT_COMPILED,
         "model_zoo": SAVED,
         "rename_privateuse1_backend": "docs/accelerator.md adds a device from one Python file.",
-        "tensorboard": "from tensorboardX import SummaryWriter, a package of its own; pg.train.TensorBoard is a Trainer's.",
     },
     "picograd.utils.data": {
         "DistributedSampler": ONE_PROCESS,

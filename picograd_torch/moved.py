@@ -32,6 +32,7 @@ HOMES = {
     "picograd.distributions.transforms": "picograd_distributions.transforms",
     "picograd.nn.grad": "picograd_torch.nn_grad",
     "picograd.nn.modules": "picograd_torch.nn_modules",
+    "picograd.utils.tensorboard": "picograd_torch.tensorboard",
     **{f"picograd.{name}": home for home, names in FORMER.items() for name in names.split()},
 }
 

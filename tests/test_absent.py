@@ -56,7 +56,7 @@ def test_a_name_of_pytorch_is_here_or_its_error_says_what_to_write(place: str) -
     [
         ("picograd.distributed", "a training runs in one process"),
         ("picograd.nn.parallel", "a training runs in one process"),
-        ("picograd.utils.tensorboard", "from tensorboardX import SummaryWriter"),
+        ("picograd.utils.benchmark", "time.perf_counter around"),
     ],
 )
 def test_the_error_of_importing_a_module_of_pytorch_says_what_to_write(module: str, hint: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,3 +88,35 @@ def test_gradients_of_convolutions_are_pytorchs(axes: int, rng: np.random.Genera
         given = [[make(v) if isinstance(v, np.ndarray) else v for v in parts] for make in (Tensor, torch.tensor)]
         mine, theirs = (getattr(lib.nn.grad, f"conv{axes}d_{name}") for lib in (pg, torch))
         same_value(mine(*given[0], **settings), theirs(*given[1], **settings))
+
+
+# ---- TensorBoard ----
+def test_a_summary_writer_hands_arrays_to_tensorboardx(monkeypatch: pytest.MonkeyPatch) -> None:
+    from picograd.utils.tensorboard import SummaryWriter
+
+    calls: list[object] = []
+
+    class Writer:
+        def __init__(self, logdir: str):
+            self.logdir = logdir
+
+        def add_scalars(self, *args: object, **kwargs: object) -> None:
+            calls.append((args, kwargs))
+
+        def close(self) -> None:
+            calls.append("closed")
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=Writer))
+    with SummaryWriter("runs") as writer:
+        writer.add_scalars("loss", {"train": pg.ones(2).sum()}, global_step=3, others=[Tensor([1.0], requires_grad=True)])
+    (args, kwargs), last = calls
+    assert args == ("loss", {"train": 2.0}) and kwargs["global_step"] == 3 and last == "closed" and writer.logdir == "runs"
+    assert isinstance(kwargs["others"][0], np.ndarray) and not hasattr(writer, "add_nothing")
+
+
+def test_a_summary_writer_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from picograd.utils.tensorboard import SummaryWriter
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(pg.ArgumentError, match="tensorboardX is not installed.*\n.*\n.*hint: pip install tensorboardX"):
+        SummaryWriter()
