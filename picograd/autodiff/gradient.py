@@ -142,27 +142,31 @@ def _calls_user(loop: Op) -> bool:
 WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # that `written_out` is about
 
 
-def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> list[Op]:
+def written_out(
+    roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None
+) -> list[Op]:
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
     Values that have been computed stay so: what became of such an Op is known to have its value.
 
     Args:
-      others:  replacements of some constants; Ops that read them have no known value
+      others:         replacements of Ops, such as constants by others; where an Op reads them its value is not known
+      most_operands:  formulas of more stay, and so do gradients; None: none does
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
-    for op in toposort(roots, sources=_sources):
+    for op in toposort(roots, sources=graph_sources):
         src, new = tuple([became.get(s, s) for s in op.src]), op
-        if op.code is OpCode.GRADIENT:
+        stays = most_operands is not None and (op.code is OpCode.GRADIENT or len(src) > most_operands)
+        if op.code is OpCode.GRADIENT and not stays:
             found[op] = _gradients(src, op.arg)
-        elif op.code is OpCode.FORMULA and (op.realized is None or op.needs_grad):
+        elif op.code is OpCode.FORMULA and (op.realized is None or op.needs_grad) and not stays:
             found[op] = formula_results(op.arg, src, op.lines)
             new = found[op][0] if len(found[op]) == 1 else op
         elif op.code is OpCode.OUTPUT and op.src[0] in found:
             new = found[op.src[0]][op.arg]
         elif src != op.src:
-            new = _built(op, src)
+            new = built(op, src)
         if new is not op:
             became[op] = new
             copy_lines(op if op.lines or op.code is not OpCode.OUTPUT else op.src[0], new)
@@ -171,14 +175,16 @@ def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None) -> l
     return [became.get(root, root) for root in roots]
 
 
-def _built(op: Op, src: tuple[Op, ...]) -> Op:
+def built(op: Op, src: tuple[Op, ...]) -> Op:
     """Returns an Op on other sources, as it would have been built on them: two reshapes become one."""
+    if op.code in WRITTEN_LATER or (op.code is OpCode.OUTPUT and src[0].code in WRITTEN_LATER):
+        return unshared(op.code, op.dtype, src, op.arg, op.shape, op.needs_grad)
     if op.code is OpCode.RESHAPE:
         return reshape(src[0], op.arg)
     return permute(src[0], op.arg) if op.code is OpCode.PERMUTE else op.replace(src=src)
 
 
-def _sources(op: Op) -> tuple[Op, ...]:
+def graph_sources(op: Op) -> tuple[Op, ...]:
     """Returns the sources of an Op through which gradients flow; none for a computed value that needs no gradient."""
     return op.src if op.realized is None or op.needs_grad else ()
 

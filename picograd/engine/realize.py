@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from picograd.autodiff.gradient import WRITTEN_LATER, written_out
+from picograd.autodiff.unrolled import LONG, rolled
 from picograd.config import setting
 from picograd.device import chosen_device, named
 from picograd.dtype import DType
@@ -111,8 +112,8 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """
     blocks, graphs, left = seen.blocks if seen is not None else [], dict(zip(missing, missing)), missing
     order = order_of(missing)
-    if not WRITTEN_LATER.isdisjoint(map(CODE, order)):
-        written = written_out([*missing, *blocks])
+    if len(order) >= LONG or not WRITTEN_LATER.isdisjoint(map(CODE, order)):
+        written = written_out([*rolled(missing, () if seen is None else frozenset(seen.numbers)), *blocks])
         graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
         left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
         order = order_of(left)
@@ -145,9 +146,8 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
 def _forget_copies(order: Sequence[Op]) -> None:
     """Forgets COPYs of shared memory, so that they are made again the next time."""
     for op in order:
-        if op.code is OpCode.COPY and any(
-            s.code is OpCode.BUFFER and s.arg[0] in shared for s in toposort([op.src[0]], stop=realized)
-        ):
+        below = toposort([op.src[0]], stop=realized) if op.code is OpCode.COPY else ()
+        if any(s.code is OpCode.BUFFER and s.arg[0] in shared for s in below):
             op.realized = None
 
 
@@ -207,7 +207,7 @@ def run_known(roots: Sequence[Op], seen: Seen) -> bool:
     read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
     outputs = new_outputs(plan, name, variables, inputs)
-    run(plan, inputs, outputs, variables, lambda report: template(written_out(roots)).error(report))
+    run(plan, inputs, outputs, variables, lambda report: template(written_out(rolled(roots))).error(report))
     for op, value in zip(roots, _results(roots, plan, inputs, outputs, known.results)):
         op.realized = value
     return True

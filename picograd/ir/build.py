@@ -7,6 +7,8 @@ one after the other.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -15,7 +17,7 @@ from picograd.errors import ShapeError
 from picograd.ir.host import lengths
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
-from picograd.ir.symbolic import add, mul
+from picograd.ir.symbolic import add, mul, subtract
 
 
 def static_shape(shape: Shape) -> tuple[int, ...]:
@@ -222,6 +224,73 @@ def iota(length: Dim, dtype: DType = int64) -> Op:
 def positions(shape: Shape, axis: int, dtype: DType = int64) -> Op:
     """Returns the position along `axis` of every element of `shape`."""
     return repeat_axes(iota(shape[axis], dtype), (i for i in range(len(shape)) if i != axis), shape)
+
+
+# ---- joins ----
+MOST_JOINED = 16
+
+
+def joined(ops: list[Op], axis: int) -> Op:
+    """Returns Ops joined along an axis.
+
+    Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
+    element grows with the logarithm of their number.
+    """
+    ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
+    if len(ops) > MOST_JOINED:
+        ops = _without_rows(ops, axis)
+    while len(ops) > MOST_JOINED:
+        groups = [ops[i : i + MOST_JOINED] for i in range(0, len(ops), MOST_JOINED)]
+        ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
+    return _side_by_side(ops, axis)
+
+
+def _side_by_side(ops: list[Op], axis: int) -> Op:
+    """Returns Ops joined: each padded to the whole length, chosen by position."""
+    if len(ops) == 1:
+        return ops[0]
+    total = functools.reduce(add, [op.shape[axis] for op in ops])
+    start: Dim = 0
+    result: Op | None = None
+    for op in ops:
+        stop = add(start, op.shape[axis])
+        after = subtract(total, stop)
+        piece, inside = (pad_axis(x, axis, start, after) for x in (op, filled(True, bool_, op.shape)))
+        result = piece if result is None else where(inside, piece, result)
+        start = stop
+    assert result is not None
+    return result
+
+
+def _without_rows(ops: list[Op], axis: int) -> list[Op]:
+    """Returns pieces to join in the place of others: many rows of one value, one after the other, are one piece."""
+    pieces: list[Op] = []
+    for (whole, shape, _), run in itertools.groupby(enumerate(ops), lambda piece: _run_of(*piece)):
+        rows = [op for _, op in run]
+        if whole is not None and len(rows) > MOST_JOINED:
+            first = _row(rows[0])[1]
+            block = reshape(shrink_axis(whole, 0, first, first + len(rows)), (len(rows), *shape))
+            block = permute(block, (*range(1, axis + 1), 0, *range(axis + 1, len(block.shape))))
+            rows = [reshape(block, (*shape[:axis], mul(len(rows), shape[axis]), *shape[axis + 1 :]))]
+        pieces += rows
+    return pieces
+
+
+def _run_of(number: int, op: Op) -> tuple[Op | None, Shape, int]:
+    """Returns a key that pieces have in common where each is the row behind the one before."""
+    whole, row = _row(op)
+    return whole, op.shape, row - number
+
+
+def _row(op: Op) -> tuple[Op | None, int]:
+    """Returns a value and the number of its row that an Op is; no value where it is none."""
+    while op.code is OpCode.RESHAPE:
+        op = op.src[0]
+    if op.code is OpCode.SHRINK and isinstance(row := op.arg[0][0], int):
+        whole = op.src[0]
+        if op.arg == ((row, row + 1), *[(0, dim) for dim in whole.shape[1:]]):
+            return whole, row
+    return None, 0
 
 
 # ---- stacks of matrices (..., m, n) ----

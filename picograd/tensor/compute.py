@@ -32,6 +32,7 @@ from typing import Any, ParamSpec, cast
 import numpy as np
 
 from picograd.autodiff.gradient import FREE, gradients_expected, reached, written_out
+from picograd.autodiff.unrolled import rolled
 from picograd.dtype import DType
 from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
@@ -291,7 +292,7 @@ def _that_reach(error: PicogradError, graphs: Sequence[Op]) -> list[Op]:
     if not isinstance(error, Refused) or error.check is None:
         return []
     found = []
-    for op, whole in zip(graphs, written_out(graphs)):
+    for op, whole in zip(graphs, written_out(rolled(graphs))):
         order = toposort([whole], stop=realized)
         if error.check in order or any(error.check in toposort(body.src) for body in bodies_in(order)):
             found.append(op)
@@ -633,8 +634,8 @@ def by_formula(
 
 
 # ---- graphs that grow without bound ----
-MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
-MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
+MAX_DEPTH = 8_000  # of a graph that is not computed yet: twice that of a network of 100 layers without its gradients
+MAX_LIVE = 100_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
 MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
 CHOICE_OPS = 64  # of a graph that is computed once something is chosen by it
 STEP_OPS = 256  # of a graph that is computed before numbers are drawn again
@@ -643,7 +644,7 @@ EVERY = 16  # a graph is measured where the depth of its root is a multiple of t
 
 long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
 # The latest made where no gradients are recorded, maybe not computed yet, maybe dead: a finalizer for each costs too much.
-plain_cells: deque[weakref.ref[Cell]] = deque(maxlen=4096)
+plain_cells: deque[weakref.ref[Cell]] = deque(maxlen=1 << 16)
 _mentioned: set[Line | None] = set()
 
 
@@ -679,8 +680,9 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
         return
     line = user_line()
     if not op.needs_grad:
-        compute([cell], (), long_gradients.living())  # what they share is computed once
+        compute([cell], (), [*long_gradients.living(), *_living_plain()])  # what they share is computed once
         long_gradients.clear()
+        plain_cells.clear()
         NextLook.limit, NextLook.left = MAX_LIVE, EVERY * MAX_LIVE
     if line not in _mentioned:
         _mentioned.add(line)
@@ -742,14 +744,14 @@ def _has_most(op: Op) -> bool:
 
 
 def unrealized(root: Op, most: int) -> int:
-    """Returns how many Ops have to be computed for `root`, counted up to `most`."""
+    """Returns how many Ops a root needs, counted up to `most`; in a graph that is kept a formula is one Op."""
     seen = {root}
     stack = [root]
     left = most
     while stack and len(seen) < left:
         op = stack.pop()
         if op.realized is None:
-            if op.code is OpCode.FORMULA:
+            if op.code is OpCode.FORMULA and not root.needs_grad:
                 left -= op.arg.num_ops - 1
             for s in op.src:
                 if s not in seen:

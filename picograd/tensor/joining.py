@@ -12,9 +12,9 @@ import numpy as np
 
 from picograd.dtype import DType, bool_, int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import gather, pad_axis, reshape, unary, where
+from picograd.ir.build import gather, joined, reshape, where
 from picograd.ir.build import pad as padded_op
-from picograd.ir.op import Dim, Op, filled
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import out_of_memory
 from picograd.ir.shape import numel
@@ -255,9 +255,6 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
     return where(inside, padded, value)
 
 
-MOST_JOINED = 16
-
-
 def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
     """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one, or what differs."""
     shapes = [tensor.op.shape for tensor in tensors]
@@ -272,43 +269,13 @@ def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
 def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
     """Returns Ops joined along an axis, in a dtype."""
     axis, dtype = options
-    return [_join([cast(op, dtype) for op in ops], axis)]
+    return [joined([cast(op, dtype) for op in ops], axis)]
 
 
 def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
     """Returns Ops joined along a new axis, in a dtype."""
     axis, _ = options
     return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
-
-
-def _join(ops: list[Op], axis: int) -> Op:
-    """Returns Ops joined.
-
-    Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
-    element grows with the logarithm of their number.
-    """
-    ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
-    while len(ops) > MOST_JOINED:
-        groups = [ops[i : i + MOST_JOINED] for i in range(0, len(ops), MOST_JOINED)]
-        ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
-    return _side_by_side(ops, axis)
-
-
-def _side_by_side(ops: list[Op], axis: int) -> Op:
-    """Returns Ops joined: each padded to the whole length, chosen by position."""
-    if len(ops) == 1:
-        return ops[0]
-    total = reduce(add, (op.shape[axis] for op in ops))
-    start: Dim = 0
-    result: Op | None = None
-    for op in ops:
-        stop = add(start, op.shape[axis])
-        after = subtract(total, stop)
-        piece, inside = (pad_axis(x, axis, start, after) for x in (op, filled(True, bool_, op.shape)))
-        result = piece if result is None else where(inside, piece, result)
-        start = stop
-    assert result is not None
-    return result
 
 
 # ---- several tensors ----

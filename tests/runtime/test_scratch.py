@@ -13,7 +13,7 @@ from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, LoopItem, Param, Schedule
 from picograd.road import create_schedule
-from picograd.runtime.scratch import Piece, place_scratch
+from picograd.runtime.launches import Piece, place_scratch
 
 pytestmark = pytest.mark.req("G8")
 F32 = dtypes.float32

@@ -1,0 +1,565 @@
+"""Rolls long recurrences that a Python loop has written out into LOOPs: the body is planned and compiled once.
+
+    for t in range(1000): h = cell(x[:, t], h); out.append(head(h))      ->  LOOP(h, W, ..., rows of x), stacked results
+
+A graph alone tells nothing of the user's loop, so steps are found by their form. A chain of Ops, each below the next, that
+look alike and are equally deep apart are the seeds of the steps. From all seeds at once the walk goes down: the sources at
+one place, one for each step, are a column. A column is
+
+    one Op                               what no step changes, a source of the LOOP; its views are made in the body
+    what another column has a step ago   a carry
+    blocks of one value, equally apart   a stacked source
+    Ops of one opcode, dtype and shape   an Op of the body, whose sources are columns again
+    small values of other graphs         a stacked source, too, joined
+
+Columns above these that have an Op in each step join them: the output and the loss of a step. Where the first or the last
+steps differ they stay outside. No weights are stacked, so layers of one form are no steps.
+
+Derivatives come after this: those of a LOOP (autodiff/loops.py) need no unrolled steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+from picograd.autodiff.gradient import built, graph_sources, written_out
+from picograd.ir.bodies import param, substitute
+from picograd.ir.build import flip, joined, pad_axis, permute, reshape, shrink, shrink_axis
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
+from picograd.ir.origin import copy_lines
+from picograd.record import Struct
+
+LEAST_STEPS = 16  # fewer are written out, as they always were
+MOST_OPERANDS = LEAST_STEPS - 1  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
+LONG = 2 * LEAST_STEPS  # of a graph: a shorter one has no steps
+LEVELS = (3, 9)  # below an Op that tell its form, and more where that leaves two in one place
+MOST_LAG = 4  # steps back that a step may look
+MOST_TRIALS = 8  # chains whose steps are compared, and cuts at their ends
+MOST_LOOPS = 16  # in one graph
+JOINED_NBYTES = 1 << 16  # of a value that is joined with those of other steps
+OF_STEPS = ELEMENTWISE | MOVEMENT | {
+    OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
+    OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP,
+}  # fmt: skip
+Column = tuple[Op, ...]  # for each step one
+
+
+def rolled(roots: Sequence[Op], inputs: Collection[Op] = ()) -> Sequence[Op]:
+    """Returns graphs in which long recurrences are LOOPs; `roots` as they are where there is none.
+
+    Args:
+      inputs:  constants that may be others the next time, and stay outside of bodies
+    """
+    if len(toposort(roots, sources=graph_sources)) < LONG:
+        return roots
+    graphs, has_loops = written_out(roots, most_operands=MOST_OPERANDS), False
+    for _ in range(MOST_LOOPS):
+        became = _one_loop(graphs, inputs)
+        if not became:
+            break
+        graphs, has_loops = _replaced(graphs, became), True
+    return graphs if has_loops else roots
+
+
+def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
+    became = dict(places)
+    for op in toposort(roots, stop=places, sources=lambda op: () if op in places else graph_sources(op)):
+        src = tuple([became.get(s, s) for s in op.src])
+        if op not in became and src != op.src:
+            became[op] = built(op, src)
+            copy_lines(op, became[op])
+            became[op].realized = op.realized or became[op].realized
+    return [became.get(root, root) for root in roots]
+
+
+def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> dict[Op, Op]:
+    """Returns results of a LOOP for the Ops of a recurrence that are read elsewhere; none where none is found."""
+    order = toposort(roots, sources=graph_sources)
+    for seeds in _chains(order):
+        steps = _alike(seeds, order, inputs)
+        if steps is not None:
+            while (longer := _with_one_before(steps)) is not None:
+                steps = longer
+            steps.go_up()
+            return _loop(steps, roots)
+    return {}
+
+
+def _alike(seeds: Sequence[Op], order: Sequence[Op], inputs: Collection[Op]) -> _Steps | None:
+    """Returns the steps of a chain, or of a part of it, that are alike."""
+    for _ in range(MOST_TRIALS):
+        if len(seeds) < LEAST_STEPS:
+            break
+        steps = _Steps(seeds, order, inputs)
+        try:
+            steps.go_down()
+            return steps
+        except _Differ as cut:
+            seeds = seeds[cut.first : cut.end]
+    return None
+
+
+def _with_one_before(steps: _Steps) -> _Steps | None:
+    """Returns the same steps and one before them, where that is alike."""
+    first, second = steps.seeds[:2]
+    apart, kind = second.depth - first.depth, (first.code, first.dtype, first.shape)
+    near = {op for op in steps.order if op.depth == first.depth - apart and (op.code, op.dtype, op.shape) == kind}
+    for op in near and [_below(first, first.depth - apart, near)]:
+        if op is None:
+            break
+        longer = _Steps((op, *steps.seeds), steps.order, steps.inputs)
+        with suppress(_Differ):
+            longer.go_down()
+            return longer
+    return None
+
+
+# ---- chains of equal forms ----
+def _chains(order: Sequence[Op]) -> Iterator[list[Op]]:
+    """Yields chains of Ops of one form, of each part of a graph the longest and uppermost first, lower parts first."""
+    for groups in _by_form(order):
+        runs = [(*_longest_run(sorted({op.depth for op in group})), group) for group in groups]
+        runs = [run for run in runs if run[1] >= LEAST_STEPS]
+        for _ in range(MOST_TRIALS):
+            if not runs:
+                break
+            lowest = min(runs, key=lambda run: run[0])
+            near = [run for run in runs if run[0] < lowest[0] + 2 * lowest[2]]
+            for _, _, apart, group in sorted(near, key=lambda run: (-run[1], -run[0]))[:MOST_TRIALS]:
+                chain = _chain(group, apart)
+                if len(chain) >= LEAST_STEPS:
+                    yield chain
+            runs = [run for run in runs if run not in near]
+
+
+def _by_form(order: Sequence[Op]) -> Iterator[list[list[Op]]]:
+    """Yields the Ops that steps may have, those of one form in one list: they are equal some levels down.
+
+    Few levels leave out no step, since the first ones are soon another form. Where two Ops of one form are equally deep,
+    as those of two layers are, one might be taken for the other: they wait for more levels.
+    """
+    number = {op: i for i, op in enumerate(order)}
+    own = [hash(_form(op)) for op in order]
+    sources = [[number[s] for s in graph_sources(op)] for op in order]
+    forms, left = own, [op for op in order if op.code in OF_STEPS]
+    for levels in LEVELS:
+        for _ in range(levels):
+            form_of = forms.__getitem__
+            forms = [hash((form, *map(form_of, src))) for form, src in zip(own, sources)]
+        groups: dict[int, list[Op]] = {}
+        for op in left:
+            groups.setdefault(forms[number[op]], []).append(op)
+        found = [group for group in groups.values() if len(group) >= LEAST_STEPS]
+        unclear = [group for group in found if len({op.depth for op in group}) < len(group)]
+        left = [op for group in unclear for op in group]
+        yield found if levels == LEVELS[-1] else [group for group in found if group not in unclear]
+
+
+def _form(op: Op) -> tuple[object, ...]:
+    if _is_leaf(op):
+        return op.dtype, op.shape
+    if op.code not in OF_STEPS:
+        return (id(op),)
+    if op.code is OpCode.SHRINK:
+        return op.code, op.dtype, op.shape
+    return op.code, op.dtype, op.shape, op.arg
+
+
+def _longest_run(depths: Sequence[int]) -> tuple[int, int, int]:
+    """Returns first depth, length and distance of the longest run of depths that are equally far apart."""
+    best, start = (0, 0, 0), 0
+    apart = [b - a for a, b in pairwise(depths)]
+    for i, distance in enumerate(apart):
+        if distance != apart[start]:
+            start = i
+        if i - start + 2 > best[1]:
+            best = depths[start], i - start + 2, distance
+    return best
+
+
+def _chain(group: Sequence[Op], apart: int) -> list[Op]:
+    """Returns the longest chain of Ops of a group, each so much below the next one, the lowest first."""
+    members, best = set(group), list[Op]()
+    for op in sorted(group, key=lambda op: -op.depth):
+        chain, at = list[Op](), op if op in members else None
+        while at is not None:
+            chain.append(at)
+            members.discard(at)
+            at = _below(at, at.depth - apart, members)
+        best = max(best, chain, key=len)
+    return best[::-1]
+
+
+def _below(op: Op, depth: int, members: Collection[Op]) -> Op | None:
+    """Returns a member of that depth below an Op."""
+    stack, seen = [op], {op}
+    while stack:
+        for s in graph_sources(stack.pop()):
+            if s.depth >= depth and s not in seen:
+                if s.depth == depth and s in members:
+                    return s
+                seen.add(s)
+                stack.append(s)
+    return None
+
+
+# ---- steps ----
+class _Differ(Exception):
+    """Steps are not alike; those from `first` to `end` may be."""
+
+    def __init__(self, first: int = 0, end: int = 0):
+        self.first, self.end = first, end
+
+
+class _Lag(Struct, eq=False):
+    """A column that another one has some steps ago.
+
+    column:  itself
+    steps:   how many
+    """
+
+    column: Column
+    steps: int
+
+
+class _Rows(Struct, eq=False):
+    """A column that is a stacked source.
+
+    column:   itself
+    stacked:  makes the source; it has a row for each step
+    """
+
+    column: Column
+    stacked: Callable[[], Op]
+
+
+Place = int | _Lag | _Rows | Op  # an Op of the body by number; what no step changes is the Op itself
+
+
+class _Steps:
+    """The steps of a recurrence.
+
+    columns:  Ops of the body
+    sources:  of each, where its sources are
+    place:    Op -> its column, and its step
+    found:    what each column is that was looked at
+    since:    Ops below the seeds -> the first step that needs them
+    above:    Ops that read any of the columns
+    """
+
+    def __init__(self, seeds: Sequence[Op], order: Sequence[Op], inputs: Collection[Op]):
+        self.seeds, self.order, self.inputs, self.num_steps = tuple(seeds), order, inputs, len(seeds)
+        self.columns: list[Column] = []
+        self.sources: list[list[Place]] = []
+        self.place: dict[Op, tuple[int, int]] = {}
+        self.found: dict[Column, Place] = {}
+        self.since: dict[Op, int] = {}
+        self.above: set[Op] = set()
+        self.readers: dict[Op, list[Op]] = {}
+
+    def go_down(self) -> None:
+        """Finds all that the seeds need."""
+        for step, seed in enumerate(self.seeds):
+            stack = [seed]
+            while stack:
+                op = stack.pop()
+                if op not in self.since:
+                    self.since[op] = step
+                    stack += graph_sources(op)
+        for op in self.order:
+            for s in graph_sources(op):
+                self.readers.setdefault(s, []).append(op)
+        self._add(self.seeds)
+        self._complete()
+
+    def _add(self, column: Column) -> int:
+        number = len(self.columns)
+        self.columns.append(column)
+        self.found[column] = number
+        for step, op in enumerate(column):
+            if self.place.setdefault(op, (number, step)) != (number, step):
+                raise _Differ
+        return number
+
+    def _complete(self) -> None:
+        """Finds the sources of the columns that have none yet."""
+        looked_at = len(self.sources)
+        while len(self.sources) < len(self.columns):
+            column = self.columns[len(self.sources)]
+            self.sources.append([])
+            self.sources[-1] += [self._look_at(sources) for sources in zip(*map(graph_sources, column))]
+        stack = [op for column in self.columns[looked_at:] for op in column]
+        while stack:
+            fresh = [reader for reader in self.readers.get(stack.pop(), ()) if reader not in self.above]
+            self.above.update(fresh)
+            stack += fresh
+        for places in self.sources[looked_at:]:
+            self._check(places)
+
+    def _check(self, places: Sequence[Place]) -> None:
+        """Raises _Differ where a source from elsewhere needs a step, or a carry is none."""
+        for place in places:
+            if isinstance(place, _Lag):
+                number, lag = self.origin(place), place.steps
+                kinds = {(op.dtype, op.shape) for op in (*place.column[:lag], self.columns[number][0])}
+                if len(kinds) > 1:
+                    raise _Differ(1, self.num_steps)
+            outside = place.column[: place.steps] if isinstance(place, _Lag) else ()
+            outside = place.column if isinstance(place, _Rows) else (place,) if isinstance(place, Op) else outside
+            if any(op in self.place or op in self.above for op in outside):
+                raise _Differ
+
+    def origin(self, lag: _Lag) -> int:
+        """Returns the number of the column that a carry has been."""
+        number, step = self.place.get(lag.column[lag.steps], (0, -1))
+        if step != 0 or self.columns[number][: -lag.steps] != lag.column[lag.steps :]:
+            raise _Differ
+        return number
+
+    def _look_at(self, column: Column) -> Place:
+        """Returns the place of the values of a column."""
+        found = self.found.get(column)
+        if found is None:
+            first = column[0]
+            if all(op is first for op in column):
+                return first
+            lag = self._lag(column)
+            found = _Lag(column, lag) if lag else self._of_steps(column)
+            self.found[column] = found
+        return found
+
+    def _lag(self, column: Column) -> int:
+        """Returns how many steps ago another column has been this one; 0 if none has."""
+        last = self.num_steps - 1
+        number, step = self.place.get(column[-1], (None, self.since.get(column[-1], last)))
+        lag = last - step
+        if not 0 < lag <= MOST_LAG:
+            return 0
+        for i in range(lag + 1, last):
+            if self.place.get(column[i], (number, i - lag)) != (number, i - lag):
+                raise _Differ
+            if number is None and self.since.get(column[i]) != i - lag:
+                return 0
+        return lag
+
+    def _of_steps(self, column: Column) -> Place:
+        """Returns the place of the values of a column that no other one has had before."""
+        like = column[self.num_steps // 2]
+        code, kind, is_leaf = like.code, (like.dtype, like.shape), _is_leaf(like)
+        if is_leaf:
+            alike = [_is_leaf(op) and (op.dtype, op.shape) == kind for op in column]
+        else:
+            arg, count = None if code is OpCode.SHRINK else like.arg, len(like.src)
+            alike = [
+                op.code is code and (op.dtype, op.shape) == kind and len(op.src) == count
+                and not _is_leaf(op) and (arg is None or op.arg == arg)
+                for op in column
+            ]  # fmt: skip
+        if not all(alike):
+            raise _Differ(*_longest_true(alike))
+        if is_leaf and like.nbytes <= JOINED_NBYTES:
+            return _Rows(column, lambda: joined([reshape(op, (1, *op.shape)) for op in column], 0))
+        if is_leaf or code not in OF_STEPS:
+            raise _Differ
+        if code is OpCode.SHRINK and any(op.arg != like.arg for op in column):
+            if any(op.src[0] is not like.src[0] for op in column):
+                raise _Differ
+            return _Rows(column, _blocks(column))
+        return self._add(column)
+
+    # ---- what reads them ----
+    def go_up(self) -> None:
+        """Adds the columns above that have an Op in each step."""
+        for column in self._columns_above():
+            before = len(self.columns)
+            places, found, above = dict(self.place), dict(self.found), set(self.above)
+            try:
+                self._add(column)
+                self._complete()
+            except _Differ:
+                self.place, self.found, self.above = places, found, above
+                del self.columns[before:], self.sources[before:]
+
+    def _columns_above(self) -> list[Column]:
+        """Returns Ops that read the columns in one way in each step, those that need others behind them."""
+        numbers: dict[tuple[object, ...], int] = {}
+        known: dict[Op, tuple[int, int]] = dict(self.place)
+        members: dict[int, dict[int, Op]] = {}
+        for op in self.order:
+            if op not in self.above or op in known or op.code not in OF_STEPS:
+                continue
+            reads = [known.get(s) for s in graph_sources(op)]
+            step = max([read[1] for read in reads if read is not None], default=None)
+            if step is None:
+                continue
+            form = (op.code, op.dtype, op.shape, op.arg, *[read and (read[0], step - read[1]) for read in reads])
+            for again in range(MOST_LAG):
+                number = numbers.setdefault((form, again), len(self.columns) + len(numbers))
+                if step not in members.setdefault(number, {}):
+                    members[number][step] = op
+                    known[op] = number, step
+                    break
+        found = [[by_step[step] for step in sorted(by_step)] for by_step in members.values()]
+        return [tuple(column) for column in found if len(column) == self.num_steps]
+
+
+def _is_leaf(op: Op) -> bool:
+    """True for a constant, and for memory."""
+    return op.code in (OpCode.CONST, OpCode.BUFFER, OpCode.PARAM) or (op.realized is not None and not op.needs_grad)
+
+
+def _longest_true(flags: Sequence[bool]) -> tuple[int, int]:
+    best, start = (0, 0), 0
+    for i, flag in enumerate([*flags, False]):
+        if not flag:
+            best, start = max(best, (start, i), key=lambda run: run[1] - run[0]), i + 1
+    return best
+
+
+def _blocks(column: Column) -> Callable[[], Op]:
+    """Returns a function that makes the stacked source of blocks of one value.
+
+    Raises:
+      _Differ: they are not equally apart along one axis.
+    """
+    starts = list(zip(*[[start for start, _ in op.arg] for op in column]))
+    axes = [axis for axis, along in enumerate(starts) if len(set(along)) > 1]
+    source, block = column[0].src[0], column[0].arg
+    axis = axes[0] if len(axes) == 1 else None
+    if axis is None or any(not isinstance(dim, int) for dim in (*starts[axis], column[0].shape[axis])):
+        raise _Differ
+    distance, width = starts[axis][1] - starts[axis][0], column[0].shape[axis]
+    if abs(distance) < width or {b - a for a, b in pairwise(starts[axis])} != {distance}:
+        raise _Differ
+
+    def made() -> Op:
+        first, apart = min(starts[axis]), abs(distance)
+        bounds = [*block]
+        bounds[axis] = first, min(first + apart * len(column), source.shape[axis])
+        part = shrink(source, tuple(bounds))
+        part = pad_axis(part, axis, 0, apart * len(column) - part.shape[axis])
+        split = reshape(part, (*part.shape[:axis], len(column), apart, *part.shape[axis + 1 :]))
+        rows = shrink_axis(split, axis + 1, 0, width)
+        rows = permute(rows, (axis, *[i for i in range(len(rows.shape)) if i != axis]))
+        return flip(rows, (0,)) if distance < 0 else rows
+
+    return made
+
+
+# ---- the loop ----
+def _loop(steps: _Steps, roots: Sequence[Op]) -> dict[Op, Op]:
+    """Returns a result of the LOOP for each Op of the steps that something else reads."""
+    place, last = steps.place, len(steps.seeds) - 1
+    read = {s for op in steps.order if op not in place for s in graph_sources(op) if s in place}
+    read.update([root for root in roots if root in place])
+    wanted = [op for op in steps.order if op in read]
+    rows = dict.fromkeys([place[op][0] for op in wanted if place[op][1] != last])
+    ends = dict.fromkeys([place[op][0] for op in wanted if place[op][0] not in rows])
+    loop, result_of = _Body(steps).made([*rows], [*ends])
+    became: dict[Op, Op] = {}
+    for op in wanted:
+        number, step = place[op]
+        result = Op(OpCode.OUTPUT, op.dtype, (loop,), result_of[number])
+        became[op] = result if number in ends else reshape(shrink_axis(result, 0, step, step + 1), op.shape)
+        copy_lines(op, became[op])
+        became[op].realized = op.realized or became[op].realized
+    return became
+
+
+class _Body:
+    """The body of a LOOP.
+
+    begin:    sources that are carried
+    carries:  what each of them is after a step: a column, another carry (~ its number), itself (None)
+    slot:     of carries and invariants, by what they are
+    stacked:  the stacked sources, by their columns
+    """
+
+    def __init__(self, steps: _Steps):
+        self.steps = steps
+        self.begin: list[Op] = []
+        self.carries: list[int | None] = []
+        self.slot: dict[object, int] = {}
+        self.stacked: dict[Column, Op] = {}
+        for places in steps.sources:
+            for place in places:
+                if isinstance(place, _Rows):
+                    self.stacked.setdefault(place.column, place.stacked())
+                elif isinstance(place, _Lag):
+                    self.lag(place.column, place.steps, steps.origin(place))
+                elif isinstance(place, Op):
+                    self.invariant(place)
+
+    def carried(self, key: object, begin: Op, after: int | None) -> int:
+        """Returns the slot of a carry."""
+        if key not in self.slot:
+            self.slot[key] = len(self.begin)
+            self.begin.append(begin)
+            self.carries.append(after)
+        return self.slot[key]
+
+    def lag(self, column: Column, lag: int, number: int) -> int:
+        """Returns the slot of a value some steps ago, which is a carry of what it was a step later."""
+        after = number if lag == 1 else ~self.lag(column[1:], lag - 1, number)
+        return self.carried((column[:lag], number), column[0], after)
+
+    def invariant(self, op: Op) -> None:
+        """Makes a source of what no step changes, below its views."""
+        base = _viewed(op)
+        if base.code is not OpCode.CONST or base in self.steps.inputs:
+            self.carried(base, base, None)
+
+    def end(self, number: int) -> int:
+        """Returns the slot of a carry that is in the end what a column is in the last step."""
+        if number in self.carries:
+            return self.carries.index(number)
+        op = self.steps.columns[number][-1]
+        return self.carried(("end", number), op.filled(0), number)
+
+    def made(self, rows: Sequence[int], ends: Sequence[int]) -> tuple[Op, dict[int, int]]:
+        """Returns the LOOP, and which of its results each column is.
+
+        Args:
+          rows:  columns of which all steps are wanted
+          ends:  columns of which the last step is
+        """
+        result_of = {number: self.end(number) for number in ends}
+        carries = [param(op, slot) for slot, op in enumerate(self.begin)]
+        stacked = {column: param(op, len(carries) + i, True) for i, (column, op) in enumerate(self.stacked.items())}
+        values: dict[int, Op] = {}
+
+        def value(place: Place) -> Op:
+            if isinstance(place, int):
+                return values[place]
+            if isinstance(place, _Rows):
+                return stacked[place.column]
+            if isinstance(place, _Lag):
+                number = self.steps.origin(place)
+                return carries[self.slot[place.column[: place.steps], number]]
+            base = _viewed(place)
+            return place if base not in self.slot else substitute([place], {base: carries[self.slot[base]]})[0]
+
+        columns, order = self.steps.columns, {op: i for i, op in enumerate(self.steps.order)}
+        for number in sorted(range(len(columns)), key=lambda number: order[columns[number][-1]]):
+            op = columns[number][-1]
+            values[number] = op.replace(src=tuple(map(value, self.steps.sources[number])))
+            copy_lines(op, values[number])
+        after = [
+            carries[slot] if then is None else values[then] if then >= 0 else carries[~then]
+            for slot, then in enumerate(self.carries)
+        ]
+        outputs = (*after, *[values[number] for number in rows])
+        body = Op(OpCode.SINK, outputs[0].dtype, outputs)
+        src = (*self.begin, *self.stacked.values())
+        loop = Op(OpCode.LOOP, body.dtype, src, (body, len(carries), len(self.steps.seeds)))
+        return loop, result_of | {number: len(carries) + i for i, number in enumerate(rows)}
+
+
+def _viewed(op: Op) -> Op:
+    """Returns the value that an Op is a view of."""
+    while op.code in MOVEMENT and op.realized is None:
+        op = op.src[0]
+    return op

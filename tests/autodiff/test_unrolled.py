@@ -1,0 +1,281 @@
+"""Long recurrences of a Python loop: rolled into LOOPs, with the values and gradients of the steps one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd.autodiff import unrolled
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.look import Counts, watch
+from tests.helpers import forgotten
+
+STEPS = 20
+
+
+def loops_of(tensors: Sequence[Any]) -> list[Op]:
+    """Returns the LOOPs that take the place of steps, those of gradients left out."""
+    graphs = unrolled.rolled([tensor.cell.op for tensor in tensors])
+    return [op for op in toposort(graphs) if op.code is OpCode.LOOP]
+
+
+def given(*shape: int) -> Any:
+    rng = np.random.default_rng(len(shape) + sum(shape))
+    return pg.Tensor(rng.standard_normal(shape).astype(np.float32) * 0.5).realize()
+
+
+def leaf(*shape: int) -> Any:
+    return given(*shape).requires_grad_()
+
+
+def lstm() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    cell, head = pg.nn.LSTMCell(3, 4), pg.nn.Linear(4, 1)
+    x, h, c, out = leaf(2, STEPS, 3), pg.zeros(2, 4), pg.zeros(2, 4), []
+    for t in range(STEPS):
+        h, c = cell(x[:, t], (h, c))
+        out.append(head(h))
+    return [pg.cat(out, dim=1), h, c], [x, *cell.parameters(), *head.parameters()]
+
+
+def gru_of_pieces() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    cell, x, h = pg.nn.GRUCell(3, 4), leaf(2, STEPS, 3), leaf(2, 4)
+    begin, out = h, []
+    for piece in x.split(1, dim=1):
+        h = cell(piece.squeeze(1), h)
+        out.append(h)
+    return [pg.stack(out, 1), out[3]], [x, begin, *cell.parameters()]
+
+
+def backwards() -> tuple[list[Any], list[Any]]:
+    w, x, h = leaf(4, 4), leaf(STEPS, 2, 4), pg.zeros(2, 4)
+    for t in reversed(range(STEPS)):
+        h = (h @ w + x[t]).tanh()
+    return [h], [w, x]
+
+
+def two_layers_and_losses() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    first, second = pg.nn.RNNCell(3, 4), pg.nn.RNNCell(4, 4)
+    x, y, a, b = given(2, STEPS, 3), given(2, STEPS, 4), pg.zeros(2, 4), pg.zeros(2, 4)
+    loss: Any = 0
+    for t in range(STEPS):
+        a = first(x[:, t], a)
+        b = second(a, b)
+        loss = loss + ((b - y[:, t]) ** 2).mean()
+    return [loss / STEPS], [*first.parameters(), *second.parameters()]
+
+
+def loss_from_the_first() -> tuple[list[Any], list[Any]]:
+    w, x, h, loss = leaf(4, 4), given(STEPS, 2, 4), pg.zeros(2, 4), None
+    for t in range(STEPS):
+        h = (x[t] + h @ w).tanh()
+        loss = h.mean() if loss is None else loss * 0.9 + h.mean()
+    return [loss], [w]
+
+
+def encoder_and_decoder() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    encoder, decoder, x = pg.nn.RNNCell(3, 4), pg.nn.RNNCell(4, 4), given(2, STEPS, 3)
+    h, seen, out = pg.zeros(2, 4), [], []
+    for t in range(STEPS):
+        h = encoder(x[:, t], h)
+        seen.append(h)
+    every = pg.stack(seen, 1)
+    for _ in range(STEPS):
+        weights = (every @ h.unsqueeze(2)).softmax(1)
+        h = decoder((weights * every).sum(1), h)
+        out.append(h)
+    return [pg.stack(out, 1)], [*encoder.parameters(), *decoder.parameters()]
+
+
+def goes_on_from_its_output() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    cell, head, x, h, out = pg.nn.RNNCell(1, 4), pg.nn.Linear(4, 1), given(2, STEPS), pg.zeros(2, 4), []
+    for t in range(STEPS):
+        h = cell(x[:, t : t + 1], h)
+        y = head(h)
+        out.append(y)
+    for _ in range(STEPS):
+        h = cell(y, h)
+        y = head(h)
+        out.append(y)
+    return [pg.cat(out, 1)], [*cell.parameters(), *head.parameters()]
+
+
+def ode_with_times() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    f, x, dt = pg.nn.Sequential(pg.nn.Linear(3, 8), pg.nn.Tanh(), pg.nn.Linear(8, 2)), leaf(2, 2), 0.05
+    begin = x
+    for i in range(STEPS):
+        x = x + dt * f(pg.cat([x, pg.full((2, 1), i * dt)], 1))
+    return [x], [begin, *f.parameters()]
+
+
+def runge_kutta() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    f, x, dt = pg.nn.Linear(2, 2), leaf(2, 2), 0.1
+    begin, path = x, [x]
+    for _ in range(STEPS):
+        a = f(x)
+        b = f(x + dt / 2 * a)
+        c = f(x + dt / 2 * b)
+        x = x + dt / 6 * (a + 2 * b + 2 * c + f(x + dt * c))
+        path.append(x)
+    return [pg.stack(path)], [begin, *f.parameters()]
+
+
+def wave() -> tuple[list[Any], list[Any]]:
+    before, now = leaf(8), leaf(8)
+    leaves = [before, now]
+    for _ in range(STEPS):
+        before, now = now, 2 * now - before + 0.1 * (now.roll(1, 0) - 2 * now + now.roll(-1, 0))
+    return [now, before], leaves
+
+
+def list_of_inputs() -> tuple[list[Any], list[Any]]:
+    w, h, xs = leaf(4, 4), pg.zeros(2, 4), [given(2, 4) * (i + 1) for i in range(STEPS)]
+    pg.realize(xs)
+    for x in xs:
+        h = (x + h @ w).tanh()
+    return [h], [w]
+
+
+def characters() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(0)
+    emb, cell, tokens = pg.nn.Embedding(7, 3), pg.nn.RNNCell(3, 4), pg.Tensor([[i % 7, 3 * i % 7] for i in range(STEPS)])
+    h, out = None, []
+    for t in range(STEPS):
+        h = cell(emb(tokens[t]), h)
+        out.append(h)
+    return [pg.stack(out)], [*emb.parameters(), *cell.parameters()]
+
+
+def with_noise() -> tuple[list[Any], list[Any]]:
+    pg.manual_seed(3)
+    w, h = leaf(4, 4), given(2, 4)
+    for _ in range(STEPS):
+        h = pg.nn.functional.dropout((h @ w).tanh(), 0.3)
+    return [h], [w]
+
+
+def keeps_a_gradient() -> tuple[list[Any], list[Any]]:
+    w, h = leaf(4, 4), given(2, 4)
+    for t in range(STEPS):
+        h = (h @ w).tanh()
+        if t == 4:
+            h.retain_grad()
+            kept = h
+    return [h], [w, kept]
+
+
+PROGRAMS: list[tuple[Callable[[], tuple[list[Any], list[Any]]], int]] = [
+    (lstm, 1), (gru_of_pieces, 1), (backwards, 1), (two_layers_and_losses, 2), (loss_from_the_first, 2),
+    (encoder_and_decoder, 2), (goes_on_from_its_output, 2), (ode_with_times, 1), (runge_kutta, 1), (wave, 1),
+    (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 0),
+]  # fmt: skip
+
+
+def values(program: Callable[[], tuple[list[Any], list[Any]]]) -> tuple[list[Any], int]:
+    """Returns results and gradients of a program, and how many LOOPs they are computed by."""
+    results, leaves = program()
+    sum((result * result).sum() for result in results).backward()
+    every = [*results, *[each.grad for each in leaves]]
+    count = len(loops_of(every))
+    pg.realize(every)
+    return [tensor.detach().numpy() for tensor in every], count
+
+
+@pytest.mark.parametrize(("program", "count"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
+def test_a_loop_has_the_values_of_its_steps(
+    program: Callable[[], tuple[list[Any], list[Any]]], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pg.device("NUMPY"):
+        found, num_loops = values(program)
+        monkeypatch.setattr(unrolled, "LEAST_STEPS", 10**9)
+        wanted, none = values(program)
+    assert none == 0
+    for a, b in zip(found, wanted):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+    assert num_loops == count
+
+
+def trained(cell: Any, num_steps: int, lib: Any, weights: Sequence[np.ndarray[Any, Any]]) -> list[float]:
+    """Returns the losses of three steps of a training over time."""
+    x = lib.from_numpy(np.linspace(-1, 1, 2 * 64 * 3, dtype=np.float32).reshape(2, 64, 3))[:, :num_steps]
+    with lib.no_grad():
+        for parameter, value in zip(cell.parameters(), weights):
+            parameter.copy_(lib.from_numpy(value))
+    optimizer, losses = lib.optim.SGD(cell.parameters(), lr=0.5), []
+    for _ in range(3):
+        h, c, out = lib.zeros(2, 4), lib.zeros(2, 4), []
+        for t in range(num_steps):
+            h, c = cell(x[:, t], (h, c))
+            out.append(h)
+        loss = ((lib.stack(out, 1) - 0.5) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def counted(num_steps: int) -> tuple[Counts, list[float]]:
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal(shape).astype(np.float32) for shape in ((16, 3), (16, 4), (16,), (16,))]
+    forgotten()
+    with watch() as counts:
+        losses = trained(pg.nn.LSTMCell(3, 4), num_steps, pg, weights)
+    torch = pytest.importorskip("torch")
+    np.testing.assert_allclose(losses, trained(torch.nn.LSTMCell(3, 4), num_steps, torch, weights), rtol=2e-6)
+    return counts, losses
+
+
+def test_more_steps_need_no_more_plans_and_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    few, many = counted(20)[0], counted(60)[0]
+    assert (many.plans, many.kernels, many.scheduled) == (few.plans, few.kernels, few.scheduled)
+    assert many.lowered <= few.lowered
+
+
+def test_a_prediction_without_gradients_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    forgotten()
+    w, x = given(4, 4), given(2, 4)
+
+    def simulated(num_steps: int) -> Any:
+        y = x
+        for _ in range(num_steps):
+            y = y + 0.01 * (y @ w).tanh()
+        return y.tolist()
+
+    with watch() as first, pg.no_grad():
+        value = simulated(100)
+    with watch() as second, pg.no_grad():
+        assert simulated(100) == value
+    assert first.scheduled == 1 and first.kernels <= 5 and second.scheduled == 0
+    y = x.numpy().astype(np.float64)
+    for _ in range(100):
+        y = y + 0.01 * np.tanh(y @ w.numpy().astype(np.float64))
+    np.testing.assert_allclose(np.array(value), y, rtol=1e-5)
+
+
+def test_layers_of_one_form_are_no_steps() -> None:
+    x, weights = leaf(2, 4), [leaf(4, 4) for _ in range(STEPS)]
+    for w in weights:
+        x = (x @ w).relu()
+    assert loops_of([x.sum()]) == []
+
+
+def test_steps_among_which_one_differs_are_no_loop_of_all() -> None:
+    x, w = given(2, 4), leaf(4, 4)
+    for t in range(2 * STEPS + 5):
+        x = (x @ w).relu() if t == STEPS + 5 else (x @ w).tanh()
+    counts = sorted(op.arg[2] for op in loops_of([x]))
+    assert len(counts) == 2 and counts[0] >= STEPS - 2 and sum(counts) <= 2 * STEPS + 4
