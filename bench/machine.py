@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.driver import ROOT
 
-PACKAGES = ("numpy", "llvmlite", "torch", "jax", "jaxlib", "tinygrad")
+PACKAGES = ("numpy", "llvmlite", "torch", "jax", "jaxlib", "tinygrad", "cyllama")
 
 
 def describe_machine() -> dict[str, Any]:
