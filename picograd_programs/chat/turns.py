@@ -48,7 +48,9 @@ def start_and_ends(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[l
         value = metadata.get(f"tokenizer.ggml.{name}_token_id")
         return [value] if isinstance(value, int) and 0 <= value < len(tokenizer.tokens) else []
 
-    return number("bos") if metadata.get("tokenizer.ggml.add_bos_token") else [], set(number("eos"))
+    is_llama_3 = metadata.get("tokenizer.ggml.pre") == "llama-bpe"  # whose files need not say it, as llama.cpp knows it
+    begins = metadata.get("tokenizer.ggml.add_bos_token", is_llama_3)
+    return number("bos") if begins else [], set(number("eos"))
 
 
 class Turns:

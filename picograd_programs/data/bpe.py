@@ -166,6 +166,7 @@ class ByteLevel(Tokenizer):
       tokens, kinds:  as Tokenizer
       merges:         pairs of neighbours "a b", those that become one symbol first
       pattern:        name of the one that cuts words: "smollm"
+      takes_words:    a word that is a token is one, whatever the merges say; None: as in Llama 3, if it is cut so
 
     Raises:
       DataError: as Tokenizer, a merge is no pair, or there is no such pattern.
@@ -178,11 +179,14 @@ class ByteLevel(Tokenizer):
     'löwe <end>'
     """
 
-    def __init__(self, tokens: list[str], merges: list[str], kinds: Iterable[int], pattern: str):
+    def __init__(
+        self, tokens: list[str], merges: list[str], kinds: Iterable[int], pattern: str, takes_words: bool | None = None
+    ):
         super().__init__(tokens, kinds)
         if pattern not in PATTERNS:
             raise DataError(f"the file cuts words by the pattern {pattern[:40]!r}; {', '.join(PATTERNS)} are known.")
         self.cut, self.pattern = pattern, re.compile(PATTERNS[pattern], re.ASCII)
+        self.takes_words = pattern == "llama-bpe" if takes_words is None else takes_words
         self.number_of = self.of_kind(TEXT)
         pairs = [tuple(merge.split(" ")) for merge in merges]
         if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
@@ -202,7 +206,10 @@ class ByteLevel(Tokenizer):
         return numbers
 
     def _numbers_of(self, word: str) -> list[int]:
-        symbols = merged([LETTER_OF[byte] for byte in word.encode()], lambda a, b: self.rank_of.get((a, b)))
+        letters = [LETTER_OF[byte] for byte in word.encode()]
+        if self.takes_words and "".join(letters) in self.number_of:
+            return [self.number_of["".join(letters)]]
+        symbols = merged(letters, lambda a, b: self.rank_of.get((a, b)))
         try:
             return [self.number_of[symbol] for symbol in symbols]
         except KeyError as error:

@@ -51,7 +51,8 @@ def save_tokenizer(tokenizer: ByteLevel, path: str | PathLike[str]) -> None:
         for token, number in tokenizer.control.items()
     ]  # fmt: skip
     pairs = [list(pair) for pair in tokenizer.rank_of]
-    model = {"type": "BPE", "vocab": {token: number for number, token in enumerate(tokenizer.tokens)}, "merges": pairs}
+    numbers = {token: number for number, token in enumerate(tokenizer.tokens)}
+    model = {"type": "BPE", "ignore_merges": tokenizer.takes_words, "vocab": numbers, "merges": pairs}
     content = {
         "version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": CUTS[tokenizer.cut],
         "post_processor": None, "decoder": OF_BYTES, "model": model,
@@ -88,7 +89,8 @@ def _tokenizer_of(content: Json) -> ByteLevel:
     if [number_of[token] for token in tokens] != list(range(len(tokens))):
         raise DataError("has tokens whose numbers are not 0, 1, 2 and so on.")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    return ByteLevel(tokens, merges, [CONTROL if token in added else TEXT for token in tokens], cut)
+    kinds = [CONTROL if token in added else TEXT for token in tokens]
+    return ByteLevel(tokens, merges, kinds, cut, bool(model.get("ignore_merges")))
 
 
 def _same(parts: Json, found: Json) -> bool:

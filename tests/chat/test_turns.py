@@ -73,6 +73,10 @@ def test_a_message_cannot_forge_a_mark_and_its_words_are_cut_as_one_text() -> No
 def test_first_and_last_tokens_beyond_the_vocabulary_do_not_count() -> None:
     ids = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 10**6, "tokenizer.ggml.eos_token_id": -1}
     assert start_and_ends(ids, TOKENIZER) == ([], set())
+    llama_3 = {"pre": "llama-bpe"}
+    for metadata, begins in [({}, False), (llama_3, True), ({**llama_3, "add_bos_token": False}, False)]:
+        said = {f"tokenizer.ggml.{name}": value for name, value in {**metadata, "bos_token_id": FIRST}.items()}
+        assert start_and_ends(said, TOKENIZER)[0] == [FIRST] * begins
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd.errors import ArgumentError, DataError, FileError
-from picograd_programs.data.bpe import PATTERNS
+from picograd_programs.data.bpe import LETTER_OF, PATTERNS, ByteLevel
 from picograd_programs.data.bpe_learn import learned_bpe
 from picograd_programs.data.text import load_text
 from picograd_programs.data.tokenizer_json import load_tokenizer, save_tokenizer
@@ -85,6 +85,21 @@ def test_files_are_those_of_the_tokenizers_library(pattern: str, tmp_path: Path)
     other.save(str(path))
     read = load_tokenizer(path)
     assert all(read.encode(text) == other.encode(text).ids for text in texts)
+
+
+@pytest.mark.req("H1")
+@pytest.mark.parametrize("takes_words", [None, True, False])
+@pytest.mark.parametrize("pattern", ["llama-bpe", "gpt-2"])
+def test_a_word_that_is_a_token_is_one_where_the_file_says_so(
+    pattern: str, takes_words: bool | None, tmp_path: Path
+) -> None:
+    tokens, path = [*LETTER_OF, "bc", "abc", "Ġabc"], tmp_path / "tokenizer.json"
+    ours = ByteLevel(tokens, ["b c"], [1] * len(tokens), pattern, takes_words)
+    save_tokenizer(ours, path)
+    theirs, again = tokenizers.Tokenizer.from_file(str(path)), load_tokenizer(path)
+    for text in ("abc abc", "abcd", "xabc"):
+        assert ours.encode(text) == theirs.encode(text).ids == again.encode(text)
+    assert (ours.encode("abc") == [257]) == (pattern == "llama-bpe" if takes_words is None else takes_words)
 
 
 @pytest.mark.req("H1")
