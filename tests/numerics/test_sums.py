@@ -84,8 +84,8 @@ def test_a_product_adds_up_blocks(rows: int, depth: int) -> None:
 
 def test_two_hundred_thousand_tenths_are_twenty_thousand() -> None:
     tenths = Tensor(np.full(200_000, 0.1, np.float32))
-    assert abs(tenths.sum().item() / 20_000 - 1) < 1e-7
-    assert abs(tenths.mean().item() / 0.1 - 1) < 1e-7
+    assert abs(tenths.sum().item() / 20_000 - 1) < 2e-7  # two ulp: lanes of a vector are sums of their own
+    assert abs(tenths.mean().item() / 0.1 - 1) < 2e-7
     assert np.all(np.abs(tenths.view(-1, 10).mean(0).numpy() / 0.1 - 1) < 2e-7)
     many = Tensor(np.full(1 << 24, 0.1, np.float32))
     assert abs(many.sum().item() / (0.1 * (1 << 24)) - 1) < 2e-7  # two ulp; NumPy's and this one's
