@@ -28,6 +28,7 @@ FORMER = {  # by a public page the modules that its classes were in
     "picograd_training.scaler": "optim.scaler",
 }
 HOMES = {
+    "picograd.autograd.function": "picograd_torch.autograd_function",
     "picograd.distributions.constraints": "picograd_distributions.constraints",
     "picograd.distributions.transforms": "picograd_distributions.transforms",
     "picograd.nn.grad": "picograd_torch.nn_grad",

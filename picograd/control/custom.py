@@ -50,6 +50,12 @@ class FunctionContext:
         """
         self.saved_tensors = tensors
 
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Has no effect, whatever the `tensors`: no jvp reads them, since forward mode is derived from backward.
+
+        >>> FunctionContext((True,)).save_for_forward(Tensor([1.0]))
+        """
+
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Marks some results, `tensors`: no gradient flows through them.
 
@@ -77,8 +83,9 @@ class Function:
     A subclass has two static methods: forward(ctx, *args), which returns a Tensor or a tuple of them, and
     backward(ctx, *grads), which gets a gradient for each result, zeros where none arrived, and returns one for each
     argument, None where there is none. Both are traced, so neither may ask for values. Its gradient can be differentiated
-    again; forward mode is derived from backward; it nests with vmap, jit and the others. With a third static method,
-    setup_context(ctx, inputs, output), forward(*args) gets no ctx.
+    again; it nests with vmap, jit and the others. With a third static method, setup_context(ctx, inputs, output),
+    forward(*args) gets no ctx. Static methods jvp and vmap are not called: forward mode is derived from backward, and the
+    function of many examples from forward, as by generate_vmap_rule.
 
     >>> class Clip(Function):
     ...     @staticmethod
@@ -136,7 +143,7 @@ class Function:
         >>> x.grad
         Tensor([-1.])
         """
-        raise NotImplementedError("autograd.Function: a subclass defines backward(ctx, *grads).")
+        raise NotImplementedError("autograd.Function: a subclass defines backward(ctx, *grads); jvp is derived from it.")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -175,7 +182,10 @@ class _Applied:
         self.context = FunctionContext(tuple(isinstance(arg, Tensor) and arg.requires_grad for arg in args))
 
     def results(self) -> Any:
-        """Traces forward and backward; returns the results of the CALL."""
+        """Traces forward and backward; returns the results of the CALL, of arguments without Tensors those of forward."""
+        if not self.places:
+            with no_grad():
+                return self._called([*self.args])
         body, sources, returned, constant = self._forward()
         back, back_sources, reads, places = self._backward(body, returned.tensors, len(sources))
         sources = [*sources, *map(detached, back_sources)]  # no gradient flows to what is read as a closure
@@ -212,7 +222,8 @@ class _Applied:
             kept = [tensor.read() for tensor in saved]
         self.written = self._written(inside, stands, returned.tensors)
         if returned.others or not roots:
-            raise ArgumentError(f"{self.name}.apply: forward must return a Tensor or a tuple of them.")
+            fact = f"{self.name}.apply: forward must return a Tensor or a tuple of them."
+            raise ArgumentError(fact, "what is no Tensor is computed beside it; ctx.name = value keeps it for backward.")
         self._check(watch, [*returned.tensors, *inside, *saved, *self.context.constant], "forward")
         closed = close(watch, [*roots, *kept], stands)
         constant = {i for i, tensor in enumerate(returned.tensors) if any(tensor is c for c in self.context.constant)}

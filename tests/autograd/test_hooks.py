@@ -155,6 +155,47 @@ def function_that_writes_its_argument(lib: Any, log: list[Any]) -> Any:
     return x.grad
 
 
+def functions_of_numbers_alone(lib: Any, log: list[Any]) -> Any:
+    class Twice(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, n: int) -> Any:
+            return n * 2 if n < 5 else lib.ones(n)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return None
+
+    made = Twice.apply(5)
+    log.extend([Twice.apply(3), made.requires_grad])
+    return made
+
+
+def function_for_transforms(lib: Any, log: list[Any]) -> Any:
+    class Product(lib.autograd.function.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * 3
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(output)
+            ctx.scale = 3
+
+        @staticmethod
+        @lib.autograd.function.once_differentiable
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return grad * ctx.scale * x
+
+    x = lib.tensor([1.0, 2.0], requires_grad=True)
+    log.append(numbers(lib.func.vmap(Product.apply)(lib.ones(2, 2))))
+    Product.apply(x).sum().backward()
+    return x.grad
+
+
 def hook_of_a_view(kind: str, then: str, uses: bool) -> Any:
     """Returns a program: a view has a hook, or retains its gradient; something is written, and all are used."""
 
@@ -196,7 +237,7 @@ PROGRAMS = [
     hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone,
     hook_of_what_is_gone, retained_after_use, retained_of_the_last_value, retained_of_one_result_of_two,
     after_hooks_may_write, backward_to_a_result, a_deleted_gradient, function_with_setup_context,
-    function_that_writes_its_argument,
+    function_that_writes_its_argument, functions_of_numbers_alone, function_for_transforms,
     *[hook_of_a_view(kind, then, False) for kind in ("seeing", "changing", "retained")
       for then in ("nothing", "base", "view", "elements")],
     *[hook_of_a_view("changing", then, True) for then in ("nothing", "base", "view")],
