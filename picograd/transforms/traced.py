@@ -212,7 +212,7 @@ class TraceOfFunction(FunctionTrace):
 
     def check_replaced(self, known: list[Tensor]) -> None:
         """Raises JitError where a tensor made in the trace is kept beyond it."""
-        hint = "return it, or write it in place to a Tensor made before the first call."
+        hint = "return it, or make it before the first call, as one call without jit makes a cache or an optimizer's state."
         self.check_kept(known, "later calls would not replace it.", hint)
 
 
@@ -308,7 +308,7 @@ def check_same(first: Recording, second: Recording) -> None:
     if first.form.key != second.form.key or first.sources != second.sources or first.state != second.state:
         raise JitError(
             f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
-            "tensors that the function makes and keeps must be made before the first call.",
+            "tensors that the function makes and keeps must be made before the first call, as by one call without jit.",
         )
     if first.values.written != second.values.written or first.values.updated != second.values.updated:
         raise JitError(

@@ -567,3 +567,20 @@ def test_names_beside_clocks_and_files_are_free() -> None:
         return x if x.shape == (1,) else x * time.time()
 
     same_as_without_jit(lambda x: open(x) + unused(x), [(values(float(i)),) for i in range(CALLS)])
+
+
+def test_a_cache_that_the_first_call_makes_is_an_error_that_says_to_call_once_without_jit() -> None:
+    cache: dict[str, Tensor] = {}
+
+    def scaled(x: Tensor) -> Tensor:
+        if "scale" not in cache:
+            cache["scale"] = Tensor.arange(2) * 0.5
+        return x * cache["scale"]
+
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(pg.JitError) as caught:
+        pg.jit(scaled)(x)
+    assert "as one call without jit makes a cache or an optimizer's state" in (caught.value.hint or "")
+    cache.clear()
+    scaled(x)
+    assert pg.jit(scaled)(x).tolist() == [0.0, 1.0]
