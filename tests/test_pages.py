@@ -62,7 +62,7 @@ def test_a_page_that_was_written_prints_what_it_says_and_its_times_are_not_compa
 @pytest.mark.parametrize("changed", [
     {"outputs": ["5\n", "measured on a machine: 5 ns\n"]},
     {"outputs": ["4\n", "5 ns\n"]},
-    {"pictures": {"one.svg": '<path d="M1 25"/>'}},
+    {"pictures": {"one.svg": '<path d="M1 35"/>'}},
     {"pictures": {"one.svg": '<line d="M1 20.04"/>'}},
 ])  # fmt: skip
 def test_a_change_of_an_output_or_a_picture_is_found(page: Path, changed: dict[str, object]) -> None:

