@@ -13,6 +13,12 @@ __all__ = ["conv1d_input", "conv1d_weight", "conv2d_input", "conv2d_weight", "co
 Each = int | tuple[int, ...]
 
 
+def _gradient(convolve: Callable[[Tensor], Tensor], shape: Sequence[int], grad_output: Tensor) -> Tensor:
+    """Returns the gradient of a convolution with respect to an operand of a shape: the same wherever it is taken."""
+    (found,) = vjp(convolve, grad_output.new_zeros(tuple(shape)))[1](grad_output)
+    return found  # type: ignore[no-any-return]
+
+
 def _input(axes: int) -> Callable[..., Tensor]:
     """Returns the gradient function of the input for one number of axes."""
     convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[axes - 1]
@@ -24,8 +30,7 @@ def _input(axes: int) -> Callable[..., Tensor]:
         def of_input(x: Tensor) -> Tensor:
             return convolve(x, weight, None, stride, padding, dilation, groups)
 
-        (found,) = vjp(of_input, grad_output.new_zeros(tuple(input_size)))[1](grad_output)
-        return found  # type: ignore[no-any-return]
+        return _gradient(of_input, input_size, grad_output)
 
     ones = (1, 1, *(2,) * axes)
     return renamed(gradient, f"conv{axes}d_input", f"""Returns the gradient of conv{axes}d with respect to its input.
@@ -52,8 +57,7 @@ def _weight(axes: int) -> Callable[..., Tensor]:
         def of_weight(weight: Tensor) -> Tensor:
             return convolve(input, weight, None, stride, padding, dilation, groups)
 
-        (found,) = vjp(of_weight, grad_output.new_zeros(tuple(weight_size)))[1](grad_output)
-        return found  # type: ignore[no-any-return]
+        return _gradient(of_weight, weight_size, grad_output)
 
     ones = (1, 1, *(2,) * axes)
     return renamed(gradient, f"conv{axes}d_weight", f"""Returns the gradient of conv{axes}d with respect to its weight.

@@ -39,7 +39,7 @@ def test_what_is_made_of_an_invariant_alone_is_not_stacked() -> None:
 
 
 def test_a_source_of_each_step_is_read_again_and_not_stacked() -> None:
-    """Of h x[t] the way back reads h, which is stacked, and x[t], which is there."""
+    """The way back through h x[t] reads h, which is stacked, and x[t], which is there."""
     h, x, y = param(0, 2, 3), param(1, 2, 3), param(2, 2, 3)
     body = Op(OpCode.SINK, f64, (h * x + y,))
     leaves = [leaf("h", 2, 3), leaf("x", STEPS, 2, 3), leaf("y", STEPS, 2, 3)]

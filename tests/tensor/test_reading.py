@@ -152,7 +152,7 @@ def everywhere(training: Training, number: int) -> None:
 
 
 def norm_of_scaled(training: Training, number: int) -> None:
-    """Whether all gradients are finite is known only after they have been clipped."""
+    """The scaler knows only after gradients have been clipped that all are finite."""
     if not hasattr(training, "scaler"):
         training.scaler = pg.amp.GradScaler(init_scale=4.0)
     loss, _, _ = training.loss(number)
