@@ -172,7 +172,7 @@ with _collecting_later():
     _publish_late(vars(nn), ("picograd.nn.grad", "picograd.nn.modules"))
     # einops asks the backends it knows for one that takes a tensor. It takes 4 ms, and only where it is installed.
     if _find_spec("einops") is not None:
-        _load_late("picograd.tensor.einops")
+        _load_late("picograd.nn.einops")
 
 
 _warn_of_settings(lambda: _check_exists(_default_device(), lists_usable=False))

@@ -21,7 +21,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
 from picograd.tensor.cell import trace
-from picograd.tensor.compute import formula
+from picograd.tensor.formulas import formula
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

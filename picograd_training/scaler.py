@@ -8,10 +8,10 @@ from picograd.errors import ArgumentError, JitError
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.arguments import saved_state
 from picograd.tensor.cell import trace
-from picograd.tensor.compute import wait_for
 from picograd.tensor.core import realize
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import wait_for
 
 
 class GradScaler:

@@ -18,10 +18,11 @@ from picograd.engine.devices import why_not
 from picograd.errors import DataError
 from picograd.interrupts import LivingSet
 from picograd.ir.origin import Graphless
-from picograd.tensor import compute
+from picograd.tensor import compute, unasked
 from picograd.tensor.cell import pending
-from picograd.tensor.compute import asked_for, differentiable_cells, leaf_tensors, long_gradients, plain_cells, put_off
+from picograd.tensor.compute import long_gradients, plain_cells
 from picograd.tensor.hooks import LeafNumber
+from picograd.tensor.unasked import asked_for, differentiable_cells, leaf_tensors, put_off
 
 pytest_plugins = ("tests.selection", "tests.processes")
 # TEST_DEVICES="CUDASIM" has other devices run the tests that ask for each device in turn.
@@ -93,7 +94,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for leaf in leaf_tensors.values():
         leaf._grad = None
     pending.starts = []
-    for learned in (asked_for, compute.waiting, compute.followed, compute.not_there, compute.prepared.data):
+    for learned in (asked_for, unasked.waiting, unasked.followed, unasked.not_there, unasked.prepared.data):
         learned.clear()
     monkeypatch.setattr(compute.NextLook, "limit", 1 << 40)  # Ops of others are not looked through
     monkeypatch.setattr(LeafNumber, "hooked", set())  # nor are leaves for hooks

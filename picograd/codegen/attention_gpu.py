@@ -57,7 +57,6 @@ from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRo
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, over_registers, split
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention import (
@@ -72,7 +71,7 @@ from picograd.ir.attention import (
     part_of_keys,
     parts_of,
 )
-from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
+from picograd.ir.build import cast, compare, maximum, multiply_add, static_shape, unary, where
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel

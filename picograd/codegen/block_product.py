@@ -29,11 +29,10 @@ from math import gcd
 
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.loops import over_registers
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
-from picograd.ir.build import cast
+from picograd.ir.build import cast, multiply_add
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile

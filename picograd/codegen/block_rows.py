@@ -23,12 +23,11 @@ from math import gcd
 from picograd.codegen.block_product import Matrix, Staged, load_left, load_right
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.matmul_gpu import operand_of
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.attention import WIDE, Cut, padded
-from picograd.ir.build import cast, combined, static_shape
+from picograd.ir.build import cast, combined, multiply_add, static_shape
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS

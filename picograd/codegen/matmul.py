@@ -18,9 +18,9 @@ from typing import TypeVar
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_anywhere, element_within, steps_by_one
 from picograd.codegen.loops import in_runs, longest
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.build import multiply_add
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest

@@ -38,11 +38,10 @@ from picograd.codegen.panels import (
     shares_cache_sets,
     squares_of,
 )
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.bodies import substitute
-from picograd.ir.build import cast, expand, reduce, reshape, swap_last
+from picograd.ir.build import cast, expand, multiply_add, reduce, reshape, swap_last
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile

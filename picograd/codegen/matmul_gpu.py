@@ -21,10 +21,9 @@ from picograd.codegen.convolution import Windows
 from picograd.codegen.index import element_or_zero, vector_lanes
 from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split
 from picograd.codegen.matmul import contiguous_axis, is_plain, store_outputs
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.build import cast, swap_last
+from picograd.ir.build import cast, multiply_add, swap_last
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, RegisterTile, WarpTile

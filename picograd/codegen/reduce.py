@@ -26,12 +26,11 @@ from picograd.codegen.index import (
     spread,
 )
 from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, prefetch_lines, split
-from picograd.codegen.scalar import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.arithmetic import identity
-from picograd.ir.build import cast, combined, where
+from picograd.ir.build import cast, combined, multiply_add, where
 from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel

@@ -29,8 +29,8 @@ from __future__ import annotations
 from fractions import Fraction
 from math import lcm, prod
 
-from picograd.codegen.scalar import multiply_add
 from picograd.interrupts import cached_property
+from picograd.ir.build import multiply_add
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.record import Record

@@ -25,9 +25,9 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.record import Record
 from picograd.tensor.cell import Cell, Trace, View, set_op, trace
-from picograd.tensor.compute import differentiable_cells
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import differentiable_cells
 
 
 class FunctionTrace:

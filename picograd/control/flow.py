@@ -20,10 +20,10 @@ from picograd.ir.origin import record
 from picograd.record import Struct
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, trace
-from picograd.tensor.compute import leaf_tensors
 from picograd.tensor.free_functions import where
 from picograd.tensor.gradients import UsedUp
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import leaf_tensors
 
 
 # ---- branches ----

@@ -9,7 +9,7 @@ A FORMULA is one Op for all that a function of Ops builds, until a plan is made.
 none of these graphs, so it makes none.
 
     p, m, v = by_formula(adam, None, [p, m, v, grad, 0.9, 0.999], kinds)     # FORMULA, and OUTPUTs 0, 1 and 2 of it
-    y = gelu_op(x, False)      # a @formula (tensor/compute.py)           FORMULA: what has one result is that
+    y = gelu_op(x, False)      # a @formula (tensor/formulas.py)          FORMULA: what has one result is that
 """
 
 from __future__ import annotations

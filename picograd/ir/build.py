@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
@@ -190,6 +190,89 @@ def zeros_like(x: Op) -> Op:
 def _beside(x: Op, value: Op | Scalar) -> Op:
     """Returns an operand that goes with x: an Op as it is, a number in the dtype and shape of x."""
     return value if isinstance(value, Op) else x.filled(value)
+
+
+# ---- functions of numbers, for those who write them by bits ----
+def fma(a: Op, b: Op | float, c: Op | float) -> Op:
+    """Returns a * b + c with one rounding."""
+    return Op(OpCode.FMA, a.dtype, (a, _beside(a, b), _beside(a, c)))
+
+
+def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
+    """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
+    a, b = (cast(x, c.dtype) if x.dtype.is_narrow else x for x in (a, b))
+    if c.dtype.is_float and has_fma:
+        return Op(OpCode.FMA, c.dtype, (a, b, c))
+    if c.dtype is bool_:
+        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
+    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
+
+
+def less(a: Op, b: Op | Scalar) -> Op:
+    return compare(OpCode.CMPLT, a, b)
+
+
+def equal(a: Op, b: Op | Scalar) -> Op:
+    return compare(OpCode.CMPEQ, a, b)
+
+
+def differs(a: Op, b: Op | Scalar) -> Op:
+    return compare(OpCode.CMPNE, a, b)
+
+
+def floor(a: Op) -> Op:
+    return Op(OpCode.FLOOR, a.dtype, (a,))
+
+
+def bitcast(a: Op, dtype: DType) -> Op:
+    return a if a.dtype is dtype else Op(OpCode.BITCAST, dtype, (a,))
+
+
+def bits_of(a: Op) -> Op:
+    """Returns the bits of a float as an unsigned integer."""
+    return bitcast(a, a.dtype.unsigned)
+
+
+def _bitwise(code: OpCode, a: Op, b: Op | int) -> Op:
+    return Op(code, a.dtype, (a, _beside(a, b)))
+
+
+def and_(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.AND, a, b)
+
+
+def or_(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.OR, a, b)
+
+
+def xor(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.XOR, a, b)
+
+
+def shl(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.SHL, a, b)
+
+
+def shr(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.SHR, a, b)
+
+
+def absolute(x: Op) -> Op:
+    """Returns a float without its sign."""
+    return bitcast(and_(bits_of(x), x.dtype.sign_bit - 1), x.dtype)
+
+
+def with_sign_of(magnitude: Op, x: Op) -> Op:
+    """Returns a float >= 0 with the sign of x."""
+    return bitcast(or_(bits_of(magnitude), and_(bits_of(x), x.dtype.sign_bit)), x.dtype)
+
+
+def horner(x: Op, coefficients: Sequence[float]) -> Op:
+    """Returns the polynomial with these coefficients, the constant first."""
+    result = x.filled(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, c)
+    return result
 
 
 # ---- along axes ----

@@ -205,6 +205,11 @@ def _intern_beside(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashabl
         return op if found is None else found
 
 
+def is_memory(op: Op) -> bool:
+    """True for a value that is in memory, or a graph whose value is."""
+    return op.code is OpCode.BUFFER or op.realized is not None
+
+
 def memory_op(buffer: Buffer, shape: Shape) -> Op:
     """Returns the BUFFER Op of memory, which is new for most: at half the cost of `Op`, and each result is one."""
     op = object.__new__(Op)

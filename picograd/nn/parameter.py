@@ -11,7 +11,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, missing
 from picograd.nn.init import uniform_
 from picograd.tensor.cell import last_change
-from picograd.tensor.compute import begin_apart
+from picograd.tensor.first_values import begin_apart
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter"]

@@ -5,7 +5,7 @@
 A step writes three tensors for each parameter of Adam. Written one by one they would be noted as writes in place, each
 on the user's line, and taken back one by one where the step fails.
 
-A loss or a gradient that nobody has computed yet is computed in the same plan (tensor/compute.py says which other results
+A loss or a gradient that nobody has computed yet is computed in the same plan (tensor/unasked.py says which other results
 are). Its graph is then dropped; a later backward() through it says so, where PyTorch says that a variable was modified in
 place. A result that was put off, and outlives the next step of its optimizer, is computed with that step.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import copied
 from picograd.ir.bodies import by_formula
 from picograd.ir.op import Op
@@ -23,9 +22,14 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell, replace_op, trace
-from picograd.tensor.compute import (
-    compute,
-    compute_unasked,
+from picograd.tensor.compute import compute, compute_unasked
+from picograd.tensor.core import TensorCore, leaf_ids
+from picograd.tensor.core import realize as realize_tensors
+from picograd.tensor.first_values import evaluate_first
+from picograd.tensor.gradients import stale_leaves
+from picograd.tensor.sharing import is_shared
+from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import (
     differentiable_cells,
     leaf_tensors,
     living_readers,
@@ -33,11 +37,6 @@ from picograd.tensor.compute import (
     put_off_until_asked,
     waiting,
 )
-from picograd.tensor.core import TensorCore, leaf_ids
-from picograd.tensor.core import realize as realize_tensors
-from picograd.tensor.gradients import stale_leaves
-from picograd.tensor.sharing import is_shared
-from picograd.tensor.tensor import Tensor
 
 # ---- updates ----
 Formula = Callable[..., Sequence[Op]]  # (options, *values of the tensors, gradient, *operands) -> their new values

@@ -1,53 +1,35 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
-Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
-longer one. And a loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for
-one of them, or for an accuracy, will ask for the others. So a step computes as much wherever its values are read; also
-where a loss is read before backward(), which is expected where it has followed before. What joins unasked and fails is left
+Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever longer
+one. And most of the work of a loss and its gradients is the same (tensor/unasked.py). What joins unasked and fails is left
 out: a failure belongs to who asks for what fails.
 
 A graph that grows without bound is computed early, with the same results; one that needs gradients is kept for
-backward(), and mentioned. A formula is a function whose graph is made with its plan.
-
-Parameters get new values by a step of an optimizer (optim/updates.py) or by a program's own writes in place. A loss that
-nobody has computed yet reads the old ones, and is computed in the plan of the update: the forward pass runs once, and the
-old memory can be used again. Any other result, an activation that a local variable still names, is put off: it is computed
-from the old parameters if somebody asks for it, and mostly nobody does. Where somebody has asked, results of that line are
-computed with the update from then on, such as the state that a recurrent network hands to its next batch: else each step
-would compute all states before it. So the plan of a step does not depend on which locals are alive, and stores none.
+backward(), and mentioned.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-import sys
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import cast
 
-import numpy as np
-
-from picograd.autodiff.gradient import FREE, gradients_expected, reached, written_out
+from picograd.autodiff.gradient import written_out
 from picograd.autodiff.unrolled import rolled
-from picograd.dtype import DType
-from picograd.engine.first_values import evaluate_first
-from picograd.engine.realize import default_device, devices_of, from_host, realize, realized
+from picograd.engine.realize import default_device, devices_of, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
-from picograd.interrupts import LivingKeys, LivingSet, LivingValues
-from picograd.ir import bodies as later
-from picograd.ir.bodies import Kind, bodies_in
+from picograd.interrupts import LivingSet
+from picograd.ir.bodies import bodies_in
 from picograd.ir.host import Refused
-from picograd.ir.op import Buffer, Op, toposort, unshared
-from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
-from picograd.ir.shape import ConvArg
+from picograd.ir.op import Buffer, Op, is_memory, toposort
+from picograd.ir.opcode import OpCode
 from picograd.tensor.anomaly import Anomaly, look_at
-from picograd.tensor.build import detached
-from picograd.tensor.cell import Cell, grad_mode, pending, read_through, replace_op, replace_ops, trace
-from picograd.tensor.hooks import LeafNumber
+from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, replace_ops, trace
+from picograd.tensor.first_values import take_starts
+from picograd.tensor.unasked import Waiting, prepared, readers_of_writes, sharing
 
 # ---- computing ----
 SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
@@ -60,47 +42,6 @@ def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None
     references = [weakref.ref(cell) for cell in cells]
     for cell in (*cells, *others):
         cell.computed_with = references
-
-
-def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
-    """Has values computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
-
-    They are what a network begins with: random numbers are made by one kernel and not by each that reads them. Its first
-    step is planned like those after it, which read all of that in memory.
-
-    Args:
-      starts:  values, each with the device of the tensor that begins with it
-    """
-    pending.starts += [
-        (weakref.ref(op), device)
-        for op, device in starts
-        if not _known(op) and (begins_apart(op) or devices_of([op])[0] is not None)
-    ]
-
-
-def begin_apart(cell: Cell) -> None:
-    """Lets a constant that is about to be trained or written to, as zeros and ones are, have memory of its own.
-
-    Equal constants are one Op. This one is another, so that memory which holds it is this tensor's.
-    """
-    op = cell.op
-    if is_fill(op) and trace.get() is None:
-        replace_op(cell, op, apart(op))
-
-
-def apart(fill: Op) -> Op:
-    """Returns the same constant as an Op that no other tensor has."""
-    return unshared(fill.code, fill.dtype, fill.src, fill.arg, fill.shape, False)
-
-
-def begins_apart(op: Op) -> bool:
-    """True for a constant that is an Op of its own."""
-    return is_fill(op) and Op(op.code, op.dtype, op.src, op.arg) is not op
-
-
-def is_fill(op: Op) -> bool:
-    """True for one value in a fixed shape."""
-    return op.code is OpCode.EXPAND and op.src[0].code is OpCode.CONST and all(dim.__class__ is int for dim in op.shape)
 
 
 def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cell] = ()) -> list[Op]:
@@ -132,9 +73,9 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
     asked, joining = list(wanted), [cell for cell in unasked if type(cell.content) is not tuple]
     written: list[Cell] = []
     expected: dict[Op, dict[Op, Cell]] = {}
-    if joining or not all(map(_known, [*wanted.values(), *ops])):
+    if joining or not all(map(is_memory, [*wanted.values(), *ops])):
         if pending.starts:
-            _compute_starts()
+            compute_unasked(take_starts())
         references: Sequence[weakref.ref[Cell]] = ()
         for cell in (*asked, *joining):
             if cell.computed_with is not references:  # which cells that are computed together share
@@ -144,7 +85,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
             joining += readers_of_writes()
             written = pending.writes.living()
         if Waiting.is_on and not unasked:
-            shared, expected = _sharing([*wanted.values(), *ops, *([cell.op for cell in written] if written else ())])
+            shared, expected = sharing([*wanted.values(), *ops, *([cell.op for cell in written] if written else ())])
             joining += shared
         given = frozenset(ops)
         for other in [*joining, *written]:
@@ -210,37 +151,13 @@ def compute_writes(cell: Cell) -> None:
     """
     first, *others = pending.writes[cell]
     try:
-        if _known(first) and first.nbytes <= SMALL_NBYTES:
+        if is_memory(first) and first.nbytes <= SMALL_NBYTES:
             for op in others:
                 realize([op])
     except Refused as error:
         _undo_writes_of(error)
         raise
     compute([cell])
-
-
-def _compute_starts() -> None:
-    """Computes the first values of leaves, and of what is written to; constants are stored from the host."""
-    starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
-    left = {op: device for op, device in starts if op is not None and not _known(op)}
-    for op, device in left.items():
-        if begins_apart(op):
-            with suppress(OutOfMemoryError):  # then it stays a constant
-                op.realized = stored_fill(op, device)
-    rest = [op for op in left if not begins_apart(op)]
-    evaluate_first(rest)
-    compute_unasked(rest)
-
-
-def stored_fill(fill: Op, device: str | None) -> Op:
-    """Returns memory that holds a constant in a fixed shape, written by the host: a kernel would run once."""
-    value = np.broadcast_to(np.asarray(fill.src[0].arg, fill.dtype.numpy), cast("tuple[int, ...]", fill.shape))
-    return from_host(value, fill.dtype, device or default_device())
-
-
-def evaluate_beginnings() -> None:
-    """Computes what was written before anything was computed, such as random weights, where that needs no kernel."""
-    evaluate_first([cell.op for cell in pending.writes.living()])
 
 
 def _compute_but_failures(
@@ -402,237 +319,6 @@ def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
         raise
 
 
-def _known(op: Op) -> bool:
-    return op.code is OpCode.BUFFER or op.realized is not None
-
-
-# ---- gradients that wait, and graphs that share work with them ----
-class Waiting:
-    """Gradients that backward() has made graphs of, and that nobody has read.
-
-    roots:  the graphs that they are gradients of
-    cells:  theirs, and those of roots that are scalars
-    is_on:  backward() was called in this process
-    """
-
-    __slots__ = ("roots", "cells")
-    is_on = False
-
-    def __init__(self, roots: Iterable[Op], cells: Iterable[Cell]):
-        self.roots = [*roots]
-        self.cells = dict.fromkeys(map(weakref.ref, cells))
-
-    def graphs(self) -> dict[Cell, Op]:
-        """Returns the cells that are still to be computed, with their graphs."""
-        living = [cell for reference in self.cells if (cell := reference()) is not None]
-        return {cell: op for cell in living if isinstance(op := cell.content, Op) and op.realized is None}
-
-    def work(self) -> dict[Op, None]:
-        """Returns the Ops that gradients go through."""
-        return _work_of(self.roots)
-
-
-waiting: dict[Waiting, None] = {}
-
-
-def wait_for(roots: Iterable[Op], cells: Iterable[Cell]) -> None:
-    """Has gradients computed with the next value that shares work with them; those that were added to others, together."""
-    one = Waiting(roots, cells)
-    for other in [*waiting]:
-        is_sum = not one.cells.keys().isdisjoint(other.cells)
-        if is_sum:
-            one.roots += other.roots
-            one.cells |= other.cells
-        if is_sum or not other.graphs():  # else gradients that are gone would keep their graph
-            waiting.pop(other, None)
-    waiting[one] = None
-    Waiting.is_on = True
-
-
-def _sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]:
-    """Returns the cells that are computed with graphs, unasked, since most of the work is the same.
-
-    They are gradients that wait, as PyTorch has computed them by then, with the scalars on their way; and gradients for
-    which backward() will ask: the cells of these are returned by root and leaf, too. Other results of the same work are
-    asked for later, mostly not. Those that were, so that they were computed twice, are kept from then on, by their makers.
-
-    Cost: a look at the Ops of the graphs, and where they need gradients at those that the gradients are of.
-    """
-    unread = {one: one.graphs() for one in [*waiting]} if waiting else {}
-    holder = {op: one for one, cells in unread.items() for op in cells.values()} if unread else {}
-    work, found, again = _differentiable_in(graphs, holder)
-    shared: list[Cell] = []
-    differentiated: dict[Op, None] = {}
-    for one, cells in unread.items():
-        own = one.work() if cells and (one in found or work) else {}
-        if not cells or one in found or not work.keys().isdisjoint(own):
-            shared += cells
-            differentiated |= own
-            waiting.pop(one, None)
-    if again:
-        asked_for.update([maker_of(op) for op in again if shared or op.was_computed])
-    expected = _expected(work, differentiated) if followed and work else {}
-    for root, grads in expected.items():
-        shared += [Cell(root, None), *grads.values()]
-        differentiated |= _work_of([root])
-    if not shared:
-        return [], {}
-    results = {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
-    for op in {**work, **differentiated}:
-        op.was_computed = True
-        is_asked = asked_for and maker_of(op) in asked_for
-        if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
-            shared.append(results.get(op) or Cell(op, None))
-    return shared, expected
-
-
-def _work_of(roots: Sequence[Op]) -> dict[Op, None]:
-    return dict.fromkeys([op for op in reached(roots) if op.code not in FREE or op.code is OpCode.OUTPUT])
-
-
-def _differentiable_in(
-    graphs: Sequence[Op], holder: Mapping[Op, Waiting]
-) -> tuple[dict[Op, None], dict[Waiting, None], list[Op]]:
-    """Returns the Ops to compute for graphs through which gradients flow, those who wait for some of the graphs, and the
-    results among the Ops that a plan has computed before."""
-    work: dict[Op, None] = {}
-    found: dict[Waiting, None] = {}
-    again: list[Op] = []
-    seen: set[Op] = set()
-    stack = [*graphs]
-    while stack:
-        op = stack.pop()
-        if op in seen or op.realized is not None:
-            continue
-        seen.add(op)
-        if (one := holder.get(op)) is not None:
-            found[one] = None
-            continue
-        if op.needs_grad and (op.code not in FREE or op.code is OpCode.OUTPUT):
-            work[op] = None
-            if op.was_computed is None:
-                op.was_computed = False
-            elif _has_value(op):
-                again.append(op)
-                continue
-        stack += op.src
-    return work, found, again
-
-
-def _has_value(op: Op) -> bool:
-    """True for a result of a line of the user's, and not for several results in one."""
-    is_one = op.code not in SEVERAL_RESULTS or (op.code is OpCode.FORMULA and len(op.arg.kinds) == 1)
-    return is_one and bool(op.lines)
-
-
-# ---- gradients for which backward() will ask ----
-# Where a program reads a loss, or a value that shares work with it, and calls backward() then, the gradients are computed
-# with that value, from the second time on. A counter that saturates, as a processor has for each branch, says whether
-# backward() follows: it goes up where it does, and down where gradients were computed in vain.
-MOST_FOLLOWED = 2
-followed: dict[Maker, int] = {}  # where it is not 0
-not_there: set[Maker] = set()  # of losses that are made after the values are read that share work with them
-prepared: LivingKeys[Op, dict[Op, Op]] = LivingKeys()  # root -> leaf -> memory of its gradient
-
-
-def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
-    """Returns the gradients of a scalar that have been computed already, at leaves; notes that backward() has followed."""
-    made = prepared.pop(root, None)
-    if made is not None:
-        followed[maker_of(root)] = MOST_FOLLOWED
-    elif Waiting.is_on and {op.was_computed for op in on_the_way} != {None} and (maker := maker_of(root)) not in not_there:
-        if followed.pop(maker, 0):
-            not_there.add(maker)
-        else:
-            followed[maker] = MOST_FOLLOWED
-    return made or {}
-
-
-def _expected(work: Mapping[Op, None], differentiated: Mapping[Op, None]) -> dict[Op, dict[Op, Cell]]:
-    """Returns the scalars that share work with a plan and for whose gradients backward() will ask, with these by leaf."""
-    if LeafNumber.hooked or Anomaly.is_on:
-        return {}
-    newest = [cell for reference in [*differentiable_cells.values()][-NEWEST:] if (cell := reference()) is not None]
-    scalars = [op for op in [*work, *[cell.content for cell in newest]] if type(op) is Op and not op.shape]
-    found: dict[Op, dict[Op, Cell]] = {}
-    for op in dict.fromkeys(scalars):
-        times = followed.get(maker_of(op), 0)
-        if not times or not op.needs_grad or op.realized is not None or op in differentiated:
-            continue
-        if work.keys().isdisjoint(_work_of([op])):
-            continue
-        followed[maker_of(op)] = times - 1
-        if times == 1:
-            del followed[maker_of(op)]
-        with suppress(PicogradError):  # which backward() raises
-            found[op] = {leaf: Cell(detached(grad), None) for leaf, grad in gradients_expected(op).items()}
-    return {op: grads for op, grads in found.items() if grads}
-
-
-# ---- graphs made when their plan is ----
-P = ParamSpec("P")
-PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
-
-
-def formula(function: Callable[P, Op]) -> Callable[P, Op]:
-    """Lets a function give one Op whose graph is made later, in a trace the graph itself.
-
-    It takes Ops first, by position, and behind them what else decides its graph (hashable; of 0.0 and -0.0 the graph is the
-    same), and reads nothing else: no mode, no value. It gives an Op through which gradients flow where they flow through
-    one of its results. What it says of dtypes and shapes it says at the call: the first one with such operands makes the
-    graph on trial.
-    """
-    count = _num_ops(function)
-
-    @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Op:
-        others = args[count:]
-        if trace.get() is not None or later.at_once.get() or not PLAIN.issuperset(map(type, others)):
-            return function(*args, **named)
-        src = args[:count]
-        kinds, depth, needs_grad = [], 0, False  # in one loop: every function of several Ops comes by here
-        for s in src:
-            kinds.append((s.dtype, s.shape))
-            if s.depth > depth:
-                depth = s.depth
-            if s.needs_grad:
-                needs_grad = True
-        known = later.formula_of((function, others, tuple(named.items()) if named else ()), tuple(kinds))
-        dtype, shape = known.kinds[0]
-        op = object.__new__(Op)  # `unshared` written out
-        op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
-        op.realized = op.was_computed = None
-        op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + known.depth
-        return op
-
-    return call
-
-
-def _num_ops(function: Callable[..., Op]) -> int:
-    """Returns how many Ops a function takes before anything else."""
-    count = 0
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.annotation != "Op":
-            break
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            return sys.maxsize
-        count += 1
-    return count
-
-
-def by_formula(
-    function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Op | float], kinds: tuple[Kind, ...]
-) -> Sequence[Op]:
-    """Returns function(options, *operands), as graphs that are made later: in a trace, which is read, now.
-
-    Args:
-      kinds:  dtype and shape of each result
-    """
-    if trace.get() is None and not later.at_once.get():
-        return later.by_formula(function, options, operands, kinds)
-    return function(options, *operands)
-
-
 # ---- graphs that grow without bound ----
 MAX_DEPTH = 8_000  # of a graph that is not computed yet: twice that of a network of 100 layers without its gradients
 MAX_LIVE = 100_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
@@ -779,94 +465,3 @@ def _mention(op: Op, line: Line | None) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
     else:
         warnings.warn_explicit(text, UserWarning, line.file, line.number)
-
-
-# ---- results that read parameters which get new values ----
-Maker = tuple[Hashable, ...]  # the line that made a result, and the result's kind
-BY_HAND = "by hand"  # where a step of an optimizer has the number of a leaf
-
-leaf_tensors: LivingValues[int, Any] = LivingValues()  # for each leaf the tensor whose .grad is its gradient
-differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
-asked_for: set[Maker] = set()
-put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()  # with the leaf whose update has put them off
-
-
-class PutOff(Cell):
-    """Storage of a result that was put off: the first who asks for its value makes it a Cell again."""
-
-    __slots__ = ()
-
-    @property
-    def op(self) -> Op:
-        """The value, as a graph over the old parameters."""
-        self.ask()
-        return self.op
-
-    @op.setter
-    def op(self, op: Op) -> None:
-        self.ask()
-        self.op = op
-
-    def ask(self) -> None:
-        """Takes note that results of this maker are asked for."""
-        maker, _ = put_off.pop(self, ((), None))
-        asked_for.add(maker)
-        self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
-
-
-def put_off_until_asked(cell: Cell, op: Op, owner: Hashable) -> None:
-    """Has a result of the graph `op` computed if somebody asks for it, and that noted."""
-    put_off[cell] = maker_of(op), owner
-    cell.__class__ = PutOff
-
-
-def maker_of(op: Op) -> Maker:
-    """Returns the maker of a result: its line, and its kind."""
-    return op.lines[:1], op.arg.name if op.code is OpCode.FORMULA else op.code, op.dtype, len(op.shape)
-
-
-def living_readers(replaced: set[Op]) -> tuple[dict[Cell, Op], dict[Cell, Op]]:
-    """Returns the live results that read replaced leaves: those to compute with the update, and the others."""
-    # NOTE: other threads make results meanwhile; only a copy made at once can be walked.
-    living = {cell: cell.op for cell in differentiable_cells.living() if cell.__class__ is Cell}
-    readers = _readers(living, replaced)
-    wanted = {cell: op for cell, op in readers.items() if op.shape == () or maker_of(op) in asked_for}
-    return wanted, {cell: op for cell, op in readers.items() if cell not in wanted}
-
-
-def readers_of_writes() -> list[Cell]:
-    """Returns the results to compute with the writes in place that wait, of those to parameters; others are put off.
-
-    Their graphs stay, for backward(): a write by hand may be undone, or be one of several on the way to the next value.
-    """
-    writes = pending.writes
-    written = [leaf for leaf in leaf_tensors.values() if id(leaf.cell) in writes.data]
-    if not written:
-        return []
-    before = [(leaf, writes.get(leaf.cell)) for leaf in written]
-    wanted, others = living_readers({read_through(ops[0], leaf.steps) for leaf, ops in before if ops})
-    for cell, op in others.items():
-        put_off_until_asked(cell, op, BY_HAND)
-    return [*wanted]
-
-
-def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
-    """Returns the cells, with their contents, whose graphs reach a replaced leaf through differentiable Ops.
-
-    Cost: the Ops of the graphs that reach none, and of the others those on the first way down that does.
-    """
-    reads: dict[Op, bool] = dict.fromkeys(replaced, True)
-    for op in cells.values():
-        path = [] if op in reads else [(op, iter(op.src))]
-        while path:
-            here, sources = path[-1]
-            source = next((s for s in sources if s.needs_grad and reads.get(s) is not False), None)
-            if source is None:
-                reads[here] = False
-                path.pop()
-            elif source in reads:
-                reads.update((above, True) for above, _ in path)
-                path = []
-            else:
-                path.append((source, iter(source.src)))
-    return {cell: op for cell, op in cells.items() if reads[op]}

@@ -40,22 +40,12 @@ from picograd.tensor.cell import (
     trace,
     write_through,
 )
-from picograd.tensor.compute import (
-    NextLook,
-    apart,
-    begin_apart,
-    begins_apart,
-    compute,
-    compute_first,
-    differentiable_cells,
-    is_fill,
-    leaf_tensors,
-    plain_cells,
-    settle,
-)
+from picograd.tensor.compute import NextLook, compute, plain_cells, settle
+from picograd.tensor.first_values import apart, begin_apart, begins_apart, compute_first, is_fill
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.host import default_device, host_array, usable_device
 from picograd.tensor.sharing import is_shared, store
+from picograd.tensor.unasked import differentiable_cells, leaf_tensors
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor

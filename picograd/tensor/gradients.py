@@ -25,18 +25,12 @@ from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell, grad_mode, last_change, trace
-from picograd.tensor.compute import (
-    compute_first,
-    compute_together,
-    expect,
-    leaf_tensors,
-    look_at_gradients,
-    take_prepared,
-    wait_for,
-)
+from picograd.tensor.compute import compute_together, expect, look_at_gradients
 from picograd.tensor.core import T, TensorCore
+from picograd.tensor.first_values import compute_first
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among, hooks_of
 from picograd.tensor.modes import Mode
+from picograd.tensor.unasked import leaf_tensors, take_prepared, wait_for
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor

@@ -22,9 +22,9 @@ from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, common_dtype, is_integer, sizes, whole
 from picograd.tensor.build import broadcast_shapes as common_shape
-from picograd.tensor.compute import by_formula
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
+from picograd.tensor.formulas import by_formula
 from picograd.tensor.variable import known, lengths
 from picograd.tensor.views import cut
 

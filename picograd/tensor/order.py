@@ -33,8 +33,8 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor import pointwise
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
-from picograd.tensor.compute import formula
 from picograd.tensor.core import T, TensorCore
+from picograd.tensor.formulas import formula
 from picograd.tensor.indexing import along, needs_dtype
 from picograd.tensor.variable import known
 

@@ -13,9 +13,9 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
 from picograd.tensor.arguments import brought_to, meeting_device, value_at
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, to_float
-from picograd.tensor.compute import formula
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elementwise import in_one_rounding
+from picograd.tensor.formulas import formula
 from picograd.tensor.host import fitting
 from picograd.tensor.inplace import fitting_op, in_place, stored
 from picograd.tensor.modes import precision_mode

@@ -21,7 +21,7 @@ from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
-from picograd.tensor.compute import formula
+from picograd.tensor.formulas import formula
 
 # ---- exponentials, activations, bounds ----
 Function = Callable[..., Op]

@@ -35,9 +35,10 @@ from picograd.tensor.build import (
     static_numel,
     whole,
 )  # fmt: skip
-from picograd.tensor.compute import formula, settle_choice, settle_step
+from picograd.tensor.compute import settle_choice, settle_step
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
+from picograd.tensor.formulas import formula
 from picograd.tensor.generator import Generator, default_generator
 from picograd.tensor.host import default_device, device_or_default
 from picograd.tensor.order import lower_bound

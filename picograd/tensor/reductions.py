@@ -41,8 +41,9 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
 from picograd.tensor import pointwise
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
-from picograd.tensor.compute import formula, settle_choice
+from picograd.tensor.compute import settle_choice
 from picograd.tensor.core import T, TensorCore
+from picograd.tensor.formulas import formula
 from picograd.tensor.inplace import in_place
 
 if TYPE_CHECKING:

@@ -48,11 +48,12 @@ from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
 from picograd.record import replace
 from picograd.tensor.cell import grad_mode, last_change, trace
-from picograd.tensor.compute import evaluate_beginnings, leaf_tensors
 from picograd.tensor.core import TensorCore
+from picograd.tensor.first_values import evaluate_beginnings
 from picograd.tensor.generator import Generator
 from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import leaf_tensors
 from picograd.transforms.any_length import AnyLength, bound_shapes, check_own, check_symbolic, freed, shown_to_users
 from picograd.transforms.buffer_reuse import donated_parameters
 from picograd.transforms.bytecode_reads import has_attributes

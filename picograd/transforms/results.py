@@ -26,10 +26,10 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.cell import Cell, Held, Trace, View
-from picograd.tensor.compute import leaf_tensors
 from picograd.tensor.core import TensorCore
 from picograd.tensor.gradients import UsedUp
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import leaf_tensors
 
 # ---- results ----
 GRADIENTS = (OpCode.LEAF, OpCode.DETACH)

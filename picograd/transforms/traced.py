@@ -19,7 +19,6 @@ import numpy as np
 
 from picograd.control.closure import FunctionTrace
 from picograd.dtype import DType
-from picograd.engine.first_values import evaluate_first
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.interrupts import LivingKeys, whole_context
@@ -28,11 +27,13 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import lines_of, named_anew
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
-from picograd.tensor.compute import is_fill, leaf_tensors, placed, stored_fill
+from picograd.tensor.compute import placed
+from picograd.tensor.first_values import evaluate_first, is_fill, stored_fill
 from picograd.tensor.gradients import UsedUp
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.unasked import leaf_tensors
 from picograd.transforms.bytecode_reads import is_users_code
 from picograd.transforms.capture import Recording
 from picograd.transforms.containers import Arguments, flatten, two_ways

@@ -22,11 +22,11 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.scalar import multiply_add
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.engine.compiler import Compiler
 from picograd.errors import DeviceError, VerifyError
+from picograd.ir.build import multiply_add
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.loops import along, split
-from picograd.codegen.scalar import multiply_add
+from picograd.ir.build import multiply_add
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.stages import Program

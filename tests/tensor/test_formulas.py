@@ -17,7 +17,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from picograd.nn import functional as F
-from picograd.tensor.compute import formula
+from picograd.tensor.formulas import formula
 from tests.calls import calls
 
 

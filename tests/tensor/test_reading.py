@@ -14,7 +14,7 @@ from picograd import Tensor, nn
 from picograd.engine.profile import Profiling, Recorder
 from picograd.errors import IndexingError
 from picograd.look import watch
-from picograd.tensor import compute
+from picograd.tensor import unasked
 from tests.helpers import forgotten
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -181,8 +181,8 @@ class Work(NamedTuple):
 def work(make: Callable[[], nn.Module], step: Callable[[Training, int], None]) -> Work:
     """Makes some steps from the beginning, and measures the last one."""
     forgotten()
-    compute.asked_for.clear()
-    compute.followed.clear()
+    unasked.asked_for.clear()
+    unasked.followed.clear()
     training, planned = Training(make), []
     for number in range(NUM_STEPS):
         with watch() as counts:
@@ -312,17 +312,17 @@ def test_a_gradient_that_comes_with_its_loss_goes_through_a_hook_that_was_added_
 def test_gradients_are_not_computed_again_and_again_for_a_loss_that_is_only_read() -> None:
     weight = learned()
     losses = [squares(weight * number) for number in range(1, 8)]
-    counts = [len(compute.prepared) for loss in losses if loss.item()]
+    counts = [len(unasked.prepared) for loss in losses if loss.item()]
     assert counts == [1, 2, 2, 2, 2, 2, 2]
     del losses[0], losses[0]
-    assert len(compute.prepared) == 0, "the memory went with the losses"
+    assert len(unasked.prepared) == 0, "the memory went with the losses"
 
 
 def test_a_loss_that_was_never_differentiated_computes_no_gradient() -> None:
     Tensor([1.0], requires_grad=True).sum().backward()
     weight = Tensor([1.0, 2.0], requires_grad=True)
     assert [squares(weight * number).item() for number in (1, 2, 3)] == [5.0, 20.0, 45.0]
-    assert not compute.prepared and not compute.followed
+    assert not unasked.prepared and not unasked.followed
 
 
 # ---- gradients that wait ----
@@ -361,7 +361,7 @@ def test_gradients_that_nobody_has_any_more_are_not_computed_with_a_value() -> N
     alone = kernels(lambda: weight.detach().exp().max().item())
     weight.grad = None
     assert kernels(scores.max().item) == alone
-    assert not compute.waiting, "their graph is kept no longer"
+    assert not unasked.waiting, "their graph is kept no longer"
 
 
 def test_all_that_was_added_to_a_gradient_is_computed_with_the_first_value_that_shares_work_with_a_part() -> None:

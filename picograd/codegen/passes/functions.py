@@ -22,11 +22,10 @@ from functools import cache
 from math import pi
 
 from picograd import dtype as dtypes
-from picograd.codegen.scalar import (
+from picograd.dtype import DType
+from picograd.ir.build import (
     absolute,
     and_,
-    at_least,
-    at_most,
     bitcast,
     bits_of,
     both,
@@ -37,7 +36,8 @@ from picograd.codegen.scalar import (
     fma,
     horner,
     less,
-    like,
+    maximum,
+    minimum,
     or_,
     shl,
     shr,
@@ -45,7 +45,6 @@ from picograd.codegen.scalar import (
     with_sign_of,
     xor,
 )
-from picograd.dtype import DType
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import ROUGHLY, OpCode
 
@@ -242,7 +241,7 @@ SQRT_HALF_BITS = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD
 def exp(x: Op) -> Op:
     """e**x = 2**n * e**r with n = round(x / log 2): 17 instructions."""
     low, high = EXP_RANGE[x.dtype]
-    return exp_inside(at_most(at_least(x, low), high))
+    return exp_inside(minimum(maximum(x, low), high))
 
 
 def exp_inside(x: Op, low: Op | None = None) -> Op:
@@ -257,7 +256,7 @@ def exp_inside(x: Op, low: Op | None = None) -> Op:
 def exp2(x: Op) -> Op:
     """2**x = 2**n * 2**f with n = round(x)."""
     low, high = EXP2_RANGE[x.dtype]
-    x = at_most(at_least(x, low), high)
+    x = minimum(maximum(x, low), high)
     shifted, n = _nearest(x, 1.0)
     f = x - n
     return _times_power_of_two(fma(horner(f, EXP2[x.dtype]), f, 1.0), shifted)
@@ -288,7 +287,7 @@ def tanh(x: Op) -> Op:
     a = absolute(x)
     square = a * a
     small = fma(horner(square, TANH[x.dtype]) * square, a, a)
-    large = like(1.0, x) - like(2.0, x) / (exp_inside(at_most(a + a, TANH_IS_ONE[x.dtype])) + 1.0)
+    large = x.filled(1.0) - x.filled(2.0) / (exp_inside(minimum(a + a, TANH_IS_ONE[x.dtype])) + 1.0)
     return with_sign_of(where(less(a, 0.55), small, large), x)
 
 
@@ -296,13 +295,13 @@ def erf(x: Op) -> Op:
     """A polynomial up to 1; above, 1 - exp(log(erfc(x))) with a polynomial for the logarithm."""
     a = absolute(x)
     small = fma(horner(a * a, ERF[x.dtype]), a, a)
-    limited = at_most(a, ERF_IS_ONE[x.dtype])
+    limited = minimum(a, ERF_IS_ONE[x.dtype])
     log_erfc: Op | None = None
     for low, middle, coefficients in LOG_ERFC[x.dtype]:
         piece = horner(limited - middle, coefficients)
         log_erfc = piece if log_erfc is None else where(less(limited, low), log_erfc, piece)
     assert log_erfc is not None
-    large = like(1.0, x) - exp_inside(at_least(log_erfc, -50.0))
+    large = x.filled(1.0) - exp_inside(maximum(log_erfc, -50.0))
     return with_sign_of(where(less(a, 1.0), small, large), x)
 
 
@@ -311,7 +310,7 @@ def one_and_erf(x: Op) -> Op:
     minus infinity, and with it erfc to 0."""
     a = absolute(x)
     erfc = Op(OpCode.EXP2, x.dtype, (horner(a, LOG2_ERFC[x.dtype]) * a,), ROUGHLY)
-    return where(less(x, 0.0), erfc, like(2.0, x) - erfc)
+    return where(less(x, 0.0), erfc, x.filled(2.0) - erfc)
 
 
 # ---- logarithms ----
@@ -330,7 +329,7 @@ def _exponent_and_fraction(x: Op) -> tuple[Op, Op]:
 def _at_the_limits(x: Op, y: Op) -> Op:
     """Returns y, the logarithm of an x > 0, put right at 0, below it, at infinity and at NaN."""
     y = where(equal(x, math.inf), x, y)
-    return where(less(like(0.0, x), x), y, where(equal(x, 0.0), like(-math.inf, x), math.nan))
+    return where(less(x.filled(0.0), x), y, where(equal(x, 0.0), x.filled(-math.inf), math.nan))
 
 
 def log(x: Op) -> Op:
@@ -418,8 +417,8 @@ def _power(base: Op, y: Op) -> Op:
     product = y * high
     rest = fma(y, high, -product) + y * low
     lowest, highest = EXP_RANGE[base.dtype]
-    inside = both(less(like(lowest, y), product), less(product, highest))
-    return exp_inside(at_most(at_least(product, lowest), highest), where(inside, rest, 0.0))
+    inside = both(less(y.filled(lowest), product), less(product, highest))
+    return exp_inside(minimum(maximum(product, lowest), highest), where(inside, rest, 0.0))
 
 
 def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
@@ -427,20 +426,20 @@ def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     magnitude = absolute(x)
     zero, infinite = equal(magnitude, 0.0), equal(magnitude, math.inf)
     negative_y = less(y, 0.0)
-    result = where(zero, where(negative_y, like(math.inf, x), 0.0), result)
-    result = where(infinite, where(negative_y, like(0.0, x), math.inf), result)
-    grows = xor(less(like(1.0, x), magnitude), negative_y)
-    result = where(equal(absolute(y), math.inf), where(grows, like(math.inf, x), 0.0), result)
+    result = where(zero, where(negative_y, x.filled(math.inf), 0.0), result)
+    result = where(infinite, where(negative_y, x.filled(0.0), math.inf), result)
+    grows = xor(less(x.filled(1.0), magnitude), negative_y)
+    result = where(equal(absolute(y), math.inf), where(grows, x.filled(math.inf), 0.0), result)
     is_whole, half = equal(floor(y), y), y * 0.5
     is_odd = both(is_whole, differs(floor(half), half))
     below_zero = differs(and_(bits_of(x), x.dtype.sign_bit), 0)
     flipped = bitcast(or_(bits_of(result), x.dtype.sign_bit), x.dtype)
     result = where(both(below_zero, is_odd), flipped, result)
     finite_below = both(less(x, 0.0), both(differs(x, -math.inf), differs(is_whole, True)))
-    result = where(finite_below, like(math.nan, x), result)
-    result = where(both(equal(magnitude, 1.0), equal(absolute(y), math.inf)), like(1.0, x), result)
+    result = where(finite_below, x.filled(math.nan), result)
+    result = where(both(equal(magnitude, 1.0), equal(absolute(y), math.inf)), x.filled(1.0), result)
     result = where(differs(x, x), x, where(differs(y, y), y, result))
-    return where(or_(equal(x, 1.0), equal(y, 0.0)), like(1.0, x), result)
+    return where(or_(equal(x, 1.0), equal(y, 0.0)), x.filled(1.0), result)
 
 
 # ---- sin and cos ----
@@ -529,7 +528,7 @@ def _reduce_far(x: Op) -> tuple[Op, Op]:
     """
     bits = bits_of(x)
     exponent = and_(shr(bits, 52), 0x7FF)
-    start = at_most(at_least(exponent, 1043), 2046) - 1043  # of the window, in bits; s >= -32
+    start = minimum(maximum(exponent, 1043), 2046) - 1043  # of the window, in bits; s >= -32
     window = _window(start)
     mantissa = or_(and_(bits, (1 << 52) - 1), 1 << 52)
     high, low = _multiply(mantissa, window)

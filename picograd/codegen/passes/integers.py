@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from picograd import dtype as dtypes
-from picograd.codegen.scalar import (
+from picograd.ir.build import (
     absolute,
     and_,
     bitcast,
@@ -21,7 +21,6 @@ from picograd.codegen.scalar import (
     equal,
     floor,
     less,
-    like,
     or_,
     shl,
     shr,
@@ -76,7 +75,7 @@ def _not_zero(b: Op) -> Op:
 
 def _is_guarded(b: Op) -> bool:
     """True for WHERE(c == 0, 1, c): what `_not_zero` makes."""
-    return b.code is OpCode.WHERE and b.src[0] is equal(b.src[2], 0) and b.src[1] is like(1, b)
+    return b.code is OpCode.WHERE and b.src[0] is equal(b.src[2], 0) and b.src[1] is b.filled(1)
 
 
 def _by_power_of_two(op: Op) -> Op | None:
@@ -112,12 +111,12 @@ def _divide_floats(a: Op, b: Op) -> Op:
     """floor(a / b) without the error of the quotient: from the exact remainder, as NumPy's floor_divide."""
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     down = floor(quotient)
-    nearest = where(less(like(0.5, a), quotient - down), down + 1.0, down)
+    nearest = where(less(a.filled(0.5), quotient - down), down + 1.0, down)
     ratio = a / b
-    nearest = where(equal(quotient, 0.0), with_sign_of(like(0.0, a), ratio), nearest)
+    nearest = where(equal(quotient, 0.0), with_sign_of(a.filled(0.0), ratio), nearest)
     # by infinity the remainder is infinite too: what is left of a finite a is its sign
     below = both(differs(less(a, 0.0), less(b, 0.0)), both(differs(a, 0.0), less(absolute(a), math.inf)))
-    by_infinity = where(below, like(-1.0, a), ratio)
+    by_infinity = where(below, a.filled(-1.0), ratio)
     return where(equal(b, 0.0), ratio, where(equal(absolute(b), math.inf), by_infinity, nearest))
 
 
@@ -151,7 +150,7 @@ def _largest_count(count: Op) -> float:
 def int_power(op: Op) -> Op:
     """POW of integers by squaring; it wraps. To a negative exponent only 1 and -1 have a power, the others give 0."""
     base, exponent = op.src
-    one = like(1, base)
+    one = base.filled(1)
     bits = op.dtype.bits - (op.dtype.kind == "i")
     if exponent.code is OpCode.CONST:
         bits = max(0, int(exponent.arg)).bit_length()
@@ -165,7 +164,7 @@ def int_power(op: Op) -> Op:
         square = square * square
     if op.dtype.kind != "i" or (exponent.code is OpCode.CONST and exponent.arg >= 0):
         return result
-    sign = where(equal(and_(exponent, 1), 0), one, like(-1, base))
+    sign = where(equal(and_(exponent, 1), 0), one, base.filled(-1))
     unit = where(equal(base, 1), one, where(equal(base, -1), sign, 0))
     return where(less(exponent, 0), unit, result)
 

@@ -24,7 +24,9 @@ from functools import cache
 from picograd import dtype as dtypes
 from picograd.codegen.passes.functions import cos, erf, exp, exp2, log, log2, one_and_erf, pow_, sin, tanh
 from picograd.codegen.passes.integers import divide, int_power, shift, threefry
-from picograd.codegen.scalar import (
+from picograd.device import Target, language_of
+from picograd.dtype import DType
+from picograd.ir.build import (
     absolute,
     and_,
     bitcast,
@@ -34,14 +36,11 @@ from picograd.codegen.scalar import (
     differs,
     equal,
     less,
-    like,
     or_,
     shl,
     shr,
     where,
 )
-from picograd.device import Target, language_of
-from picograd.dtype import DType
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, ROUGHLY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
@@ -130,18 +129,18 @@ def _round(x: Op, target: DType) -> Op:
     even = and_(shr(magnitude, dropped), 1)
     normal = shr(magnitude + even + ((1 << (dropped - 1)) - 1), dropped) - (biases << target.mantissa)
     adder = 2.0 ** (1 - target.exponent_bias - target.mantissa + SINGLE.mantissa)
-    subnormal = bits_of(bitcast(magnitude, dtypes.float32) + adder) - bits_of(like(adder, x))
+    subnormal = bits_of(bitcast(magnitude, dtypes.float32) + adder) - bits_of(x.filled(adder))
     is_subnormal = less(bitcast(magnitude, dtypes.float32), 2.0 ** (1 - target.exponent_bias))
     result = where(is_subnormal, subnormal, normal)
     if _has_infinity(target):
         limit = target.infinity_bits
-        result = where(less(normal, limit), result, like(limit, result))
+        result = where(less(normal, limit), result, result.filled(limit))
         result = where(is_subnormal, subnormal, result)
         nan = target.infinity_bits | 1 << (target.mantissa - 1)
     else:
         nan = target.sign_bit - 1
-        result = where(is_subnormal, subnormal, where(less(normal, nan), result, like(nan, result)))
-    result = where(differs(x, x), like(nan, result), result)
+        result = where(is_subnormal, subnormal, where(less(normal, nan), result, result.filled(nan)))
+    result = where(differs(x, x), result.filled(nan), result)
     sign = shr(and_(bits, SINGLE.sign_bit), 32 - target.bits)
     return bitcast(cast(or_(result, sign), target.unsigned), target)
 
@@ -241,20 +240,20 @@ def _power(op: Op) -> Op:
     if y.code is OpCode.CONST:
         if y.arg == 0.5:  # NOTE: sqrt(-0.0) and sqrt(-inf) are not the powers
             root = Op(OpCode.SQRT, x.dtype, (x + 0.0,))
-            return where(equal(x, float("-inf")), like(float("inf"), x), root)
+            return where(equal(x, float("-inf")), x.filled(float("inf")), root)
         if y.arg in SMALL_POWERS:
             return SMALL_POWERS[y.arg](x)
     return pow_(x, y)
 
 
 SMALL_POWERS: dict[float, Callable[[Op], Op]] = {
-    0.0: lambda x: like(1.0, x),
+    0.0: lambda x: x.filled(1.0),
     1.0: lambda x: x,
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
     4.0: lambda x: (x * x) * (x * x),
-    -1.0: lambda x: like(1.0, x) / x,
-    -2.0: lambda x: like(1.0, x) / (x * x),
+    -1.0: lambda x: x.filled(1.0) / x,
+    -2.0: lambda x: x.filled(1.0) / (x * x),
 }
 
 
@@ -282,7 +281,7 @@ EVERYWHERE = PatternMatcher(
         # fma(a, b, c) = a * b + c, which integers do not round
         ("fma of integers", Pattern(OpCode.FMA, kinds="biu", name="op"), _fma_of_integers),
         # 1/x = 1 / x
-        ("reciprocal", Pattern(OpCode.RECIPROCAL, kinds="f", name="op"), lambda op: like(1.0, op) / op.src[0]),
+        ("reciprocal", Pattern(OpCode.RECIPROCAL, kinds="f", name="op"), lambda op: op.filled(1.0) / op.src[0]),
     ]
 )
 FUNCTIONS = PatternMatcher(

@@ -22,7 +22,7 @@ from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.linear import linear
 from picograd.nn.functions.losses import check_pair, check_reduction, reduced
 from picograd.tensor.build import broadcast_to, cast, need_float, static
-from picograd.tensor.compute import by_formula
+from picograd.tensor.formulas import by_formula
 from picograd.tensor.indexing import gather_op, same_as_iota
 from picograd.tensor.reductions import logsumexp_op, mean_op
 from picograd.tensor.tensor import Tensor

@@ -17,7 +17,7 @@ from picograd.ir.shape import ConvArg
 from picograd.nn.functions.windows import Each, each_axis, with_batch, without_batch
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import static
-from picograd.tensor.compute import formula
+from picograd.tensor.formulas import formula
 from picograd.tensor.modes import lowered, uses_tf32
 from picograd.tensor.tensor import Tensor
 

@@ -16,7 +16,7 @@ from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
-from picograd.tensor.compute import formula
+from picograd.tensor.formulas import formula
 from picograd.tensor.indexing import along_axis, gather_op
 from picograd.tensor.modes import lowered_to, no_grad, precision_mode, uses_tf32
 from picograd.tensor.products import matmul_op

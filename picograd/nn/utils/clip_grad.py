@@ -9,7 +9,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op
 from picograd.tensor.arguments import check_nonnegative, listed
 from picograd.tensor.build import broadcast_to, cast, common_dtype, need_float
-from picograd.tensor.compute import by_formula, formula
+from picograd.tensor.formulas import by_formula, formula
 from picograd.tensor.joining import stacked_ops
 from picograd.tensor.modes import no_grad
 from picograd.tensor.reductions import norm_op

@@ -9,9 +9,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn, optim
-from picograd.engine import first_values
 from picograd.interrupts import Latest
 from picograd.look import watch
+from picograd.tensor import first_values
 from tests.helpers import forgotten
 
 

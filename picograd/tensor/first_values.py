@@ -1,0 +1,136 @@
+"""First values: what a program begins with, such as random weights and zeros, is computed once, beside its steps.
+
+In:    the values of leaves, of what is written to, and of constants that need memory of their own
+Out:   `compute_first`: has them computed before the next plan;  `take_starts`: those of them that need a kernel;
+       `begin_apart`: a constant becomes one tensor's own;  `evaluate_first`
+
+A kernel that draws a weight runs once. It takes 10 ms to compile, on a GPU more than 100; NumPy draws a small weight in one
+or two. So small ones are computed by the evaluator. When graphs of a kind come a second time they are left to a plan: they
+may come a third time. Both have the same bits, for only Ops are evaluated whose result IEEE 754 rounds in one way.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from typing import cast
+
+import numpy as np
+
+from picograd.autodiff.gradient import written_out
+from picograd.dtype import float32, float64
+from picograd.engine.known import look_at
+from picograd.engine.plan import order_of
+from picograd.engine.realize import default_device, devices_of, from_host, to_host
+from picograd.errors import OutOfMemoryError
+from picograd.evaluator.graph import evaluate
+from picograd.interrupts import Latest
+from picograd.ir.op import Op, is_memory, unshared
+from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import Cell, pending, replace_op, trace
+
+MOST_ELEMENTS = 1 << 17  # of graphs of one kind together: NumPy draws them in 8 ms
+EXACT = frozenset({
+    OpCode.LEAF, OpCode.DETACH, OpCode.CONST, OpCode.IOTA, OpCode.THREEFRY, OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND,
+    OpCode.PAD, OpCode.SHRINK, OpCode.CAST, OpCode.BITCAST, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.NEG,
+    OpCode.SQRT, OpCode.SHL, OpCode.SHR, OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.CMPLT, OpCode.CMPNE, OpCode.WHERE,
+})  # fmt: skip
+_evaluated: Latest[Hashable, None] = Latest(1024)  # short keys of graphs that have been computed here
+
+
+# ---- values that begin something ----
+def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
+    """Has values computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
+
+    They are what a network begins with: random numbers are made by one kernel and not by each that reads them. Its first
+    step is planned like those after it, which read all of that in memory.
+
+    Args:
+      starts:  values, each with the device of the tensor that begins with it
+    """
+    pending.starts += [
+        (weakref.ref(op), device)
+        for op, device in starts
+        if not is_memory(op) and (begins_apart(op) or devices_of([op])[0] is not None)
+    ]
+
+
+def take_starts() -> list[Op]:
+    """Takes the first values of leaves, and of what is written to; returns those that need a kernel.
+
+    Constants are stored from the host, what is small is evaluated.
+    """
+    starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
+    left = {op: device for op, device in starts if op is not None and not is_memory(op)}
+    for op, device in left.items():
+        if begins_apart(op):
+            with suppress(OutOfMemoryError):  # then it stays a constant
+                op.realized = stored_fill(op, device)
+    rest = [op for op in left if not begins_apart(op)]
+    evaluate_first(rest)
+    return [op for op in rest if op.realized is None]
+
+
+def evaluate_beginnings() -> None:
+    """Computes what was written before anything was computed, such as random weights, where that needs no kernel."""
+    evaluate_first([cell.op for cell in pending.writes.living()])
+
+
+# ---- constants with memory of their own ----
+def begin_apart(cell: Cell) -> None:
+    """Lets a constant that is about to be trained or written to, as zeros and ones are, have memory of its own.
+
+    Equal constants are one Op. This one is another, so that memory which holds it is this tensor's.
+    """
+    op = cell.op
+    if is_fill(op) and trace.get() is None:
+        replace_op(cell, op, apart(op))
+
+
+def apart(fill: Op) -> Op:
+    """Returns the same constant as an Op that no other tensor has."""
+    return unshared(fill.code, fill.dtype, fill.src, fill.arg, fill.shape, False)
+
+
+def begins_apart(op: Op) -> bool:
+    """True for a constant that is an Op of its own."""
+    return is_fill(op) and Op(op.code, op.dtype, op.src, op.arg) is not op
+
+
+def is_fill(op: Op) -> bool:
+    """True for one value in a fixed shape."""
+    return op.code is OpCode.EXPAND and op.src[0].code is OpCode.CONST and all(dim.__class__ is int for dim in op.shape)
+
+
+def stored_fill(fill: Op, device: str | None) -> Op:
+    """Returns memory that holds a constant in a fixed shape, written by the host: a kernel would run once."""
+    value = np.broadcast_to(np.asarray(fill.src[0].arg, fill.dtype.numpy), cast("tuple[int, ...]", fill.shape))
+    return from_host(value, fill.dtype, device or default_device())
+
+
+# ---- the evaluator ----
+def evaluate_first(graphs: Sequence[Op]) -> None:
+    """Computes small graphs that read memory, and are new, by the evaluator; they then have their value as `realized`."""
+    alike: dict[Hashable, list[Op]] = {}
+    devices: dict[Hashable, str] = {}
+    for op in dict.fromkeys(graphs):
+        seen = None if is_memory(op) else look_at([op])
+        if seen is not None and seen.key not in _evaluated:
+            alike.setdefault(seen.key, []).append(op)
+            devices[seen.key] = seen.buffers[0].device
+    for key, ops in alike.items():
+        wholes = written_out(ops)
+        order = order_of(wholes)
+        if sum(op.numel for op in ops) <= MOST_ELEMENTS and all(map(_may_be_evaluated, order)):
+            memory = {op: to_host(op.realized or op) for op in order if is_memory(op)}
+            for op, array in zip(ops, evaluate(wholes, memory)):
+                op.realized = from_host(array, op.dtype, devices[key])
+            _evaluated.put(key, None)
+
+
+def _may_be_evaluated(op: Op) -> bool:
+    """True for small memory and small Ops of which every device gives the same bits, with lengths that are numbers."""
+    is_exact = op.code in EXACT and (op.dtype.kind != "f" or op.dtype in (float32, float64))
+    is_small = all(dim.__class__ is int for dim in op.shape) and op.numel <= MOST_ELEMENTS
+    return (is_exact or is_memory(op)) and is_small
