@@ -26,8 +26,7 @@ from picograd.errors import DataError
 from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import GGUF, PACKINGS, Array, PackedTensor, plain_tensor
 from picograd_programs.data.published import load_published
-from picograd_programs.data.tokenizer_json import load_tokenizer
-from picograd_programs.data.vocabulary import json_in, text_in
+from picograd_programs.data.vocabulary import json_in, load_tokenizer, text_in
 
 NAMES = {  # of tensors outside of layers, then of a layer's: here -> in GGUF
     "embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output",

@@ -13,7 +13,7 @@ from picograd.errors import ArgumentError, DataError
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Turns
 from picograd_programs.data.bpe import ByteLevel
-from picograd_programs.data.tokenizer_json import load_tokenizer
+from picograd_programs.data.vocabulary import load_tokenizer
 from picograd_programs.nano.base import Base
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.stage import TEMPLATE, NanoSettings, Stage

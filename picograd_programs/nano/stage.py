@@ -23,7 +23,7 @@ from picograd.transforms.jit import jit
 from picograd_programs.chat.turns import Turns
 from picograd_programs.data.fetch import sha256_of
 from picograd_programs.data.text import load_text
-from picograd_programs.data.tokenizer_json import load_tokenizer
+from picograd_programs.data.vocabulary import load_tokenizer
 from picograd_programs.models.gpt import drawn_from
 from picograd_programs.nano.lessons import Lesson
 from picograd_programs.nano.network import Nano, dialled, optimizers_of

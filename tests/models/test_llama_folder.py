@@ -18,7 +18,7 @@ from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.chat.run import opened
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
-from picograd_programs.data.tokenizer_json import save_tokenizer
+from picograd_programs.data.vocabulary import save_tokenizer
 from picograd_programs.models.llama import LlamaConfig, config_of
 from picograd_programs.models.llama_folder import THEIRS, read_folder
 from tests.models.numpy_llama import numpy_logits

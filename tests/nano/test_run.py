@@ -20,7 +20,7 @@ from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.chat.turns import Turns
 from picograd_programs.data.text import load_text
-from picograd_programs.data.tokenizer_json import load_tokenizer
+from picograd_programs.data.vocabulary import load_tokenizer
 from picograd_programs.nano.lessons import Lesson, Lessons, is_held_out
 from picograd_programs.nano.stage import MARKS, TEMPLATE, Rows, rows_of
 from picograd_programs.nano.sums import policy_loss
