@@ -22,8 +22,7 @@ import numpy as np
 import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.devices.cpu.runner import Runner
-from picograd.engine.devices import compiler_for
-from picograd.engine.realize import default_device
+from picograd.engine.devices import compiler_for, default_device
 
 FEW, MANY = 2, 66  # arguments
 MOST_SUBMITTED = 32  # calls, before the device is waited for: so none of them waits

@@ -80,7 +80,7 @@ with _collecting_later():
     from picograd.dtype import finfo as finfo
     from picograd.dtype import iinfo as iinfo
     from picograd.engine.devices import check_exists as _check_exists
-    from picograd.engine.realize import default_device as _default_device
+    from picograd.engine.devices import default_device as _default_device
     from picograd.errors import AbsentModules as _AbsentModules
     from picograd.errors import (
         ArgumentError,

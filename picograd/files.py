@@ -141,11 +141,11 @@ def _settle(folder: str, start: str) -> None:
         finally:
             os.close(handle)
     with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(start) and entry.name.endswith(".part"):
-                with suppress(OSError):
-                    if time.time() - entry.stat(follow_symlinks=False).st_mtime > ABANDONED_SECONDS:
-                        os.unlink(entry.path)
+        parts = [entry for entry in entries if entry.name.startswith(start) and entry.name.endswith(".part")]
+        for part in parts:
+            with suppress(OSError):
+                if time.time() - part.stat(follow_symlinks=False).st_mtime > ABANDONED_SECONDS:
+                    os.unlink(part.path)
 
 
 def is_ours(facts: os.stat_result, of_others: int = 0o022) -> bool:

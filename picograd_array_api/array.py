@@ -18,13 +18,12 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.engine.devices import usable_for_values
+from picograd.engine.devices import default_device, device_named, usable_for_values
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.build import static
-from picograd.tensor.host import default_device, device_named
 from picograd.tensor.operators import binary
 from picograd.tensor.tensor import Tensor
 

@@ -77,16 +77,18 @@ def read_npz(file: BinaryIO, nbytes: int) -> Iterator[tuple[str, Array]]:
         if unpacked > most:
             raise DataError(f"its {nbytes:,} bytes unpack to {unpacked:,}; at most {most:,} are read")
         for entry in archive.infolist():
-            name = entry.filename.removesuffix(".npy")
-            try:
-                with archive.open(entry) as opened:
-                    array = read_npy(cast(BinaryIO, opened), entry.file_size)
-                    if opened.read(1):  # reads to the end, where the checksum is compared
-                        raise DataError("it is too long")
-            except DataError as error:
-                raise DataError(f"{name}: {error.fact}") from None
-            yield name, array
-            del array  # or it would stay while the next one is read
+            yield entry.filename.removesuffix(".npy"), _array_in(archive, entry)
+
+
+def _array_in(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    try:
+        with archive.open(entry) as opened:
+            array = read_npy(cast(BinaryIO, opened), entry.file_size)
+            if opened.read(1):  # reads to the end, where the checksum is compared
+                raise DataError("it is too long")
+    except DataError as error:
+        raise DataError(f"{entry.filename.removesuffix('.npy')}: {error.fact}") from None
+    return array
 
 
 # ---- writing ----

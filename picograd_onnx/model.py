@@ -88,7 +88,9 @@ class Model(Module):
         self._trained: dict[str, Tensor] = {}
         self._held: dict[str, Tensor] = {}
         self._made: dict[tuple[int, bool], Tensor] = {}
-        uses = _uses(graph)
+        uses: defaultdict[str, set[str]] = defaultdict(set)
+        for name, use in _uses(graph):
+            uses[name].add(use)
         values = {name: self._initial(name, value, uses[name], device) for name, value in graph.constants.items()}
         self._made.clear()
         self._graph = self._folded(replace(graph, constants=values), names)
@@ -220,20 +222,15 @@ def _check_input(entry: Declared, value: Value, lengths: dict[str, int]) -> None
         raise ShapeError(f"onnx: input {entry.name!r} must have the shape ({shown}){named}, got {tuple(value.shape)}.")
 
 
-def _uses(graph: Graph) -> defaultdict[str, set[str]]:
-    """Returns the uses of each value: "static" (it decides shapes), "state" or "trained"."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+def _uses(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Yields values of a graph, each with a use: "static" (it decides shapes), "state" or "trained"."""
     for entry in graph.outputs:
-        found[entry.name].add("trained")
+        yield entry.name, "trained"
     for step in graph.steps:
         for number, name in enumerate(step.inputs):
-            found[name].add(_use(step, number))
-        for value in step.attributes.values():
-            if isinstance(value, Graph):
-                for name, uses in _uses(value).items():
-                    if name not in value.constants:
-                        found[name] |= uses
-    return found
+            yield name, _use(step, number)
+        for body in [value for value in step.attributes.values() if isinstance(value, Graph)]:
+            yield from [(name, use) for name, use in _uses(body) if name not in body.constants]
 
 
 def _use(step: Step, number: int) -> str:

@@ -22,12 +22,12 @@ from onnx import TensorProto, helper
 from picograd import dtype as dtypes
 from picograd.autodiff.gradient import written_out
 from picograd.dtype import DType
+from picograd.engine.devices import default_device
 from picograd.errors import DataError, UnsupportedOp
 from picograd.interrupts import Latest
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.tensor.cell import trace
-from picograd.tensor.host import default_device
 from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 

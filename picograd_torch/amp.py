@@ -8,8 +8,7 @@ from typing import Any
 
 from picograd.control.structure import mapped
 from picograd.dtype import DType
-from picograd.engine.devices import why_not
-from picograd.tensor.host import device_named
+from picograd.engine.devices import device_named, why_not
 from picograd.tensor.modes import Mode, autocast, precision_mode
 from picograd.tensor.tensor import Tensor
 from picograd_training.scaler import GradScaler

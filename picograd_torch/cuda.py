@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from picograd.engine.devices import compiler_for, compiler_in_use, why_not
+from picograd.engine.devices import compiler_for, compiler_in_use, gpu_named, why_not
 from picograd.errors import ArgumentError
 from picograd.errors import OutOfMemoryError as OutOfMemoryError
 from picograd.record import Record
 from picograd.tensor import costs
 from picograd.tensor.generator import Generator
 from picograd.tensor.generator import manual_seed as seed_all
-from picograd.tensor.host import gpu_named
 
 __all__ = [
     "DeviceProperties", "Event", "OutOfMemoryError", "current_device", "device_count", "empty_cache",

@@ -251,6 +251,22 @@ def test_a_file_has_one_subject_and_room_for_it() -> None:
     assert len(modules()) <= 300
 
 
+def nesting(node: ast.AST) -> int:
+    """Returns how many loops, branches, `with` and `try` are inside each other; functions inside count for themselves."""
+    blocks = (ast.For, ast.While, ast.If, ast.With, ast.Try)
+    below = [child for child in ast.iter_child_nodes(node) if not isinstance(child, (ast.FunctionDef, ast.ClassDef))]
+    elifs = [n for n in node.orelse if isinstance(n, ast.If)] if isinstance(node, ast.If) and len(node.orelse) == 1 else []
+    return max((nesting(n) + (isinstance(n, blocks) and n not in elifs) for n in below), default=0)
+
+
+def test_no_function_nests_five_deep() -> None:
+    texts = [(path, path.read_text()) for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    deep = [(path, text) for path, text in texts if re.search("^ {20,}(for|while|if|with|try)", text, re.MULTILINE)]
+    nodes = [(path, node) for path, text in deep for node in ast.walk(ast.parse(text))]
+    functions = [(path, node) for path, node in nodes if isinstance(node, ast.FunctionDef)]
+    assert not [f"{path.name} {node.name}" for path, node in functions if nesting(node) > 4]
+
+
 # Loops, branches, values and accesses: passes and writers of loops walk these, and a Check is written lane by lane.
 GRAMMAR = {"For", "If", "Alloc", "Let", "Load", "Store", "Check"}
 

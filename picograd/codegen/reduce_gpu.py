@@ -223,7 +223,7 @@ class _TeamRows:
         total = numel(self.tiles)
         levels = [r for level in self.rows.levels for r in level]
         with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
-            joined = self.shared_memory(levels)
+            shared = self.shared_memory(levels)
             length = self.rows.columns_max
             self.kept = {op: build.alloc(op.dtype, length, MemorySpace.SHARED) for op in self.walked_again}
             with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
@@ -234,11 +234,7 @@ class _TeamRows:
                 self.results: list[Results] = [{} for _ in self.at]
                 self.bring()
                 for level in self.rows.levels:
-                    own = self.reduce(level)
-                    for r in level:
-                        values = self.join(r, [values[r] for values in own], joined.get(r))
-                        for of_row, value in zip(self.results, values):
-                            of_row[r] = cast(value, r.dtype)
+                    self.reduce(level, shared)
                 with build.when(less(tile, total)):
                     self.store()
 
@@ -307,7 +303,15 @@ class _TeamRows:
         """Returns how many accesses of a row that is not written out are the thread's."""
         return floordiv(subtract(add(self.num_accesses, self.team.threads - 1), self.member), self.team.threads)
 
-    def reduce(self, level: list[Op]) -> list[dict[Op, Op]]:
+    def reduce(self, level: list[Op], shared: Mapping[Op, Op]) -> None:
+        """Writes the reductions of a level over a row; all threads of the team know the results."""
+        own = self.find(level)
+        for r in level:
+            values = self.join(r, [values[r] for values in own], shared.get(r))
+            for results, value in zip(self.results, values):
+                results[r] = cast(value, r.dtype)
+
+    def find(self, level: list[Op]) -> list[dict[Op, Op]]:
         """Writes what a thread finds in its part of each row; returns it, by reduction."""
         build, lanes, totals = self.build, self.team.lanes, self.team.totals
 

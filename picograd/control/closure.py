@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Self
 
 from picograd.dtype import DType
-from picograd.engine.realize import default_device
+from picograd.engine.devices import default_device
 from picograd.errors import DeviceError, JitError
 from picograd.interrupts import LivingSet, held_back
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort

@@ -153,11 +153,15 @@ def _files(folder: Path, letter: str | None) -> Iterator[tuple[str, os.stat_resu
     """Yields the files of all parts, or those of a letter; what another process removes meanwhile is not there."""
     for place in (place for part in PARTS for place in (folder / part).glob(letter or "*")):
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as found:
-            for item in found:
-                with suppress(FileNotFoundError):
-                    facts = item.stat(follow_symlinks=False)
-                    if stat.S_ISREG(facts.st_mode):
-                        yield item.path, facts
+            yield from filter(None, map(_file, found))
+
+
+def _file(item: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
+    try:
+        facts = item.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return (item.path, facts) if stat.S_ISREG(facts.st_mode) else None
 
 
 def _digest(name: str, rest: bytes) -> bytes:

@@ -1,20 +1,23 @@
 """The devices by name: made when first asked for, so that importing picograd needs none of their drivers.
 
 In:    a device's name
-Out:   its Compiler (or none, for the evaluator);  `usable`, `why_not`, `hint_of`; `memory_of`
+Out:   its Compiler (or none, for the evaluator);  `usable`, `why_not`, `hint_of`; `memory_of`; `default_device`,
+       `usable_device`: its name as picograd spells it
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from picograd.config import DEVICES
-from picograd.errors import CompileError, DeviceError, PicogradError
+from picograd.config import DEVICES, setting
+from picograd.device import chosen_device, device, named
+from picograd.errors import ArgumentError, CompileError, DeviceError, PicogradError
 from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount, MemoryUse
 from picograd.loading import load_late
@@ -168,3 +171,65 @@ def usable_for_values() -> tuple[str, ...]:
 def usable() -> dict[str, str | None]:
     """Returns for each device None, or the reason why this machine cannot use it."""
     return {**{name: why_not(name) for name in (*FACTORIES, *_plugins())}, EVALUATOR: None}
+
+
+# ---- names as users write them ----
+def default_device() -> str:
+    """Returns the device of new tensors: what the program has chosen, or PICOGRAD_DEVICE."""
+    chosen = chosen_device()
+    return intern(chosen) if chosen else _named_by_setting(setting("PICOGRAD_DEVICE"))
+
+
+@cache
+def _named_by_setting(text: str) -> str:
+    """Returns the device that PICOGRAD_DEVICE names; the CPU where it is empty."""
+    try:
+        return intern(str(named(text or "CPU")))  # the devices of two cells are compared by identity first
+    except (ArgumentError, DeviceError) as error:
+        raise type(error)(f"PICOGRAD_DEVICE={text}: {error.fact.removeprefix('device: ')}", "PICOGRAD_DEVICE=CPU") from None
+
+
+def device_or_default(name: str | None) -> str:
+    """Returns the device that an argument `device` names, the default one for None.
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+    """
+    return default_device() if name is None else usable_device(name)
+
+
+def gpu_named(wanted: str | int | None) -> str:
+    """Returns the device that an argument of `cuda(device)` names: a number, a name, or None for the GPU.
+
+    Raises:
+      ArgumentError: it names another device, or none.
+      DeviceError:   another number than 0, or this machine has no GPU.
+    """
+    chosen = "CUDA" if wanted is None else device("cuda", wanted) if isinstance(wanted, int) else wanted
+    if device_named(chosen) != "CUDA":
+        raise ArgumentError(f'cuda: needs a GPU, such as 0 or "cuda:0", got {wanted!r}.', ".to(...) moves to any device")
+    return usable_device("CUDA")
+
+
+def usable_device(name: str) -> str:
+    """Returns a device's name as picograd spells it, once this machine can use it.
+
+    Raises:
+      ArgumentError: it is no name.
+      DeviceError:   there is no such device, or this machine cannot use it.
+    """
+    plain = device_named(name)
+    check_usable(plain)
+    return plain
+
+
+def device_named(name: str) -> str:
+    """Returns a device's name as picograd spells it ("cuda" and "cuda:0" are "CUDA").
+
+    Raises:
+      ArgumentError: it is no name.
+      DeviceError:   there is no device of that name.
+    """
+    plain = intern(str(device(name)))  # the devices of two cells are compared by identity first
+    check_exists(plain)
+    return plain

@@ -10,8 +10,6 @@ Out:   BUFFER Ops that hold their values; `realized`
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache
-from sys import intern
 from time import perf_counter
 from typing import Any
 
@@ -19,15 +17,13 @@ import numpy as np
 
 from picograd.autodiff.gradient import WRITTEN_LATER, written_out
 from picograd.autodiff.unrolled import LONG, rolled
-from picograd.config import setting
-from picograd.device import chosen_device, named
 from picograd.dtype import DType
-from picograd.engine.devices import EVALUATOR, compiler_for, counted
+from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import reads_shared, shared
 from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.profile import Profiling
-from picograd.errors import ArgumentError, DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
+from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
 from picograd.ir.host import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
@@ -101,11 +97,11 @@ def _computed(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`."""
     if seen is not None and run_known(missing, seen):
         return {}
-    return _computed_anew(missing, seen)
+    return _computed_by_device(missing, seen)
 
 
-def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs through their Template; returns for each the BUFFER Op with its value.
+def _computed_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+    """Computes graphs through their Templates, one for each device; returns for each the BUFFER Op with its value.
 
     Args:
       seen:  the short key under which the plan is found the next time
@@ -128,7 +124,7 @@ def _computed_anew(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
         seen = seen.in_form(blocks, results) if is_plain else None
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        form, buffers = _compute(roots, name or default_device(), order if whole else None, seen)
+        form, buffers = _computed_on(roots, name or default_device(), order if whole else None, seen)
         made.update(zip(roots, buffers))
         # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
         if name is not None and not (shared.data and reads_shared(form.buffers)):
@@ -149,21 +145,6 @@ def _forget_copies(order: Sequence[Op]) -> None:
         below = toposort([op.src[0]], stop=realized) if op.code is OpCode.COPY else ()
         if any(s.code is OpCode.BUFFER and s.arg[0] in shared for s in below):
             op.realized = None
-
-
-def default_device() -> str:
-    """Returns the device of new tensors: what the program has chosen, or PICOGRAD_DEVICE."""
-    chosen = chosen_device()
-    return intern(chosen) if chosen else _named_by_setting(setting("PICOGRAD_DEVICE"))
-
-
-@cache
-def _named_by_setting(text: str) -> str:
-    """Returns the device that PICOGRAD_DEVICE names; the CPU where it is empty."""
-    try:
-        return intern(str(named(text or "CPU")))  # the devices of two cells are compared by identity first
-    except (ArgumentError, DeviceError) as error:
-        raise type(error)(f"PICOGRAD_DEVICE={text}: {error.fact.removeprefix('device: ')}", "PICOGRAD_DEVICE=CPU") from None
 
 
 def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:
@@ -218,7 +199,7 @@ def _stored(constant: Op, name: str) -> Op:
     return from_host(np.array(constant.arg), constant.dtype, name)
 
 
-def _compute(
+def _computed_on(
     roots: Sequence[Op], name: str, order: Sequence[Op] | None, seen: Seen | None = None
 ) -> tuple[Template, list[Op]]:
     """Returns the form of graphs on one device, and the BUFFER Ops with their values.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
+from picograd.engine.devices import gpu_named
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.nn.hooks import registered
@@ -17,7 +18,7 @@ from picograd.tensor.conversions import named_cast
 from picograd.tensor.exchange import shown_steps
 from picograd.tensor.gradients import zero_grads
 from picograd.tensor.hooks import RemovableHandle
-from picograd.tensor.host import array_of, gpu_named
+from picograd.tensor.intake import array_of
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -29,7 +29,7 @@ from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.gradients import zero_grads
 from picograd.tensor.hooks import RemovableHandle
-from picograd.tensor.host import array_of
+from picograd.tensor.intake import array_of
 from picograd.tensor.modes import Mode, no_grad
 from picograd.tensor.tensor import Tensor
 

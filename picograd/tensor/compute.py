@@ -19,7 +19,8 @@ from typing import cast
 
 from picograd.autodiff.gradient import written_out
 from picograd.autodiff.unrolled import rolled
-from picograd.engine.realize import default_device, devices_of, realize, realized
+from picograd.engine.devices import default_device
+from picograd.engine.realize import devices_of, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.interrupts import LivingSet
 from picograd.ir.bodies import bodies_in

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.engine.devices import default_device, gpu_named, usable_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -16,7 +17,6 @@ from picograd.public import renamed
 from picograd.tensor.build import axis_of, static
 from picograd.tensor.build import cast as cast_op
 from picograd.tensor.core import T, TensorCore
-from picograd.tensor.host import default_device, gpu_named, usable_device
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor

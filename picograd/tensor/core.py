@@ -19,6 +19,7 @@ import numpy as np
 from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
+from picograd.engine.devices import default_device, usable_device
 from picograd.engine.host_memory import LYING, number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
@@ -43,7 +44,7 @@ from picograd.tensor.cell import (
 from picograd.tensor.compute import NextLook, compute, plain_cells, settle
 from picograd.tensor.first_values import apart, begin_apart, begins_apart, compute_first, is_fill
 from picograd.tensor.hooks import LeafNumber
-from picograd.tensor.host import default_device, host_array, usable_device
+from picograd.tensor.intake import host_array
 from picograd.tensor.sharing import is_shared, store
 from picograd.tensor.unasked import differentiable_cells, leaf_tensors
 

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 from picograd import config
 from picograd.autodiff.gradient import ops_by_code, written_out
 from picograd.device import Target
-from picograd.engine.devices import EVALUATOR, compiler_for, memory_of
+from picograd.engine.devices import EVALUATOR, compiler_for, default_device, device_or_default, memory_of
 from picograd.engine.plan import parametrize, template
-from picograd.engine.realize import default_device, devices_of
+from picograd.engine.realize import devices_of
 from picograd.errors import ArgumentError
 from picograd.ir.backend import MemoryUse
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph
 from picograd.ir.text_program import format_schedule
 from picograd.tensor.core import TensorCore
-from picograd.tensor.host import device_or_default
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from picograd import dtype as dtypes
 from picograd.device import chosen_device
 from picograd.dtype import DType, Scalar
+from picograd.engine.devices import default_device, usable_device
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
@@ -20,7 +21,7 @@ from picograd.ir.symbolic import bounds, subtract
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import broadcast_to, cast, is_integer, sizes
 from picograd.tensor.core import T
-from picograd.tensor.host import default_device, fitting, usable_device
+from picograd.tensor.intake import fitting
 from picograd.tensor.variable import Length, held
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
 from picograd.tensor.core import T
-from picograd.tensor.host import fitting
+from picograd.tensor.intake import fitting
 from picograd.tensor.variable import known
 from picograd.tensor.views import cut
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.engine.devices import EVALUATOR
+from picograd.engine.devices import EVALUATOR, default_device, usable_device
 from picograd.engine.host_memory import Shared, number_in
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError, SharingError
 from picograd.ir.opcode import OpCode
@@ -32,7 +32,6 @@ from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, Step, View, grad_mode, trace
 from picograd.tensor.compute import compute
 from picograd.tensor.core import T, TensorCore
-from picograd.tensor.host import default_device, usable_device
 from picograd.tensor.printing import array_table, is_shortened, text_block, text_of
 from picograd.tensor.sharing import share_storage, shared_cell
 from picograd.tensor.variable import known

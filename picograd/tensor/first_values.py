@@ -20,9 +20,10 @@ import numpy as np
 
 from picograd.autodiff.gradient import written_out
 from picograd.dtype import float32, float64
+from picograd.engine.devices import default_device
 from picograd.engine.known import look_at
 from picograd.engine.plan import order_of
-from picograd.engine.realize import default_device, devices_of, from_host, to_host
+from picograd.engine.realize import devices_of, from_host, to_host
 from picograd.errors import OutOfMemoryError
 from picograd.evaluator.graph import evaluate
 from picograd.interrupts import Latest

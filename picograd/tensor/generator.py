@@ -18,6 +18,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.codegen.passes.integers import PARITY, ROTATIONS
 from picograd.device import device as Device
+from picograd.engine.devices import default_device, device_named, device_or_default
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError
 from picograd.interrupts import whole_context
@@ -25,7 +26,6 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
 from picograd.tensor.cell import Cell, TakenBuffers, changing, replace_op, set_op, trace
-from picograd.tensor.host import default_device, device_named, device_or_default
 from picograd.tensor.modes import Mode
 
 __all__ = [

@@ -29,7 +29,7 @@ from picograd.tensor.arguments import brought_to, storing_device, value_at
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import T, TensorCore
-from picograd.tensor.host import Array, fitting
+from picograd.tensor.intake import Array, fitting
 from picograd.tensor.variable import Length, Variable
 
 if TYPE_CHECKING:

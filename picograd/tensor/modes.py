@@ -15,10 +15,10 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
+from picograd.engine.devices import device_named
 from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.interrupts import Ends
 from picograd.tensor.cell import grad_mode
-from picograd.tensor.host import device_named
 
 # ---- gradients ----
 P = ParamSpec("P")

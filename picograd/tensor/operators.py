@@ -17,8 +17,8 @@ from picograd.tensor import pointwise
 from picograd.tensor.arguments import meeting_device, value_at
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, promoted
 from picograd.tensor.core import Operand, T, TensorCore
-from picograd.tensor.host import fitting
 from picograd.tensor.inplace import in_place
+from picograd.tensor.intake import fitting
 
 __all__ = ["bitwise_not", "eq", "ge", "gt", "le", "logical_and", "logical_not", "logical_or", "lt", "ne", "not_equal"]
 

@@ -16,8 +16,8 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elementwise import in_one_rounding
 from picograd.tensor.formulas import formula
-from picograd.tensor.host import fitting
 from picograd.tensor.inplace import fitting_op, in_place, stored
+from picograd.tensor.intake import fitting
 from picograd.tensor.modes import precision_mode
 from picograd.tensor.operators import binary, is_true, result_of, scalar_of
 

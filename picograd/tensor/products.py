@@ -27,8 +27,8 @@ from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, is_integer, promoted, whole
 from picograd.tensor.core import T, TensorCore
-from picograd.tensor.host import fitting
 from picograd.tensor.inplace import in_place
+from picograd.tensor.intake import fitting
 from picograd.tensor.modes import autocast, lowered, uses_tf32
 from picograd.tensor.operators import binary, result_of, scaled
 

@@ -18,6 +18,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.codegen.passes.functions import ATANH, EXP, EXP_RANGE, LN2, LOG2_E, QUANTILE, WAVE
 from picograd.dtype import DType
+from picograd.engine.devices import default_device, device_or_default
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import both, compare, iota, maximum, minimum, reduce, reshape, shrink_axis, unary
 from picograd.ir.build import cast as ir_cast
@@ -40,7 +41,6 @@ from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
 from picograd.tensor.formulas import formula
 from picograd.tensor.generator import Generator, default_generator
-from picograd.tensor.host import default_device, device_or_default
 from picograd.tensor.order import lower_bound
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from picograd.ir.symbolic import subtract
 from picograd.tensor.arguments import at_least, check_one_of, value_at
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, whole
 from picograd.tensor.core import Operand, T, TensorCore
-from picograd.tensor.host import fitting
 from picograd.tensor.indexing import along_axis, in_a_trace, index_op, integer_index, needs_dtype, same_as_iota
 from picograd.tensor.inplace import in_place, stored
+from picograd.tensor.intake import fitting
 from picograd.tensor.variable import known
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from picograd import dtype as dtypes
 from picograd.device import choices, device
 from picograd.dtype import DType
 from picograd.engine import devices
-from picograd.engine.realize import default_device
+from picograd.engine.devices import default_device, usable_device
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.arguments import at_least
 from picograd.tensor.cell import last_change
-from picograd.tensor.host import usable_device
 
 __all__ = [
     "are_deterministic_algorithms_enabled", "get_default_dtype", "get_num_threads", "set_default_dtype",

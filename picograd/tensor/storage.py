@@ -11,6 +11,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import Scalar
+from picograd.engine.devices import default_device
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys, LivingValues
 from picograd.ir.build import gather, positions, reshape
@@ -22,8 +23,8 @@ from picograd.tensor.build import broadcast_to, detached, sizes, static
 from picograd.tensor.cell import Cell, note_move, set_op, trace
 from picograd.tensor.compute import settle
 from picograd.tensor.core import Operand, T, TensorCore
-from picograd.tensor.host import default_device, fitting
 from picograd.tensor.inplace import become_view
+from picograd.tensor.intake import fitting
 from picograd.tensor.operators import scalar_of
 from picograd.tensor.sharing import is_shared
 

@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 from picograd.dtype import DType
+from picograd.engine.devices import default_device
 from picograd.engine.plan import Template, computed_from, template
-from picograd.engine.realize import default_device, from_host, to_host
+from picograd.engine.realize import from_host, to_host
 from picograd.errors import JitError
 from picograd.ir.bodies import substitute
 from picograd.ir.op import Buffer, Op, Shape, toposort

@@ -20,8 +20,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.control.custom import Function, FunctionContext
 from picograd.dtype import DType
-from picograd.engine.devices import EVALUATOR, compiler_for
-from picograd.engine.realize import default_device
+from picograd.engine.devices import EVALUATOR, compiler_for, default_device
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedOp
 from picograd.ir.host import GivenKernel, Meaning
 from picograd.ir.op import Dim, Op, Shape, const, filled
@@ -30,7 +29,7 @@ from picograd.ir.origin import record
 from picograd.ir.symbolic import bounds
 from picograd.tensor.arguments import meeting_device, value_at
 from picograd.tensor.cell import trace
-from picograd.tensor.host import fitting
+from picograd.tensor.intake import fitting
 from picograd.tensor.modes import enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length

@@ -17,8 +17,8 @@ from picograd.device import Target
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cudasim.device import ORDERS, UNWRITTEN, CudaSimDevice
 from picograd.engine.compiler import given_source
-from picograd.engine.devices import compiler_for
-from picograd.engine.realize import default_device, realize
+from picograd.engine.devices import compiler_for, default_device
+from picograd.engine.realize import realize
 from picograd.errors import DeviceError
 from picograd.interrupts import cached_property
 from picograd.ir.op import Buffer, Op, greatest

@@ -500,14 +500,15 @@ class Copies:
         """Returns the RANGEs, VARs and LOADs an expression contains."""
         known = self._atoms
         found = known.get(op)
-        if found is None:
-            for here in (op,) if all(map(known.__contains__, op.src)) else toposort([op], stop=known):
-                if here not in known:
-                    found = NOTHING
-                    for s in here.src:
-                        own = known[s]
-                        if not own <= found:
-                            found = own if found <= own else found | own
-                    known[here] = found | {here} if here.code in ATOMS else found
-            found = known[op]
-        return found
+        if found is not None:
+            return found
+        for here in (op,) if all(map(known.__contains__, op.src)) else toposort([op], stop=known):
+            if here in known:
+                continue
+            found = NOTHING
+            for s in here.src:
+                own = known[s]
+                if not own <= found:
+                    found = own if found <= own else found | own
+            known[here] = found | {here} if here.code in ATOMS else found
+        return known[op]

@@ -18,8 +18,8 @@ from picograd.tensor import pointwise, reductions
 from picograd.tensor.arguments import check_nonnegative, check_positive
 from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
 from picograd.tensor.generator import Generator
-from picograd.tensor.host import fitting
 from picograd.tensor.inplace import stored
+from picograd.tensor.intake import fitting
 from picograd.tensor.random import gumbel_op, random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.engine.devices import gpu_named
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.build import guarded
 from picograd.tensor.cell import trace
 from picograd.tensor.conversions import named_cast
-from picograd.tensor.host import gpu_named
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

@@ -1,9 +1,8 @@
-"""Host data on its way into a tensor: numbers, nested lists and arrays."""
+"""The intake of the host's values: numbers, nested lists and arrays become arrays of a dtype, or are refused."""
 
 from __future__ import annotations
 
 import math
-import sys
 from contextvars import Context
 from typing import Any
 
@@ -11,11 +10,8 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.annotations import fits, shown
-from picograd.device import device
 from picograd.dtype import DType, Scalar
-from picograd.engine.devices import check_exists, check_usable
-from picograd.engine.realize import default_device as default_device
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import DTypeError, ShapeError
 from picograd.ir.shape import ARRAY_NDIM_MAX
 
 Array = np.ndarray[Any, Any]
@@ -103,49 +99,3 @@ def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
     if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
         raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
     return value
-
-
-def device_or_default(name: str | None) -> str:
-    """Returns the device that an argument `device` names, the default one for None.
-
-    Raises:
-      DeviceError: there is no such device, or this machine cannot use it.
-    """
-    return default_device() if name is None else usable_device(name)
-
-
-def gpu_named(wanted: str | int | None) -> str:
-    """Returns the device that an argument of `cuda(device)` names: a number, a name, or None for the GPU.
-
-    Raises:
-      ArgumentError: it names another device, or none.
-      DeviceError:   another number than 0, or this machine has no GPU.
-    """
-    chosen = "CUDA" if wanted is None else device("cuda", wanted) if isinstance(wanted, int) else wanted
-    if device_named(chosen) != "CUDA":
-        raise ArgumentError(f'cuda: needs a GPU, such as 0 or "cuda:0", got {wanted!r}.', ".to(...) moves to any device")
-    return usable_device("CUDA")
-
-
-def usable_device(name: str) -> str:
-    """Returns a device's name as picograd spells it, once this machine can use it.
-
-    Raises:
-      ArgumentError: it is no name.
-      DeviceError:   there is no such device, or this machine cannot use it.
-    """
-    plain = device_named(name)
-    check_usable(plain)
-    return plain
-
-
-def device_named(name: str) -> str:
-    """Returns a device's name as picograd spells it ("cuda" and "cuda:0" are "CUDA").
-
-    Raises:
-      ArgumentError: it is no name.
-      DeviceError:   there is no device of that name.
-    """
-    plain = sys.intern(str(device(name)))  # the devices of two cells are compared by identity first
-    check_exists(plain)
-    return plain
