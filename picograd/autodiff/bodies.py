@@ -16,12 +16,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 
 from picograd.autodiff.modes import forward, is_differentiable, reverse, transposed
-from picograd.ir.attention import composed, outputs
+from picograd.ir.attention import composed, mask_of, outputs
 from picograd.ir.bodies import CustomGradient, custom_gradient, numbered, param, substitute
 from picograd.ir.build import cast, reduce, zeros_like
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import COMPARE, IDENTITY, MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
+from picograd.ir.shape import draws_of
 from picograd.record import Record
 
 # ---- forward part and backward part ----
@@ -230,11 +231,12 @@ def attention_reverse(
 
     Those of a masked one, among which may be that of the mask itself, are the composition's.
     """
-    if len(attention.src) > 3:
+    if mask_of(attention) is not None:
         return _masked_reverse(attention, grads, needed, rules)
     out, logsumexp = outputs(attention)
     grad = grads.get(0, zeros_like(out))
-    made = Op(OpCode.ATTENTION_GRAD, attention.dtype, (*attention.src, grad, logsumexp, _delta(out, grads)), attention.arg)
+    src = (*attention.src[:3], grad, logsumexp, _delta(out, grads), *draws_of(attention))
+    made = Op(OpCode.ATTENTION_GRAD, attention.dtype, src, attention.arg)
     results = outputs(made)
     return [None if i == 2 and 0 not in grads else results[i] for i in needed]
 

@@ -12,18 +12,19 @@ from picograd import dtype as dtypes
 from picograd.codegen.index import element_within
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
-from picograd.ir.attention import lengths
+from picograd.ir.attention import is_kept, lengths, mask_of
 from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import AttentionArg
-from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, subtract, to_op
+from picograd.ir.shape import AttentionArg, draws_of
+from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, mul, subtract, to_op
 from picograd.record import Record
 
 DQ, DK, DV = range(3)  # the results of an ATTENTION_GRAD
 LOWEST = -float(2**127)  # below all scores that count, and finite: of a row that sees nothing -inf - -inf would be NaN
 
 Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k, v or a gradient, of one head
+Dropout = Callable[[Dim, Dim], Callable[[Op], Op]]  # (query, key) -> a weight, or its gradient -> what dropout leaves of it
 
 
 class Heads(Record, dict=True):
@@ -70,8 +71,7 @@ class Heads(Record, dict=True):
     @property
     def mask(self) -> Op | None:
         """The mask: for each key whether it counts, or a number that is added to its score."""
-        has_mask = self.anchor.code is OpCode.ATTENTION and len(self.anchor.src) > 3
-        return self.anchor.src[3] if has_mask else None
+        return mask_of(self.anchor)
 
     @property
     def ahead(self) -> Dim:
@@ -88,6 +88,24 @@ class Heads(Record, dict=True):
         """Returns how to read the one number of each query that one of the sources has."""
         value = self.anchor.src[source]
         return lambda query: cast(element_within(value, (b, head, query)), self.dtype)
+
+    # ---- dropout ----
+    def dropout(self, b: Dim, head: Dim) -> Dropout:
+        """Returns how weights of a head are dropped."""
+        if not self.arg.dropout:
+            return lambda query, key: lambda value: value
+        seed, number = (element_within(source, (b, head)) for source in draws_of(self.anchor))
+        first = number * _as_bits(mul(self.num_queries, self.num_keys))
+
+        def at(query: Dim, key: Dim) -> Callable[[Op], Op]:
+            kept = is_kept(first + _as_bits(add(mul(query, self.num_keys), key)), seed, self.arg.dropout)
+            return lambda value: self.where_kept(kept, value)
+
+        return at
+
+    def where_kept(self, kept: Op, value: Op) -> Op:
+        """Returns a weight or the gradient of one after dropout."""
+        return where(kept, value * (1.0 / (1.0 - self.arg.dropout)), const(0, value.dtype))
 
     # ---- scores ----
     def scaled(self, product: Op) -> tuple[Op, Op | None]:
@@ -159,6 +177,10 @@ class Heads(Record, dict=True):
             last = add(minimum(add(first, count), S), subtract(self.arg.window - 1, self.ahead))
             stop = minimum(at_least_0(last), T)
         return start, stop
+
+
+def _as_bits(number: Dim) -> Op:
+    return cast(to_op(number), dtypes.uint64)
 
 
 def num_blocks(length: Dim, block: int) -> Dim:

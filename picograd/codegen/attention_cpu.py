@@ -34,14 +34,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from picograd.codegen.attention import DK, DQ, DV, LOWEST, Element, Heads, is_there, last_at, num_blocks
+from picograd.codegen.attention import DK, DQ, DV, LOWEST, Dropout, Element, Heads, is_there, last_at, num_blocks
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.loops import along, in_squares, longest, split
 from picograd.codegen.matmul import Tile, most_rows
 from picograd.codegen.panels import lines_apart
 from picograd.codegen.reduce import PIECE_ELEMENTS
 from picograd.device import Target
-from picograd.ir.build import cast, maximum, static_shape, swap_last, unary, where
+from picograd.ir.build import cast, compare, maximum, static_shape, swap_last, unary, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -176,12 +176,12 @@ def emit_attention(nest: Nest, context: Context) -> None:
         group = floordiv(head, H // G)
         first = mul(subtract(blocks - 1, number), heads.block)
         strips = Strips(heads, build, heads.element(0, b, head), first)
-        k, v = heads.element(1, b, group), heads.element(2, b, group)
+        k, v, drop = heads.element(1, b, group), heads.element(2, b, group), heads.dropout(b, head)
         start, stop = heads.keys_of(first, heads.block)
         start = mul(floordiv(start, strips.key_block), strips.key_block)
         steps = minimum(num_blocks(subtract(stop, start), strips.key_block), num_blocks(S, strips.key_block))
         with build.loop(steps, AxisKind.LOOP) as step, build.loop(strips.count, AxisKind.LOOP) as strip:
-            strips.look_at(strip, add(start, mul(step, strips.key_block)), k, v)
+            strips.look_at(strip, add(start, mul(step, strips.key_block)), k, v, drop)
         slots = {output.arg: params[slot] for slot, output in nest.outputs}
         with build.loop(strips.count, AxisKind.LOOP) as strip:
             strips.store(strip, b, head, slots)
@@ -220,13 +220,13 @@ class Strips:
         """Returns the place of a score of the current strip."""
         return add(mul(key, self.heads.width), column)
 
-    def look_at(self, strip: Dim, first_key: Dim, k: Element, v: Element) -> None:
+    def look_at(self, strip: Dim, first_key: Dim, k: Element, v: Element, drop: Dropout) -> None:
         """Takes a block of keys and values into account."""
         heads, E = self.heads, self.heads.known_lengths[3]
         _, stop = heads.keys_of(add(self.first, mul(strip, heads.width)), heads.width)
         tiles = minimum(num_blocks(subtract(stop, first_key), self.rows), self.key_block // self.rows)
         peak = self._score(strip, first_key, tiles, k)
-        self._weigh(strip, mul(tiles, self.rows), peak)
+        self._weigh(strip, first_key, mul(tiles, self.rows), peak, drop)
         for start, count, rows in heads.tiles_of(E):
             with self.build.loop(count, AxisKind.LOOP) as index:
                 self._average(strip, add(start, mul(index, rows)), rows, first_key, mul(tiles, self.rows), v)
@@ -253,8 +253,8 @@ class Strips:
             tile.each(build, put)
         return peak
 
-    def _weigh(self, strip: Dim, count: Dim, peak: Op) -> None:
-        """Turns the scores of some keys into weights, against a new greatest score."""
+    def _weigh(self, strip: Dim, first_key: Dim, count: Dim, peak: Op, drop: Dropout) -> None:
+        """Turns the scores of some keys into weights, against a new greatest score; their sum has the dropped, too."""
         build, single = self.build, self.heads.tile(1)
         total = single.new(build)
 
@@ -270,8 +270,9 @@ class Strips:
 
             def weigh(_: Dim, c: Dim, at: Dim) -> None:
                 place = self._of_score(key, c)
+                query = add(self.first, self._of_query(strip, c))
                 weight = unary(OpCode.EXP, build.load(self.scores, place) - build.load(peak, at))
-                build.store(self.scores, place, weight)
+                build.store(self.scores, place, drop(query, add(first_key, key))(weight))
                 build.store(total, at, build.load(total, at) + weight)
 
             single.each(build, weigh)
@@ -406,6 +407,7 @@ class Queries:
         (H, _, D, _), T = heads.known_lengths, heads.num_queries
         self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
         self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
+        self.drop = heads.dropout(b, head)
         self.dq = dq
         self.where: Callable[[Dim, Dim], Dim] = lambda t, d: add(
             offset, flatten((b, head, t, d), (heads.batch, H, T, D))
@@ -530,13 +532,17 @@ class Keys:
             weight = weight if seen is None else where(seen, weight, const(0, weight.dtype))
             grad_score = weight * heads.arg.scale
             grad_score = grad_score if bent is None else grad_score * (bent.filled(1) - bent * bent)
-            build.store(self.weights, self._of_weight(add(row, i), c), weight)
+            build.store(self.weights, self._of_weight(add(row, i), c), queries.drop(t, s)(weight))
             build.store(self.grad_scores, self._of_score(add(row, i), add(column, c)), grad_score)
 
         def put_slope(i: Dim, c: Dim, at: Dim) -> None:
             place = self._of_score(add(row, i), add(column, c))
-            grad_weight = build.load(gradients, at) - queries.delta(query(i))
-            build.store(self.grad_scores, place, build.load(self.grad_scores, place) * grad_weight)
+            grad_weight = build.load(gradients, at)
+            if heads.arg.dropout:  # a weight is 0 where it was dropped, or where its slope is 0 in any case
+                weight = build.load(self.weights, self._of_weight(add(row, i), c))
+                grad_weight = heads.where_kept(compare(OpCode.CMPNE, weight, 0.0), grad_weight)
+            slope = build.load(self.grad_scores, place) * (grad_weight - queries.delta(query(i)))
+            build.store(self.grad_scores, place, slope)
 
         products = tile.multiply(
             build, tile.new(build), D,

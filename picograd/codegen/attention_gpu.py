@@ -50,9 +50,9 @@ Source: Dao 2023, arXiv:2307.08691, algorithm 2. FLOPs: 2 (4 D + 3 E) for each q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from picograd.codegen.attention import DK, DQ, DV, LOWEST, Heads, is_there, last_at, num_blocks
+from picograd.codegen.attention import DK, DQ, DV, LOWEST, Dropout, Heads, is_there, last_at, num_blocks
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRows, WarpRows, over_threads, walk
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
@@ -171,7 +171,7 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
         first = mul(subtract(blocks - 1, number), cut.rows)
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
-            averages = Averages(heads, rows, first, target)
+            averages = Averages(heads, rows, first, target, heads.dropout(b, head))
             averages.q.hold((b, head), first)
             start, steps = tiles_of(parts.within(part, heads.keys_of(first, cut.rows)), cut)
             walk(rows, (averages.k, averages.v), (b, floordiv(head, H // G)), start, steps, averages.look_at)
@@ -227,9 +227,9 @@ class Averages:
     out:    averages so far, times the sum of the weights
     """
 
-    def __init__(self, heads: Heads, rows: BlockRows, first: Dim, target: Target):
+    def __init__(self, heads: Heads, rows: BlockRows, first: Dim, target: Target, drop: Dropout):
         q, k, v = heads.anchor.src[:3]
-        self.heads, self.rows, self.first = heads, rows, first
+        self.heads, self.rows, self.first, self.drop = heads, rows, first, drop
         self.q = Panel(rows, q, rows.cut.rows, target)
         self.k, self.v = (Panel(rows, matrix, rows.cut.columns, target, is_walked=True) for matrix in (k, v))
         self.peak = rows.of_rows(lambda i: const(LOWEST, rows.dtype))
@@ -257,9 +257,10 @@ class Averages:
             build.store(self.total, i, build.load(self.total, i) * build.load(factor, i))
             build.store(self.peak, i, build.load(peak, i))
 
-        def put_weight(i: Dim, _: Dim, at: Dim) -> None:
+        def put_weight(i: Dim, column: Dim, at: Dim) -> None:
             weight = heads.power(build.load(scores.memory, at) - build.load(peak, i))
-            build.store(scores.memory, at, weight)
+            drop = self.drop(add(self.first, rows.row(i)), add(first_key, column))
+            build.store(scores.memory, at, drop(weight))
             build.store(self.total, i, build.load(self.total, i) + weight)
 
         out = self.out.memory
@@ -546,6 +547,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
             start, steps = tiles_of(heads.queries_of(first, cut.rows), cut)
             with build.loop(H // G, AxisKind.LOOP) as index:
                 head = add(mul(group, H // G), index)
+                drop = heads.dropout(b, head)
                 if H != G:
                     build.barrier()  # the queries of another head are still looked at
 
@@ -555,7 +557,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
                     def put(i: Dim, column: Dim, at: Dim) -> None:
                         query, key = add(first_query, column), add(first, rows.row(i))
                         seen = heads.seen(query, key, is_there(query, T, cut.columns))
-                        here = Point(heads, b, head, minimum(query, T - 1), seen)
+                        here = Point(heads, b, head, minimum(query, T - 1), seen, drop(query, key))
                         weight, grad_score = here.weight_and_grad(*_loaded(build, products, grad_weights, at))
                         build.store(products.memory, at, weight)
                         build.store(grad_weights.memory, at, grad_score)
@@ -591,7 +593,7 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
             rows = rows_of(build, cut, heads, thread, target)
             queries, grads = _held(rows, (q, grad), (b, head), first, target)
             keys, values = (Panel(rows, matrix, cut.columns, target, is_walked=True) for matrix in (k, v))
-            sums = rows.zeros(padded(D))
+            sums, drop = rows.zeros(padded(D)), heads.dropout(b, head)
 
             def look_at(first_key: Dim) -> None:
                 products, grad_weights = rows.scores(queries, keys), rows.scores(grads, values)
@@ -599,7 +601,7 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
                 def put(i: Dim, column: Dim, at: Dim) -> None:
                     query, key = add(first, rows.row(i)), add(first_key, column)
                     seen = heads.seen(query, key, is_there(key, S, cut.columns))
-                    here = Point(heads, b, head, last_at(query, T, cut.rows), seen)
+                    here = Point(heads, b, head, last_at(query, T, cut.rows), seen, drop(query, key))
                     _, grad_score = here.weight_and_grad(*_loaded(build, products, grad_weights, at))
                     build.store(grad_weights.memory, at, grad_score)
 
@@ -626,6 +628,7 @@ class Point(Record):
 
     query:  whose numbers are read, one that there is
     seen:   whether it sees the key; None: certainly
+    drop:   what dropout leaves of the weight, or of its gradient
     """
 
     heads: Heads
@@ -633,9 +636,10 @@ class Point(Record):
     head: Dim
     query: Dim
     seen: Op | None
+    drop: Callable[[Op], Op]
 
     def weight_and_grad(self, product: Op, grad_weight: Op) -> tuple[Op, Op]:
-        """Returns P and dS.
+        """Returns M P, with M of dropout, and dS.
 
         Args:
           product:      of the query and the key
@@ -644,7 +648,8 @@ class Point(Record):
         logsumexp, delta = (self.heads.row(source, self.b, self.head)(self.query) for source in (4, 5))
         score, bent = self.heads.scaled(product)
         weight = self.heads.power(score - logsumexp)
-        grad_score = weight * (grad_weight - delta) * self.heads.arg.scale
+        grad_score = weight * (self.drop(grad_weight) - delta) * self.heads.arg.scale
+        weight = self.drop(weight)
         if bent is not None:
             grad_score = grad_score * (bent.filled(1) - bent * bent)
         if self.seen is None:

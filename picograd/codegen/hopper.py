@@ -34,7 +34,7 @@ from picograd.codegen.index import element_anywhere
 from picograd.codegen.unfuse import NotPlain, known_numbers
 from picograd.device import Target
 from picograd.dtype import dtype_named
-from picograd.ir.attention import lengths, parts_of
+from picograd.ir.attention import lengths, mask_of, parts_of
 from picograd.ir.bodies import param
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -325,9 +325,8 @@ def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
         raise NotPlain("it reads a symbolic integer")
     if not anchor.dtype.is_narrow or anchor.dtype.itemsize != 2:
         raise NotPlain(f"its dtype is {anchor.dtype}")
-    has_mask = anchor.code is OpCode.ATTENTION and len(anchor.src) > 3
-    if has_mask or arg.window or arg.soft_cap or not arg.scale > 0:
-        raise NotPlain("it has a mask, a window, a cap, or a scale that is not positive")
+    if mask_of(anchor) is not None or arg.window or arg.soft_cap or arg.dropout or not arg.scale > 0:
+        raise NotPlain("it has a mask, a window, a cap, dropout, or a scale that is not positive")
     _, _, T, S, D, E = lengths(anchor)
     if not all(FEATURES_MIN <= each <= FEATURES_MAX and each % PIECE_ELEMENTS == 0 for each in (D, E)):
         raise NotPlain(f"it has {D} features, and values of {E}")

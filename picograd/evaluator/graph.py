@@ -256,7 +256,7 @@ def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array
 
 def _of_all_heads(args: Sequence[Array]) -> list[Array]:
     """Returns the operands of an attention, k and v repeated for the heads that share them."""
-    q, k, v, *rows = (a.astype(np.float64) for a in args)
+    q, k, v, *rows = (a.astype(np.float64) for a in args[:6])
     heads = q.shape[1] // k.shape[1]
     return [q, np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1), *rows]
 
@@ -269,6 +269,19 @@ def _scores(q: Array, k: Array, arg: AttentionArg) -> tuple[Array, Array]:
     return scores, visible(q.shape[2], k.shape[2], arg.causal, arg.window)
 
 
+def _dropped(weights: Array, op: Op, args: Sequence[Array]) -> Array:
+    """Returns weights (B, H, T, S), or their gradients, after dropout: number n of the heads with a seed has the bits of
+    threefry((n T + t) S + s, seed), whose upper 24 are a fraction."""
+    if not op.arg.dropout:
+        return weights
+    seeds, numbers = (a[..., None, None] for a in args[-2:])
+    T, S = weights.shape[2:]
+    counters = numbers * np.uint64(T * S) + np.arange(T * S, dtype=np.uint64).reshape(T, S)
+    bits = ELEMENTWISE_RULES[OpCode.THREEFRY](op, np.broadcast_arrays(counters, seeds))
+    fractions = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return np.where(np.float32(op.arg.dropout) <= fractions, weights / (1.0 - op.arg.dropout), 0.0)
+
+
 def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, Any]:
     """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf.
 
@@ -276,13 +289,13 @@ def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any
     """
     q, k, v = _of_all_heads(args[:3])
     scores, seen = _scores(q, k, op.arg)
-    for mask in args[3:]:
+    for mask in () if op.arg.dropout else args[3:]:
         seen, scores = (seen & mask, scores) if mask.dtype == np.bool_ else (seen, scores + mask.astype(np.float64))
     scores = np.where(seen, scores, -np.inf)
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isneginf(peak), 0.0, peak))
     total = weights.sum(axis=-1, keepdims=True)
-    out = np.matmul(weights, v) / np.where(total == 0, 1.0, total)
+    out = np.matmul(_dropped(weights, op, args), v) / np.where(total == 0, 1.0, total)
     return out, (peak + np.log(total))[..., 0]
 
 
@@ -291,11 +304,11 @@ def _attention_grad(op: Op, args: Sequence[Array], variables: Variables) -> tupl
     q, k, v, grad, logsumexp, delta = _of_all_heads(args)
     scores, seen = _scores(q, k, op.arg)
     weights = np.exp(np.where(seen, scores - logsumexp[..., None], -np.inf))
-    slopes = weights * (np.matmul(grad, v.swapaxes(-1, -2)) - delta[..., None])
+    slopes = weights * (_dropped(np.matmul(grad, v.swapaxes(-1, -2)), op, args) - delta[..., None])
     if op.arg.soft_cap:
         slopes *= 1 - (scores / op.arg.soft_cap) ** 2
     slopes *= op.arg.scale
-    of_heads = np.matmul(slopes.swapaxes(-1, -2), q), np.matmul(weights.swapaxes(-1, -2), grad)
+    of_heads = np.matmul(slopes.swapaxes(-1, -2), q), np.matmul(_dropped(weights, op, args).swapaxes(-1, -2), grad)
     B, G, *_ = args[1].shape
     split = (x.reshape(B, G, q.shape[1] // G, *x.shape[2:]) for x in of_heads)  # (B, G, R, S, D or E)
     return np.matmul(slopes, k), *(x.sum(axis=2) for x in split)

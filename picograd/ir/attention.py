@@ -7,6 +7,12 @@ C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T,
 and where a mask of bools is True. L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - delta);  dS = scale dC (1 - (C / cap)^2);  dq = dS k;  dk = dS^T q.
 delta = rowsum(dO O) - dL sums up a row's feedback.
+
+With dropout of probability p, O = (M P) v, dv = (M P)^T dO and dP = M (dO v^T), where M is 1 / (1 - p), or 0 where a weight
+is dropped. That follows from its place: weight (t, s) of head number n of those that share a seed has the random bits
+threefry((n T + t) S + s, seed), as dropout of all weights in memory would. A seed and a number of each head are sources,
+(B, H) uint64.
+
 Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, appendix B.2. Letters: B batch, H = G R heads, R of them share k
 and v, T queries, S keys, D and E features. Heads that share keys are R T rows of one matrix. B, T and S may be
 symbolic. All is computed in the dtype that narrow floats are computed in, and rounded once.
@@ -15,7 +21,7 @@ symbolic. All is computed in the dtype that narrow floats are computed in, and r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import ceil, gcd
 
 from picograd import dtype as dtypes
 from picograd.device import DECLARED_SHARED_BYTES, Target
@@ -37,7 +43,7 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.ir.shape import AttentionArg, takes_tf32
+from picograd.ir.shape import AttentionArg, draws_of, takes_tf32
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import LARGE, Coords, add, bounds, minimum, move, mul, placeholders, subtract, to_op
 from picograd.record import Record
@@ -59,15 +65,37 @@ def lengths(op: Op) -> tuple[int, int, int, int, int, int]:
     return H, G, T, S, D, E
 
 
+def mask_of(op: Op) -> Op | None:
+    """Returns the mask of an ATTENTION, (B, H, T, S): whether a key counts, or a number that is added to its score."""
+    return op.src[3] if op.code is OpCode.ATTENTION and len(op.src) == 4 else None
+
+
+def is_kept(counter: Op, seed: Op, probability: float) -> Op:
+    """Returns whether dropout keeps a weight: the upper 24 of its bits, as a fraction, are not below a float32."""
+    bits = Op(OpCode.THREEFRY, dtypes.uint64, (counter, seed))
+    fraction = cast(Op(OpCode.SHR, bits.dtype, (bits, bits.filled(40))), dtypes.uint32)
+    return compare(OpCode.CMPLE, least_kept(probability), fraction)
+
+
+def least_kept(probability: float) -> int:
+    """Returns the least number of 24 bits with which dropout keeps a weight; 2^24 where none has."""
+    return ceil(float(dtypes.float32.scalar(probability)) * 2**24)
+
+
 def with_rows_of_a_head(op: Op) -> Op:
     """Returns an ATTENTION or ATTENTION_GRAD in which heads that share keys are the queries of one head.
 
     Its results have the layout of `op`'s in memory. Queries must have no places among the keys: neither causal, nor a
-    window.
+    window; nor any dropout, whose draws follow from places.
     """
+    return op.replace(tuple(_with_rows(op)))
+
+
+def _with_rows(op: Op) -> list[Op]:
+    """Returns the sources but for draws, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
     B, G, R, T, _ = _extents(op)
-    src = [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(op.src)]
-    return op.replace(tuple(src))
+    src = op.src[: len(op.src) - len(draws_of(op))]
+    return [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(src)]
 
 
 def composed(op: Op) -> list[Op]:
@@ -89,7 +117,7 @@ def _averages(attention: Op) -> list[Op]:
     total = reduce(powers, OpCode.ADD, (3,))
     sees_none = compare(OpCode.CMPEQ, total, 0.0)
     total = where(sees_none, 1.0, total)
-    weights = powers * _along(unary(OpCode.RECIPROCAL, total), powers)
+    weights = _dropped(powers * _along(unary(OpCode.RECIPROCAL, total), powers), attention)
     return [product(weights, v), where(sees_none, NOTHING, greatest + unary(OpCode.LOG, total))]
 
 
@@ -100,11 +128,11 @@ def _gradients(gradient: Op) -> list[Op]:
     scores, bent = _scores(q, k, arg)
     # Masked at last: where a row sees nothing, the difference is infinite.
     weights = unary(OpCode.EXP, _visible(scores - _along(logsumexp, scores), gradient))
-    slopes = weights * (product(grad, swap_last(v)) - _along(delta, scores))
+    slopes = weights * (_dropped(product(grad, swap_last(v)), gradient) - _along(delta, scores))
     if bent is not None:
         slopes = slopes * (bent.filled(1) - bent * bent)
     slopes = slopes * arg.scale
-    return [product(slopes, k), product(swap_last(slopes), q), product(swap_last(weights), grad)]
+    return [product(slopes, k), product(swap_last(slopes), q), product(swap_last(_dropped(weights, gradient)), grad)]
 
 
 def _extents(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
@@ -116,7 +144,7 @@ def _extents(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
 
 def _grouped(op: Op) -> list[Op]:
     """Returns the sources in the dtype that is computed in, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
-    found = with_rows_of_a_head(op).src
+    found = _with_rows(op)
     return [x if x.dtype is dtypes.bool_ else cast(x, op.dtype.compute_dtype) for x in found]
 
 
@@ -143,6 +171,23 @@ def _visible(scores: Op, op: Op) -> Op:
     if arg.window:
         seen.append(compare(OpCode.CMPLT, position, key + arg.window))
     return where(reshape(seen[0] if len(seen) == 1 else both(*seen), scores.shape), scores, NOTHING)
+
+
+def _dropped(weights: Op, op: Op) -> Op:
+    """Returns weights (B, G, R T, S), or their gradients, after dropout."""
+    if not op.arg.dropout:
+        return weights
+    B, G, R, T, S = _extents(op)
+    places = (B, mul(G, R), T, S)
+    seed, number = (repeat_axes(x, (2, 3), places) for x in draws_of(op))
+    first = number * _as_bits(mul(T, S), places)
+    here = positions(places, 2, dtypes.uint64) * _as_bits(S, places) + positions(places, 3, dtypes.uint64)
+    kept = reshape(is_kept(first + here, seed, op.arg.dropout), weights.shape)
+    return where(kept, weights * (1.0 / (1.0 - op.arg.dropout)), 0.0)
+
+
+def _as_bits(length: Dim, shape: Sequence[Dim]) -> Op:
+    return expand(cast(to_op(length), dtypes.uint64), tuple(shape))
 
 
 def _along(rows: Op, scores: Op) -> Op:
@@ -201,8 +246,8 @@ class Parts(Record):
 
 
 def parts_of(attention: Op, target: Target) -> Parts | None:
-    """Returns how an ATTENTION of few queries is cut; None where it has more, a target no shuffles, and of a gradient."""
-    if attention.code is not OpCode.ATTENTION:
+    """Returns how an ATTENTION of few queries is cut; None with more or dropout, without shuffles, and of a gradient."""
+    if attention.code is not OpCode.ATTENTION or attention.arg.dropout:
         return None
     (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in attention.src[:3])
     if not target.is_gpu or not target.has_shuffle or not isinstance(queries, int) or queries >= FEW_QUERIES:
@@ -221,7 +266,7 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     left = PART_REGISTERS // words - at_once * own
     if left < own + 2 + at_once:
         return None
-    masks = 0 if len(attention.src) == 3 or has_one_mask(attention) else at_once  # that a row has of its own
+    masks = 0 if mask_of(attention) is None or has_one_mask(attention) else at_once  # that a row has of its own
     most_rows = max(1, left // (own + 2 + at_once + masks))
     rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
     length = max(LEAST_PART, -(-span // MOST_PARTS))
@@ -352,13 +397,13 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
 def as_it_is_cut(attention: Op, target: Target | None) -> Op:
     """Returns the attention that a kernel computes: few queries of heads that share keys become one head's.
 
-    Not if they have positions among the keys, or a mask, and not on a CPU.
+    Not if they have positions among the keys, a mask or dropout, and not on a CPU.
     """
     queries, arg = attention.src[0].shape[2], attention.arg
-    is_masked = attention.code is OpCode.ATTENTION and len(attention.src) > 3
+    has_places = arg.causal or arg.window or arg.dropout or mask_of(attention) is not None
     if target is None or not target.is_gpu or not isinstance(queries, int) or queries >= FEW_QUERIES:
         return attention
-    return attention if arg.causal or arg.window or is_masked else with_rows_of_a_head(attention)
+    return attention if has_places else with_rows_of_a_head(attention)
 
 
 def has_kernel(attention: Op, target: Target | None) -> bool:
@@ -371,7 +416,7 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
     if target is not None and parts_of(attention, target):
         return True
     attention = as_it_is_cut(attention, target)
-    if attention.code is OpCode.ATTENTION and len(attention.src) > 3:
+    if mask_of(attention) is not None:
         return False
     is_cpu = target is None or not target.is_gpu
     known = slice(1, None, 2 if is_cpu else 1)

@@ -62,6 +62,7 @@ class AttentionArg(Record):
     window:    position t sees s > t + S - T - window, that is its own and window - 1 before it; 0 is everything
     soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0 is none
     tf32:      as that of a MatmulArg
+    dropout:   probability that a weight is 0, below 1; the others are divided by 1 - dropout
     """
 
     scale: float
@@ -69,6 +70,12 @@ class AttentionArg(Record):
     window: int = 0
     soft_cap: float = 0.0
     tf32: bool = False
+    dropout: float = 0.0
+
+
+def draws_of(op: Op) -> tuple[Op, ...]:
+    """Returns the seeds and the numbers of heads of an ATTENTION or an ATTENTION_GRAD with dropout; none without."""
+    return op.src[-2:] if op.arg.dropout else ()
 
 
 def takes_tf32(product: Op) -> bool:
@@ -269,15 +276,18 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
         raise ShapeError(f"attention: q {q}, k {k}, v {v} do not fit (B, H, T, D), (B, G, S, D), (B, G, S, D).")
     if _int(q[1]) % _int(k[1]):
         raise ShapeError(f"attention: q {q} has {q[1]} heads, no multiple of the {k[1]} of k {k}.")
-    if len(src) > 3 and src[3].shape != (*q[:3], k[2]):
+    if len(src) == 4 and src[3].shape != (*q[:3], k[2]):
         raise ShapeError(f"attention: a mask {src[3].shape} of q {q} and k {k} is not {(*q[:3], k[2])}.")
+    if len(src) == 5 and any(s.shape != q[:2] for s in src[3:]):
+        seeds, numbers = (s.shape for s in src[3:])
+        raise ShapeError(f"attention: seeds {seeds} and numbers {numbers} of draws for q {q} are not {q[:2]} each.")
     return (*q[:3], v[3])
 
 
 def _attention_grad(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
-    """q, k, v, the gradient of the output, and for each row logsumexp and delta (see autodiff/bodies.py)."""
-    grad, *rows = (s.shape for s in src[3:])
-    if grad != _attention(src[:3], arg) or any(shape != grad[:3] for shape in rows):
+    """q, k, v, the gradient of the output, for each row logsumexp and delta (autodiff/bodies.py), and draws."""
+    grad, *rows = (s.shape for s in src[3:6])
+    if grad != _attention((*src[:3], *src[6:]), arg) or any(shape != grad[:3] for shape in rows):
         given = f"grad {grad}, logsumexp {rows[0]}, delta {rows[1]}"
         raise ShapeError(f"attention: {given} do not fit (B, H, T, E), (B, H, T), (B, H, T).")
     return src[0].shape

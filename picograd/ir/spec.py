@@ -33,7 +33,7 @@ from picograd.ir.opcode import (
     OpCode,
 )
 from picograd.ir.origin import line_of
-from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
+from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg, draws_of
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.stages import Kernel, Nest, Program
 from picograd.ir.statements import ACCESSES, FIELDS, VALUES, Alloc, Check, For, If, Let, Statement, lanes_of
@@ -57,7 +57,6 @@ NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(ELEMENTWISE - BINARY - {OpCode.WHERE, OpCode.FMA} | MOVEMENT | IDENTITY, 1),
     **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
     OpCode.CONV: 2,
-    OpCode.ATTENTION_GRAD: 6,
     **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER), 3),
     **dict.fromkeys((OpCode.COPY, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.OUTPUT, OpCode.COLLECTIVE), 1),
 }
@@ -107,12 +106,19 @@ def _contraction_result(op: Op) -> bool:
     return op.dtype is operand or (op.dtype is dtypes.float32 and operand.is_float and operand.itemsize <= 2)
 
 
+def _attention_sources(op: Op) -> bool:
+    if op.code is OpCode.ATTENTION_GRAD:
+        return len(op.src) == (8 if op.arg.dropout else 6)
+    return len(op.src) == 5 if op.arg.dropout else len(op.src) in (3, 4)
+
+
 def _attention_dtypes(op: Op) -> bool:
-    return all(s.dtype is op.dtype for s in op.src[:3]) and all(s.dtype.is_float or s.dtype.kind == "b" for s in op.src[3:])
+    masks = op.src[3:4] if len(op.src) == 4 else ()
+    return all(s.dtype is op.dtype for s in op.src[:3]) and all(s.dtype.is_float or s.dtype.kind == "b" for s in masks)
 
 
 def _attention_grad_dtypes(op: Op) -> bool:
-    return all(s.dtype is op.dtype for s in op.src[:4]) and all(s.dtype is op.dtype.compute_dtype for s in op.src[4:])
+    return all(s.dtype is op.dtype for s in op.src[:4]) and all(s.dtype is op.dtype.compute_dtype for s in op.src[4:6])
 
 
 def _keeps(op: Op) -> bool:
@@ -172,7 +178,6 @@ ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.UPDATE})
 GRAPH: tuple[Rule, ...] = (
     Rule("no loops, memory accesses or lanes", ANY, lambda op: op.code not in PROGRAM_ONLY),
     Rule("the number of sources", _all(NUM_SOURCES), lambda op: len(op.src) == NUM_SOURCES[op.code]),
-    Rule("q, k, v and at most a mask", _all({OpCode.ATTENTION}), lambda op: len(op.src) in (3, 4)),
     Rule("elementwise operands of one dtype", ELEMENTWISE, _same_dtypes),
     Rule("the dtype of an elementwise result", ELEMENTWISE, _elementwise_result),
     Rule("an operation its dtype has", _all(KINDS), lambda op: op.src[0].dtype.kind in KINDS[op.code]),
@@ -199,6 +204,8 @@ GRAPH: tuple[Rule, ...] = (
     Rule("the argument is None or a MatmulArg", _all({OpCode.MATMUL}), lambda op: isinstance(op.arg, MatmulArg | None)),
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
     Rule("the argument is an AttentionArg", _all(ATTENTIONS), lambda op: isinstance(op.arg, AttentionArg)),
+    Rule("draws where there is dropout, else at most a mask", _all(ATTENTIONS), _attention_sources),
+    Rule("draws are uint64", _all(ATTENTIONS), lambda op: all(s.dtype is dtypes.uint64 for s in draws_of(op))),
     Rule("q, k and v of one dtype, a mask of bool or a float", _all({OpCode.ATTENTION}), _attention_dtypes),
     Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
     Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),

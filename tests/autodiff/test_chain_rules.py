@@ -24,6 +24,7 @@ from picograd.ir.build import (
     iota,
     pad,
     permute,
+    positions,
     reduce,
     reshape,
     scan,
@@ -140,10 +141,18 @@ def conv(*arg: object) -> Callable[[Op, Op], Op]:
 
 def attention(output: int, **arg: object) -> Callable[[Op, Op, Op], Op]:
     def function(q: Op, k: Op, v: Op) -> Op:
-        made = Op(OpCode.ATTENTION, f64, (q, k, v), AttentionArg(0.4, **arg))  # type: ignore[arg-type]
+        draws = draws_for(q) if "dropout" in arg else ()
+        made = Op(OpCode.ATTENTION, f64, (q, k, v, *draws), AttentionArg(0.4, **arg))  # type: ignore[arg-type]
         return Op(OpCode.OUTPUT, f64, (made,), output)
 
     return function
+
+
+def draws_for(q: Op) -> tuple[Op, Op]:
+    """One seed, and the number of each head."""
+    heads = q.shape[:2]
+    numbers = positions(heads, 0, dtypes.uint64) * q.shape[1] + positions(heads, 1, dtypes.uint64)
+    return filled(77, dtypes.uint64, heads), numbers
 
 
 def both_of_attention(q: Op, k: Op, v: Op) -> Op:
@@ -155,7 +164,8 @@ def attention_grad(output: int, **arg: object) -> Callable[..., Op]:
     """One gradient of an attention; its logsumexp and delta may be any numbers."""
 
     def function(*src: Op) -> Op:
-        made = Op(OpCode.ATTENTION_GRAD, f64, src, AttentionArg(0.4, **arg))  # type: ignore[arg-type]
+        draws = draws_for(src[0]) if "dropout" in arg else ()
+        made = Op(OpCode.ATTENTION_GRAD, f64, (*src, *draws), AttentionArg(0.4, **arg))  # type: ignore[arg-type]
         return Op(OpCode.OUTPUT, f64, (made,), output)
 
     return function
@@ -404,6 +414,7 @@ CASES: dict[str, Case | list[Case]] = {
         Case(attention(0, window=2), QKV),
         Case(attention(0, soft_cap=0.7), QKV),
         Case(attention(1, causal=True, soft_cap=2.0), QKV),
+        Case(attention(0, causal=True, dropout=0.4), QKV),
         Case(attention(0, causal=True), UNSEEN),
         Case(attention(1, causal=True, window=1), QKV),
         Case(both_of_attention, QKV),
@@ -413,6 +424,7 @@ CASES: dict[str, Case | list[Case]] = {
         *(Case(attention_grad(i), OF_GRAD) for i in range(3)),
         *(Case(attention_grad(i, causal=True, window=2), OF_GRAD) for i in range(3)),
         *(Case(attention_grad(i, window=3, soft_cap=0.7), OF_GRAD) for i in range(3)),
+        *(Case(attention_grad(i, causal=True, dropout=0.4), OF_GRAD) for i in range(3)),
         *(Case(attention_grad(i, causal=True), (*UNSEEN, (1, 2, 4, 5), (1, 2, 4), (1, 2, 4))) for i in range(3)),
         Case(lambda q, k, v, grad: attention_grad(0)(q, k, v, grad, *(attention(1)(q, k, v),) * 2), OF_GRAD[:4]),
     ],

@@ -31,6 +31,8 @@ ARGS = [
     AttentionArg(0.35, causal=True, window=70),
     AttentionArg(0.25, window=5),
     AttentionArg(0.5, causal=True, soft_cap=1.5),
+    AttentionArg(0.35, causal=True, dropout=0.3),
+    AttentionArg(0.25, window=5, soft_cap=1.5, dropout=0.7),
 ]
 SHORT: list[Lengths] = [  # which are walked statement by statement
     (1, 1, 1, 1, 1, 1, 1),
@@ -65,13 +67,25 @@ def drawn(lengths: Lengths, dtype: DType = dtypes.float32) -> tuple[tuple[Op, ..
     return ops, {op: rng.standard_normal(op.shape).astype(op.dtype.numpy) for op in ops}
 
 
+def draws(q: Op, arg: AttentionArg, arrays: dict[Op, Any]) -> tuple[Op, ...]:
+    """Returns seeds and numbers of the heads of an attention with dropout, and puts theirs beside other arrays."""
+    if not arg.dropout:
+        return ()
+    ops = tuple(param(slot, *q.shape[:2], dtype=dtypes.uint64) for slot in (6, 7))
+    seeds = np.random.default_rng(1).integers(2**63, size=ops[0].shape, dtype=np.uint64)
+    numbers = np.arange(seeds.size, dtype=np.uint64).reshape(seeds.shape)[::-1] * np.uint64(2**30)  # beyond 32 bits, too
+    arrays |= dict(zip(ops, (seeds, numbers)))
+    return ops
+
+
 def check(lengths: Lengths, arg: AttentionArg, targets: Sequence[Target], device: bool = True) -> None:
     (q, k, v, grad, delta), arrays = drawn(lengths)
-    out, logsumexp = outputs(Op(OpCode.ATTENTION, q.dtype, (q, k, v), arg))
+    own = draws(q, arg, arrays)
+    out, logsumexp = outputs(Op(OpCode.ATTENTION, q.dtype, (q, k, v, *own), arg))
     check_same_meaning([out, logsumexp], arrays, 1e-5, targets, device)
     known = param(5, *logsumexp.shape)
     arrays[known] = evaluate([logsumexp], arrays)[0]
-    gradients = outputs(Op(OpCode.ATTENTION_GRAD, q.dtype, (q, k, v, grad, known, delta), arg))
+    gradients = outputs(Op(OpCode.ATTENTION_GRAD, q.dtype, (q, k, v, grad, known, delta, *own), arg))
     check_same_meaning(gradients, arrays, 1e-4, targets, device)
 
 
@@ -145,8 +159,9 @@ def test_nothing_is_guarded() -> None:
     for lengths in LENGTHS:
         (q, k, v, grad, delta), _ = drawn(lengths)
         for arg in ARGS:
-            ops = [Op(OpCode.ATTENTION, q.dtype, (q, k, v), arg)]
-            ops.append(Op(OpCode.ATTENTION_GRAD, q.dtype, (q, k, v, grad, delta, delta), arg))
+            own = draws(q, arg, {})
+            ops = [Op(OpCode.ATTENTION, q.dtype, (q, k, v, *own), arg)]
+            ops.append(Op(OpCode.ATTENTION_GRAD, q.dtype, (q, k, v, grad, delta, delta, *own), arg))
             for op in ops:
                 (item,) = create_schedule(outputs(op)).kernel_items()
                 assert [lower(item.kernel, target).num_guards for target in CPU_TARGETS] == [0, 0, 0]

@@ -26,7 +26,7 @@ from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
 from picograd.record import replace
 from picograd.road import create_schedule, lower
-from tests.codegen.test_attention_cpu import ARGS, LENGTHS, Lengths, drawn, param
+from tests.codegen.test_attention_cpu import ARGS, LENGTHS, Lengths, drawn, draws, param
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
 from tests.same_meaning import GPU_TARGET, backwards
@@ -43,6 +43,7 @@ CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((2, 2, 1, 70, 140, 64, 64), ARGS[3], dtypes.float32),
     ((1, 1, 1, 40, 40, 128, 128), ARGS[5], dtypes.float32),
     ((1, 1, 1, 33, 40, 20, 30), ARGS[2], dtypes.float64),
+    ((2, 4, 2, 70, 90, 20, 24), ARGS[6], dtypes.float32),
     ((1, 1, 1, 16, 1, 1, 1), ARGS[0], dtypes.float16),
     ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float16),
     ((2, 2, 1, 70, 140, 64, 64), ARGS[3], dtypes.float16),
@@ -52,6 +53,8 @@ CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((9, 15, 15, 64, 64, 32, 32), ARGS[1], dtypes.float16),  # blocks enough that a warp has two times 16 rows
     ((1, 2, 1, 16, 1100, 16, 8), ARGS[0], dtypes.float32),  # blocks share the keys
     ((2, 2, 2, 20, 1300, 32, 24), ARGS[5], dtypes.bfloat16),
+    ((2, 4, 2, 70, 90, 20, 24), ARGS[6], dtypes.float16),
+    ((1, 2, 1, 16, 1100, 16, 8), ARGS[7], dtypes.float32),
     ((1, 2, 1, 70, 1200, 16, 16), AttentionArg(0.35, causal=True, window=600), dtypes.float16),  # of those that are seen
     ((1, 1, 1, 18, 600, 5, 7), ARGS[1], dtypes.float64),
     ((2, 8, 1, 9, 700, 16, 8), ARGS[0], dtypes.float16),  # few queries, but 72 rows of eight heads that share keys
@@ -68,10 +71,11 @@ def attentions(
 ) -> list[tuple[Kernel, list[Array]]]:
     """Returns the kernels of an attention and its gradients, and arrays for their params."""
     (q, k, v, grad, delta), arrays = drawn(lengths, dtype)
-    forward = outputs(Op(OpCode.ATTENTION, dtype, (q, k, v), arg))
+    own = draws(q, arg, arrays)
+    forward = outputs(Op(OpCode.ATTENTION, dtype, (q, k, v, *own), arg))
     known = param(5, *delta.shape, dtype=delta.dtype)
     arrays[known] = evaluate([forward[1]], arrays)[0]
-    gradients = outputs(Op(OpCode.ATTENTION_GRAD, dtype, (q, k, v, grad, known, delta), arg))
+    gradients = outputs(Op(OpCode.ATTENTION_GRAD, dtype, (q, k, v, grad, known, delta, *own), arg))
     found = []
     for roots in (forward, gradients):
         schedule = create_schedule(roots, target)
@@ -166,8 +170,9 @@ def test_nothing_is_guarded() -> None:
         for dtype in (dtypes.float32, dtypes.bfloat16):
             (q, k, v, grad, delta), _ = drawn(lengths, dtype)
             for arg in ARGS:
-                ops = [Op(OpCode.ATTENTION, dtype, (q, k, v), arg)]
-                ops.append(Op(OpCode.ATTENTION_GRAD, dtype, (q, k, v, grad, delta, delta), arg))
+                own = draws(q, arg, {})
+                ops = [Op(OpCode.ATTENTION, dtype, (q, k, v, *own), arg)]
+                ops.append(Op(OpCode.ATTENTION_GRAD, dtype, (q, k, v, grad, delta, delta, *own), arg))
                 for op in ops:
                     (item,) = create_schedule(outputs(op), GPU_TARGET).kernel_items()
                     assert [lower(item.kernel, target).num_guards for target in (GPU_TARGET, TARGET)] == [0, 0]

@@ -15,6 +15,7 @@ from picograd.evaluator.graph import visible
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
+from picograd.tensor.generator import threefry
 
 # Both sides compute in float64; what is left is the order of at most 10**3 additions.
 TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
@@ -134,7 +135,8 @@ def attention(q: Any, k: Any, v: Any, arg: AttentionArg, *masks: Any) -> tuple[A
 
 
 def scores_of(q: Any, k: Any, arg: AttentionArg) -> torch.Tensor:
-    scores = torch.tensor(q) @ torch.tensor(k).repeat_interleave(q.shape[1] // k.shape[1], 1).mT * arg.scale
+    q, k = (torch.as_tensor(x) for x in (q, k))
+    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * arg.scale
     if arg.soft_cap:
         scores = arg.soft_cap * torch.tanh(scores / arg.soft_cap)
     seen = torch.tensor(visible(q.shape[2], k.shape[2], arg.causal, arg.window))
@@ -233,6 +235,31 @@ def test_the_gradients_of_attention_are_torchs(
     arrays = [rng.normal(size=shape) for shape in shapes]
     for found, expected in zip(attention_grad(*arrays, arg), torchs_gradients(*arrays, arg), strict=True):
         np.testing.assert_allclose(found, expected, **TIGHT)
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.999, 1e-9])
+def test_dropout_draws_each_weight_by_its_place(probability: float, rng: np.random.Generator) -> None:
+    """The mask is that of threefry, worked out apart; the gradients are torch's of weights times that mask."""
+    arg, T, S = AttentionArg(0.35, causal=True, dropout=probability), 5, 7
+    q, k, v, grad = (rng.normal(size=shape) for shape in ((2, 4, T, 8), (2, 2, S, 8), (2, 2, S, 6), (2, 4, T, 6)))
+    seeds = rng.integers(2**64, size=(2, 4), dtype=np.uint64)
+    numbers = rng.permutation(8).astype(np.uint64).reshape(2, 4)
+    kept = np.array([
+        int(threefry((int(n) * T + t) * S + s, int(seed))) / 2**64 >= np.float32(probability)
+        for seed, n in zip(seeds.ravel(), numbers.ravel()) for t in range(T) for s in range(S)
+    ]).reshape(2, 4, T, S)  # fmt: skip
+    leaves = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    weights = torch.softmax(scores_of(leaves[0], leaves[1], arg), -1) * torch.tensor(kept / (1 - probability))
+    expected = weights @ leaves[2].repeat_interleave(2, 1)
+    wanted = torch.autograd.grad((expected * torch.tensor(grad)).sum(), leaves)
+    out, logsumexp = attention(q, k, v, arg, seeds, numbers)
+    np.testing.assert_allclose(out, expected.detach().numpy(), **TIGHT)
+    arrays = (q, k, v, grad, logsumexp, (grad * out).sum(-1), seeds, numbers)
+    src = params(*arrays)
+    op = Op(OpCode.ATTENTION_GRAD, src[0].dtype, src, arg)
+    found = evaluate([Op(OpCode.OUTPUT, src[0].dtype, (op,), i) for i in range(3)], dict(zip(src, arrays)))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), **TIGHT)
 
 
 def test_gradients_of_no_keys_are_zero_or_nothing(rng: np.random.Generator) -> None:

@@ -214,6 +214,13 @@ WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
         "attention: a mask (2, 1, 5, 7) of q (2, 8, 5, 4) and k (2, 2, 7, 4) is not (2, 8, 5, 7).",
     ),
     (
+        "attention with dropout",
+        OpCode.ATTENTION,
+        (*QKV, param(2, 8), param(2, 2)),
+        AttentionArg(1.0, dropout=0.5),
+        "attention: seeds (2, 8) and numbers (2, 2) of draws for q (2, 8, 5, 4) are not (2, 8) each.",
+    ),
+    (
         "the gradient of attention",
         OpCode.ATTENTION_GRAD,
         (*QKV, param(2, 8, 5, 4), ROWS, param(2, 8)),

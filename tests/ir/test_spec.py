@@ -54,8 +54,11 @@ BROKEN_GRAPHS: dict[str, Op] = {
         OpCode.MATMUL, (X, param(1, 4, 3)), None, dtypes.float64
     ),
     "the argument is an AttentionArg": made(OpCode.ATTENTION, (param(0, 1, 2, 3, 4),) * 3, (1.0, True)),
-    "q, k, v and at most a mask": made(
-        OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, *[param(1, 1, 2, 3, 3)] * 2), AttentionArg(1.0)
+    "draws where there is dropout, else at most a mask": made(
+        OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, *[param(1, 1, 2, dtype=dtypes.uint64)] * 2), AttentionArg(1.0)
+    ),
+    "draws are uint64": made(
+        OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, *[param(1, 1, 2)] * 2), AttentionArg(1.0, dropout=0.5)
     ),
     "q, k and v of one dtype, a mask of bool or a float": made(
         OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, param(1, 1, 2, 3, 3, dtype=dtypes.int32)), AttentionArg(1.0)

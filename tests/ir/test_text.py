@@ -128,7 +128,7 @@ def test_buffers_are_numbered_and_read_back_as_those_given() -> None:
 
 def test_equal_numbers_print_alike_whichever_came_first() -> None:
     whole = made(OpCode.ATTENTION, (param(9, 1, 2, 3, 4),) * 3, AttentionArg(scale=1, causal=False))
-    assert "AttentionArg(scale=1.0, causal=False, window=0, soft_cap=0.0, tf32=False)" in format_graph([whole])
+    assert "AttentionArg(scale=1.0, causal=False, window=0, soft_cap=0.0, tf32=False, dropout=0.0)" in format_graph([whole])
 
 
 def test_a_record_of_a_user_reads_back_once_it_is_known() -> None:

@@ -17,6 +17,7 @@ from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind, Schedule
 from picograd.nn import functional as F
+from picograd.nn.functions.dot_product_attention import attention_weights
 from picograd.road import schedule_graphs
 from tests.helpers import same_as_torch
 
@@ -156,17 +157,85 @@ def test_gradients_of_few_queries_with_a_mask_share_its_scores() -> None:
 
 
 def test_what_the_kernel_does_not_know_is_composed() -> None:
-    """A mask of many queries, dropped weights, and causal queries behind all keys: their scores are values as others."""
+    """A mask of many queries, or with dropout, and causal queries behind all keys: their scores are values as others."""
     q, k = Tensor.zeros(1, 2, 20, 4), Tensor.zeros(1, 2, 12, 4)
     composed = [
         F.scaled_dot_product_attention(q, k, k, Tensor.ones(20, 12)),
-        F.scaled_dot_product_attention(q, k, k, dropout_p=0.5),
+        F.scaled_dot_product_attention(q[:, :, :1], k, k, Tensor.ones(1, 12), dropout_p=0.5),
         F.scaled_dot_product_attention(q, k, k, is_causal=True),
         F.scaled_dot_product_attention(q[:, :, :1], k, k),
         F.scaled_dot_product_attention(q, k[:1].expand(1, 2, 12, 4), k.double().float().half().float()),
     ]
     graphs = [toposort(written_out([x.op])) for x in composed]
     assert [OpCode.ATTENTION in {op.code for op in graph} for graph in graphs] == [False] * 3 + [True] * 2
+
+
+# ---- dropout ----
+def unfused(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, is_causal: bool) -> Tensor:
+    """Returns dropout of the weights, which are in memory."""
+    share = query.shape[1] // key.shape[1]
+    key, value = (x[:, :, : query.shape[2]] if is_causal else x for x in (key, value))
+    weights = attention_weights(query, key.repeat_interleave(share, 1), None, is_causal)
+    return F.dropout(weights, dropout_p) @ value.repeat_interleave(share, 1)
+
+
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (20, 20), (70, 130)])
+def test_it_drops_the_weights_that_dropout_would(
+    queries: int, keys: int, is_causal: bool, device: str, rng: np.random.Generator
+) -> None:
+    """Forward and backward, of as many queries as a kernel takes and of fewer."""
+    arrays = operands(rng, (2, 4, queries, 6), (2, 2, keys, 6), 6)
+    found = []
+    for function in (partial(F.scaled_dot_product_attention, enable_gqa=True), unfused):
+        pg.manual_seed(5)
+        leaves = [Tensor(array).requires_grad_() for array in arrays]
+        out = function(*leaves, dropout_p=0.3, is_causal=is_causal)
+        found.append([x.detach().numpy() for x in (out, *pg.autograd.grad((out * out).sum(), leaves))])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_dropped_weights_are_one_kernel_forward_and_one_backward() -> None:
+    leaves = [Tensor.zeros(1, 4, 200, 16).realize().requires_grad_() for _ in range(3)]
+    out = F.scaled_dot_product_attention(*leaves, dropout_p=0.2, is_causal=True)
+    grads = pg.autograd.grad(out, leaves, Tensor.ones(1, 4, 200, 16).realize())
+    schedule = schedule_of(out, *grads)
+    kinds = [item.kernel.phases[0][0].kind for item in schedule.kernel_items()]
+    assert kinds.count(NestKind.ATTENTION) == 2 and NestKind.MATMUL not in kinds
+    assert schedule.arena_nbytes < 4 * 200 * 200  # not as much as a byte for each weight of every head
+
+
+def test_each_call_of_a_jitted_step_drops_other_weights() -> None:
+    q = Tensor.ones(1, 2, 20, 8)
+    step = pg.jit(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5))
+    pg.manual_seed(3)
+    found = [step(q).numpy() for _ in range(4)]
+    pg.manual_seed(3)
+    for one in found:
+        np.testing.assert_allclose(F.scaled_dot_product_attention(q, q, q, dropout_p=0.5).numpy(), one, rtol=1e-5)
+    assert not any(np.array_equal(a, b) for a, b in zip(found, found[1:]))
+
+
+def test_examples_drop_other_weights_or_the_same() -> None:
+    x = Tensor.ones(3, 2, 20, 8)
+
+    def attend(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+
+    different = pg.vmap(attend, randomness="different")(x).numpy()
+    same = pg.vmap(attend, randomness="same")(x).numpy()
+    assert (same == same[0]).all() and not (different == different[0]).all()
+    with pytest.raises(pg.ArgumentError, match="draws random numbers"):
+        pg.vmap(attend)(x)
+
+
+def test_all_weights_may_be_dropped() -> None:
+    x = Tensor.ones(1, 1, 20, 8)
+    assert not F.scaled_dot_product_attention(x, x, x, dropout_p=1.0).numpy().any()
+    almost = F.scaled_dot_product_attention(x, x, x, dropout_p=1.0 - 2.0**-40)  # 1 as a float32
+    assert not almost.numpy().any()
 
 
 @pytest.mark.parametrize("dtype", [pg.float16, pg.bfloat16], ids=str)

@@ -122,6 +122,7 @@ ATTENTIONS: dict[str, tuple[Lengths, AttentionArg, DType]] = {
     "float16, causal, of odd lengths": ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float16),
     "float16, a window": ((1, 2, 1, 40, 70, 32, 16), ARGS[3], dtypes.float16),
     "bfloat16, a soft cap": ((1, 1, 1, 20, 40, 16, 24), ARGS[5], dtypes.bfloat16),
+    "bfloat16, dropout": ((1, 2, 1, 20, 40, 16, 24), ARGS[6], dtypes.bfloat16),
     "bfloat16, queries that see nothing": ((1, 1, 1, 70, 35, 16, 16), ARGS[1], dtypes.bfloat16),
     "TF32": ((1, 2, 1, 20, 33, 8, 8), replace(ARGS[1], tf32=True), dtypes.float32),
 }

@@ -54,12 +54,20 @@ def conv(stride: int, dilation: int, apart: int, groups: int) -> Make:
     return op(OpCode.CONV, ConvArg((stride, 1), ((1, 0), (0, 2)), (dilation, 1), (apart, 1), groups))
 
 
+def with_draws(make: Make) -> Make:
+    """Returns it with the last two operands, the seeds and numbers of draws, as uint64."""
+    return lambda *src: make(*src[:-2], *(build.cast(s, dtypes.uint64) for s in src[-2:]))
+
+
+INTEGERS = -1  # stands before the shape of an index
 ATTENTION = op(OpCode.ATTENTION, AttentionArg(0.5, causal=True))
 ATTENTION_GRAD = op(OpCode.ATTENTION_GRAD, AttentionArg(0.5, causal=True))
+DROPPING = op(OpCode.ATTENTION, AttentionArg(0.5, causal=True, dropout=0.5))
+DROPPING_GRAD = op(OpCode.ATTENTION_GRAD, AttentionArg(0.5, causal=True, dropout=0.5))
+DRAWS = (INTEGERS, 2, 4), (INTEGERS, 2, 4)
 QKV = (2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3)
 OF_GRAD = *QKV, (2, 4, 3, 3), (2, 4, 3), (2, 4, 3)
 A, B4, C = (2, 4), (4, 2), (2, 3, 4)
-INTEGERS = -1  # stands before the shape of an index
 CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "ADD": (op(OpCode.ADD), (A, A)),
     "WHERE": (lambda c, a, b: build.where(build.compare(OpCode.CMPLT, c, 0.0), a, b), (A, A, A)),
@@ -94,6 +102,9 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "ATTENTION_GRAD of q": (output(ATTENTION_GRAD, 0), OF_GRAD),
     "ATTENTION_GRAD of k": (output(ATTENTION_GRAD, 1), OF_GRAD),
     "ATTENTION_GRAD of v": (output(ATTENTION_GRAD, 2), OF_GRAD),
+    "ATTENTION with dropout": (with_draws(output(DROPPING, 0)), (*QKV, *DRAWS)),
+    "ATTENTION_GRAD of q with dropout": (with_draws(output(DROPPING_GRAD, 0)), (*OF_GRAD, *DRAWS)),
+    "ATTENTION_GRAD of v with dropout": (with_draws(output(DROPPING_GRAD, 2)), (*OF_GRAD, *DRAWS)),
     "CUSTOM": (lambda a, b: host_call("solve", f64, (a, b)), ((3, 3), (3, 2))),
     "CUSTOM in batches": (lambda a: host_call("qr", f64, (a,)), ((2, 4, 3),)),
     "CUSTOM fft": (lambda a: host_call("fft", f64, (a,), (2, -1)), ((3, 4, 2),)),

@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.attention import FEW_QUERIES
-from picograd.ir.op import Op
+from picograd.ir.build import expand, positions
+from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
 from picograd.nn.functions.linear import linear
 from picograd.tensor.arguments import number
 from picograd.tensor.build import need_float, whole
+from picograd.tensor.generator import default_generator
 from picograd.tensor.modes import lowered, precision_mode, uses_tf32
 from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
@@ -65,9 +68,10 @@ def scaled_dot_product_attention(
       ArgumentError: both a mask and is_causal; scale is no number; a window without is_causal; a negative window or
                      soft_cap.
 
-    Cost:      4 L S D FLOPs. With no mask and nothing dropped, of 8 queries or more (on a GPU of any number), one kernel
+    Cost:      4 L S D FLOPs. With no mask, of 8 queries or more (on a GPU of any number, with dropout of 16), one kernel
                that keeps no scores, and one for all gradients (on a GPU of 16 queries or more): no memory but for 8 bytes
-               a query. So is one of less than 16 queries on a GPU with a mask. Otherwise the scores: L S numbers each head.
+               a query, and which weights are dropped is drawn again. So is one of less than 16 queries on a GPU with a
+               mask and no dropout. Otherwise the scores: L S numbers each head.
     Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245; windows:
                Beltagy et al. 2020, arXiv:2004.05150, section 3.1; soft caps: Gemma Team 2024, arXiv:2408.00118, section 2.
 
@@ -85,12 +89,16 @@ def scaled_dot_product_attention(
         number("scaled_dot_product_attention", "scale", scale)
     _check_window(whole("scaled_dot_product_attention", "window", window), is_causal, soft_cap)
     _check_attention(query, key, value)
-    arg = AttentionArg(
-        _scale(query) if scale is None else scale, is_causal, window, float(soft_cap), uses_tf32(query.dtype)
-    )
+    factor = _scale(query) if scale is None else scale
+    arg = AttentionArg(factor, is_causal, window, float(soft_cap), uses_tf32(query.dtype), float(dropout_p))
+    if is_causal and _has_more(key, query):  # which no query sees
+        key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
-    is_one = dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa)
-    if is_one and (attn_mask is None or _joins(attn_mask, query, key)):
+    if dropout_p:  # of a known number of keys, and not of all weights
+        joins = attn_mask is None and isinstance(key.shape[-2], int) and dropout_p < 1.0
+    else:
+        joins = attn_mask is None or _joins(attn_mask, query, key)
+    if joins and _has_kernel(query, key, value, is_causal, enable_gqa):
         return _fused(query, key, value, attn_mask, enable_gqa, arg)
     key, value = (x.repeat_interleave(n, x.ndim - 3) if n > 1 else x for x, n in zip((key, value), repeats))
     weights = attention_weights(query, key, attn_mask, is_causal, scale, window, soft_cap)
@@ -123,14 +131,24 @@ def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
 def _fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shares_heads: bool, arg: AttentionArg
 ) -> Tensor:
-    """Returns the OUTPUT of an ATTENTION; keys behind the last query, which no causal one sees, are left out."""
-    if arg.causal and key.shape[-2] != query.shape[-2]:
-        key, value = (x[..., : query.shape[-2], :] for x in (key, value))
+    """Returns the OUTPUT of an ATTENTION."""
     masks = [] if mask is None else [mask.expand(*query.shape[:-1], key.shape[-2])]
     sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value, *masks))
+    sources += _draws(sources[0].shape[:2], query.device) if arg.dropout else ()
     attention = Op(OpCode.ATTENTION, query.dtype, sources, arg)
     result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
     return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _draws(heads: Shape, device: str) -> tuple[Op, Op]:
+    """Returns a seed and a number for each head (B, H): the draws are those of `dropout` for all weights."""
+    numbers = positions(heads, 0, dtypes.uint64) * int(heads[1]) + positions(heads, 1, dtypes.uint64)
+    return expand(default_generator.next_key(device), heads), numbers
+
+
+def _has_more(key: Tensor, query: Tensor) -> bool:
+    S, L = key.shape[-2], query.shape[-2]
+    return isinstance(S, int) and isinstance(L, int) and S > L
 
 
 def _with_four_axes(x: Tensor, shares_heads: bool) -> Tensor:
