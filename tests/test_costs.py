@@ -39,6 +39,7 @@ OPERATIONS: list[tuple[str, Callable[[], object], int]] = [
     ("sum", lambda: x.sum(), 20),
     ("reshape", lambda: x.reshape(8, 4), 27),
     ("T", lambda: x.T, 17),
+    ("x[:, 1]", lambda: x[:, 1], 30),
 ]
 
 

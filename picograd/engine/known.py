@@ -210,7 +210,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             elif code is OpCode.FORMULA or code in COSTLY:
                 key.append((code, op.dtype, op.arg, len(op.src)))
                 stack += op.src
-                if not op.needs_grad and (code is not OpCode.FORMULA or op.arg.is_costly):
+                if not op.needs_grad and (code is not OpCode.FORMULA or (op.arg.is_costly and len(op.arg.kinds) == 1)):
                     costly.append(op)
             elif code is OpCode.LEAF:
                 key.append((code, op.dtype))

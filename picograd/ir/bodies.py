@@ -217,13 +217,17 @@ def by_formula(
     needs_grad = any(map(NEEDS_GRAD, src))
     kept = Formula(function, options, kinds, numbers)
     formula = unshared(OpCode.FORMULA, dtype, tuple(src), kept, shape, needs_grad and dtype.kind == "f")
+    return [*outputs_of(formula, kinds, needs_grad)]
+
+
+def outputs_of(formula: Op, kinds: tuple[Kind, ...], needs_grad: bool) -> tuple[Op, ...]:
+    """Returns the results of a FORMULA Op: of one result itself."""
     if len(kinds) == 1:
-        return [formula]
-    made = (formula,)
-    return [
-        unshared(OpCode.OUTPUT, dtype, made, i, shape, needs_grad and dtype.kind == "f")
-        for i, (dtype, shape) in enumerate(kinds)
-    ]
+        return (formula,)
+    made, outputs = (formula,), []
+    for i, (dtype, shape) in enumerate(kinds):
+        outputs.append(unshared(OpCode.OUTPUT, dtype, made, i, shape, needs_grad and dtype.kind == "f"))
+    return tuple(outputs)
 
 
 @lru_cache(maxsize=1024)
@@ -234,13 +238,14 @@ def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     kinds = tuple([(op.dtype, op.shape) for op in results])
     graph = toposort(results)
     is_costly = any(op.code in COSTLY for op in graph)
-    return Formula(_called, options, kinds, (), is_costly, len(graph), results[0].depth)
+    return Formula(_called, options, kinds, (), is_costly, len(graph), max([op.depth for op in results]))
 
 
 def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:
     """Returns the results of a function of Ops and other arguments."""
     function, others, named = options
-    return [function(*operands, *others, **dict(named))]
+    made = function(*operands, *others, **dict(named))
+    return [made] if isinstance(made, Op) else [*made]
 
 
 def formula_results(formula: Formula, src: Sequence[Op], lines: tuple[tuple[str, int], ...]) -> list[Op]:

@@ -29,7 +29,7 @@ from picograd.ir.op import Buffer, Op, is_memory, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.anomaly import Anomaly, look_at
 from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, replace_ops, trace
-from picograd.tensor.first_values import take_starts
+from picograd.tensor.first_values import is_fill, take_starts
 from picograd.tensor.unasked import Waiting, prepared, readers_of_writes, sharing
 
 # ---- computing ----
@@ -405,7 +405,9 @@ def settle_step() -> None:
 
 
 def _living_plain() -> list[Cell]:
-    return [cell for reference in plain_cells.copy() if (cell := reference()) is not None]
+    """Returns the values that are alive, without fills: those have no device, so that no plan is known by them."""
+    living = [cell for reference in plain_cells.copy() if (cell := reference()) is not None]
+    return [cell for cell in living if not (type(op := cell.content) is Op and op.code is OpCode.EXPAND and is_fill(op))]
 
 
 def expect(cell: Cell) -> None:

@@ -1,7 +1,7 @@
 """Formulas: functions whose graph is made with its plan; until then one Op stands for it (ir/bodies.py).
 
 In:    a function of Ops
-Out:   `formula`: the function that gives the one Op;  `by_formula`: the same for several results, at the call
+Out:   `formula`: the function that gives the one Op, or the results of one;  `by_formula`: the same at the call
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from picograd.dtype import DType
 from picograd.ir import bodies
@@ -21,21 +21,22 @@ from picograd.ir.shape import ConvArg
 from picograd.tensor.cell import trace
 
 P = ParamSpec("P")
+Results = TypeVar("Results", Op, tuple[Op, ...])
 PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
 
 
-def formula(function: Callable[P, Op]) -> Callable[P, Op]:
-    """Lets a function give one Op whose graph is made later, in a trace the graph itself.
+def formula(function: Callable[P, Results]) -> Callable[P, Results]:
+    """Lets a function give an Op, or a tuple of them, whose graph is made later, in a trace the graph itself.
 
     It takes Ops first, by position, and behind them what else decides its graph (hashable; of 0.0 and -0.0 the graph is the
     same), and reads nothing else: no mode, no value. It gives an Op through which gradients flow where they flow through
     one of its results. What it says of dtypes and shapes it says at the call: the first one with such operands makes the
     graph on trial.
     """
-    count = _num_ops(function)
+    count, gives_several = _num_ops(function), function.__annotations__["return"] != "Op"
 
     @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Op:
+    def call(*args: Any, **named: Any) -> Any:
         others = args[count:]
         if trace.get() is not None or bodies.at_once.get() or not PLAIN.issuperset(map(type, others)):
             return function(*args, **named)
@@ -53,12 +54,12 @@ def formula(function: Callable[P, Op]) -> Callable[P, Op]:
         op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
         op.realized = op.was_computed = None
         op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + known.depth
-        return op
+        return bodies.outputs_of(op, known.kinds, needs_grad) if gives_several else op
 
     return call
 
 
-def _num_ops(function: Callable[..., Op]) -> int:
+def _num_ops(function: Callable[..., Any]) -> int:
     """Returns how many Ops a function takes before anything else."""
     count = 0
     for parameter in inspect.signature(function).parameters.values():

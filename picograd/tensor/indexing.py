@@ -158,7 +158,7 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
       IndexingError: an index is outside its axis, or no int, slice, None, ..., integer array or bool mask; or there are
                      more indices than axes.
     """
-    block = _leading_block(index, shape)
+    block = _one_block(index, shape)
     if block is not None:
         return Subscript(block, (), ())
     items = _without_ellipsis(_without_masks(index, shape, host_value), shape)
@@ -177,17 +177,24 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
     return Subscript(steps, tuple(arrays), places)
 
 
-def _leading_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
-    """Returns the view steps of x[i] and of x[i:j], the commonest; None for all else, which is looked at part by part."""
-    if not shape or shape[0].__class__ is not int:
+def _one_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
+    """Returns the view steps of x[i], x[i:j], x[:, i] and their like, the commonest; None for all else."""
+    axis = 0
+    if index.__class__ is tuple and index:
+        while axis < len(index) - 1 and _is_whole(index[axis]):
+            axis += 1
+        if axis < len(index) - 1:
+            return None
+        index = index[axis]
+    if axis >= len(shape) or shape[axis].__class__ is not int:
         return None
-    dim: Any = shape[0]
-    final: tuple[Step, ...] = ()
+    dim: Any = shape[axis]
+    before, after, final = shape[:axis], shape[axis + 1 :], tuple[Step, ...]()
     if index.__class__ is int:
         start = index if index >= 0 else dim + index
         if not 0 <= start < dim:
             return None
-        stop, final = start + 1, ((OpCode.RESHAPE, shape[1:]),)
+        stop, final = start + 1, ((OpCode.RESHAPE, before + after),)
     elif index.__class__ is slice and index.step is None and isinstance(index.start, ENDS) and isinstance(index.stop, ENDS):
         start, stop, _ = _slice_indices(index, dim)
         if start >= stop:
@@ -196,7 +203,11 @@ def _leading_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
         return None
     if (start, stop) == (0, dim):
         return final
-    return ((OpCode.SHRINK, ((start, stop), *[(0, n) for n in shape[1:]])), *final)
+    return ((OpCode.SHRINK, (*[(0, n) for n in before], (start, stop), *[(0, n) for n in after])), *final)
+
+
+def _is_whole(item: Any) -> bool:
+    return item.__class__ is slice and item.start is None and item.stop is None and item.step is None
 
 
 def one_place(axis: int, index: Position, shape: Shape) -> tuple[Step, ...]:

@@ -11,6 +11,9 @@ import torch
 import picograd as pg
 from picograd import Tensor, int64, nn
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
+from tests.calls import calls
 from tests.helpers import same_value
 
 LAYERS = ["RNN", "LSTM", "GRU"]
@@ -96,6 +99,38 @@ def test_cells(name, bias, shape, device, rng):
     check_same(ours, theirs, x, state)
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_step_of_a_cell_is_one_formula(name: str, bias: bool) -> None:
+    cell, x = getattr(nn, f"{name}Cell")(3, 4, bias=bias), Tensor.ones(2, 3)
+    pg.realize(cell.parameters())
+    states = parts(cell(x, cell(x)))
+    codes = [op.code for op in toposort([state.op for state in states])]
+    assert codes.count(OpCode.FORMULA) == 2 and OpCode.MATMUL not in codes and OpCode.SHRINK not in codes
+    with pg.no_grad():
+        same_value(tuple(parts(cell(x, cell(x)))), tuple(torch.tensor(state.detach().numpy()) for state in states))
+
+
+def test_a_step_of_a_cell_calls_few_functions() -> None:
+    cell, x, state = nn.LSTMCell(3, 4), Tensor.ones(2, 3), (Tensor.ones(2, 4), Tensor.ones(2, 4))
+    with pg.no_grad():
+        for _ in range(2):
+            cell(x, state)
+        assert calls(lambda: cell(x, state)) <= 35
+
+
+def test_a_cell_in_an_autocast_block_has_the_values_of_the_layer(device) -> None:
+    pg.manual_seed(0)
+    layer, x = nn.GRU(3, 4), pg.randn(5, 2, 3)
+    cell = nn.GRUCell(3, 4)
+    cell.load_state_dict({key.removesuffix("_l0"): value for key, value in layer.state_dict().items()})
+    with pg.autocast("cpu", dtype=pg.bfloat16):
+        h, wanted = None, layer(x)[0]
+        for x_NI in x:
+            h = cell(x_NI, h)
+    same_value(h, torch.tensor(wanted[-1].detach().numpy()), 2e-2, 2e-2)
+
+
 @pytest.mark.req("C7")
 def test_dropout_acts_between_layers_in_training_only(device, rng):
     x = Tensor(rng.standard_normal((5, 2, 3)).astype(np.float32))
@@ -132,6 +167,10 @@ def test_what_does_not_fit_is_refused():
         nn.GRU(3, 4)(Tensor.ones(5, 2, 3), Tensor.ones(1, 3, 4))
     with pytest.raises(ShapeError, match=r"the state must be \(\(2, 4\), \(2, 4\)\), got \[\(2, 4\)\]"):
         nn.LSTMCell(3, 4)(Tensor.ones(2, 3), Tensor.ones(2, 4))
+    with pytest.raises(ShapeError, match=r"GRUCell: input must be \(N, I\), or \(I,\) with I = 3, got \(2, 4\)"):
+        nn.GRUCell(3, 4)(Tensor.ones(2, 4))
+    with pytest.raises(DTypeError, match=r"RNNCell: input must be a float, got int64 of shape \(2, 3\)"):
+        nn.RNNCell(3, 4)(Tensor.ones(2, 3, dtype=int64))
     with pytest.raises(ArgumentError, match='nonlinearity must be "tanh" or "relu", got \'gelu\''):
         nn.RNN(3, 4, nonlinearity="gelu")
     with pytest.raises(ArgumentError, match="hidden_size must be at least 1, got 0"):

@@ -8,54 +8,116 @@ L layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import picograd.nn.functional as functional
 from picograd.control.flow import scan
-from picograd.dtype import DType
+from picograd.dtype import DType, float32
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import shrink_axis, unary
+from picograd.ir.op import Dim, Op, Shape
+from picograd.ir.opcode import OpCode
+from picograd.nn.functions.linear import linear_op, linear_with_bias_op
 from picograd.nn.module import Module
 from picograd.nn.parameter import draw_evenly, new_parameter
 from picograd.nn.utils.rnn import PackedSequence, is_inside, packed_like
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import need_float
+from picograd.tensor.build import cast, computed_in, need_float, promoted, static
+from picograd.tensor.formulas import formula
+from picograd.tensor.modes import precision_mode, uses_tf32
+from picograd.tensor.pointwise import relu, sigmoid
 from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
 
-# ---- one step ----
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (N, H)
 
 
-# ---- one step: (N, G H) of the input, the state, (N, G H) of the state -> the new state ----
-def tanh_step(x: Tensor, state: State, h: Tensor) -> State:
+# ---- one step: (N, G H) of the input, (N, G H) of the state, the state -> the new state ----
+def tanh_step(x: Op, h: Op, before: Op) -> tuple[Op, ...]:
     """Returns (tanh(x + h),): Elman 1990, "Finding structure in time"."""
-    return ((x + h).tanh().to(state[0].dtype),)  # both are of 16 bits in an autocast block
+    return (cast(unary(OpCode.TANH, _both(OpCode.ADD, x, h)), before.dtype),)  # gates are of 16 bits in an autocast block
 
 
-def relu_step(x: Tensor, state: State, h: Tensor) -> State:
+def relu_step(x: Op, h: Op, before: Op) -> tuple[Op, ...]:
     """Returns (relu(x + h),)."""
-    return ((x + h).relu().to(state[0].dtype),)
+    return (cast(relu(_both(OpCode.ADD, x, h)), before.dtype),)
 
 
-def lstm_step(x: Tensor, state: State, h: Tensor) -> State:
+def lstm_step(x: Op, h: Op, _before: Op, c: Op) -> tuple[Op, ...]:
     """Returns (o tanh(c'), c') with c' = f c + i g: Hochreiter, Schmidhuber 1997, with Gers's forget gate."""
-    i, f, g, o = (x + h).chunk(4, -1)
-    c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
+    i, f, g, o = _gates(_both(OpCode.ADD, x, h), 4)
+    kept, new = _both(OpCode.MUL, _sigmoid(f), c), _both(OpCode.MUL, _sigmoid(i), unary(OpCode.TANH, g))
+    c = _both(OpCode.ADD, kept, new)
+    return _both(OpCode.MUL, _sigmoid(o), unary(OpCode.TANH, c)), c
 
 
-def gru_step(x: Tensor, state: State, h: Tensor) -> State:
+def gru_step(x: Op, h: Op, before: Op) -> tuple[Op, ...]:
     """Returns ((1 - z) n + z h,) with n = tanh(x_n + r h_n): Cho et al. 2014, arXiv:1406.1078, in PyTorch's form."""
-    (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, -1), h.chunk(3, -1)
-    z, n = (x_z + h_z).sigmoid(), (x_n + (x_r + h_r).sigmoid() * h_n).tanh()
-    return (n + z * (state[0] - n),)
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = _gates(x, 3), _gates(h, 3)
+    r, z = _sigmoid(_both(OpCode.ADD, x_r, h_r)), _sigmoid(_both(OpCode.ADD, x_z, h_z))
+    n = unary(OpCode.TANH, _both(OpCode.ADD, x_n, _both(OpCode.MUL, r, h_n)))
+    return (_both(OpCode.ADD, n, _both(OpCode.MUL, z, _both(OpCode.SUB, before, n))),)
 
 
-STEPS: dict[str, Callable[[Tensor, State, Tensor], State]] = {"tanh": tanh_step, "relu": relu_step}
+NONLINEARITIES = ("tanh", "relu")
+STEPS: dict[str, Callable[..., tuple[Op, ...]]] = {
+    "tanh": tanh_step, "relu": relu_step, "lstm": lstm_step, "gru": gru_step,
+}  # fmt: skip
+
+
+def _both(code: OpCode, a: Op, b: Op) -> Op:
+    """Returns an operation on two operands of one shape, in their common dtype."""
+    dtype = promoted(a, b)
+    return Op(code, dtype, (cast(a, dtype), cast(b, dtype)))
+
+
+def _sigmoid(x: Op) -> Op:
+    return computed_in(x.dtype.compute_dtype, sigmoid, (x,))
+
+
+def _gates(op: Op, count: int) -> list[Op]:
+    axis, length = len(op.shape) - 1, static(op.shape[-1]) // count
+    return [shrink_axis(op, axis, i * length, (i + 1) * length) for i in range(count)]
+
+
+@formula
+def cell_step(*ops: Op, cell: str, step: str, has_bias: bool, precision: DType | None, tf32: bool) -> tuple[Op, ...]:
+    """Returns the state after one step of a cell: its checks are made once for operands of a kind.
+
+    Args:
+      ops:         input (N, I) or (I,), the state, W_ih, W_hh; b_ih, b_hh with `has_bias`
+      cell:        the name of its class
+      step:        a name in STEPS
+      precision, tf32: as of linear_op
+    """
+    x, *state = ops[: -4 if has_bias else -2]
+    w_ih, w_hh = ops[len(state) + 1 : len(state) + 3]
+    check_input(cell, x, (1, 2), "(N, I), or (I,)", w_ih.shape[1])
+    check_state(cell, [op.shape for op in state], [(*x.shape[:-1], w_hh.shape[1])] * (2 if step == "lstm" else 1))
+    if has_bias:
+        b_ih, b_hh = ops[-2:]
+        gates = [linear_with_bias_op(*of, precision, tf32) for of in ((x, w_ih, b_ih), (state[0], w_hh, b_hh))]
+    else:
+        gates = [linear_op(*of, precision, tf32) for of in ((x, w_ih), (state[0], w_hh))]
+    return STEPS[step](*gates, *state)
+
+
+def check_input(layer: str, x: Op, ranks: tuple[int, ...], shapes: str, features: Dim) -> None:
+    """Raises unless an input is a float of one of these ranks with so many features."""
+    need_float(layer, x, "input")
+    if len(x.shape) not in ranks or x.shape[-1] != features:
+        raise ShapeError(f"{layer}: input must be {shapes} with I = {features}, got {x.shape}.")
+
+
+def check_state(layer: str, given: Sequence[Shape], shapes: Sequence[Shape]) -> None:
+    """Raises unless the tensors of a state have these shapes."""
+    if [*given] != [*shapes]:
+        wanted = f"{shapes[0]}" if len(shapes) == 1 else f"({', '.join(map(str, shapes))})"
+        raise ShapeError(f"{layer}: the state must be {wanted}, got {[*given]}.")
 
 
 class Recurrent(Module):
@@ -78,9 +140,15 @@ class Recurrent(Module):
             at_least(name, label, value, 1)
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
 
+    def _kind(self) -> str:
+        """Returns the name of its step in STEPS."""
+        raise NotImplementedError
+
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
         """Returns the new state from the gates' parts of input and state, each (N, G H)."""
-        raise NotImplementedError
+        device = x.other_device(type(self).__name__, h, *state)
+        made = STEPS[self._kind()](x.read(), h.read(), *[tensor.read() for tensor in state])
+        return tuple([Tensor.from_op(op, device) for op in made])
 
     def _make_weights(self, suffix: str, features: int, device: str | None, dtype: DType | None) -> None:
         """Makes the weights of one direction of one layer."""
@@ -103,11 +171,6 @@ class Recurrent(Module):
         w_ih, w_hh, b_ih, b_hh = (getattr(self, label + suffix, None) for label in labels)
         return w_ih, w_hh, b_ih, b_hh  # type: ignore[return-value]
 
-    def _check_input(self, x: Tensor, ranks: tuple[int, ...], shapes: str) -> None:
-        need_float(type(self).__name__, x.op, "input")
-        if x.ndim not in ranks or x.shape[-1] != self.input_size:
-            raise ShapeError(f"{type(self).__name__}: input must be {shapes} with I = {self.input_size}, got {x.shape}.")
-
     def _state_shapes(self, *axes: int) -> list[tuple[int, ...]]:
         """Returns the shape of each tensor of a state, with these axes before the features."""
         return [(*axes, self.proj_size or self.hidden_size), *[(*axes, self.hidden_size)] * (self.states - 1)]
@@ -117,9 +180,7 @@ class Recurrent(Module):
         if hx is None:
             return tuple(Tensor.zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes)
         given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        if [tensor.shape for tensor in given] != shapes:
-            wanted = f"{shapes[0]}" if self.states == 1 else f"({', '.join(map(str, shapes))})"
-            raise ShapeError(f"{type(self).__name__}: the state must be {wanted}, got {[t.shape for t in given]}.")
+        check_state(type(self).__name__, [tensor.shape for tensor in given], shapes)
         return given
 
     def _given(self, state: State) -> Any:
@@ -148,11 +209,20 @@ class RNNCellBase(Recurrent):
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """Returns the new state, for input (N, I) or (I,) and a state hx (N, H) or (H,)."""
-        self._check_input(input, (1, 2), "(N, I), or (I,)")
-        state = self._start(hx, self._state_shapes(*input.shape[:-1]), input)
+        if hx is None:
+            hx = self._start(None, self._state_shapes(*input.shape[:-1]), input)
+        state = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         w_ih, w_hh, b_ih, b_hh = self._weights("")
-        gates = functional.linear(input, w_ih, b_ih)
-        return self._given(self._step(gates, state, functional.linear(state[0], w_hh, b_hh)))
+        tensors = (*state, w_ih, w_hh) if b_ih is None or b_hh is None else (*state, w_ih, w_hh, b_ih, b_hh)
+        name = type(self).__name__
+        made = cell_step(
+            input.read(), *[tensor.read() for tensor in tensors],
+            cell=name, step=self._kind(), has_bias=b_ih is not None,
+            precision=precision_mode.get(), tf32=uses_tf32(float32),
+        )  # fmt: skip
+        device = input.other_device(name, *tensors)
+        last = made[-1]  # NOTE: a long graph is computed once all of a state are tensors, or with one the others are lost
+        return self._given(tuple([Tensor.from_op(op, device, settles=op is last) for op in made]))
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
@@ -183,13 +253,13 @@ class RNNCell(RNNCellBase):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        if nonlinearity not in STEPS:
+        if nonlinearity not in NONLINEARITIES:
             raise ArgumentError(f'RNNCell: nonlinearity must be "tanh" or "relu", got {nonlinearity!r}.')
         self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return STEPS[self.nonlinearity](x, state, h)
+    def _kind(self) -> str:
+        return self.nonlinearity
 
 
 class LSTMCell(RNNCellBase):
@@ -203,8 +273,8 @@ class LSTMCell(RNNCellBase):
     gates = 4
     states = 2
 
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return lstm_step(x, state, h)
+    def _kind(self) -> str:
+        return "lstm"
 
 
 class GRUCell(RNNCellBase):
@@ -216,8 +286,8 @@ class GRUCell(RNNCellBase):
 
     gates = 3
 
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return gru_step(x, state, h)
+    def _kind(self) -> str:
+        return "gru"
 
 
 # ---- whole sequences ----
@@ -272,7 +342,8 @@ class RNNBase(Recurrent):
         """
         if isinstance(input, PackedSequence):
             return self._run_packed(input, hx)
-        self._check_input(input, (2, 3), "(T, I), or (N, T, I)" if self.batch_first else "(T, I), or (T, N, I)")
+        shapes = "(T, I), or (N, T, I)" if self.batch_first else "(T, I), or (T, N, I)"
+        check_input(type(self).__name__, input.op, (2, 3), shapes, self.input_size)
         is_batch = input.ndim == 3
         x_TNI = input.unsqueeze(1) if not is_batch else (input.transpose(0, 1) if self.batch_first else input)
         places = self.num_layers * (1 + self.bidirectional)
@@ -290,7 +361,7 @@ class RNNBase(Recurrent):
     def _run_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         """Runs over padded sequences, whose states stay as they are where a sequence has no step."""
         x_TNI = packed.padded
-        self._check_input(x_TNI, (3,), "packed (T, I)")
+        check_input(type(self).__name__, x_TNI.op, (3,), "packed (T, I)", self.input_size)
         places, batch = self.num_layers * (1 + self.bidirectional), x_TNI.shape[1]
         start = self._start(hx, self._state_shapes(places, batch), x_TNI)
         y_TNH, last = self._run(x_TNI, start, is_inside(x_TNI, packed.lengths))
@@ -395,14 +466,14 @@ class RNN(RNNBase):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        if nonlinearity not in STEPS:
+        if nonlinearity not in NONLINEARITIES:
             raise ArgumentError(f'RNN: nonlinearity must be "tanh" or "relu", got {nonlinearity!r}.')
         self.nonlinearity = nonlinearity
         shape = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(*shape, device=device, dtype=dtype)
 
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return STEPS[self.nonlinearity](x, state, h)
+    def _kind(self) -> str:
+        return self.nonlinearity
 
 
 class LSTM(RNNBase):
@@ -422,8 +493,8 @@ class LSTM(RNNBase):
     gates = 4
     states = 2
 
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return lstm_step(x, state, h)
+    def _kind(self) -> str:
+        return "lstm"
 
 
 class GRU(RNNBase):
@@ -443,5 +514,5 @@ class GRU(RNNBase):
     gates = 3
     folds_bias = False  # r multiplies b_hn
 
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return gru_step(x, state, h)
+    def _kind(self) -> str:
+        return "gru"
