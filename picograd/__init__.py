@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # loaded when they are first asked for, by __getattr__
     from picograd_torch import accelerator as accelerator
     from picograd_torch.layouts import *  # noqa: F403
     from picograd_torch.modules import functional_call
+    from picograd_torch.nn_named import *  # noqa: F403
     from picograd_training.scaler import GradScaler
 
 _end_at_once()
@@ -101,8 +102,6 @@ with _collecting_later():
         VerifyError,
         WorkerError,
     )  # fmt: skip
-    from picograd.nn import named as _of_networks
-    from picograd.nn.named import *  # noqa: F403
     from picograd.public import publish as _publish
     from picograd.public import publish_constructor as _publish_constructor
     from picograd.public import publish_late as _publish_late
@@ -154,7 +153,6 @@ __all__ = [
     "uint8", "utils", "value_and_grad", "vhp", "vjp", "verify", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += [name for name in vars(_names) if name[:1] != "_" and name not in __all__]
-__all__ += _of_networks.__all__
 
 # ---- functions whose bare errors are explained ----
 # Methods that are left as they are: picograd calls them many times a step, and they check their arguments themselves.
@@ -208,6 +206,13 @@ _LATE = {
         "channels_last", "channels_last_3d", "contiguous_format", "memory_format", "preserve_format",
     ),
     "picograd_torch.modules": ("functional_call",),
+    "picograd_torch.nn_named": (
+        "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear", "celu", "celu_",
+        "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+        "cosine_similarity", "dropout", "embedding", "feature_dropout", "group_norm", "layer_norm", "max_pool1d",
+        "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "prelu",
+        "rms_norm", "rrelu", "selu", "selu_", "threshold", "threshold_",
+    ),
     "picograd_training.scaler": ("GradScaler",),
 }
 _publish_late(globals(), [*(f"picograd.{page}" for page in _LATE_PAGES), "picograd_torch.accelerator"], _LATE)

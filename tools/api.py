@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 import picograd
-from picograd.nn.named import __all__ as of_networks
 from picograd.public import plain
+from picograd_torch.nn_named import __all__ as of_networks
 from tests.operations.table import Operation, all_operations
 
 PAGE = Path(__file__).parents[1] / "build" / "api.md"
