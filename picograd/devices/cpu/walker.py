@@ -55,7 +55,8 @@ from picograd.ir.stages import Executable, Launch, Source
 from picograd.record import Record
 
 # ---- words ----
-# The text below names words as the constants here do; `walker_source` puts in their numbers.
+# The text below names words as the constants here do; `walker_source` puts in their numbers. `%x = word i64 %p[NAME]` reads
+# one, with an order behind it atomically, and `%x.at` is its address from there on.
 STATE_WORDS = 24
 ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES, LED, ALL_DONE = *range(10), 16, 17
 ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
@@ -82,10 +83,8 @@ PAUSE = {  # tells the processor that this loop only waits
 HELPERS_OF_A_PLAN = r"""
 define internal void @wake(ptr %line) {
 entry:
-  %lock.at = getelementptr i64, ptr %line, i64 LOCK
-  %lock = load ptr, ptr %lock.at, align 8
-  %release.at = getelementptr i64, ptr %line, i64 RELEASE
-  %release = load ptr, ptr %release.at, align 8
+  %lock = word ptr %line[LOCK]
+  %release = word ptr %line[RELEASE]
   call void %release(ptr %lock)
   ret void
 }
@@ -93,10 +92,8 @@ entry:
 ; gives a plan to as many helpers as it wants and are free; returns the line after the last it looked at
 define internal ptr @post(ptr %state, ptr %crew) {
 entry:
-  %wanted.at = getelementptr i64, ptr %state, i64 HELPERS
-  %wanted = load i64, ptr %wanted.at, align 8
-  %wakes.at = getelementptr i64, ptr %state, i64 WAKES
-  %wakes = load i64, ptr %wakes.at, align 8
+  %wanted = word i64 %state[HELPERS]
+  %wakes = word i64 %state[WAKES]
   %plan = ptrtoint ptr %state to i64
   br label %head
 head:
@@ -130,8 +127,7 @@ passed:
   %count.next = add i64 %count, %more
   %more.woken = zext i1 %one.woken to i64
   %woken.next = add i64 %woken, %more.woken
-  %next.at = getelementptr i64, ptr %line, i64 NEXT_LINE
-  %next = load atomic ptr, ptr %next.at acquire, align 8
+  %next = word ptr %line[NEXT_LINE] acquire
   br label %head
 done:
   ret ptr %line
@@ -160,8 +156,7 @@ wait:
   call void @pause(ptr %state, i64 %spins)
   br label %look
 free:
-  %next.at = getelementptr i64, ptr %line, i64 NEXT_LINE
-  %next = load atomic ptr, ptr %next.at acquire, align 8
+  %next = word ptr %line[NEXT_LINE] acquire
   br label %head
 done:
   ret void
@@ -172,8 +167,7 @@ entry:
   %id = trunc i64 %which to i32
   %result = call i32 %clock(i32 %id, ptr %time)
   %s = load i64, ptr %time, align 8
-  %ns.at = getelementptr i64, ptr %time, i64 1
-  %ns = load i64, ptr %ns.at, align 8
+  %ns = word i64 %time[1]
   %all = mul i64 %s, 1000000000
   %sum = add i64 %all, %ns
   ret i64 %sum
@@ -183,13 +177,10 @@ entry:
 define internal i64 @look_for_a_plan(ptr %line, ptr %time) {
 entry:
   %ends.at = getelementptr i64, ptr %line, i64 ENDS
-  %clock.at = getelementptr i64, ptr %line, i64 CLOCK
-  %clock = load ptr, ptr %clock.at, align 8
-  %which.at = getelementptr i64, ptr %line, i64 CLOCK_ID
-  %which = load i64, ptr %which.at, align 8
+  %clock = word ptr %line[CLOCK]
+  %which = word i64 %line[CLOCK_ID]
   %spin.at = getelementptr i64, ptr %line, i64 SPIN_NS
-  %yield.at = getelementptr i64, ptr %line, i64 LINE_YIELD
-  %yield = load ptr, ptr %yield.at, align 8
+  %yield = word ptr %line[LINE_YIELD]
   %has.yield = icmp ne ptr %yield, null
   %has.clock = icmp ne ptr %clock, null
   %spin.ns = load atomic i64, ptr %spin.at monotonic, align 8
@@ -281,10 +272,8 @@ get.up:
   br i1 %is.up, label %done, label %sleep
 sleep:
   call void @count(ptr %line, i64 SLEEPS)
-  %lock.at = getelementptr i64, ptr %line, i64 LOCK
-  %lock = load ptr, ptr %lock.at, align 8
-  %acquire.at = getelementptr i64, ptr %line, i64 ACQUIRE
-  %acquire = load ptr, ptr %acquire.at, align 8
+  %lock = word ptr %line[LOCK]
+  %acquire = word ptr %line[ACQUIRE]
   %got = call i32 %acquire(ptr %lock, i32 1)
   br label %head
 done:
@@ -315,8 +304,7 @@ entry:
   %now = icmp eq i64 %often, 1023
   br i1 %now, label %yield, label %wait
 yield:
-  %at = getelementptr i64, ptr %state, i64 YIELD
-  %function = load ptr, ptr %at, align 8
+  %function = word ptr %state[YIELD]
   %has = icmp ne ptr %function, null
   br i1 %has, label %call, label %wait
 call:
@@ -345,8 +333,7 @@ done:
 
 define internal ptr @entry_at(ptr %state, i64 %i) {
 entry:
-  %first.at = getelementptr i64, ptr %state, i64 FIRST
-  %first = load ptr, ptr %first.at, align 8
+  %first = word ptr %state[FIRST]
   %at = mul i64 %i, ENTRY_WORDS
   %e = getelementptr i64, ptr %first, i64 %at
   ret ptr %e
@@ -362,8 +349,7 @@ head:
   br i1 %some, label %body, label %done
 body:
   %e = call ptr @entry_at(ptr %state, i64 %i)
-  %count.at = getelementptr i64, ptr %e, i64 COUNT
-  %count = load i64, ptr %count.at, align 8
+  %count = word i64 %e[COUNT]
   %function = load ptr, ptr %e, align 8
   %is.loop = icmp eq ptr %function, null
   br i1 %is.loop, label %loop, label %kernel
@@ -378,8 +364,7 @@ loop:
   %begun = mul i64 %turn, %count
   %ended = add i64 %begun, %count
   %last = sub i64 %ended, 1
-  %body.at = getelementptr i64, ptr %e, i64 BODY
-  %entries = load i64, ptr %body.at, align 8
+  %entries = word i64 %e[BODY]
   %inner = add i64 %i, 1
   %next.loop = add i64 %inner, %entries
   call void @wait_for_entries(ptr %state, i64 %inner, i64 %next.loop, i64 %last)
@@ -403,20 +388,13 @@ head:
   br i1 %some, label %body, label %done
 body:
   %at = mul i64 %i, PATCH_WORDS
-  %kind.at = getelementptr i64, ptr %patches, i64 %at
-  %kind = load i64, ptr %kind.at, align 8
-  %set.at = getelementptr i64, ptr %kind.at, i64 SET
-  %set = load i64, ptr %set.at, align 8
-  %base.at = getelementptr i64, ptr %kind.at, i64 BASE
-  %base.place = load i64, ptr %base.at, align 8
-  %other.at = getelementptr i64, ptr %kind.at, i64 OTHER
-  %other.place = load i64, ptr %other.at, align 8
-  %stride.at = getelementptr i64, ptr %kind.at, i64 STRIDE
-  %stride = load i64, ptr %stride.at, align 8
-  %base.in = getelementptr i64, ptr %table, i64 %base.place
-  %base = load i64, ptr %base.in, align 8
-  %other.in = getelementptr i64, ptr %table, i64 %other.place
-  %other = load i64, ptr %other.in, align 8
+  %kind = word i64 %patches[%at]
+  %set = word i64 %kind.at[SET]
+  %base.place = word i64 %kind.at[BASE]
+  %other.place = word i64 %kind.at[OTHER]
+  %stride = word i64 %kind.at[STRIDE]
+  %base = word i64 %table[%base.place]
+  %other = word i64 %table[%other.place]
   %is.reversed = icmp eq i64 %kind, REVERSED
   %step = select i1 %is.reversed, i64 %left, i64 %r
   %offset = mul i64 %step, %stride
@@ -437,20 +415,16 @@ done:
 
 define internal void @gather(ptr %e, ptr %table, ptr %arguments) {
 entry:
-  %places.at = getelementptr i64, ptr %e, i64 PLACES
-  %places = load ptr, ptr %places.at, align 8
-  %count.at = getelementptr i64, ptr %e, i64 ARGUMENTS
-  %count = load i64, ptr %count.at, align 8
+  %places = word ptr %e[PLACES]
+  %count = word i64 %e[ARGUMENTS]
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %next, %body ]
   %some = icmp slt i64 %i, %count
   br i1 %some, label %body, label %done
 body:
-  %place.at = getelementptr i64, ptr %places, i64 %i
-  %place = load i64, ptr %place.at, align 8
-  %value.at = getelementptr i64, ptr %table, i64 %place
-  %value = load i64, ptr %value.at, align 8
+  %place = word i64 %places[%i]
+  %value = word i64 %table[%place]
   %argument = getelementptr i64, ptr %arguments, i64 %i
   store i64 %value, ptr %argument, align 8
   %next = add i64 %i, 1
@@ -461,10 +435,8 @@ done:
 
 define internal void @run_kernel(ptr %state, ptr %e, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader) {
 entry:
-  %count.at = getelementptr i64, ptr %e, i64 COUNT
-  %count = load i64, ptr %count.at, align 8
-  %chunk.at = getelementptr i64, ptr %e, i64 CHUNK
-  %chunk = load i64, ptr %chunk.at, align 8
+  %count = word i64 %e[COUNT]
+  %chunk = word i64 %e[CHUNK]
   %shared = icmp slt i64 %chunk, %count
   %leads = icmp ne i64 %is_leader, 0
   %takes.part = or i1 %shared, %leads
@@ -528,14 +500,10 @@ done:
 define internal void @run_loop(ptr %state, i64 %i, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader) {
 entry:
   %e = call ptr @entry_at(ptr %state, i64 %i)
-  %patches.at = getelementptr i64, ptr %e, i64 PATCHES
-  %patches = load ptr, ptr %patches.at, align 8
-  %steps.at = getelementptr i64, ptr %e, i64 STEPS
-  %steps = load i64, ptr %steps.at, align 8
-  %count.at = getelementptr i64, ptr %e, i64 ARGUMENTS
-  %count = load i64, ptr %count.at, align 8
-  %body.at = getelementptr i64, ptr %e, i64 BODY
-  %entries = load i64, ptr %body.at, align 8
+  %patches = word ptr %e[PATCHES]
+  %steps = word i64 %e[STEPS]
+  %count = word i64 %e[ARGUMENTS]
+  %entries = word i64 %e[BODY]
   %turn.at = getelementptr i64, ptr %e, i64 TURN
   %from = add i64 %i, 1
   %to = add i64 %from, %entries
@@ -592,8 +560,7 @@ head:
   br i1 %some, label %body, label %done
 body:
   %e = call ptr @entry_at(ptr %state, i64 %i)
-  %after.at = getelementptr i64, ptr %e, i64 AFTER
-  %after = load i64, ptr %after.at, align 8
+  %after = word i64 %e[AFTER]
   call void @wait_for_entries(ptr %state, i64 %waited, i64 %after, i64 %turn)
   %further = icmp sgt i64 %after, %waited
   %waited.next = select i1 %further, i64 %after, i64 %waited
@@ -612,8 +579,7 @@ kernel:
   br label %head
 loop:
   call void @run_loop(ptr %state, i64 %i, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader)
-  %body.at = getelementptr i64, ptr %e, i64 BODY
-  %entries = load i64, ptr %body.at, align 8
+  %entries = word i64 %e[BODY]
   %inner = add i64 %i, 1
   %next.loop = add i64 %inner, %entries
   br label %head
@@ -628,8 +594,7 @@ WALK_OF_A_PLAN = r"""
 define internal void @reset(ptr %state) {
 entry:
   %entries = load i64, ptr %state, align 8
-  %first.at = getelementptr i64, ptr %state, i64 FIRST
-  %first = load ptr, ptr %first.at, align 8
+  %first = word ptr %state[FIRST]
   %led.at = getelementptr i64, ptr %state, i64 LED
   store i64 0, ptr %led.at, align 8
   %all.done.at = getelementptr i64, ptr %state, i64 ALL_DONE
@@ -654,10 +619,8 @@ done:
 
 define internal ptr @own_table(ptr %state, ptr %room) {
 entry:
-  %table.at = getelementptr i64, ptr %state, i64 TABLE
-  %table = load ptr, ptr %table.at, align 8
-  %words.at = getelementptr i64, ptr %state, i64 COPIED
-  %words = load i64, ptr %words.at, align 8
+  %table = word ptr %state[TABLE]
+  %words = word i64 %state[COPIED]
   %copies = icmp ne i64 %words, 0
   br i1 %copies, label %head, label %shared
 head:
@@ -665,8 +628,7 @@ head:
   %some = icmp slt i64 %i, %words
   br i1 %some, label %body, label %copied
 body:
-  %from = getelementptr i64, ptr %table, i64 %i
-  %value = load i64, ptr %from, align 8
+  %value = word i64 %table[%i]
   %to = getelementptr i64, ptr %room, i64 %i
   store i64 %value, ptr %to, align 8
   %next = add i64 %i, 1
@@ -679,17 +641,13 @@ shared:
 
 define internal void @run_plan(ptr %state, i64 %entries, i64 %is_leader) {
 entry:
-  %most.at = getelementptr i64, ptr %state, i64 MOST_ARGUMENTS
-  %most = load i64, ptr %most.at, align 8
+  %most = word i64 %state[MOST_ARGUMENTS]
   %arguments = alloca i64, i64 %most, align 64
-  %words.at = getelementptr i64, ptr %state, i64 COPIED
-  %words = load i64, ptr %words.at, align 8
+  %words = word i64 %state[COPIED]
   %room = alloca i64, i64 %words, align 64
   %table = call ptr @own_table(ptr %state, ptr %room)
-  %led.at = getelementptr i64, ptr %state, i64 LED
-  %led = load atomic i64, ptr %led.at acquire, align 8
-  %all.done.at = getelementptr i64, ptr %state, i64 ALL_DONE
-  %all.done = load atomic i64, ptr %all.done.at acquire, align 8
+  %led = word i64 %state[LED] acquire
+  %all.done = word i64 %state[ALL_DONE] acquire
   %leads = icmp ne i64 %is_leader, 0
   %place = select i1 %leads, ptr %led.at, ptr null
   call void @run_entries(ptr %state, i64 %led, i64 %all.done, i64 %entries, ptr %table, ptr %arguments, i64 0,
@@ -700,18 +658,15 @@ entry:
 define void @gate(ptr %arguments, i64 %begin, i64 %end) {
 entry:
   %words = load ptr, ptr %arguments, align 8
-  %count.at = getelementptr i64, ptr %arguments, i64 1
-  %count = load i64, ptr %count.at, align 8
-  %stop.at = getelementptr i64, ptr %arguments, i64 2
-  %stop = load ptr, ptr %stop.at, align 8
+  %count = word i64 %arguments[1]
+  %stop = word ptr %arguments[2]
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %next, %zero ]
   %some = icmp slt i64 %i, %count
   br i1 %some, label %look, label %done
 look:
-  %at = getelementptr i64, ptr %words, i64 %i
-  %word = load i64, ptr %at, align 8
+  %word = word i64 %words[%i]
   %is.zero = icmp eq i64 %word, 0
   br i1 %is.zero, label %zero, label %found
 zero:
@@ -726,8 +681,7 @@ done:
 
 define internal void @help(ptr %state) {
 entry:
-  %helped.at = getelementptr i64, ptr %state, i64 HELPED
-  %helped = load i64, ptr %helped.at, align 8
+  %helped = word i64 %state[HELPED]
   call void @run_plan(ptr %state, i64 %helped, i64 0)
   ret void
 }
@@ -780,9 +734,17 @@ def libc_address(name: str) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+def _word(line: re.Match[str]) -> str:
+    """Returns the two lines of LLVM IR that read a word: its address, and its value."""
+    name, kind, base, index, order = line.groups()
+    load = f"load atomic {kind}, ptr %{name}.at {order}" if order else f"load {kind}, ptr %{name}.at"
+    return f"%{name}.at = getelementptr i64, ptr {base}, i64 {index}\n  %{name} = {load}, align 8"
+
+
 def walker_source(triple: str = "") -> Source:
     """Returns the walker as text for `compile_source`, for machines of a kind as LLVM names it: by default this one's."""
     hint = PAUSE.get(triple.partition("-")[0] or platform.machine().lower(), "")
     text = ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + WALK_OF_A_PLAN
+    text = re.sub(r"%(\S+) = word (\w+) (%\S+)\[(.+)\] ?(\w*)", _word, text)
     text = re.sub(r"\b[A-Z][A-Z_]+\b", lambda word: WORDS.get(word[0], hint), text)
     return Source("plan_walker", "llvm", text, (), (), tuple(Launch(symbol, 1, 1, 1) for symbol in SYMBOLS))
