@@ -7,27 +7,31 @@ SCRATCH_NBYTES each.
 
 Where one row of positions fills most lanes of its vectors, vectors start at its start: the elements they read are
 contiguous. Else they continue over the positions of all images.
+
+Of few output channels, as where each channel is convolved by itself, packing each window takes longer than multiplying
+it: planes of x are staged with their padding (`emit_planes`), and vectors of positions read them under each tap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows
-from picograd.codegen.loops import along, longest, split
+from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
+from picograd.codegen.loops import along, longest, nested, split
 from picograd.codegen.matmul import Tile, most_alike, most_rows, num_parts, store_outputs
 from picograd.codegen.matmul_cpu import rows_and_vectors
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
-from picograd.ir.build import cast
+from picograd.ir.build import cast, static_shape
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract, unflatten
+from picograd.ir.symbolic import add, both, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record
 
 # ---- blocks ----
@@ -286,6 +290,224 @@ def _store_rows(
         along(build, 0, blocks.count(vector), blocks.lanes, store)
 
 
+# ---- planes ----
+STAGED_ELEMENTS_MAX = 1 << 13  # of x that are staged together: the first-level cache holds them
+PLANE_VECTORS_MAX = 8  # of a tile: as many sums as hide the latency of their additions
+PLANE_FILLED_MIN = 0.3  # of the lanes over a plane
+PLANES_BYTES_MAX = 1 << 20
+UNROLLED_TAPS_MAX = 8  # of the last axis
+
+
+class Planes(Record, dict=True):
+    """The elements of some channels of x that the windows of some rows of positions read, padding included.
+
+    Positions are counted through a plane as it is staged, padding included, so that under each tap a vector of them reads
+    neighbours, from row to row. With a stride there is a plane for each phase of it:
+
+        stride 2:  x  0 1 2 3 4 5  ->  0 2 4 | 1 3 5
+
+    blocks:  of the same convolution: its sums are added in the same order
+    most:    vectors of sums that the registers hold
+    """
+
+    blocks: Blocks
+    most: int
+
+    @property
+    def windows(self) -> Windows:
+        return self.blocks.windows
+
+    @cached_property
+    def reach(self) -> tuple[int, ...]:
+        """Elements from the first tap to the last, along each axis."""
+        return tuple((taps - 1) * apart for taps, apart in zip(static_shape(self.windows.taps), self.windows.arg.dilation))
+
+    @cached_property
+    def phases(self) -> tuple[int, ...]:
+        return tuple(min(step, reach + 1) for step, reach in zip(self.windows.arg.stride, self.reach))
+
+    @cached_property
+    def beyond(self) -> tuple[int, ...]:
+        """Elements of a plane behind the last position, along each axis."""
+        return tuple(reach // step for step, reach in zip(self.windows.arg.stride, self.reach))
+
+    @cached_property
+    def height(self) -> int:
+        """Positions along the first axis that are computed together."""
+        length, *inner = static_shape(self.windows.spatial)
+        of_row = self.blocks.channels * prod(self.phases) * prod(n + more for n, more in zip(inner, self.beyond[1:]))
+        return most_alike(length, max(1, STAGED_ELEMENTS_MAX // of_row - self.beyond[0]))
+
+    @cached_property
+    def extents(self) -> tuple[int, ...]:
+        """Elements of a plane along each axis."""
+        positions = (self.height, *static_shape(self.windows.spatial[1:]))
+        return tuple(n + more for n, more in zip(positions, self.beyond))
+
+    @cached_property
+    def num_positions(self) -> int:
+        """Positions of a plane as they are counted, those behind the end of a row included."""
+        return self.height * prod(self.extents[1:])
+
+    @cached_property
+    def tile(self) -> Tile:
+        blocks, count = self.blocks, self.num_positions
+        most = min(PLANE_VECTORS_MAX, max(1, self.most // blocks.rows))
+        vectors = min(range(most, 0, -1), key=lambda n: -(-count // (n * blocks.lanes)) * (n + 1))
+        return Tile(blocks.rows, vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
+
+    @cached_property
+    def num_tiles(self) -> int:
+        return -(-self.num_positions // self.tile.columns)
+
+    @property
+    def columns(self) -> int:
+        """Positions of all tiles."""
+        return self.num_tiles * self.tile.columns
+
+    @cached_property
+    def numel(self) -> int:
+        """Elements of a plane, with those that the last tile and the last vector find behind it."""
+        return max(prod(self.extents) + self.blocks.lanes, self.columns + int(flatten(self.beyond, self.extents)))
+
+    @property
+    def numel_on_stack(self) -> int:
+        staged = self.blocks.channels * prod(self.phases) * self.numel
+        return staged + self.blocks.row_panels * self.blocks.rows * self.columns + self.blocks.rows * self.blocks.depth
+
+    # ---- places on the stack ----
+    def place(self, c: Dim, phase: Sequence[Dim], position: Dim) -> Dim:
+        """Returns the place of an element of x that is staged."""
+        return add(mul(flatten((c, *phase), (self.blocks.channels, *self.phases)), self.numel), position)
+
+    def under(self, c: Dim, taps: Sequence[Dim], position: Dim) -> Dim:
+        """Returns the place of the element of x that a position finds under a tap."""
+        arg = self.windows.arg
+        reached = [mul(tap, apart) for tap, apart in zip(taps, arg.dilation)]
+        behind = [floordiv(at, step) for at, step in zip(reached, arg.stride)]
+        phase = [mod(at, step) for at, step in zip(reached, arg.stride)]
+        return self.place(c, phase, add(position, flatten(behind, self.extents)))
+
+
+def has_planes(anchor: Op, target: Target) -> bool:
+    """True for a CONV of numbers of elements that are known, without gaps, whose positions fill lanes plane by plane."""
+    arg, windows = anchor.arg, Windows(anchor)
+    if arg.of_weight or max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0:
+        return False
+    if not all(isinstance(n, int) and n > 0 for n in (*anchor.shape[1:], *anchor.src[0].shape[1:], *anchor.src[1].shape)):
+        return False
+    planes = planes_of(anchor, target)
+    blocks, positions = planes.blocks, planes.height * prod(static_shape(windows.spatial[1:]))
+    is_small = planes.numel_on_stack * blocks.dtype.itemsize <= PLANES_BYTES_MAX
+    return blocks.has_all_taps and is_small and positions >= PLANE_FILLED_MIN * planes.columns
+
+
+def planes_of(anchor: Op, target: Target) -> Planes:
+    """Returns how the loops of `emit_planes` cut a CONV."""
+    return Planes(blocks_of(anchor, target), 2 * most_rows(target))
+
+
+def emit_planes(nest: Nest, context: Context) -> None:
+    """Writes a convolution: the weight packed in a first phase if it is small, in a second images, group by group."""
+    params, build, anchor = context.params, context.phase(1), nest.anchor
+    assert anchor is not None
+    planes = planes_of(anchor, context.target)
+    blocks, windows, lanes = planes.blocks, planes.windows, planes.blocks.lanes
+    weight = _packed_weight(blocks, context.phase(0), context.scratch)
+    length, *inner = static_shape(windows.spatial)
+    extents = [anchor.shape[0], windows.groups, num_parts(length, planes.height)]
+    with build.loop(numel(extents), AxisKind.GRID) as number:
+        image, group, chunk = split(number, extents)
+        top = mul(chunk, planes.height)
+        staged = build.alloc(blocks.dtype, blocks.channels * prod(planes.phases) * planes.numel, MemorySpace.SHARED)
+        done = build.alloc(blocks.dtype, blocks.row_panels * blocks.rows * planes.columns, MemorySpace.SHARED)
+        own = None if weight else build.alloc(blocks.dtype, blocks.rows * blocks.depth, MemorySpace.SHARED)
+        if blocks.num_k_blocks != 1:
+            along(build, 0, blocks.row_panels * blocks.rows * planes.columns, lanes,
+                  lambda i: build.store(done, i, const(0, blocks.dtype)))
+        with build.loop(blocks.num_k_blocks, AxisKind.LOOP) as block:
+            _stage(planes, (image, group, top), block, staged, build)
+            with build.loop(blocks.row_panels, AxisKind.LOOP) as panel:
+                lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
+                with build.loop(planes.num_tiles, AxisKind.LOOP) as tile:
+                    place = (mul(panel, blocks.rows), mul(tile, planes.tile.columns))
+                    _add_taps(planes, block, lhs, staged, done, place, build)
+
+        *rows, count = [minimum(subtract(length, top), planes.height), *inner]
+
+        def store(at: list[Dim]) -> None:
+            o, *outer = at
+
+            def put(i: Dim) -> None:
+                position = [*outer, i]
+                place = add(mul(o, planes.columns), flatten(position, planes.extents))
+                coords = (image, add(mul(group, windows.m), o), add(top, position[0]), *position[1:])
+                store_outputs(nest, params, coords, cast(build.load(done, place), anchor.dtype), build)
+
+            along(build, 0, count, lanes, put, rest=count % lanes if isinstance(count, int) else 0)
+
+        nested(build, [windows.m, *rows], [], store)
+
+
+def _stage(planes: Planes, at: Sequence[Dim], block: Dim, memory: Op, build: Builder) -> None:
+    """Copies what the windows of a block of K read, with zeros for padding."""
+    blocks, arg, x = planes.blocks, planes.windows.arg, planes.windows.anchor.src[0]
+    image, group, top = at
+    lanes, zero, first = blocks.lanes, const(0, blocks.dtype), _first_channel(blocks, block)
+    tail = prod(planes.extents)  # from there on the stack may hold subnormal numbers, with which sums are slow
+
+    def copy(outer: list[Dim]) -> None:
+        c, *more = outer
+        phase, places = more[: len(planes.phases)], more[len(planes.phases) :]
+        count = num_parts(planes.extents[-1], lanes)
+        with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+            position = [*places, add(mul(vector, lanes), lane)]
+            valid: Op | bool = True
+            coords: list[Dim] = []
+            for i, (place, r) in enumerate(zip([add(top, position[0]), *position[1:]], phase)):
+                coords.append(subtract(add(mul(place, arg.stride[i]), r), arg.padding[i][0]))
+                valid = both(valid, both(less(-1, coords[i]), less(coords[i], x.shape[2 + i])))
+            channel = add(mul(group, planes.windows.channels), add(first, c))
+            value = cast(guarded(x, (image, channel, *coords), valid), blocks.dtype)
+            build.store(memory, planes.place(c, phase, flatten(position, planes.extents)), value)
+
+    def clear(outer: list[Dim]) -> None:
+        c, *phase = outer
+        along(build, tail, planes.numel - tail, lanes, lambda i: build.store(memory, planes.place(c, phase, i), zero))
+
+    channels = minimum(subtract(planes.windows.channels, first), blocks.channels)
+    nested(build, [channels, *planes.phases], [], clear)
+    nested(build, [channels, *planes.phases, *planes.extents[:-1]], [], copy)
+
+
+def _add_taps(
+    planes: Planes, block: Dim, lhs: Panel, staged: Op, done: Op, at: tuple[Dim, Dim], build: Builder
+) -> None:
+    """Adds a block of K to the sums of a tile, whose first output channel and position are `at`."""
+    blocks, tile, (row, column) = planes.blocks, planes.tile, at
+    *outer, last = static_shape(planes.windows.taps)
+    acc = tile.new(build)
+    channels = minimum(subtract(planes.windows.channels, _first_channel(blocks, block)), blocks.channels)
+
+    def add_row(above: list[Dim]) -> None:
+        with build.loop(last, AxisKind.UNROLL if last <= UNROLLED_TAPS_MAX else AxisKind.LOOP) as tap:
+            c, *taps = [*above, tap]
+            k = add(mul(c, blocks.taps), flatten(taps, (*outer, last)))
+            tile.step(build, acc, lambda i: lhs(i, k), lambda o: read(staged, planes.under(c, taps, add(column, o))))
+
+    nested(build, [channels, *outer], [], add_row)
+
+    def put(i: Dim, c: Dim, where: Dim) -> None:
+        place, value = add(mul(add(row, i), planes.columns), add(column, c)), build.load(acc, where)
+        build.store(done, place, value if blocks.num_k_blocks == 1 else _added(build.load(done, place), value))
+
+    tile.each(build, put)
+
+
+def _added(total: Op, part: Op) -> Op:
+    return Op(OpCode.OR if total.dtype is dtypes.bool_ else OpCode.ADD, total.dtype, (total, part))
+
+
 # ---- a block of the result ----
 def _place(blocks: Blocks, row: Dim, vector: Dim, lane: Dim) -> Dim:
     """Returns the place of an element of a block of the result."""
@@ -331,8 +553,7 @@ def _multiply_tile(
 
     def put(i: Dim, c: Dim, where: Dim) -> None:
         place = _place(blocks, add(row, i), mul(side, blocks.vectors), c)
-        both = (build.load(done, place), build.load(acc, where))
-        build.store(done, place, Op(OpCode.OR if acc.dtype is dtypes.bool_ else OpCode.ADD, acc.dtype, both))
+        build.store(done, place, _added(build.load(done, place), build.load(acc, where)))
 
     tile.each(build, put)
 

@@ -17,7 +17,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.attention_cpu import emit_attention, emit_attention_grad
 from picograd.codegen.attention_gpu import emit_attention_few, emit_attention_gpu, emit_attention_grad_gpu
 from picograd.codegen.builder import Context
-from picograd.codegen.convolution_cpu import emit_convolution
+from picograd.codegen.convolution_cpu import emit_convolution, emit_planes, has_planes
 from picograd.codegen.convolution_direct import emit_direct, is_direct
 from picograd.codegen.elementwise import emit_elementwise, emit_update
 from picograd.codegen.matmul_cpu import (
@@ -113,6 +113,10 @@ def _is_direct(nest: Nest, target: Target) -> bool:
     return nest.anchor is not None and is_direct(nest.anchor, target)
 
 
+def _has_planes(nest: Nest, target: Target) -> bool:
+    return nest.anchor is not None and has_planes(nest.anchor, target)
+
+
 def _emit_few_rows_gpu(nest: Nest, context: Context) -> None:
     emit_reduce_gpu(as_reduction(nest), context)
 
@@ -137,7 +141,12 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
         (_gpu, emit_attention_gpu),
         (_always, emit_attention),
     ),
-    NestKind.CONV: ((_gpu, emit_convolution_gpu), (_is_direct, emit_direct), (_always, emit_convolution)),
+    NestKind.CONV: (
+        (_gpu, emit_convolution_gpu),
+        (_is_direct, emit_direct),
+        (_has_planes, emit_planes),
+        (_always, emit_convolution),
+    ),
     NestKind.MATMUL: (
         (_on_gpu(has_few_rows), _emit_few_rows_gpu),
         (has_few_rows, emit_few_rows),

@@ -19,6 +19,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.ir.stages import NestKind
+from picograd.ir.statements import For, Load, Statement, lanes_of
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
@@ -60,6 +61,7 @@ SHAPES = [
     ((1, 2, 2, 3, 4), (2, 2, 2, 3, 2), {"padding": 1}),
     ((2, 2, 3, 5), (3, 2, 3, 2), {"apart": 2, "padding": 1}),
     ((2, 5, 4, 6), (3, 5, 1, 1), {}),
+    ((1, 70, 12, 12), (3, 70, 3, 3), {"padding": 1}),  # several blocks of K
 ]
 
 
@@ -140,6 +142,44 @@ def test_a_large_weight_is_packed_by_blocks(rng: np.random.Generator) -> None:
     assert w.numel * 4 > 1 << 22
     assert sum(int(p.numel) * p.dtype.itemsize for p in scratch) <= 1 << 20, "parts of split sums alone"
     check_same_meaning([root], {op: whole(rng, op) for op in (x, w)}, targets=())
+
+
+PLANES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = [
+    ((2, 3, 20, 21), (3, 1, 3, 3), {"groups": 3, "padding": 1}),
+    ((1, 2, 40, 44), (2, 1, 5, 5), {"groups": 2, "padding": 2, "stride": 2}),
+    ((1, 2, 26, 27), (4, 1, 3, 2), {"groups": 2, "padding": 4, "stride": 3, "dilation": 3}),
+    ((2, 2, 700), (2, 1, 9), {"groups": 2, "padding": 4}),
+    ((1, 1, 130, 140), (1, 1, 3, 3), {"padding": 1}),  # a plane in parts
+    ((1, 2, 9, 13), (18, 1, 2, 2), {"groups": 2}),  # several panels of output channels
+    ((1, 2, 6, 7, 18), (2, 1, 3, 3, 3), {"groups": 2, "padding": 1}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "arg"), PLANES)
+def test_windows_of_few_output_channels_are_read_from_planes(
+    x: tuple[int, ...], w: tuple[int, ...], arg: dict[str, int], rng: np.random.Generator
+) -> None:
+    """An element of x is not loaded for each tap, and no access is guarded."""
+    a, b = param(0, *x), param(1, *w)
+    root = conv(a, b, **arg)
+    check(rng, root, a, b)
+    (item,) = create_schedule([root]).kernel_items()
+    for target in CPU_TARGETS:
+        program = lower(item.kernel, target)
+        assert program.num_guards == 0
+        loaded = _loaded(program.phases[-1], 0)
+        assert loaded <= 3.2 * a.numel, "padding, and vectors that end behind rows"
+
+
+def _loaded(statements: Sequence[Statement], slot: int) -> int:
+    """Returns how many elements of a parameter are loaded in all."""
+    found = 0
+    for one in statements:
+        if isinstance(one, For):
+            found += one.range.src[0].arg * _loaded(one.body, slot) if _loaded(one.body, slot) else 0
+        elif isinstance(one, Load) and one.memory.code is OpCode.PARAM and one.memory.arg[0] == slot:
+            found += lanes_of(one.var)
+    return found
 
 
 @pytest.mark.variants(every=4)
