@@ -22,7 +22,7 @@ import numpy as np
 import tyro
 
 from picograd import dtype as dtypes
-from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.device import CPUDevice
 from picograd.devices.cpu.plan import SHARE_WORK
 from picograd.devices.cpu.walker import libc_address, walker_source

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.device import CPUDevice
 from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source

@@ -12,8 +12,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from picograd.compilers import llvm
 from picograd.device import Target
+from picograd.devices import compile_llvm as llvm
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import CudaSimDevice
 from picograd.devices.ptx.compile import gpu_target

@@ -12,8 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Packages of their own, each loaded where it is needed: LLVM with the first kernel, the others by commands and files.
 LATE = {"llvmlite", "rich", "tyro", "safetensors", "onnx", "cuda", "pyopencl", "torch"}
 LATE_PARTS = {"picograd.array_api", "picograd.onnx", "picograd.models", "picograd.data", "picograd.linalg"}
-LATE_PARTS |= {*PACKAGES} - {"picograd"}
-LATE_PARTS |= {"picograd.render", "picograd.compilers", "picograd.runtime", "numpy.random"}
+LATE_PARTS |= {*PACKAGES, "numpy.random"} - {"picograd"}
 LATE_PARTS |= {f"picograd.{page}" for page in ("amp", "autograd", "cuda", "distributions", "fft", "func", "random")}
 LATE_PARTS |= {"picograd.signal", "picograd.special", "picograd.backends"}
 OF_DEVICES = {"picograd.devices.cpu", "picograd.devices.cpu.memory"}  # what engine/host_memory.py looks at

@@ -22,6 +22,17 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.launches import (
+    REPORT_NBYTES,
+    Argument,
+    Call,
+    HostFunction,
+    LaunchList,
+    list_launches,
+    load_host,
+    runner_by_steps,
+)
+from picograd.devices.render_grids import launch_of
 from picograd.dtype import DType
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError, VerifyError
@@ -34,17 +45,6 @@ from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import dim_value
-from picograd.render.grids import launch_of
-from picograd.runtime.launches import (
-    REPORT_NBYTES,
-    Argument,
-    Call,
-    HostFunction,
-    LaunchList,
-    list_launches,
-    load_host,
-    runner_by_steps,
-)
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Any]  # what a running kernel has named: numbers, vectors, and memory as arrays

@@ -42,7 +42,7 @@ BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H10
 def over_registers(target: Target) -> AxisKind:
     """Returns the kind of a loop whose index chooses registers, so that it must be written out.
 
-    Where the language's compiler does that (render/grids.py), the text stays short.
+    Where the language's compiler does that (devices/render_grids.py), the text stays short.
     """
     return AxisKind.LOOP if language_of(target.language).unrolls else AxisKind.UNROLL
 

@@ -9,7 +9,7 @@ Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_operands`: one
     phase 1   the product, with an epilogue of the library's where that is all of the rest
     phase 2   the other values computed of the product, for any number of results
 
-Values between phases are in "scratch" params, for which the plan finds memory (runtime/launches.py). A product of 16 bits
+Values between phases are in "scratch" params, for which the plan finds memory (devices/launches.py). A product of 16 bits
 is stored in 16 bits: a fused epilogue computes with these, too.
 
 A library reads strided matrices (`Matrix`), and has an epilogue (`Epilogue`), each part of which may be missing:

@@ -212,10 +212,7 @@ def _say(folder: Path | str, what: str) -> None:
 
 
 # ---- binaries ----
-STAGES = (
-    "engine", "road.py", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compilers",
-    "runtime", "devices",
-)  # fmt: skip
+STAGES = ("engine", "road.py", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "devices")
 SOURCES = (".py", ".h", ".cpp", ".cu", ".rsp")
 
 

@@ -1,7 +1,7 @@
 """The interface of a device for the engine.
 
 In:    Binaries, Schedules, host arrays
-Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, `LibraryDevice`, which some do; `MemoryUse`,
+Out:   `Device`, the protocol that devices implement; `HostDevice`, `LibraryDevice`, which some do; `MemoryUse`,
        `MemoryCount`
 """
 

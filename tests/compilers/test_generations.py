@@ -18,8 +18,8 @@ import pytest
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor, nn
-from picograd.compilers.llvm import assembly
 from picograd.device import Target
+from picograd.devices.compile_llvm import assembly
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.compile import ResourceUsage
 from picograd.devices.ptx import compile as nvptx

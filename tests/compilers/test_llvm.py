@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import llvm
+from picograd.devices import compile_llvm as llvm
 from picograd.errors import CompileError
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -35,7 +35,7 @@ define void @f_1(ptr %args, i64 %begin, i64 %end) {
 """
 
 PRINT_PASSES = """
-from picograd.compilers import llvm
+from picograd.devices import compile_llvm as llvm
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Source
@@ -55,7 +55,7 @@ def source(text: str) -> Source:
 
 # Blends of eight 16-bit lanes by any instruction that becomes one, in a launch that is short.
 BLENDS = """
-from picograd.compilers import llvm
+from picograd.devices import compile_llvm as llvm
 from picograd.ir.stages import Launch, Source
 
 def compile_for(generation, taken, given, text):
@@ -223,7 +223,7 @@ def test_the_lock_of_llvmlite_is_free_while_code_is_generated(monkeypatch: pytes
 
 FORK_AT_ONCE = """
 import os, threading
-from picograd.compilers import llvm
+from picograd.devices import compile_llvm as llvm
 
 child = os.fork()
 target = llvm.host_target()

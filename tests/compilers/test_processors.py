@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import picograd as pg
-from picograd.compilers.llvm import GENERATIONS, assembly, compile_source, host_target, processor_target
 from picograd.device import Target
+from picograd.devices.compile_llvm import GENERATIONS, assembly, compile_source, host_target, processor_target
 from picograd.devices.cpu.device import CPUDevice
 from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from picograd import ArgumentError
-from picograd.compilers import llvm
-from picograd.compilers.llvm import GENERATIONS, host_generations, host_target
+from picograd.devices import compile_llvm as llvm
+from picograd.devices.compile_llvm import GENERATIONS, host_generations, host_target
 from tests.forks import imported
 
 PROGRAM = """
@@ -72,7 +72,8 @@ print(pg.engine.devices.compiler_for("CPU").device.target.vector_bytes, digest.h
 
 def printed(generation: str, threads: int, short_work: int, cache: Path) -> str:
     settings = {"PICOGRAD_CPU": generation, "PICOGRAD_THREADS": str(threads), "PICOGRAD_CACHE": str(cache / str(threads))}
-    done = imported().run(f"from picograd.compilers import llvm\nllvm.SHORT_WORK = {short_work}" + PROGRAM, settings)
+    begin = f"from picograd.devices import compile_llvm\ncompile_llvm.SHORT_WORK = {short_work}"
+    done = imported().run(begin + PROGRAM, settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

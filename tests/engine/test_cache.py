@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers.llvm import host_target
 from picograd.device import Target
+from picograd.devices.compile_llvm import host_target
 from picograd.engine import cache
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
@@ -156,7 +156,7 @@ def test_the_digest_covers_every_file_that_decides_what_a_binary_is() -> None:
     package = Path(cache.__file__).parent.parent
     covered = {part.removesuffix(".py").split("/")[0] for part in cache.STAGES}
     folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
-    for stage in ("road", "ir", "schedule", "codegen", "render", "compilers", "runtime", "dtype", "device", "devices"):
+    for stage in ("road", "ir", "schedule", "codegen", "dtype", "device", "devices"):
         assert stage in covered
         assert stage in folders or f"{stage}.py" in folders or (package / stage).is_dir()
 

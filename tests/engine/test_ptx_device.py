@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from picograd import Tensor
-from picograd.compilers.llvm import assembly
+from picograd.devices.compile_llvm import assembly
 from picograd.devices.cuda import driver as cuda_driver
 from picograd.devices.ptx import compile as nvptx
 from picograd.engine import devices

@@ -11,10 +11,10 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.devices import launches
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Runner, Schedule
-from picograd.runtime import launches
 from tests.fake_driver import TENSORS, build, run_on
 from tests.on_devices import device_params
 

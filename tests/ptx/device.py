@@ -15,6 +15,7 @@ from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda import render as cuda_text
 from picograd.devices.cuda import tile_maps
 from picograd.devices.cudasim.device import CudaSimDevice
+from picograd.devices.launches import Call, HostFunction
 from picograd.devices.ptx import compile as nvptx
 from picograd.devices.ptx import render as nvptx_text
 from picograd.engine import devices
@@ -23,7 +24,6 @@ from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Executable, Source
 from picograd.ir.symbolic import dim_value
 from picograd.record import replace
-from picograd.runtime.launches import Call, HostFunction
 from tests.ptx.inline import inline
 from tests.ptx.launch import Buffers, Pointer, launch
 from tests.ptx.module import Module, PtxError

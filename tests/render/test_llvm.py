@@ -13,7 +13,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd import dtype as dtypes
-from picograd.compilers.llvm import assembly, compile_source, host_target
+from picograd.devices.compile_llvm import assembly, compile_source, host_target
 from picograd.devices.cpu.render import render
 from picograd.errors import CompileError, VerifyError
 from picograd.ir.op import Op, const

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picograd.compilers.llvm import host_target
+from picograd.devices.compile_llvm import host_target
 from picograd.devices.cpu.render import render
 from picograd.errors import VerifyError
 from picograd.ir.op import const

@@ -14,6 +14,7 @@ import pytest
 import picograd as pg
 from picograd import dtype as dtypes
 from picograd.devices.cudasim import compile as hostcxx
+from picograd.devices.render_rules import CASTS, OPENCL, RULES, Rule, literal, rule_for
 from picograd.dtype import DType
 from picograd.engine.devices import compiler_for
 from picograd.errors import IndexingError
@@ -22,7 +23,6 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import COMPARE, TRANSCENDENTAL, AxisKind, OpCode
 from picograd.ir.stages import Binary, Param, Program
 from picograd.ir.statements import For
-from picograd.render.rules import CASTS, OPENCL, RULES, Rule, literal, rule_for
 from tests.gpu_programs import Array, Body, loop_range, param, run
 from tests.on_devices import device_params
 

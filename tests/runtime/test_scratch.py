@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picograd import dtype as dtypes
+from picograd.devices.launches import Piece, place_scratch
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, LoopItem, Param, Schedule
 from picograd.road import create_schedule
-from picograd.runtime.launches import Piece, place_scratch
 
 pytestmark = pytest.mark.req("G8")
 F32 = dtypes.float32

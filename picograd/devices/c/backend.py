@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from picograd.compilers.llvm import host_target
 from picograd.devices.c.compile import c_target, compile_source, compiler
 from picograd.devices.c.render import render, source_of_given
+from picograd.devices.compile_llvm import host_target
 from picograd.devices.cpu.backend import plan_walker
 from picograd.devices.cpu.device import CPUDevice
+from picograd.devices.launches import words_of
 from picograd.engine.compiler import Backend, Compiler, Given
 from picograd.ir.stages import Binary, Executable
-from picograd.runtime.launches import words_of
 
 HINT = "install a C compiler (gcc or clang), or name it in CC"
 

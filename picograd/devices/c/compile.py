@@ -10,13 +10,13 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from picograd.compilers.host_compiler import compile_library, find_compiler
-from picograd.compilers.llvm import host_target
 from picograd.device import Target
+from picograd.devices.compile_host import compile_library, find_compiler
+from picograd.devices.compile_llvm import host_target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
 
-PRIMITIVES = Path(__file__).parents[2] / "render" / "primitives.h"
+PRIMITIVES = Path(__file__).parents[1] / "primitives.h"
 COMPILERS = ("cc", "gcc", "clang")
 
 # No fast math: contraction off. Integers wrap, a kernel may read memory as another type. Nobody reads errno, nor catches

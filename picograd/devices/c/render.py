@@ -4,8 +4,8 @@ In:    Program (linear form, of a CPU), Target
 Out:   Source (language "c"): `void {name}_{phase}(<pointers>, <variables>, int64 begin, int64 end)`
 
 A call runs the iterations begin..end of the phase's GRID loops, counted one loop after the other, as in LLVM IR
-(render/llvm.py). The target has vectors of one lane, so that a VECTOR loop is a plain one, which the C compiler may
-turn into vectors again. The text needs one header, render/primitives.h.
+(devices/render_llvm.py). The target has vectors of one lane, so that a VECTOR loop is a plain one, which the C compiler may
+turn into vectors again. The text needs one header, devices/primitives.h.
 NOTE: pointers are not `restrict`: an output may be the same memory as an input of the kernel.
 """
 
@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.device import Target
+from picograd.devices.render_cstyle import Writer, arguments_of
+from picograd.devices.render_grids import grid_loops, launch_of
+from picograd.devices.render_rules import C
 from picograd.ir.host import GivenKernel
 from picograd.ir.op import Op, greatest
 from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Kernel, Launch, Param, Program, Source
 from picograd.ir.statements import Alloc, For, Statement, Transpose
-from picograd.render.cstyle import Writer, arguments_of
-from picograd.render.grids import grid_loops, launch_of
-from picograd.render.rules import C
 
 
 def render(program: Program, target: Target) -> Source:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from picograd.compilers.llvm import compile_source, host_target
 from picograd.config import num_threads
 from picograd.device import Target
 from picograd.devices.c.compile import compile_given
 from picograd.devices.c.render import source_of_given
+from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.device import CPUDevice
 from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import walker_source

@@ -29,13 +29,13 @@ from picograd.device import Target
 from picograd.devices.cpu.memory import Memory, MemoryPool
 from picograd.devices.cpu.runner import HostCode, Runner
 from picograd.devices.cpu.walker import Walker, bind_walker
+from picograd.devices.launches import Function, is_library, words_of
 from picograd.errors import DeviceError
 from picograd.interrupts import AtDeath, cached_property, forks_wait, held_back
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType
 from picograd.loading import load_late
-from picograd.runtime.launches import Function, is_library, words_of
 
 # ---- object files in memory that they share ----
 CHUNK_NBYTES = 1 << 18  # asked of the system at once; pages nobody has written take no memory

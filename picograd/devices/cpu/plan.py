@@ -32,11 +32,11 @@ from picograd.devices.cpu.walker import (
     STATE_WORDS,
     TURNS,
 )
+from picograd.devices.launches import place_scratch
 from picograd.ir.backend import ALIGNMENT
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.record import Record
-from picograd.runtime.launches import place_scratch
 
 # ---- which entry waits for which ----
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything

@@ -24,6 +24,9 @@ from math import gcd
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.render_grids import grid_loops, launch_of
+from picograd.devices.render_llvm import LIKELY, Dialect, LlvmWriter, Slot, slots_by_id, slots_of
+from picograd.devices.render_llvm_rows import memory_type, splat, suffix, type_of
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.backend import ALIGNMENT
@@ -32,9 +35,6 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of, walk
-from picograd.render.grids import grid_loops, launch_of
-from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, slots_by_id, slots_of
-from picograd.render.llvm_rows import memory_type, splat, suffix, type_of
 
 PROCESSOR = Dialect(
     apart=False, picks=True, barrier="", prefetch="call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)", rows={}

@@ -43,12 +43,12 @@ from picograd.devices.cpu.walker import (
     Walker,
     libc_address,
 )
+from picograd.devices.launches import Function, array_at
 from picograd.interrupts import LivingSet
 from picograd.ir.host import Refused, first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Param, Schedule
 from picograd.ir.symbolic import dim_value
-from picograd.runtime.launches import Function, array_at
 
 # ---- functions of the host ----
 FAILED = -1  # in a report: the error waits in `failures`

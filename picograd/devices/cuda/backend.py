@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from picograd.compilers import llvm
 from picograd.device import Target
+from picograd.devices import compile_llvm as llvm
 from picograd.devices.cuda.commands import CALLER, caller_source
 from picograd.devices.cuda.compile import check_architecture, compile_source, version
 from picograd.devices.cuda.device import CudaDevice, target_of

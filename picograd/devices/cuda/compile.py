@@ -15,8 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from picograd.compilers.host_compiler import rejected
 from picograd.device import Target
+from picograd.devices.compile_host import rejected
 from picograd.errors import CompileError
 from picograd.ir.host import INCLUDES_GIVEN
 from picograd.ir.stages import Binary, Source

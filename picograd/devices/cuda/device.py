@@ -24,6 +24,7 @@ from picograd.devices.cuda.driver import Capability, Handles, Loader, ask, call,
 from picograd.devices.cuda.memory import Memory, Pool
 from picograd.devices.cuda.plan import CudaPlan
 from picograd.devices.cuda.queue import CommandQueue, Moment
+from picograd.devices.launches import load_host, runner_by_steps
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
 from picograd.interrupts import LivingSet, cached_property
 from picograd.ir.backend import MemoryCount
@@ -31,7 +32,6 @@ from picograd.ir.opts import Library, PlainProduct, read_library
 from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import Binary, Executable, Runner, Schedule
 from picograd.record import replace
-from picograd.runtime.launches import load_host, runner_by_steps
 
 
 class CudaDevice:

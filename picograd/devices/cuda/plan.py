@@ -23,13 +23,13 @@ from picograd.devices.cuda.driver import Handles, call, driver
 from picograd.devices.cuda.memory import Memory
 from picograd.devices.cuda.queue import CommandQueue
 from picograd.devices.cuda.tile_maps import check_inside, encode
+from picograd.devices.launches import Call, HostFunction, axes_of, list_launches
 from picograd.interrupts import held_back
 from picograd.ir.backend import Device, MemoryCount
 from picograd.ir.host import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Schedule
 from picograd.ir.symbolic import dim_value
-from picograd.runtime.launches import Call, HostFunction, axes_of, list_launches
 
 # ---- launches in place and graphs of them ----
 MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap

@@ -12,6 +12,9 @@ from __future__ import annotations
 from math import prod
 
 from picograd.device import Target
+from picograd.devices.render_cstyle import BlockWriter, arguments_of
+from picograd.devices.render_grids import asked_for, launch_of_blocks, least_blocks, take_apart
+from picograd.devices.render_rules import CPP
 from picograd.ir.host import INCLUDES_GIVEN, GivenKernel
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
@@ -27,9 +30,6 @@ from picograd.ir.statements import (
     Statement,
     WaitForCopies,
 )
-from picograd.render.cstyle import BlockWriter, arguments_of
-from picograd.render.grids import asked_for, launch_of_blocks, least_blocks, take_apart
-from picograd.render.rules import CPP
 
 
 def render(program: Program, target: Target) -> Source:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from picograd.device import Target
 from picograd.devices.cuda.render import CudaWriter, param_type
+from picograd.devices.render_grids import Phase
 from picograd.dtype import DType, dtype_named
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -38,7 +39,6 @@ from picograd.ir.opts import (
 from picograd.ir.stages import Launch, Param, Program, TileMap
 from picograd.ir.statements import For
 from picograd.record import Record
-from picograd.render.grids import Phase
 
 SLAB_ROWS = SLAB_NBYTES // ROW_NBYTES
 

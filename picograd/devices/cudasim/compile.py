@@ -22,9 +22,9 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from picograd.compilers.host_compiler import compile_library, find_compiler
 from picograd.config import cache_folder
 from picograd.device import Target
+from picograd.devices.compile_host import compile_library, find_compiler
 from picograd.errors import CompileError
 from picograd.files import is_ours
 from picograd.interrupts import lock

@@ -18,15 +18,7 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
-from picograd.errors import DeviceError
-from picograd.interrupts import lock
-from picograd.ir.backend import ALIGNMENT, MemoryCount
-from picograd.ir.host import GIVEN_TEXT, first_report, lines_of_files
-from picograd.ir.op import Buffer
-from picograd.ir.origin import out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, TileMap
-from picograd.ir.symbolic import dim_value
-from picograd.runtime.launches import (
+from picograd.devices.launches import (
     REPORT_NBYTES,
     Argument,
     Call,
@@ -38,6 +30,14 @@ from picograd.runtime.launches import (
     load_library,
     runner_by_steps,
 )
+from picograd.errors import DeviceError
+from picograd.interrupts import lock
+from picograd.ir.backend import ALIGNMENT, MemoryCount
+from picograd.ir.host import GIVEN_TEXT, first_report, lines_of_files
+from picograd.ir.op import Buffer
+from picograd.ir.origin import out_of_memory
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, TileMap
+from picograd.ir.symbolic import dim_value
 
 TARGET = Target(
     "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=99 * 1024, has_mma=True,

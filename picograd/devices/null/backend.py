@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from picograd.compilers.llvm import compile_source, host_target
 from picograd.device import Target
+from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.render import render
 from picograd.engine.compiler import Backend, Compiler
 from picograd.ir.backend import MemoryCount

@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from picograd.compilers.host_compiler import rejected
 from picograd.device import Target
+from picograd.devices.compile_host import rejected
 from picograd.errors import CompileError
 from picograd.interrupts import lock
 from picograd.ir.stages import Binary, Source
 
-PRIMITIVES = Path(__file__).parents[2] / "render" / "primitives.h"
+PRIMITIVES = Path(__file__).parents[1] / "primitives.h"
 INCLUDE = '#include "primitives.h"\n'
 ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
 _compiling = lock()  # drivers' compilers are not all safe for several threads

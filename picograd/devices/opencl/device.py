@@ -17,15 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.errors import DeviceError, OutOfMemoryError, warn_user
-from picograd.interrupts import lock, wait_until
-from picograd.ir.backend import MemoryCount
-from picograd.ir.host import first_report
-from picograd.ir.op import Buffer
-from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
-from picograd.ir.symbolic import dim_value
-from picograd.runtime.launches import (
+from picograd.devices.launches import (
     REPORT_NBYTES,
     Array,
     Call,
@@ -35,6 +27,14 @@ from picograd.runtime.launches import (
     load_host,
     runner_by_steps,
 )
+from picograd.errors import DeviceError, OutOfMemoryError, warn_user
+from picograd.interrupts import lock, wait_until
+from picograd.ir.backend import MemoryCount
+from picograd.ir.host import first_report
+from picograd.ir.op import Buffer
+from picograd.ir.origin import format_nbytes, out_of_memory
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
+from picograd.ir.symbolic import dim_value
 
 BLOCK_THREADS, LEAST_THREADS = 256, 32
 SHARED_NBYTES = 48 * 1024

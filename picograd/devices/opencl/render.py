@@ -6,7 +6,7 @@ Out:   Source (language "opencl"), with a Launch for each phase
 A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory comes as
 a buffer and the byte at which it begins in there, since a host has no addresses to give. bools are bytes, since OpenCL does
 not say how wide its own is. Contiguous lanes are one access of up to 16 bytes where memory begins at a multiple of that.
-The text needs one header, render/primitives.h.
+The text needs one header, devices/primitives.h.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from math import gcd
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.render_cstyle import BlockWriter
+from picograd.devices.render_grids import Phase, launch_of_blocks, take_apart
+from picograd.devices.render_rules import OPENCL
 from picograd.dtype import DType
 from picograd.ir.opcode import MemorySpace
 from picograd.ir.stages import Param, Program, Source
 from picograd.ir.statements import Alloc, Let, Load, Statement, lanes_of, walk
 from picograd.ir.symbolic import from_op
 from picograd.record import replace
-from picograd.render.cstyle import BlockWriter
-from picograd.render.grids import Phase, launch_of_blocks, take_apart
-from picograd.render.rules import OPENCL
 
 WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from picograd.compilers.llvm import assembly, has_target
 from picograd.device import Target
+from picograd.devices.compile_llvm import assembly, has_target
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Source
 from picograd.record import replace

@@ -3,9 +3,9 @@
 In:    Program (linear form), Target (language "nvptx")
 Out:   Source, with a Launch for each phase
 
-How loops lie over blocks and threads is as in CUDA C (render/grids.py); what an operation is in LLVM IR is as on the CPU
-(render/llvm_rows.py). Here is what is neither: the number of a thread, barriers, shared memory, accesses of up to 16 bytes,
-what the threads of a warp do together, and integers of 32 bits that are part of an address.
+How loops lie over blocks and threads is as in CUDA C (devices/render_grids.py); what an operation is in LLVM IR is as on
+the CPU (devices/render_llvm_rows.py). Here is what is neither: the number of a thread, barriers, shared memory, accesses of
+up to 16 bytes, what the threads of a warp do together, and integers of 32 bits that are part of an address.
 
 REGISTER memory is SSA values, an element each: no pass has to turn memory into values, and no local memory is used.
 Pointers come without an address space; LLVM finds which are of global and which of shared memory. Where a condition may
@@ -20,6 +20,20 @@ from functools import partial
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.render_grids import (
+    Phase,
+    asked_for,
+    broken,
+    grid_interval,
+    is_rolled,
+    launch_of_blocks,
+    least_blocks,
+    shared_nbytes_of,
+    take_apart,
+    too_much_shared,
+)
+from picograd.devices.render_llvm import LIKELY, Dialect, LlvmWriter, Slot, parts_of, slots_by_id
+from picograd.devices.render_llvm_rows import WriteLine, memory_type, suffix, type_of, vector, with_sign_of_divisor
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -42,20 +56,6 @@ from picograd.ir.statements import (
     walk,
 )
 from picograd.ir.symbolic import to_op
-from picograd.render.grids import (
-    Phase,
-    asked_for,
-    broken,
-    grid_interval,
-    is_rolled,
-    launch_of_blocks,
-    least_blocks,
-    shared_nbytes_of,
-    take_apart,
-    too_much_shared,
-)
-from picograd.render.llvm import LIKELY, Dialect, LlvmWriter, Slot, parts_of, slots_by_id
-from picograd.render.llvm_rows import WriteLine, memory_type, suffix, type_of, vector, with_sign_of_divisor
 
 GPU = Dialect(
     apart=True,

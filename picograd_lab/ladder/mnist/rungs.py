@@ -17,7 +17,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from picograd.compilers.host_compiler import find_compiler
+from picograd.devices.compile_host import find_compiler
 from picograd.engine.devices import why_not as device_missing
 from picograd.errors import CompileError, DataError
 from picograd.record import Record, field

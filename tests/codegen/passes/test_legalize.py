@@ -16,8 +16,8 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.passes.legalize import legalize, legalize_statements
 from picograd.codegen.passes.linearize import linearize
-from picograd.compilers.llvm import host_target
 from picograd.device import Target
+from picograd.devices.compile_llvm import host_target
 from picograd.devices.ptx.compile import gpu_target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
 from picograd.devices.cpu.plan import LOOK_BACK, chunk_of, lay_out
 from picograd.devices.cpu.render import render

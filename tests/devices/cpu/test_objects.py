@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from picograd.compilers.llvm import compile_source, host_target, processor_target
+from picograd.devices.compile_llvm import compile_source, host_target, processor_target
 from picograd.devices.cpu import device
 from picograd.devices.cpu.device import Placed, image_of, linked
 from picograd.errors import DeviceError

@@ -9,8 +9,8 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
-from picograd.compilers.llvm import assembly, processor_target
 from picograd.device import Target
+from picograd.devices.compile_llvm import assembly, processor_target
 from picograd.devices.cpu.render import STREAMED_NBYTES, render, streamed_stores
 from picograd.ir.build import expand, permute, reduce, reshape
 from picograd.ir.op import Op

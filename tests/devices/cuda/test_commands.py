@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from picograd.compilers.llvm import compile_source, host_target
+from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.device import linked
 from picograd.devices.cuda import commands
 from picograd.devices.cuda.commands import ALWAYS, MOST_ARGUMENTS, NEVER, ONCE, Caller, Commands, Row, bind_caller

@@ -10,7 +10,7 @@ from tempfile import gettempdir
 
 import pytest
 
-from picograd.compilers.host_compiler import compile_library
+from picograd.devices.compile_host import compile_library
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import TARGET

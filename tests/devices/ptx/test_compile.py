@@ -11,8 +11,8 @@ from functools import cache
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.compilers import llvm
-from picograd.compilers.llvm import assembly
+from picograd.devices import compile_llvm as llvm
+from picograd.devices.compile_llvm import assembly
 from picograd.devices.ptx import compile as nvptx
 from picograd.devices.ptx.render import render
 from picograd.errors import CompileError, DeviceError

@@ -38,6 +38,18 @@ from itertools import repeat
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.render_grids import broken
+from picograd.devices.render_llvm_rows import (
+    constant,
+    index_division,
+    join_lanes,
+    memory_type,
+    splat,
+    suffix,
+    type_of,
+    vector,
+    write_operation,
+)
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
@@ -61,18 +73,6 @@ from picograd.ir.statements import (
     lanes_of,
 )
 from picograd.record import Record, Struct, field
-from picograd.render.grids import broken
-from picograd.render.llvm_rows import (
-    constant,
-    index_division,
-    join_lanes,
-    memory_type,
-    splat,
-    suffix,
-    type_of,
-    vector,
-    write_operation,
-)
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run, so its branch is placed out of line
 
@@ -84,7 +84,7 @@ class Dialect(Record):
     picks:     an instruction takes the lane of a vector that a number names
     barrier:   what threads of a block wait by; "": a block has one thread, and nothing to wait for
     prefetch:  what asks for the line of an {address}; "": other threads run while one waits for memory
-    rows:      (opcode, dtype) -> its instruction, where the machine has a better one than llvm_rows.py says
+    rows:      (opcode, dtype) -> its instruction, where the machine has a better one than render_llvm_rows.py says
     """
 
     apart: bool

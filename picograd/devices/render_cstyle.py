@@ -15,6 +15,16 @@ from contextlib import contextmanager
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.devices.render_grids import (
+    Phase,
+    broken,
+    grid_interval,
+    is_rolled,
+    is_unrolled,
+    shared_nbytes_of,
+    too_much_shared,
+)
+from picograd.devices.render_rules import CPP, Spelling, literal, rule_for, write_bitcast, write_cast, write_rule
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
@@ -26,8 +36,6 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Param, Program
 from picograd.ir.statements import WRITERS, Alloc, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import to_op
-from picograd.render.grids import Phase, broken, grid_interval, is_rolled, is_unrolled, shared_nbytes_of, too_much_shared
-from picograd.render.rules import CPP, Spelling, literal, rule_for, write_bitcast, write_cast, write_rule
 
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 

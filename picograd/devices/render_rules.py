@@ -4,7 +4,7 @@ In:    one Op of the linear form, what is known of its integer operands, a Spell
 Out:   the text of an expression
 
 The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with their
-types in their names, in render/primitives.h.
+types in their names, in devices/primitives.h.
 """
 
 from __future__ import annotations

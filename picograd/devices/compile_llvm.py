@@ -137,7 +137,7 @@ def _in_llvm() -> Iterator[None]:
 def _without_needless_passes(binding: Any) -> Iterator[None]:
     """Leaves out passes of LLVM's code generator that serve texts of another kind: almost half of its work.
 
-    Strength reduction (lsr): addresses come as base and counter already (render/llvm.py).
+    Strength reduction (lsr): addresses come as base and counter already (devices/render_llvm.py).
     Hoisting (machine-licm): invariants are before their loops already, and constants are best left in memory, from
     where an instruction takes them at no cost: hoisted they fill all registers, and each value computed then moves twenty.
     Moving to where a value is read (cgp, machine-sink): it is computed there.

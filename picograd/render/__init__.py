@@ -1,1 +1,0 @@
-"""Text of Programs: the writers of LLVM IR and of languages like C, to which a device adds its dialect."""

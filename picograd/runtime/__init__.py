@@ -1,1 +1,0 @@
-"""Plans on any device: what a schedule launches, in order, and where kernels have their scratch memory."""
