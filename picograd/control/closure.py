@@ -39,6 +39,8 @@ class FunctionTrace:
     written:    cells made before that the function wrote to, in order, and a value that they had inside
     """
 
+    waits = False
+
     def __init__(self, transform: str, function: str):
         self.transform, self.function = transform, function
         self.before: dict[Cell, Op] = {}

@@ -336,7 +336,12 @@ class TakenBuffers:
 
 
 class Trace(Protocol):
-    """A watcher of every cell that a function touches; see transforms/jit.py."""
+    """A watcher of every cell that a function touches; see transforms/jit.py.
+
+    waits: gradients, and functions of long lists, become graphs once the trace has ended: loops are rolled up first
+    """
+
+    waits: bool
 
     def on_make(self, cell: Cell) -> None:
         """Called when a cell has been made."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from picograd.autodiff.unrolled import MOST_OPERANDS
 from picograd.dtype import DType
 from picograd.ir import bodies
 from picograd.ir.bodies import Kind
@@ -74,11 +75,13 @@ def _num_ops(function: Callable[..., Any]) -> int:
 def by_formula(
     function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Op | float], kinds: tuple[Kind, ...]
 ) -> Sequence[Op]:
-    """Returns function(options, *operands), as graphs that are made later: in a trace, which is read, now.
+    """Returns function(options, *operands), as graphs that are made later: in a trace, which is read, mostly now.
 
     Args:
       kinds:  dtype and shape of each result
     """
-    if trace.get() is None and not bodies.at_once.get():
+    active = trace.get()
+    waits = active is None or (active.waits and len(operands) > MOST_OPERANDS)
+    if waits and not bodies.at_once.get():
         return bodies.by_formula(function, options, operands, kinds)
     return function(options, *operands)

@@ -245,9 +245,10 @@ def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way
     """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
     is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)) or used_before(on_the_way))
     is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)
-    if is_hooked or trace.get() is not None:
+    active = trace.get()
+    if is_hooked or (active is not None and not active.waits):
         return gradients_at(seeds, leaves)
-    for root, seed in seeds.items() if len(seeds) == 1 else ():
+    for root, seed in seeds.items() if len(seeds) == 1 and active is None else ():
         made = take_prepared(root, on_the_way) if not root.shape and seed is root.filled(1) else {}
         if made.keys() >= {*leaves}:
             return made

@@ -148,7 +148,12 @@ def _numpys_state() -> str | None:
 
 # ---- one run ----
 class TraceOfFunction(FunctionTrace):
-    """A trace in which cells made before it, the state of a capture, are in memory, each in a buffer of its own name."""
+    """A trace in which cells made before it, the state of a capture, are in memory, each in a buffer of its own name.
+
+    Gradients and joins of long lists wait until its end, where loops are rolled up first, as in an eager step.
+    """
+
+    waits = True
 
     def __init__(self, function: str):
         super().__init__("jit", function)
