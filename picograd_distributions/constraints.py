@@ -15,7 +15,7 @@ from picograd.engine.host_memory import value_on_host
 from picograd.errors import ArgumentError
 from picograd.evaluator.graph import evaluate
 from picograd.ir.build import both, compare, either, reduce, reshape, swap_last, unary, where
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Buffer, Op, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls

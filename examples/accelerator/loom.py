@@ -38,7 +38,7 @@ from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError, VerifyError
 from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount
-from picograd.ir.host import first_report
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import format_nbytes, out_of_memory

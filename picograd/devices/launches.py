@@ -22,7 +22,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.interrupts import Latest, held_back, lock
-from picograd.ir.host import Refused
+from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.stages import (
     REPORT_WORDS,

@@ -43,7 +43,7 @@ from picograd.devices.cuda.render_hopper import WrittenEpilogue, functions_of, h
 from picograd.engine.cache import entry_name, read_entry, write_entry
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
-from picograd.ir.host import OutOfRange
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Buffer, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (

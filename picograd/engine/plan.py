@@ -29,7 +29,8 @@ from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, with_body
-from picograd.ir.host import MAY_FAIL, GivenKernel, Refused, Site, Unsolvable, refusal_of, site_of, with_site
+from picograd.ir.checks import MAY_FAIL, Refused, Site, Unsolvable, refusal_of, site_of, with_site
+from picograd.ir.host import GivenKernel
 from picograd.ir.op import CODE, Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import Named, OpCode
 from picograd.ir.origin import copy_lines, line_of

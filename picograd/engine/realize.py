@@ -25,7 +25,7 @@ from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order
 from picograd.engine.profile import Profiling
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
-from picograd.ir.host import Refused
+from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, like_its_sources

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.dtype import DType
-from picograd.ir.host import refusal_of
+from picograd.ir.checks import refusal_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 

@@ -18,7 +18,8 @@ import numpy as np
 from picograd.errors import ShapeError, UnsupportedOp, VerifyError
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, double, rounded
 from picograd.evaluator.host import HOST_FUNCTIONS, Failed
-from picograd.ir.host import GivenKernel, Unsolvable
+from picograd.ir.checks import Unsolvable
+from picograd.ir.host import GivenKernel
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import line_of, out_of_memory

@@ -17,7 +17,7 @@ from picograd.errors import VerifyError
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
 from picograd.evaluator.graph import BOOL_UFUNCS, UFUNCS, prepare, unspecified
 from picograd.ir.build import is_register
-from picograd.ir.host import OutOfRange
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program

@@ -25,7 +25,8 @@ from typing import Any
 
 from picograd.dtype import ALL, DType, dtype_named
 from picograd.errors import DataError
-from picograd.ir.host import HostCall, Site
+from picograd.ir.checks import Site
+from picograd.ir.host import HostCall
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, Named, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg

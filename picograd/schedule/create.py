@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.ir.host import MAY_FAIL, name_of, site_of, with_site
+from picograd.ir.checks import MAY_FAIL, site_of, with_site
+from picograd.ir.host import name_of
 from picograd.ir.op import Dim, Op, Shape, greatest, greatest_numel, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, MemorySpace, OpCode
 from picograd.ir.origin import copy_lines

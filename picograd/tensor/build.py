@@ -15,7 +15,7 @@ from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import compare, either, expand, permute, reshape, where
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, graphless_in, is_graphless

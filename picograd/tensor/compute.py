@@ -24,7 +24,7 @@ from picograd.engine.realize import devices_of, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.interrupts import LivingSet
 from picograd.ir.bodies import bodies_in
-from picograd.ir.host import Refused
+from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, is_memory, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.anomaly import Anomaly, look_at

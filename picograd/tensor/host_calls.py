@@ -20,7 +20,8 @@ from picograd.ir.build import (
     with_diagonal,
     zeros_like,
 )
-from picograd.ir.host import Options, Site, host_call
+from picograd.ir.checks import Site
+from picograd.ir.host import Options, host_call
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record

@@ -19,7 +19,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import compare, iota, permute, reshape, shrink, where
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

@@ -20,7 +20,7 @@ from picograd.ir.build import (
     zeros_like,
 )
 from picograd.ir.build import compare as compared
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls

@@ -19,7 +19,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import both, compare, gather, iota, move_back, move_last, pad, reshape, scan, shrink, where
 from picograd.ir.build import reduce as reduce_op
 from picograd.ir.build import scatter as scatter_op
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

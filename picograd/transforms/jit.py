@@ -43,7 +43,7 @@ from picograd.engine.realize import find_plan, find_plan_of_any
 from picograd.errors import ArgumentError, JitError, refusing, warn_user
 from picograd.interrupts import Latest, LivingSet, cached_property, held_back, rlock
 from picograd.ir.bodies import at_once
-from picograd.ir.host import Refused
+from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module

@@ -28,7 +28,7 @@ from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.profile import Profiling
 from picograd.engine.realize import from_host, new_outputs, run, to_host
 from picograd.interrupts import AtDeath, later
-from picograd.ir.host import Refused
+from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, Shape, memory_op
 from picograd.ir.origin import Graphless
 from picograd.ir.stages import FixedMemory, Plan

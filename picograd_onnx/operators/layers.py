@@ -11,7 +11,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.nn import functional as F
 from picograd.nn.functions.interpolation import Sampler
 from picograd.nn.functions.normalization import divided_by_neighbours, standardized

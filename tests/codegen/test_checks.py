@@ -10,7 +10,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.build import cast, expand, pad, reduce, reshape
-from picograd.ir.host import OutOfRange
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program

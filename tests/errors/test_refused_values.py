@@ -13,7 +13,7 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.errors import PicogradError
-from picograd.ir.host import MAY_FAIL
+from picograd.ir.checks import MAY_FAIL
 from picograd.ir.op import toposort
 
 HERE = os.path.basename(__file__)

@@ -12,7 +12,7 @@ import torch
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
-from picograd.ir.host import OutOfRange, Site
+from picograd.ir.checks import OutOfRange, Site
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 

@@ -14,7 +14,8 @@ from picograd.autodiff.gradient import gradient
 from picograd.errors import UnsupportedOp
 from picograd.evaluator import evaluate
 from picograd.ir import build
-from picograd.ir.host import Site, checked, host_call
+from picograd.ir.checks import Site, checked
+from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, SEVERAL_RESULTS, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg

@@ -45,7 +45,7 @@ from picograd.devices.cpu.walker import (
 )
 from picograd.devices.launches import Function, array_at
 from picograd.interrupts import LivingSet
-from picograd.ir.host import Refused, first_report
+from picograd.ir.checks import Refused, first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Param, Schedule
 from picograd.ir.symbolic import dim_value

@@ -26,7 +26,7 @@ from picograd.devices.cuda.tile_maps import check_inside, encode
 from picograd.devices.launches import Call, HostFunction, axes_of, list_launches
 from picograd.interrupts import held_back
 from picograd.ir.backend import Device, MemoryCount
-from picograd.ir.host import first_report
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Schedule
 from picograd.ir.symbolic import dim_value

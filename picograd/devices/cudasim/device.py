@@ -33,7 +33,8 @@ from picograd.devices.launches import (
 from picograd.errors import DeviceError
 from picograd.interrupts import lock
 from picograd.ir.backend import ALIGNMENT, MemoryCount
-from picograd.ir.host import GIVEN_TEXT, first_report, lines_of_files
+from picograd.ir.checks import first_report
+from picograd.ir.host import GIVEN_TEXT, lines_of_files
 from picograd.ir.op import Buffer
 from picograd.ir.origin import out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, TileMap

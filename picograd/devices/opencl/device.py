@@ -30,7 +30,7 @@ from picograd.devices.launches import (
 from picograd.errors import DeviceError, OutOfMemoryError, warn_user
 from picograd.interrupts import lock, wait_until
 from picograd.ir.backend import MemoryCount
-from picograd.ir.host import first_report
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule

@@ -14,7 +14,7 @@ from picograd.control.custom import Function
 from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, reduce, scatter, where
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened

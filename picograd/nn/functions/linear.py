@@ -11,7 +11,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import permute, scatter
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

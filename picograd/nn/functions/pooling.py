@@ -34,7 +34,7 @@ from picograd.ir.build import (
     unary,
     where,
 )
-from picograd.ir.host import Site, checked
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel

@@ -18,7 +18,7 @@ from picograd.engine.compiler import runs_on_host
 from picograd.engine.plan import parametrize, template
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_program
-from picograd.ir.host import OutOfRange
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.spec import verify_program
