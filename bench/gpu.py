@@ -315,7 +315,7 @@ def describe_gpu() -> dict[str, str]:
 
 
 def describe_library() -> str:
-    """Returns the version of cuBLASLt, a candidate for what is tuned, or the reason why it is none."""
+    """Returns the version of cuBLASLt, a candidate for what is tuned, or the reason why there is no such candidate."""
     from picograd.devices.cuda.cublaslt import library_name, why_no_library
 
     return why_no_library() or library_name()

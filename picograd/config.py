@@ -55,7 +55,7 @@ def setting(name: str) -> str:
 
 
 def warn_of_settings(*checks: Callable[[], object]) -> None:
-    """Gives a warning for each variable that is set wrongly: by its value, or one that begins as picograd's do but is none.
+    """Gives a warning for each variable that has a wrong value, or begins as picograd's do and is not one of them.
 
     It is given when picograd is imported; where such a value counts, it is an error.
 
@@ -119,7 +119,7 @@ def processor() -> str:
     """Returns the kind of processor that code of the CPU device is for: a name of PROCESSORS.
 
     Raises:
-      ArgumentError: PICOGRAD_CPU is none.
+      ArgumentError: PICOGRAD_CPU names no processor.
     """
     chosen = setting("PICOGRAD_CPU").lower()
     if chosen not in PROCESSORS:

@@ -180,7 +180,7 @@ def checked_choice(function: str, name: str, value: Any, choices: tuple[str, ...
     """Checks an argument that is one of a few words.
 
     Raises:
-      ArgumentError: it is none of them.
+      ArgumentError: it is not one of them.
     """
     if value not in choices:
         raise ArgumentError(f"{function}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")

@@ -435,7 +435,7 @@ class UniqueInverse(NamedTuple):
 
 
 def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Array:
-    """Returns True where an element of x1 is one of x2; where it is none, if `invert`.
+    """Returns True where an element of x1 is one of x2; where it is not, if `invert`.
 
     >>> isin(Array([1, 2, 3]), Array([3, 1]))
     Array([ True, False,  True])

@@ -161,7 +161,7 @@ def _check_settings(
 
 
 def _check_workers(num_workers: int, timeout: float, context: Any, prefetch_factor: int | None, stay: bool) -> None:
-    """Raises ArgumentError where settings of workers are none, or there are no workers to have them."""
+    """Raises ArgumentError where settings of workers are wrong, or there are no workers to have them."""
     if not is_integer(num_workers) or num_workers < 0:
         raise ArgumentError(
             f"DataLoader: num_workers must be a number of processes, got {num_workers!r}.",

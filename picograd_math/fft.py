@@ -88,7 +88,7 @@ def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, defa
       default:  how many of the last axes are transformed where neither lengths nor dim are given; None: all
 
     Raises:
-      ArgumentError: they do not fit each other, or norm is none of NORMS.
+      ArgumentError: they do not fit each other, or norm is not one of NORMS.
     """
     if norm is not None and norm not in NORMS:
         raise ArgumentError(f"{name}: norm must be one of {', '.join(NORMS)}, got {norm!r}.")

@@ -143,7 +143,7 @@ def check_fit(step: Step, inputs: Sequence[Value]) -> None:
 
     Raises:
       ShapeError:    an input has another number of axes or of elements than the operator takes.
-      IndexingError: an axis is none.
+      IndexingError: there is no such axis.
     """
     row = step.does if isinstance(step.does, Operator) else None
     if row is None:

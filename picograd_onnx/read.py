@@ -108,7 +108,7 @@ def named(place: str) -> Iterator[None]:
     """Names a place in an error that arises there.
 
     Raises:
-      DataError:        in place of an error that is none of picograd's: the model asks for what the operator cannot do.
+      DataError:        in place of an error of Python's or NumPy's: the model asks for what the operator cannot do.
       OutOfMemoryError: in place of NumPy's.
     """
     try:

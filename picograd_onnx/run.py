@@ -141,7 +141,7 @@ class Run:
         """Returns a value as a tensor.
 
         Raises:
-          DataError: it is none.
+          DataError: it is not one.
         """
         if isinstance(value, np.ndarray) and is_tensor_dtype(value):
             return self.constants.tensor(value)

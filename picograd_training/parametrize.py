@@ -154,7 +154,7 @@ class ParametrizationList(ModuleList):
 
 
 def _hold(module: Module, name: str, tensor: Tensor, like: Tensor) -> None:
-    """Makes a tensor a parameter of a module, or a buffer where `like` is none."""
+    """Makes a tensor a parameter of a module where `like` is one, else a buffer."""
     if isinstance(like, Parameter):
         setattr(module, name, tensor if isinstance(tensor, Parameter) else Parameter(tensor, like.requires_grad))
     else:

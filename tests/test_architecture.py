@@ -304,7 +304,7 @@ OF_OTHERS = {"array_api_tests/dtype_helpers.py", "model.py"}  # named in docs/co
 
 
 def named_paths(page: Path) -> set[str]:
-    """Returns the files and folders that a page names in backticks or links to; the examples in tours are none."""
+    """Returns the files and folders that a page names in backticks or links to, but for the examples in tours."""
     text = re.sub(r"^```.*?^```|^    .*?$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|h|sh|txt|c|cu))`", text)
     return {*named, *re.findall(r"\]\(([\w./-]+)\)", text)} - OF_OTHERS

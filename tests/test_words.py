@@ -29,6 +29,7 @@ INSTEAD = {
     "beside each other": "contiguous, or neighbours",
     "no more than": "at most",
     "any more": "no longer",
+    "(?<!there )(?<!where )(?:is|are) none": "is not one, or what it is instead",
     "anybody": "the user, the caller, ...: it has a name",
 }
 

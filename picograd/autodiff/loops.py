@@ -53,7 +53,7 @@ class Sum(Record):
 
 
 def as_sums(grad: Op) -> tuple[list[Sum], list[Op]]:
-    """Returns the products whose sum a gradient is, and the summands that are none."""
+    """Returns the products whose sum a gradient is, and the other summands."""
     sums: list[Sum] = []
     rest: list[Op] = []
     stack: list[tuple[Op, tuple[Op, ...]]] = [(grad, ())]

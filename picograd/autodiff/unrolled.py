@@ -300,7 +300,7 @@ class _Steps:
             self._check(places)
 
     def _check(self, places: Sequence[Place]) -> None:
-        """Raises _Differ where a source from elsewhere needs a step, or a carry is none."""
+        """Raises _Differ where a source from elsewhere needs a step, or a carry is no value of the step before."""
         for place in places:
             if isinstance(place, _Lag):
                 number, lag = self.origin(place), place.steps

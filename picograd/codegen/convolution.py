@@ -19,7 +19,7 @@ from picograd.ir.shape import ConvArg, numel
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholders, subtract, to_op, unflatten
 from picograd.record import Record
 
-FILLED_LANES_MIN = 0.6  # of the lanes of a CPU: an axis that fills fewer is none for lanes to run along
+FILLED_LANES_MIN = 0.6  # of the lanes of a CPU: lanes do not run along an axis that fills fewer
 ITERATIONS_MIN = 16  # of GRID on a CPU: with fewer, the long sum of a gradient by a weight is split
 INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # the condition under which an element is read
 

@@ -71,7 +71,7 @@ THREAD_ACCESSES_MANY = 8  # the same in whole warps, if there are rows enough: a
 REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses, of all rows of a team
 TEAM_ROWS_MAX = 4  # rows of a team, where they share what they read
-TEAM_ROWS_WASTE = 4  # one part of so many, at most, of the rows that teams have room for are none
+TEAM_ROWS_WASTE = 4  # one part of so many, at most, of the rows that teams have room for do not exist
 TEAM_BLOCKS_MIN = 8  # where a team has few threads, or several rows
 
 

@@ -687,7 +687,7 @@ class FirstPlaces(Record):
     def choose(self, build: Builder, firsts: Tables, table: int, elements: Op, first: Op, candidates: Tables) -> None:
         """Has the threads whose firsts are among the first ones add their groups to the candidates, each at its rank.
 
-        A group of nothing is none of them: several would have one rank.
+        An empty group is not among them: several would have one rank.
         """
         last = build.load(firsts.keys, firsts.at(table, self.count - 1))
         is_chosen = both(negated(is_below(last, first)), is_below(first, _constant(LAST)))

@@ -3,7 +3,7 @@
 In:    Kernel
 Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_operands`: one that leaves the nest its epilogue, of
        any kind; `unfuse_in_parts`: one whose product is of parts of K;
-       `product_of`: the `PlainProduct` of a nest; NotPlain says why it is none
+       `product_of`: the `PlainProduct` of a nest; NotPlain says why there is none
 
     phase 0   operands in memory that a library cannot read are stored, as is a bias that is cast
     phase 1   the product, with an epilogue of the library's where that is all of the rest
@@ -453,7 +453,7 @@ def epilogue_of(value: Op, anchor: Op) -> Epilogue:
 
 
 def _under_relu(value: Op) -> Op | None:
-    """Returns x of relu(x); None where a value is none."""
+    """Returns x of relu(x); None for any other value."""
     if value.code is not OpCode.WHERE or value.src[0].code is not OpCode.CMPLE:
         return None
     (x, limit), zero, kept = value.src[0].src, *value.src[1:]

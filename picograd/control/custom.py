@@ -329,7 +329,7 @@ class _Applied:
         return argument
 
     def _read(self, op: Op, body: list[Op]) -> tuple[str, int]:
-        """Returns where backward finds a value: an argument, or a result, which it is made where it is none."""
+        """Returns where backward finds a value: an argument, or a result; any other value becomes a result."""
         if op.code is OpCode.PARAM:
             return "source", op.arg[0]
         if op not in body:

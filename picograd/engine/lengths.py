@@ -300,7 +300,7 @@ def _dim(polynomial: Polynomial, symbols: Sequence[Op]) -> Dim:
 class Solution(Record):
     """Polynomials that give the numbers of a form from a few of them.
 
-    parts:  a polynomial for each number; None for a start of a block that is none, or does not change
+    parts:  a polynomial for each number; None for a start of a block that is no polynomial, or does not change
     roots:  for each symbolic integer its number
     """
 

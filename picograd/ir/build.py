@@ -366,7 +366,7 @@ def _run_of(number: int, op: Op) -> tuple[Op | None, Shape, int]:
 
 
 def _row(op: Op) -> tuple[Op | None, int]:
-    """Returns a value and the number of its row that an Op is; no value where it is none."""
+    """Returns a value and the number of its row that an Op is; no value for any other Op."""
     while op.code is OpCode.RESHAPE:
         op = op.src[0]
     if op.code is OpCode.SHRINK and isinstance(row := op.arg[0][0], int):

@@ -60,7 +60,7 @@ class AttentionArg(Record):
     scale:     factor of the scores
     causal:    position t sees s <= t + S - T
     window:    position t sees s > t + S - T - window, that is its own and window - 1 before it; 0 is everything
-    soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0 is none
+    soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0: no cap
     tf32:      as that of a MatmulArg
     dropout:   probability that a weight is 0, below 1; the others are divided by 1 - dropout
     """

@@ -223,7 +223,7 @@ class ModuleState(ModuleAttributes):
         `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`, `memory_format`: taken, of no effect.
 
         Raises:
-          ArgumentError: a target is none of these.
+          ArgumentError: a target is not one of these.
           DTypeError:    a dtype is no float: weights would be cut to integers.
 
         >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype

@@ -77,7 +77,7 @@ def detect_anomaly(check_nan: bool = True, *, check_inf: bool = False) -> Iterat
     """Returns a context in which a NaN is an error that names the operation that made it, with the user's line.
 
     A value is looked at when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
-    computed, such as one that `where` does not choose, is none. Functions under jit run without it.
+    computed, such as one that `where` does not choose, is not looked at. Functions under jit run without it.
 
     Args:
       check_nan:  False looks for nothing, unless check_inf
@@ -141,7 +141,7 @@ def _wrong(array: np.ndarray[Any, Any]) -> Any:
 
 
 def raise_for(op: Op, kind: str) -> None:
-    """Raises the error for a value that has a NaN; a result whose NaN came with the data is none.
+    """Raises the error for a value that has a NaN; not for a result whose NaN came with the data.
 
     Raises:
       AnomalyError: as it says.

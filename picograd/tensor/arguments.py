@@ -31,7 +31,7 @@ def at_least(function: str, name: str, value: Any, least: int) -> int:
     """Returns an argument that must be an integer not below `least`.
 
     Raises:
-      ArgumentError: it is none.
+      ArgumentError: it is not one.
     """
     found = whole(function, name, value)
     if found < least:
@@ -74,7 +74,7 @@ def number(function: str, name: str, value: Any) -> Any:
     """Returns an argument that must be a number.
 
     Raises:
-      ArgumentTypeError: it is none.
+      ArgumentTypeError: it is not one.
     """
     if not fits(value, float):
         raise ArgumentTypeError(f"{function}: {name} must be a number, got {shown(value)}.")
@@ -85,7 +85,7 @@ def tensor_of(function: str, name: str, value: Any) -> Tensor:
     """Returns an argument that must be a tensor.
 
     Raises:
-      ArgumentError: it is none.
+      ArgumentError: it is not one.
     """
     found: Tensor = value
     if not isinstance(value, TensorCore):

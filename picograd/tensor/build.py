@@ -106,7 +106,7 @@ def need_float(function: str, op: Op, name: str = "") -> Op:
     """Returns an operand that must be a float; `name` is what a function with several calls it.
 
     Raises:
-      DTypeError: it is none.
+      DTypeError: it is not one.
     """
     if op.dtype.kind != "f":
         rule = f"{name} must be a float" if name else "needs a float"
@@ -175,7 +175,7 @@ def whole(function: str, name: str, value: Any) -> int:
     """Returns an argument that must be an integer.
 
     Raises:
-      ArgumentError: it is none.
+      ArgumentError: it is not one.
     """
     if not hasattr(type(value), "__index__") or (isinstance(value, np.ndarray) and not is_integer(value)):
         raise ArgumentError(f"{function}: {name} must be an int, got {shown(value)}.")

@@ -219,7 +219,7 @@ def to(
     With copy=True it has storage of its own in any case; non_blocking is always so, and changes nothing.
 
     Raises:
-      ArgumentError: a target is none of these.
+      ArgumentError: a target is not one of these.
 
     >>> Tensor([1.5]).to(dtypes.int32).tolist()
     [1]

@@ -454,12 +454,12 @@ class TensorCore:
             self.op.arg.collects = True
 
     def _has_leaf_of_its_own(self) -> bool:
-        """True where gradients are collected, or can be, here: a clone of a leaf is none, though it shows the same Op."""
+        """True where gradients are collected, or can be, here: not for a clone of a leaf, though it shows the same Op."""
         op = self.op
         return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
     def _become_leaf(self, collects: bool = True) -> None:
-        """Makes this tensor a LEAF: a result that is no view of another by its value, so that a later one is none."""
+        """Makes this tensor a LEAF; of a result that is no view the value becomes one, and a value written later is not."""
         begin_apart(self.cell)
         may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op

@@ -263,7 +263,7 @@ def array_of(x: Any, copy: bool | None) -> np.ndarray[Any, Any]:
 
     Raises:
       SharingError: its memory is not the CPU's, and it makes no copy there.
-      DTypeError:   its elements are none of picograd's dtypes.
+      DTypeError:   its elements have no dtype of picograd's.
     """
     capsule = _asked(x, copy)
     kind = _dtype_in(capsule)
@@ -541,7 +541,7 @@ def __int__(self: T) -> int:
 
 def __index__(self: T) -> int:
     if not self.dtype.is_int:
-        fact = f"index: Python asks for an integer, and a tensor of {self.dtype} is none."
+        fact = f"index: Python asks for an integer, and a tensor of {self.dtype} is not one."
         raise DTypeError(fact, "x.item() is a number of Python's; x.long() has integers.")
     return int(_single(self, "index"))
 

@@ -169,7 +169,7 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
 
 
 def leaf_inputs(function: str, inputs: Several) -> list[Op]:
-    """Returns the LEAFs of inputs; GradientError where one is none."""
+    """Returns the LEAFs of inputs; GradientError for any other tensor."""
     found: list[Op] = []
     for tensor in listed(inputs):
         if tensor.op.code is not OpCode.LEAF:

@@ -264,7 +264,7 @@ def set_float32_matmul_precision(precision: str) -> None:
       precision:  "highest" (until something is said), "high" or "medium", which is the same here
 
     Raises:
-      ArgumentError: it is none of these.
+      ArgumentError: it is not one of these.
 
     >>> pg.set_float32_matmul_precision("high")
     >>> pg.get_float32_matmul_precision()

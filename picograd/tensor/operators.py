@@ -30,7 +30,7 @@ def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[
     """Returns both operands with one dtype and one shape; an array becomes a tensor with its values.
 
     Raises:
-      DTypeError:  `other` is not a tensor, an array or a number of 64 bits, or the common dtype is none of `kinds`.
+      DTypeError:  `other` is not a tensor, an array or a number of 64 bits, or the common dtype is not one of `kinds`.
       ShapeError:  the shapes do not broadcast.
       DeviceError: the tensors are on different devices, and neither is a CPU tensor without axes.
     """
@@ -478,7 +478,7 @@ def scalar_of(function: str, value: Any) -> Scalar:
     """Returns a number as a Python scalar.
 
     Raises:
-      DTypeError: it is none.
+      DTypeError: it is not one.
       ShapeError: it is a symbolic length, which has no one value; Python would compare it as an object.
     """
     if isinstance(value, (int, float)):

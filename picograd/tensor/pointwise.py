@@ -625,7 +625,7 @@ def frexp(x: Op) -> tuple[Op, Op]:
 
 
 def _scaled(x: Op, power: Op) -> Op:
-    """x 2^-power in two steps, since one of the factors 2^-128 and 2^128 is none of a float32."""
+    """x 2^-power in two steps, since no float32 holds both of the factors 2^-128 and 2^128."""
     half = Op(OpCode.SHR, power.dtype, (power, power.filled(1)))
     for part in (half, power - half):
         x = x * unary(OpCode.EXP2, ir_cast(-part, x.dtype))

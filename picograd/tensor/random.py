@@ -495,7 +495,7 @@ def places_op(mass: Op, bits: Op) -> Op:
 
 
 def _shares(mass: Op) -> Op:
-    """Returns weights as parts of the greatest of a row; when they are computed, one that is none is an error."""
+    """Returns weights as parts of the greatest of a row; when computed, a negative, infinite or NaN one is an error."""
     mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
     greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
     return mass / broadcast_to(not_all_zero("multinomial", greatest, greatest), mass.shape)

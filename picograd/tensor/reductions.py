@@ -221,7 +221,7 @@ def mean(
     """Returns the sum divided by the number of elements.
 
     Raises:
-      DTypeError: integers, whose mean is none.
+      DTypeError: integers, whose mean is no integer.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
     Tensor([1.5, 3.5])

@@ -212,7 +212,7 @@ def digamma(x: Op) -> Op:
     rest = where(left, _whole_and_rest(x)[1], 0.25)
     mirrored = value - _cotangent(rest * math.pi) * math.pi
     pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))
-    # The value is none of both sides' infinities; both have the same infinite slope.
+    # The value is not that of either side, which are infinite; both have the same infinite slope.
     return where(infinite, math.inf, where(left, mirrored, value) + where(pole, x.filled(math.nan), 0.0))
 
 

@@ -125,7 +125,7 @@ def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> 
 
     Raises:
       ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
-      DTypeError: `dtype` is none.
+      DTypeError: `dtype` is no DType.
 
     >>> Tensor([1.0]).view(dtypes.int32)
     Tensor([1065353216], dtype=int32)

@@ -67,7 +67,7 @@ class Arguments:
             self.donated = self._donated(args, kwargs, name, donate)
 
     def _gather(self, form: Hashable, name: str) -> bool:
-        """Finds the memory of the tensors, and makes the key; returns False where one is none."""
+        """Finds the memory of the tensors, and makes the key; returns False where one is no Tensor."""
         # NOTE: a loop over few tensors costs less than comprehensions do.
         key, buffers = [form], self.buffers
         for tensor in self.tensors:

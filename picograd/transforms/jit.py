@@ -630,7 +630,7 @@ def compile(  # noqa: A001
       disable:    returns `model` itself
 
     Raises:
-      ArgumentError: `mode` is none of COMPILE_MODES.
+      ArgumentError: `mode` is not one of COMPILE_MODES.
       JitError: `model` is no function of Tensors, or cannot be captured.
 
     >>> @pg.compile

@@ -63,7 +63,7 @@ def fuzz(config: FuzzConfig) -> int:
     """Runs `picograd fuzz`; returns 0 where nothing failed, else 1.
 
     Raises:
-      ArgumentError: a kind is none of KINDS, or the time is not above 0.
+      ArgumentError: a kind is not one of KINDS, or the time is not above 0.
       DeviceError:   there is no such device, or this machine cannot use it.
     """
     unknown = [kind for kind in config.kinds if kind not in KINDS]

@@ -196,7 +196,7 @@ class Kernel:
 
         Raises:
           DTypeError: it has another.
-          ArgumentTypeError: a parameter that is memory is no Tensor, or a number is none.
+          ArgumentTypeError: a parameter that is memory is no Tensor, or one that is a number is no number.
         """
         if isinstance(value, Tensor):
             op = value_at(value, device)

@@ -321,7 +321,7 @@ def _lengths(config: LadderConfig, chosen: gpu.Ladder) -> dict[str, int]:
         if name not in lengths or not value.isdecimal():
             raise ArgumentError(
                 f"ladder: lengths are {', '.join(f'{name}={value}' for name, value in lengths.items())}, say; "
-                f"{part.strip()!r} is none."
+                f"{part.strip()!r} is not one."
             )
         lengths[name] = int(value)
     return lengths

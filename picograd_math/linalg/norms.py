@@ -107,7 +107,7 @@ def matrix_norm(
             them; inf, -inf: the greatest, the least sum of |a row|; 1, -1: of |a column|
 
     Raises:
-      ArgumentError: ord or dim is none of these.
+      ArgumentError: ord or dim is not one of these.
       ShapeError:    there are less than two axes.
       DTypeError:    A is no float.
 
@@ -153,7 +153,7 @@ def cond(A: Any, p: float | str | None = None) -> Tensor:
       p:  as `matrix_norm` takes it; None is 2: the greatest singular value by the least
 
     Raises:
-      ArgumentError: p is none of these.
+      ArgumentError: p is not one of these.
       ShapeError:    a matrix is not square where it must be.
 
     >>> cond(Tensor([[4.0, 0.0], [0.0, 2.0]])).item()

@@ -33,7 +33,7 @@ def windows_of(
     """Returns the places of windows along axes of these lengths.
 
     Raises:
-      ArgumentError: a number is not one of steps, or auto_pad is none ONNX knows.
+      ArgumentError: a number is not one of steps, or ONNX knows no such auto_pad.
       ShapeError:    there is not one number for each axis, or a window is longer than what it moves along.
     """
     ndim = len(lengths)

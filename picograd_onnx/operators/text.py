@@ -150,7 +150,7 @@ class Pattern:
 
 
 def _letter(code: str, about: Any) -> str | None:
-    """Returns the expression of one letter, or None for what is none."""
+    """Returns the expression of one letter, or None for anything else."""
     if code == "LITERAL":
         return re.escape(chr(about))
     if code == "NOT_LITERAL":

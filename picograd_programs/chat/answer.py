@@ -39,7 +39,7 @@ class Choice:
     temperature: float = 0.2  # below 1 prefers what is likely; 0 always takes the likeliest
     top_k: int = 0  # draw from the likeliest so many tokens only; 0 is all
     top_p: float = 0.9  # draw from the likeliest tokens that together have this probability
-    repetition: float = 1.1  # logits of the latest 64 tokens are divided by it, or multiplied where negative; 1 is none
+    repetition: float = 1.1  # logits of the latest 64 tokens are divided by it, or multiplied where negative; 1: neither
 
 
 def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.random.Generator) -> int:

@@ -96,7 +96,7 @@ class Turns:
         """Returns the tokens of a dialogue up to the answer.
 
         Args:
-          messages:  role and text of each turn, the last of a person; where the first is none of role "system", the model
+          messages:  role and text of each turn, the last of a person; where the first is not of role "system", the model
                      is told about its part what its file says
         """
         told = [("system", self.system)] if self.system and messages[0][0] != "system" else []

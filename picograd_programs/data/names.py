@@ -61,7 +61,7 @@ def encode(text: str) -> list[int]:
     """Returns the numbers of some characters.
 
     Raises:
-      DataError: a character is none of the 27.
+      DataError: a character is not one of the 27.
 
     >>> encode("emma.")
     [5, 13, 13, 1, 0]

@@ -30,7 +30,7 @@ def write_tokens(path: str | PathLike[str], tokens: ArrayLike, vocabulary: int) 
       vocabulary:  V, up to 65,536
 
     Raises:
-      ArgumentError: a token is none of the vocabulary, or that has more than fit into two bytes.
+      ArgumentError: a token is not in the vocabulary, or that has more than fit into two bytes.
       FileError: the file cannot be written.
     """
     numbers_N = np.asarray(tokens, np.int64)

@@ -92,7 +92,7 @@ def load_tokenizer(path: str | PathLike[str]) -> ByteLevel:
         raise DataError(f"{path}: cuts words by {json.dumps(words)[:80]}; {', '.join(CUTS)} are known.")
     merges = model.get("merges")
     if not isinstance(merges, list) or not isinstance(added, list):
-        raise DataError(f"{path}: has no list of merges, or added_tokens that are none.")
+        raise DataError(f"{path}: has no list of merges, or its added_tokens are no list.")
     if not all(isinstance(token, dict) and isinstance(token.get("content"), str) for token in added):
         raise DataError(f"{path}: an entry of added_tokens has no content.")
     control = {token["content"]: token.get("id") for token in added}
@@ -175,7 +175,7 @@ def numbers_in(value: Any, path: Path) -> Json:
     """Returns the tokens of a vocabulary with their numbers.
 
     Raises:
-      DataError: it is none.
+      DataError: it is not one.
     """
     if not isinstance(value, dict) or not 0 < len(value) <= TOKENS_MAX:
         raise DataError(f"{path}: has no vocabulary, which is a dict of tokens and their numbers.")

@@ -109,7 +109,7 @@ def whole_vectors(text: str, processor: str, instruction: str) -> int:
 
 
 def called(text: str) -> set[str]:
-    """Returns the functions that a text calls; a jump to a label of its own is none."""
+    """Returns the functions that a text calls; not the jumps to labels of its own."""
     found = re.findall(r"^\t(?:callq?|bl|jmp|b)\t([\w.@]+)", text, re.MULTILINE)
     return {name.partition("@")[0] for name in found if not name.startswith(".")}
 

@@ -152,7 +152,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a float to count with": (
         lambda: range(Tensor(3.0)),
-        "index: Python asks for an integer, and a tensor of float32 is none.\n"
+        "index: Python asks for an integer, and a tensor of float32 is not one.\n"
         "  hint: x.item() is a number of Python's; x.long() has integers.",
     ),
     "complex numbers": (

@@ -194,7 +194,7 @@ def step_of(rng: Rng, count: int) -> Step | None:
 
 
 def finite(step: Step, values: Tensors) -> Any:
-    """Returns what a step makes in PyTorch; None where it raises, makes no such tensor, or numbers that are none."""
+    """Returns what a step makes in PyTorch; None where it raises, makes no such tensor, or NaN."""
     tensors = constants(Program(0, (), (step,), ()), THEIRS)[0]
     try:
         made = run_step(step, values, tensors, THEIRS)

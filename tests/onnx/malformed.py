@@ -304,7 +304,7 @@ def in_child(cases: Sequence[Callable[[], Case]]) -> list[str]:
 
 
 def campaign(draw: Callable[[int, int], Case], seed: int, numbers: range) -> tuple[Counter[str], list[tuple[int, str]]]:
-    """Runs cases; returns how often each end was met, and those that are none of picograd's errors."""
+    """Runs cases; returns how often each end was met, and those that are not picograd's errors."""
     ends: list[str] = []
     while len(ends) < len(numbers):
         batch = numbers[len(ends) : len(ends) + BATCH]

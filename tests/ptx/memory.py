@@ -6,7 +6,7 @@ Out:   `Memory`: loads and stores by address, one for each lane;  `Region`
 Addresses are pretended ones: a buffer has 2^40 bytes of them for itself, so that an access past its end meets nobody
 else's. It begins at the remainder by 256 at which it begins on the host: what is aligned here is aligned there. Shared,
 local and parameter memory are windows of generic addresses (PTX ISA 9.0, 5.1 and 9.7.9.20); within such a space an address
-is a number from 1024 on, so that 0 is none.
+is a number from 1024 on, so that 0 is never one.
 """
 
 from __future__ import annotations

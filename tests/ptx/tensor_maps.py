@@ -91,7 +91,7 @@ class Encoder:
     def map_of(self, given: bytes) -> TensorMap:
         """Returns the map that 128 bytes of a kernel's parameters stand for."""
         if not given.startswith(SEAL):
-            raise PtxError(f"a tensor map is expected, and {given[:8].hex()}... is none that was encoded.")
+            raise PtxError(f"a tensor map is expected, and {given[:8].hex()}... has not been encoded.")
         return self.maps[int.from_bytes(given[32:40], "little")]
 
 

@@ -98,7 +98,7 @@ OF_PTX = {
     "the other distance": (str(WORD), str(1 << 62 | 1 << 32 | 64 << 16), "wrong"),
     "a swizzle of 64 bytes": (str(WORD), str(WORD + (1 << 62)), "wrong|background"),
     "no swizzle": (str(WORD), str(WORD - (1 << 62)), "wrong|background"),
-    "a field that is none": (str(WORD), str(WORD | 1 << 46), "belong to no field"),
+    "an unknown field": (str(WORD), str(WORD | 1 << 46), "belong to no field"),
     "the operand on the right turned": (r"p, 1, 1, 0, 0;", "p, 1, 1, 0, 1;", "wrong|background"),
     "the operand on the left negated": (r"p, 1, 1, 0, 0;", "p, -1, 1, 0, 0;", "wrong"),
     "two accumulators change places": (r"bf16 \{(%f\d+), (%f\d+),", r"bf16 {\2, \1,", "wrong"),

@@ -1,4 +1,4 @@
-"""Bugs in the PTX of a product with stages in shared memory: each shows as a wrong result or an error, or the test is none.
+"""Bugs in the PTX of a product with stages in shared memory: each must show as a wrong result or an error.
 
 What is changed is the text that NVRTC makes of a generated kernel, as a slip of the pen in a PTX body would change it.
 """

@@ -59,5 +59,5 @@ def test_a_box_lies_at_a_multiple_of_128() -> None:
 
 
 def test_only_what_was_encoded_is_a_map() -> None:
-    with pytest.raises(PtxError, match="is none that was encoded"):
+    with pytest.raises(PtxError, match="has not been encoded"):
         Encoder().map_of(bytes(128))

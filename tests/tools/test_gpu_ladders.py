@@ -375,8 +375,8 @@ def test_the_command_shows_a_file(rung: Rung, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--lengths", "Q=3"], "ArgumentError: ladder: lengths are M=256, N=256, K=256, say; 'Q=3' is none.\n"),
-        (["--lengths", "M=-1"], "ArgumentError: ladder: lengths are M=256, N=256, K=256, say; 'M=-1' is none.\n"),
+        (["--lengths", "Q=3"], "ArgumentError: ladder: lengths are M=256, N=256, K=256, say; 'Q=3' is not one.\n"),
+        (["--lengths", "M=-1"], "ArgumentError: ladder: lengths are M=256, N=256, K=256, say; 'M=-1' is not one.\n"),
         (["--show", "simd"], "ArgumentError: ladder: there is no rung 'simd'; the rungs are naive, coalesced, "),
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--docs", "no_page.md"], "DataError: ladder: no_page.md: there is no such page.\n"),

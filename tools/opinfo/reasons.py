@@ -79,7 +79,7 @@ ACCEPTED = {
 
 
 def reason_to_accept(name: str, message: str) -> str | None:
-    """Returns why a call that raises in PyTorch with such a message is none to raise here; None: it should."""
+    """Returns why a call that raises in PyTorch with such a message need not raise here; None: it should."""
     words, reason = ACCEPTED.get(name, ((), ""))
     return reason if any(word in message if word else not message for word in words) else None
 

@@ -149,7 +149,7 @@ def compiled(source: Source, target: Target, *options: str, form: str = "CUBIN")
             raise _failed("nvrtcCompileProgram", status)
         return _text(nvrtc, form, program), log
     finally:
-        nvrtc.nvrtcDestroyProgram(program)  # whose one error is a program that is none
+        nvrtc.nvrtcDestroyProgram(program)  # whose one error is that there is no such program
 
 
 def _text(nvrtc: Any, what: str, program: Any) -> bytes:

@@ -274,7 +274,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     """Returns the maximum of each window of (N, C, *spatial), and its index in its image, int64.
 
     Elements outside of x count as the least number. A window that has no greater one takes its first element inside x;
-    one whose taps step over x has the least number, and an index that is none.
+    one whose taps step over x has the least number, and an index that means nothing.
     """
     least = x.dtype.min
     margins, seen = windows.margins(x.shape[2:]), detached(x)

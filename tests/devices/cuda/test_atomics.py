@@ -110,7 +110,7 @@ def test_they_are_machine_code(arch: str) -> None:
 BUGS = {
     "no barrier before": (r"__syncthreads\(\);", "", 0, "not written|race"),
     "no barrier after": (r"__syncthreads\(\);", "", 1, "changed by an atomic|which another thread read"),
-    "a sum that is none": (r"atomic_add\(counts, bin, 1\);", "counts[bin] += 1;", 0, "race"),
+    "an addition that is not atomic": (r"atomic_add\(counts, bin, 1\);", "counts[bin] += 1;", 0, "race"),
     "beside an atomic": (r"atomic_add\(counts, bin, 1\);", r"atomic_add(counts, bin, 1); counts[bin] = 1;", 0, "race"),
     "past the end": (r"atomic_add\(counts, bin", "atomic_add(counts, bin + 8", 0, "which has 8 elements"),
     "past the end of memory": (r"atomic_add\(p1, threadIdx.x", "atomic_add(p1, threadIdx.x + 8", 0, "which has 8 elements"),

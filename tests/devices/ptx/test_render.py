@@ -84,7 +84,7 @@ def test_lanes_are_one_access_where_their_number_divides_the_index_and_memory_is
     head, aligned, apart = text_of(*body.done()).replace("\naligned:", "\nHERE").replace("\napart:", "\nHERE").split("HERE")
     assert "%is.aligned = icmp eq i64 %apart.bytes, 0\n  br i1 %is.aligned, label %aligned, label %apart" in head
     assert aligned.count("load <4 x float>") == aligned.count("store <4 x float>") == 1 and "align 16" in aligned
-    assert aligned.count("load float") == 4, "a multiple of 3 is none of 4"
+    assert aligned.count("load float") == 4, "a multiple of 3 is no multiple of 4"
     assert "<4 x float>, ptr" not in apart and apart.count("load float") == 8
 
 
