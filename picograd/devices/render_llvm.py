@@ -571,10 +571,7 @@ class LlvmWriter(ABC):
             return join_lanes(self.emit, op, self.operand(op.src[0], op.arg[1]))
         sources = list(map(self.constants.get, op.src, op.src))
         if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
-            for var, value in self.indices:
-                self.intervals[var] = interval_of(value, self.intervals)
-            self.indices.clear()
-            a, b = (interval_of(s, self.intervals) for s in op.src)
+            a, b = map(self.interval, op.src)
             if a[0] >= 0 and b[0] > 0:
                 names = [self.operand(s, lanes) for s in op.src]
                 return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
@@ -584,6 +581,13 @@ class LlvmWriter(ABC):
             t = type_of(op.dtype, lanes)
             return self.emit(row.format(*names, t=t, s=suffix(t)))
         return write_operation(self.emit, op, sources, names, lanes)
+
+    def interval(self, op: Op) -> Interval:
+        """Returns the least and greatest value of an integer."""
+        for var, value in self.indices:
+            self.intervals[var] = interval_of(value, self.intervals)
+        self.indices.clear()
+        return interval_of(op, self.intervals)
 
     # ---- addresses ----
     def address(self, memory: Op, index: Op) -> str:

@@ -7,7 +7,9 @@ Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %be
 begin..end of the phase's GRID loops, counted one loop after the other.
 
 Where a condition may be false the address is replaced, not the code branched around: a scalar reads from a block of
-zeros or writes to a block nobody reads. Only lanes that differ need the masked instructions.
+zeros or writes to a block nobody reads. Only lanes that differ need the masked instructions. One of these takes as long as
+hundreds of others where its address is in a page that is not there, though no lane wants it: where that may be, it reads
+zeros if no lane does.
 
 Results so large that what is written first is gone before anything reads it are stored past the cache. A line of the
 cache that is stored to is read first: 64 MiB of results move 128 MiB. A non-temporal store of a whole vector moves what
@@ -42,6 +44,7 @@ PROCESSOR = Dialect(
 # What a Load reads whose condition is false; no vector is longer: 64 lanes have 512 bytes.
 ZEROS = f"@zeros = internal constant [1024 x i8] zeroinitializer, align {ALIGNMENT}"
 BLOCK_BYTES = 16  # of a vector: what instructions interleave, of two vectors, in each of their blocks
+NEAR_NBYTES = 1 << 16  # outside of memory other memory is as good as always; a last block of rows may seem to go on as far
 STREAMED_NBYTES = 32 << 20  # of a result: as many as a last-level cache holds
 NONTEMPORAL = "!1 = !{i32 1}\n"
 
@@ -161,6 +164,8 @@ class CpuWriter(LlvmWriter):
         else:
             address, mask = self.address(load.memory, load.index), self.operand(load.valid, lanes)
             kind = memory_type(dtype, lanes)
+            if self._may_be_far(load):
+                address = self.emit(f"select i1 {self._any(mask, lanes)}, ptr {address}, ptr @zeros")
             held = self.emit(
                 f"call {kind} @llvm.masked.load.{suffix(kind)}.p0(ptr align {dtype.itemsize} {address}, "
                 f"<{lanes} x i1> {mask}, {kind} zeroinitializer)"
@@ -244,6 +249,16 @@ class CpuWriter(LlvmWriter):
         picked = ", ".join([f"i32 {lane}" for lane in lanes])
         return self.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{picked}>")
 
+    def _may_be_far(self, load: Load) -> bool:
+        """True where some address of a Load may be NEAR_NBYTES outside of its memory."""
+        numel, near = load.memory.arg[1], NEAR_NBYTES // load.memory.dtype.itemsize
+        (numel,) = numel if load.memory.code is OpCode.PARAM else (numel,)
+        low, high = self.interval(load.index)
+        return not isinstance(numel, int) or low < -near or high > numel + near
+
+    def _any(self, mask: str, lanes: int) -> str:
+        return self.emit(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})")
+
     def _or_sink(self, address: str, valid: Op, lanes: int, dtype: DType) -> str:
         self.sink_nbytes = max(self.sink_nbytes, lanes * dtype.itemsize)
         return self.emit(f"select i1 {self.operand(valid, 1)}, ptr {address}, ptr %sink")
@@ -270,8 +285,7 @@ class CpuWriter(LlvmWriter):
         if load.valid is None:
             return splat(self.emit, self._load(address, dtype, 1), scalar, lanes)
         mask = self.operand(load.valid, lanes)
-        wanted = self.emit(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})")
-        one = self._load(self.emit(f"select i1 {wanted}, ptr {address}, ptr @zeros"), dtype, 1)
+        one = self._load(self.emit(f"select i1 {self._any(mask, lanes)}, ptr {address}, ptr @zeros"), dtype, 1)
         held = splat(self.emit, one, scalar, lanes)
         return self.emit(f"select <{lanes} x i1> {mask}, {kind} {held}, {kind} zeroinitializer")
 

@@ -12,7 +12,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.devices.compile_llvm import assembly, processor_target
 from picograd.devices.cpu.render import STREAMED_NBYTES, render, streamed_stores
-from picograd.ir.build import expand, permute, reduce, reshape
+from picograd.ir.build import expand, pad, permute, reduce, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.road import create_schedule, lower
@@ -93,3 +93,19 @@ def test_memory_may_lie_anywhere(offset: int, compute: Callable[[pg.Tensor], pg.
     pg.from_dlpack(shared).copy_(compute(x)).realize()
     np.testing.assert_array_equal(shared, compute(x).numpy())
     assert not memory[:offset].any() and not memory[offset + LARGE :].any()
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        (pad(param(0, 1 << 15), ((0, 1 << 15),)), True),  # half of all vectors begin behind the memory
+        (pad(param(0, 64, 1024), ((32, 0), (0, 1))), True),  # whole rows before it
+        (pad(param(0, 8, 500), ((1, 1), (1, 1))), False),  # a row: not that far
+    ],
+)
+def test_masked_loads_do_not_begin_in_a_page_far_from_their_memory(root: Op, expected: bool) -> None:
+    """Such a page may not be there, which the processor finds out anew for each vector, though it wants no lane of it."""
+    (item,) = create_schedule([root + 1.0]).items
+    text = render(lower(item.kernel, CPU_TARGETS[2]), CPU_TARGETS[2]).text
+    assert "@llvm.masked.load" in text
+    assert ("@llvm.vector.reduce.or" in text) == expected
