@@ -21,6 +21,7 @@ through the cache in 3.2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from math import gcd
 
@@ -28,7 +29,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.devices.render_grids import grid_loops, launch_of
 from picograd.devices.render_llvm import LIKELY, Dialect, LlvmWriter, Slot, slots_by_id, slots_of
-from picograd.devices.render_llvm_rows import memory_type, splat, suffix, type_of
+from picograd.devices.render_llvm_rows import constant, memory_type, splat, suffix, type_of, with_sign_of_divisor
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.backend import ALIGNMENT
@@ -71,6 +72,8 @@ def render(program: Program, target: Target) -> Source:
     text = "\n".join(functions)
     if "@zeros" in text:
         text = f"{ZEROS}\n\n{text}"
+    for lanes, bits in sorted(set(re.findall(r"@remainder\.v(\d+)f(\d+)", text))):
+        text = f"{text}\n{remainder(int(lanes), dtypes.float32 if bits == '32' else dtypes.float64)}"
     if "!prof !0" in text:
         text = f"{text}\n{LIKELY}"
     if streamed:
@@ -145,6 +148,14 @@ class CpuWriter(LlvmWriter):
         name, numel, _ = memory.arg
         self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align {ALIGNMENT}")
         self.pointers[memory] = f"%{name}"
+
+    def operation(self, op: Op, lanes: int) -> str:
+        """Writes the value of a Let; a remainder of floats calls `remainder`, a function of whole vectors."""
+        if op.code is not OpCode.MOD or not op.dtype.is_float or lanes == 1 or not self.target.has_fma:
+            return super().operation(op, lanes)
+        kind, (a, b) = type_of(op.dtype, lanes), (self.operand(s, lanes) for s in op.src)
+        rest = self.emit(f"call {kind} @remainder.{suffix(kind)}({kind} {a}, {kind} {b})")
+        return with_sign_of_divisor(self.emit, op.dtype, rest, b, lanes)
 
     # ---- loads and stores ----
     def read(self, load: Load) -> str:
@@ -330,6 +341,45 @@ class CpuWriter(LlvmWriter):
                 address = self.emit(f"select i1 {condition}, ptr {address}, ptr {elsewhere}")
             addresses.append(address)
         return addresses
+
+
+# ---- remainders of floats ----
+# With a quotient of fewer digits than a float has, q is the exact one truncated, or one more. So a - q b is at most b: a float,
+# which one multiply-add finds without an error. LLVM's own frem calls a function of C's library for each lane; here only
+# vectors do that have a quotient which is large, infinite or NaN.
+REMAINDER = """define internal {t} @remainder.{s}({t} %a, {t} %b) {{
+  %quotient = fdiv {t} %a, %b
+  %q = call {t} @llvm.trunc.{s}({t} %quotient)
+  %height = call {t} @llvm.fabs.{s}({t} %q)
+  %width = call {t} @llvm.fabs.{s}({t} %b)
+  %low = fcmp olt {t} %height, {most}
+  %finite = fcmp olt {t} %width, {infinite}
+  %near = and <{lanes} x i1> %low, %finite
+  %all = call i1 @llvm.vector.reduce.and.v{lanes}i1(<{lanes} x i1> %near)
+  br i1 %all, label %exact, label %large
+exact:
+  %back = fneg {t} %q
+  %rest = call {t} @llvm.fma.{s}({t} %back, {t} %b, {t} %a)
+  %side = call {t} @llvm.copysign.{s}({t} {one}, {t} %a)
+  %along = fmul {t} %rest, %side
+  %beyond = fcmp olt {t} %along, zeroinitializer
+  %step = call {t} @llvm.copysign.{s}({t} %b, {t} %a)
+  %moved = fadd {t} %rest, %step
+  %inside = select <{lanes} x i1> %beyond, {t} %moved, {t} %rest
+  %result = call {t} @llvm.copysign.{s}({t} %inside, {t} %a)
+  ret {t} %result
+large:
+  %each = frem {t} %a, %b
+  ret {t} %each
+}}
+"""
+
+
+def remainder(lanes: int, dtype: DType) -> str:
+    """Returns the text of a function: what C's fmod leaves of a division, with the sign of `a`, exact."""
+    kind = type_of(dtype, lanes)
+    most, infinite, one = (constant(value, dtype, lanes) for value in (2.0 ** (dtype.mantissa - 1), float("inf"), 1.0))
+    return REMAINDER.format(t=kind, s=suffix(kind), lanes=lanes, most=most, infinite=infinite, one=one)
 
 
 # ---- stores past the cache ----

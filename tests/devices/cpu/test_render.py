@@ -109,3 +109,29 @@ def test_masked_loads_do_not_begin_in_a_page_far_from_their_memory(root: Op, exp
     text = render(lower(item.kernel, CPU_TARGETS[2]), CPU_TARGETS[2]).text
     assert "@llvm.masked.load" in text
     assert ("@llvm.vector.reduce.or" in text) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_of_floats_are_exact_in_vectors(dtype: type, rng: np.random.Generator) -> None:
+    """Quotients of any size, subnormal numbers, whole multiples, zeros of both signs, infinities and NaN."""
+    a, b = (rng.standard_normal((6, 64)) for _ in range(2))
+    a[1], b[1] = (x * np.exp2(rng.integers(-90, 30, 64)) for x in (a[1], b[1]))
+    a[2], b[2] = a[2] * 2.0**-130, b[2] * 2.0**-135
+    a[3], b[3] = rng.integers(-99, 99, 64), rng.integers(1, 9, 64)
+    a[4], b[4] = a[4] * 2.0**21, rng.choice([-1.0, 1.0], 64)
+    a[5, :8] = (0.0, -0.0, np.inf, np.nan, 1.0, -1.0, 1.0, 5.0)
+    b[5, :8] = (1.0, 1.0, 1.0, 1.0, np.inf, -np.inf, 0.0, np.nan)
+    lhs, rhs = a.astype(dtype), b.astype(dtype)
+    found = pg.tensor(lhs).fmod(pg.tensor(rhs)).numpy()
+    with np.errstate(invalid="ignore"):
+        expected = np.fmod(lhs, rhs)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_a_remainder_of_floats_calls_no_function_for_each_lane() -> None:
+    root = Op(OpCode.MOD, dtypes.float32, (param(0, 64), param(1, 64)))
+    (item,) = create_schedule([root]).items
+    loop, function = render(lower(item.kernel, CPU_TARGETS[2]), CPU_TARGETS[2]).text.split("define internal")
+    assert "call <16 x float> @remainder.v16f32" in loop and "frem" not in loop
+    assert "frem" in function.split("large:")[1] and "frem" not in function.split("large:")[0]
