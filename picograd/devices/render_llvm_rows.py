@@ -211,6 +211,8 @@ def cast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], 
         raise VerifyError(f"render llvm: CAST from {before} to {after} has no row: legalize writes it in integers.")
     if before.is_float and after.is_float:
         return emit(f"{'fpext' if after.itemsize > before.itemsize else 'fptrunc'} {source} {value} to {result}")
+    if before.is_float and lanes > 1:
+        return _cast_to_integers(emit, op, value, lanes)
     if before.is_float:
         way = "fptosi" if after.kind == "i" else "fptoui"
         return emit(f"call {result} @llvm.{way}.sat.{suffix(result)}.{suffix(source)}({source} {value})")
@@ -220,6 +222,35 @@ def cast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], 
         return value
     narrower = "trunc" if after.bits < before.bits else ("sext" if before.kind == "i" else "zext")
     return emit(f"{narrower} {source} {value} to {result}")
+
+
+def _cast_to_integers(emit: WriteLine, op: Op, value: str, lanes: int) -> str:
+    """Floats to integers, with limits: LLVM's own instruction for that goes lane by lane.
+
+    NaN becomes 0, then all are brought between the limits as floats. Where the upper one is no float, the greatest below it
+    stands for it, and what was greater is chosen.
+    """
+    before, after = op.src[0].dtype, op.dtype
+    source, mask = type_of(before, lanes), vector("i1", lanes)
+    wide = after if after.bits >= 32 else dtypes.int32
+    whole = type_of(wide, lanes)
+
+    def clamped(x: str, order: str, limit: float) -> str:
+        bound = constant(limit, before, lanes)
+        inside = emit(f"fcmp {order} {source} {x}, {bound}")
+        return emit(f"select {mask} {inside}, {source} {x}, {source} {bound}")
+
+    known = emit(f"fcmp ord {source} {value}, {value}")
+    number = emit(f"select {mask} {known}, {source} {value}, {source} zeroinitializer")
+    greatest = float(before.numpy.type(after.max))
+    is_exact = int(greatest) == after.max
+    high = greatest if is_exact else float(np.nextafter(before.numpy.type(greatest), before.numpy.type(0)))
+    inside = clamped(clamped(number, "ogt", float(after.min)), "olt", high)
+    result = emit(f"{'fptosi' if wide.kind == 'i' else 'fptoui'} {source} {inside} to {whole}")
+    if not is_exact:
+        fits = emit(f"fcmp ole {source} {number}, {constant(high, before, lanes)}")
+        result = emit(f"select {mask} {fits}, {whole} {result}, {whole} {constant(after.max, wide, lanes)}")
+    return result if wide is after else emit(f"trunc {whole} {result} to {type_of(after, lanes)}")
 
 
 def _cast_half(emit: WriteLine, op: Op, value: str, lanes: int) -> str:

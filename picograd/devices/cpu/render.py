@@ -344,9 +344,9 @@ class CpuWriter(LlvmWriter):
 
 
 # ---- remainders of floats ----
-# With a quotient of fewer digits than a float has, q is the exact one truncated, or one more. So a - q b is at most b: a float,
-# which one multiply-add finds without an error. LLVM's own frem calls a function of C's library for each lane; here only
-# vectors do that have a quotient which is large, infinite or NaN.
+# With a quotient of fewer digits than a float has, q is the exact one truncated, or one more. So a - q b is at most b: a
+# float, which one multiply-add finds without an error. LLVM's own frem calls a function of C's library for each lane; here
+# only vectors do that have a quotient which is large, infinite or NaN.
 REMAINDER = """define internal {t} @remainder.{s}({t} %a, {t} %b) {{
   %quotient = fdiv {t} %a, %b
   %q = call {t} @llvm.trunc.{s}({t} %quotient)

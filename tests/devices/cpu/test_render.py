@@ -12,7 +12,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.devices.compile_llvm import assembly, processor_target
 from picograd.devices.cpu.render import STREAMED_NBYTES, render, streamed_stores
-from picograd.ir.build import expand, pad, permute, reduce, reshape
+from picograd.ir.build import cast, expand, pad, permute, reduce, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.road import create_schedule, lower
@@ -135,3 +135,19 @@ def test_a_remainder_of_floats_calls_no_function_for_each_lane() -> None:
     loop, function = render(lower(item.kernel, CPU_TARGETS[2]), CPU_TARGETS[2]).text.split("define internal")
     assert "call <16 x float> @remainder.v16f32" in loop and "frem" not in loop
     assert "frem" in function.split("large:")[1] and "frem" not in function.split("large:")[0]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_floats_become_integers_in_vectors(name: str, bits: int) -> None:
+    """What is beyond the limits becomes the nearer one, NaN 0."""
+    limits = np.iinfo(name)
+    near = [float(edge) + step for edge in (limits.min, limits.max) for step in (-1.5, -0.5, 0.0, 0.5, 1.5)]
+    near += [0.999999 * value for value in near]
+    values = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, -0.5, 2.9, *near], f"float{bits}")
+    exact = [0 if x != x else max(limits.min, min(limits.max, x)) for x in values.tolist()]
+    root = cast(Op(OpCode.PARAM, dtypes.float32 if bits == 32 else dtypes.float64, (), (0, (64,))), getattr(dtypes, name))
+    (item,) = create_schedule([root]).items
+    text = render(lower(item.kernel, CPU_TARGETS[2]), CPU_TARGETS[2]).text
+    assert ".sat." not in text and "to <" in text
+    assert pg.tensor(np.tile(values, 8)).to(getattr(pg, name)).tolist() == 8 * list(map(int, exact))
