@@ -95,10 +95,11 @@ class Heads(Record, dict=True):
         if not self.arg.dropout:
             return lambda query, key: lambda value: value
         seed, number = (element_within(source, (b, head)) for source in draws_of(self.anchor))
-        first = number * _as_bits(mul(self.num_queries, self.num_keys))
+        first = cast(number * mul(self.num_queries, self.num_keys), dtypes.uint64)
 
         def at(query: Dim, key: Dim) -> Callable[[Op], Op]:
-            kept = is_kept(first + _as_bits(add(mul(query, self.num_keys), key)), seed, self.arg.dropout)
+            place = to_op(add(mul(query, self.num_keys), key))
+            kept = is_kept(first + cast(place, dtypes.uint64), seed, self.arg.dropout)
             return lambda value: self.where_kept(kept, value)
 
         return at
@@ -177,10 +178,6 @@ class Heads(Record, dict=True):
             last = add(minimum(add(first, count), S), subtract(self.arg.window - 1, self.ahead))
             stop = minimum(at_least_0(last), T)
         return start, stop
-
-
-def _as_bits(number: Dim) -> Op:
-    return cast(to_op(number), dtypes.uint64)
 
 
 def num_blocks(length: Dim, block: int) -> Dim:

@@ -277,7 +277,7 @@ def _dropped(weights: Array, op: Op, args: Sequence[Array]) -> Array:
         return weights
     seeds, numbers = (a[..., None, None] for a in args[-2:])
     T, S = weights.shape[2:]
-    counters = numbers * np.uint64(T * S) + np.arange(T * S, dtype=np.uint64).reshape(T, S)
+    counters = (numbers * (T * S) + np.arange(T * S).reshape(T, S)).astype(np.uint64)
     bits = ELEMENTWISE_RULES[OpCode.THREEFRY](op, np.broadcast_arrays(counters, seeds))
     fractions = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
     return np.where(np.float32(op.arg.dropout) <= fractions, weights / (1.0 - op.arg.dropout), 0.0)

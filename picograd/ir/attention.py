@@ -11,7 +11,7 @@ delta = rowsum(dO O) - dL sums up a row's feedback.
 With dropout of probability p, O = (M P) v, dv = (M P)^T dO and dP = M (dO v^T), where M is 1 / (1 - p), or 0 where a weight
 is dropped. That follows from its place: weight (t, s) of head number n of those that share a seed has the random bits
 threefry((n T + t) S + s, seed), as dropout of all weights in memory would. A seed and a number of each head are sources,
-(B, H) uint64.
+(B, H) uint64 and int64.
 
 Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, appendix B.2. Letters: B batch, H = G R heads, R of them share k
 and v, T queries, S keys, D and E features. Heads that share keys are R T rows of one matrix. B, T and S may be
@@ -70,9 +70,9 @@ def mask_of(op: Op) -> Op | None:
     return op.src[3] if op.code is OpCode.ATTENTION and len(op.src) == 4 else None
 
 
-def is_kept(counter: Op, seed: Op, probability: float) -> Op:
+def is_kept(number: Op, seed: Op, probability: float) -> Op:
     """Returns whether dropout keeps a weight: the upper 24 of its bits, as a fraction, are not below a float32."""
-    bits = Op(OpCode.THREEFRY, dtypes.uint64, (counter, seed))
+    bits = Op(OpCode.THREEFRY, dtypes.uint64, (cast(number, dtypes.uint64), seed))
     fraction = cast(Op(OpCode.SHR, bits.dtype, (bits, bits.filled(40))), dtypes.uint32)
     return compare(OpCode.CMPLE, least_kept(probability), fraction)
 
@@ -180,14 +180,9 @@ def _dropped(weights: Op, op: Op) -> Op:
     B, G, R, T, S = _extents(op)
     places = (B, mul(G, R), T, S)
     seed, number = (repeat_axes(x, (2, 3), places) for x in draws_of(op))
-    first = number * _as_bits(mul(T, S), places)
-    here = positions(places, 2, dtypes.uint64) * _as_bits(S, places) + positions(places, 3, dtypes.uint64)
-    kept = reshape(is_kept(first + here, seed, op.arg.dropout), weights.shape)
+    number = number * expand(to_op(mul(T, S)), places) + positions(places, 2) * expand(to_op(S), places)
+    kept = reshape(is_kept(number + positions(places, 3), seed, op.arg.dropout), weights.shape)
     return where(kept, weights * (1.0 / (1.0 - op.arg.dropout)), 0.0)
-
-
-def _as_bits(length: Dim, shape: Sequence[Dim]) -> Op:
-    return expand(cast(to_op(length), dtypes.uint64), tuple(shape))
 
 
 def _along(rows: Op, scores: Op) -> Op:

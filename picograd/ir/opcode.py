@@ -123,7 +123,7 @@ class OpCode(Named):
     CONV: ClassVar[OpCode]  #            (x, w)               ConvArg
     ATTENTION: ClassVar[OpCode]  #       (q, k, v[, mask])    AttentionArg: the values averaged, the logsumexp
     ATTENTION_GRAD: ClassVar[OpCode]  #  (q, k, v, grad,      AttentionArg: the gradients of q, k and v
-    #                                     logsumexp, delta)   Both with dropout: and seeds, numbers (see ir/attention.py)
+    #                                     logsumexp, delta)   Both with dropout: and seeds, numbers (ir/attention.py)
     # ---- several results, bodies ----
     OUTPUT: ClassVar[OpCode]  #          (x,)                 i: the i-th result of x
     CALL: ClassVar[OpCode]  #            arguments            body, a SINK over PARAMs

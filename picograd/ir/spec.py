@@ -112,6 +112,10 @@ def _attention_sources(op: Op) -> bool:
     return len(op.src) == 5 if op.arg.dropout else len(op.src) in (3, 4)
 
 
+def _draws_dtypes(op: Op) -> bool:
+    return all(s.dtype is dtype for s, dtype in zip(draws_of(op), (dtypes.uint64, dtypes.int64)))
+
+
 def _attention_dtypes(op: Op) -> bool:
     masks = op.src[3:4] if len(op.src) == 4 else ()
     return all(s.dtype is op.dtype for s in op.src[:3]) and all(s.dtype.is_float or s.dtype.kind == "b" for s in masks)
@@ -205,7 +209,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
     Rule("the argument is an AttentionArg", _all(ATTENTIONS), lambda op: isinstance(op.arg, AttentionArg)),
     Rule("draws where there is dropout, else at most a mask", _all(ATTENTIONS), _attention_sources),
-    Rule("draws are uint64", _all(ATTENTIONS), lambda op: all(s.dtype is dtypes.uint64 for s in draws_of(op))),
+    Rule("draws are of uint64 and int64", _all(ATTENTIONS), _draws_dtypes),
     Rule("q, k and v of one dtype, a mask of bool or a float", _all({OpCode.ATTENTION}), _attention_dtypes),
     Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
     Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),

@@ -151,7 +151,7 @@ def attention(output: int, **arg: object) -> Callable[[Op, Op, Op], Op]:
 def draws_for(q: Op) -> tuple[Op, Op]:
     """One seed, and the number of each head."""
     heads = q.shape[:2]
-    numbers = positions(heads, 0, dtypes.uint64) * q.shape[1] + positions(heads, 1, dtypes.uint64)
+    numbers = positions(heads, 0) * q.shape[1] + positions(heads, 1)
     return filled(77, dtypes.uint64, heads), numbers
 
 

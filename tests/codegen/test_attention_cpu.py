@@ -71,9 +71,9 @@ def draws(q: Op, arg: AttentionArg, arrays: dict[Op, Any]) -> tuple[Op, ...]:
     """Returns seeds and numbers of the heads of an attention with dropout, and puts theirs beside other arrays."""
     if not arg.dropout:
         return ()
-    ops = tuple(param(slot, *q.shape[:2], dtype=dtypes.uint64) for slot in (6, 7))
+    ops = tuple(param(6 + i, *q.shape[:2], dtype=dtype) for i, dtype in enumerate((dtypes.uint64, dtypes.int64)))
     seeds = np.random.default_rng(1).integers(2**63, size=ops[0].shape, dtype=np.uint64)
-    numbers = np.arange(seeds.size, dtype=np.uint64).reshape(seeds.shape)[::-1] * np.uint64(2**30)  # beyond 32 bits, too
+    numbers = np.arange(seeds.size).reshape(seeds.shape)[::-1] * 2**30  # beyond 32 bits, too
     arrays |= dict(zip(ops, (seeds, numbers)))
     return ops
 

@@ -243,7 +243,7 @@ def test_dropout_draws_each_weight_by_its_place(probability: float, rng: np.rand
     arg, T, S = AttentionArg(0.35, causal=True, dropout=probability), 5, 7
     q, k, v, grad = (rng.normal(size=shape) for shape in ((2, 4, T, 8), (2, 2, S, 8), (2, 2, S, 6), (2, 4, T, 6)))
     seeds = rng.integers(2**64, size=(2, 4), dtype=np.uint64)
-    numbers = rng.permutation(8).astype(np.uint64).reshape(2, 4)
+    numbers = rng.permutation(8).reshape(2, 4)
     kept = np.array([
         int(threefry((int(n) * T + t) * S + s, int(seed))) / 2**64 >= np.float32(probability)
         for seed, n in zip(seeds.ravel(), numbers.ravel()) for t in range(T) for s in range(S)

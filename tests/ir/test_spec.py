@@ -57,7 +57,7 @@ BROKEN_GRAPHS: dict[str, Op] = {
     "draws where there is dropout, else at most a mask": made(
         OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, *[param(1, 1, 2, dtype=dtypes.uint64)] * 2), AttentionArg(1.0)
     ),
-    "draws are uint64": made(
+    "draws are of uint64 and int64": made(
         OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, *[param(1, 1, 2)] * 2), AttentionArg(1.0, dropout=0.5)
     ),
     "q, k and v of one dtype, a mask of bool or a float": made(

@@ -40,7 +40,7 @@ def sources(H: int, G: int, T: Dim, S: Dim, dtype: DType = f64, B: Dim = 2) -> l
     """q, k, v, the gradient of the output, for each row logsumexp and delta, for each head a seed and a number."""
     shapes: list[tuple[Dim, ...]] = [(B, H, T, 4), (B, G, S, 4), (B, G, S, 6), (B, H, T, 6), (B, H, T), (B, H, T)]
     shapes += [(B, H)] * 2
-    kinds = [dtype] * 4 + [dtype.compute_dtype] * 2 + [dtypes.uint64] * 2
+    kinds = [dtype] * 4 + [dtype.compute_dtype] * 2 + [dtypes.uint64, dtypes.int64]
     return [Op(OpCode.PARAM, kind, (), (i, s)) for i, (kind, s) in enumerate(zip(kinds, shapes))]
 
 
@@ -57,7 +57,8 @@ def values_of(src: Sequence[Op], sizes: dict[str, int] | None = None) -> dict[Op
     known = sizes or {}
     shapes = [[dim if isinstance(dim, int) else known[dim.arg[0]] for dim in s.shape] for s in src]
     floats = {s: rng.standard_normal(shape).astype(s.dtype.numpy) for s, shape in zip(src, shapes) if s.dtype.is_float}
-    return floats | {s: rng.integers(2**63, size=shape, dtype="u8") for s, shape in zip(src, shapes) if s not in floats}
+    draws = {s: rng.integers(2**40, size=shape) for s, shape in zip(src, shapes) if s not in floats}
+    return floats | {s: array.astype(s.dtype.numpy) for s, array in draws.items()}
 
 
 def composed(roots: Sequence[Op]) -> list[Op]:

@@ -56,8 +56,8 @@ def conv(stride: int, dilation: int, apart: int, groups: int) -> Make:
 
 
 def with_draws(make: Make) -> Make:
-    """Returns it with the last two operands, the seeds and numbers of draws, as uint64."""
-    return lambda *src: make(*src[:-2], *(build.cast(s, dtypes.uint64) for s in src[-2:]))
+    """Returns it with the last operand but one, the seeds of draws, as uint64."""
+    return lambda *src: make(*src[:-2], build.cast(src[-2], dtypes.uint64), src[-1])
 
 
 INTEGERS = -1  # stands before the shape of an index

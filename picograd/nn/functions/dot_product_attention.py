@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.attention import FEW_QUERIES
@@ -142,7 +141,7 @@ def _fused(
 
 def _draws(heads: Shape, device: str) -> tuple[Op, Op]:
     """Returns a seed and a number for each head (B, H): the draws are those of `dropout` for all weights."""
-    numbers = positions(heads, 0, dtypes.uint64) * int(heads[1]) + positions(heads, 1, dtypes.uint64)
+    numbers = positions(heads, 0) * int(heads[1]) + positions(heads, 1)
     return expand(default_generator.next_key(device), heads), numbers
 
 
