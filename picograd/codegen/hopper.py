@@ -46,6 +46,8 @@ from picograd.ir.opts import (
     WARPGROUP_ROWS,
     Columns,
     Epilogue,
+    HeadNumbers,
+    HeadsDraws,
     HeadsMatrix,
     HeadsShape,
     HeadsTile,
@@ -57,7 +59,7 @@ from picograd.ir.opts import (
     attention_nbytes,
     gradients_nbytes,
 )
-from picograd.ir.shape import AttentionArg, numel
+from picograd.ir.shape import AttentionArg, draws_of, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
 from picograd.ir.symbolic import affine, from_op, placeholder
 from picograd.record import Record, replace
@@ -276,6 +278,7 @@ GRADIENTS = {
     (False, False): ((3, 64, True), (2, 128, False), (3, 96, False)),
     (False, True): ((2, 96, True), (2, 64, True)),
 }
+SPILLING_WITH_CAP = ((3, 96, False),)
 CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they stay in the L2 cache
 
 
@@ -325,11 +328,14 @@ def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
         raise NotPlain("it reads a symbolic integer")
     if not anchor.dtype.is_narrow or anchor.dtype.itemsize != 2:
         raise NotPlain(f"its dtype is {anchor.dtype}")
-    if mask_of(anchor) is not None or arg.window or arg.soft_cap or arg.dropout or not arg.scale > 0:
-        raise NotPlain("it has a mask, a window, a cap, dropout, or a scale that is not positive")
+    if mask_of(anchor) is not None or not arg.scale > 0:
+        raise NotPlain("it has a mask, or a scale that is not positive")
     _, _, T, S, D, E = lengths(anchor)
     if not all(FEATURES_MIN <= each <= FEATURES_MAX and each % PIECE_ELEMENTS == 0 for each in (D, E)):
         raise NotPlain(f"it has {D} features, and values of {E}")
+    is_wide_grad = anchor.code is OpCode.ATTENTION_GRAD and max(D, E) > SWIZZLED
+    if arg.soft_cap and (arg.dropout or (arg.window and is_wide_grad)):
+        raise NotPlain("registers do not hold a cap with dropout, nor one with a window in gradients of many features")
     if min(T, S) < ROWS_MIN or parts_of(anchor, target) is not None:
         raise NotPlain("it has few queries or keys")
     for value in (*anchor.src, anchor):
@@ -353,30 +359,48 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
         return held
 
     for operand in anchor.src:
-        is_held = _is_matrix(operand, params) if len(operand.shape) == 4 else operand.code is OpCode.PARAM
-        operands.append(operand if is_held else stored(operand))
+        operands.append(operand if _is_at_hand(operand, params) else stored(operand))
     read = anchor.replace(src=tuple(operands))
     outputs = tuple((slot, value.replace(src=(read,))) for slot, value in nest.outputs)
     phases = [phase for phase in (tuple(before), (replace(nest, anchor=read, outputs=outputs),)) if phase]
     whole = Kernel(f"{kernel.name}_split", tuple(params), (), tuple(phases))
     H, G, T, S, D, E = lengths(anchor)
     (batch,) = known_numbers(anchor.src[0].shape[:1])
-    shape = HeadsShape(batch, H, G, T, S, D, E, anchor.dtype.name, float(anchor.arg.scale), anchor.arg.causal)
+    arg: AttentionArg = anchor.arg
+    said = float(arg.scale), arg.causal, arg.window, float(arg.soft_cap), arg.dropout
+    shape = HeadsShape(batch, H, G, T, S, D, E, anchor.dtype.name, *said)
+    of_heads = [_numbers_of(operand) for operand in draws_of(read)]
+    draws = HeadsDraws(*of_heads) if of_heads else None
     q, k, v, *grads = (_matrix_of(operand, params) for operand in operands if len(operand.shape) == 4)
     if anchor.code is OpCode.ATTENTION:
-        return AttentionSplit(whole, PlainAttention(shape, q, k, v, slots[0], slots.get(1)))
-    logsumexp, delta = (operand.arg[0] for operand in operands[4:])
-    plain = PlainGradients(shape, q, k, v, grads[0], logsumexp, delta, slots[0], slots[1], slots[2])
+        return AttentionSplit(whole, PlainAttention(shape, q, k, v, slots[0], slots.get(1), draws))
+    logsumexp, delta = (operand.arg[0] for operand in operands[4:6])
+    plain = PlainGradients(shape, q, k, v, grads[0], logsumexp, delta, slots[0], slots[1], slots[2], draws)
     return AttentionSplit(whole, plain)
 
 
-def _is_matrix(operand: Op, params: list[Param]) -> bool:
-    """True for an operand that copies of tiles can read in its own memory."""
+def _is_at_hand(operand: Op, params: list[Param]) -> bool:
+    """True for a matrix that copies of tiles can read in its own memory, and for numbers that a kernel finds."""
     try:
-        _matrix_of(operand, params)
+        if len(operand.shape) == 4:
+            _matrix_of(operand, params)
+        elif len(operand.shape) == 2:
+            _numbers_of(operand)
     except NotPlain:
         return False
-    return True
+    return len(operand.shape) != 3 or operand.code is OpCode.PARAM
+
+
+def _numbers_of(operand: Op) -> HeadNumbers:
+    """Returns where a number of each head (B, H) is; raises NotPlain where it is neither read nor a multiple of places."""
+    value = element_anywhere(operand)
+    is_read = value.code is OpCode.LOAD and value.src[0].code is OpCode.PARAM and len(value.src) == 2
+    terms, offset = affine(from_op(value.src[1] if is_read else value))
+    axes = [placeholder(axis, extent) for axis, extent in enumerate(known_numbers(operand.shape))]
+    if not terms.keys() <= {*axes}:
+        raise NotPlain("numbers of heads are computed")
+    batch, head = (terms.get(axis, 0) for axis in axes)
+    return HeadNumbers(value.src[0].arg[0] if is_read else None, offset, (batch, head))
 
 
 def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
@@ -405,10 +429,10 @@ def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
 def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
     """Returns the ways to cut an attention, what is thought to be fastest first.
 
-    Three warpgroups that look have 160 registers a thread, and an accumulator of 128 features leaves too few of them.
+    Three warpgroups that look have 160 registers a thread: too few for an accumulator of 128 features, or for a soft cap.
     """
-    wide = max(shape.features, shape.values) > SWIZZLED
-    return [tile for lookers in ((2,) if wide else (2, 3)) for tile in _cut_attention(shape, lookers, target)]
+    is_large = max(shape.features, shape.values) > SWIZZLED or shape.soft_cap
+    return [tile for lookers in ((2,) if is_large else (2, 3)) for tile in _cut_attention(shape, lookers, target)]
 
 
 def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[HeadsTile]:
@@ -436,7 +460,8 @@ def fitted(tile: HeadsTile, nbytes: Callable[[HeadsTile], int], target: Target) 
 def gradient_tiles(shape: HeadsShape, by_keys: bool, target: Target) -> list[HeadsTile]:
     """Returns the ways to cut the kernel that makes gradients of keys and values, or of queries; the fastest first."""
     wide = max(shape.features, shape.values) > SWIZZLED
-    return [tile for each in GRADIENTS[by_keys, wide] for tile in cut_gradients(shape, by_keys, *each, target)]
+    cuts = [each for each in GRADIENTS[by_keys, wide] if not (shape.soft_cap and each in SPILLING_WITH_CAP)]
+    return [tile for each in cuts for tile in cut_gradients(shape, by_keys, *each, target)]
 
 
 def cut_gradients(

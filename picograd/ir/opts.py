@@ -32,8 +32,26 @@ class HeadsMatrix(Record):
     strides: tuple[int, int, int]
 
 
+class HeadNumbers(Record):
+    """A number of each head: offset + batch * strides[0] + head * strides[1], or what memory has at that place.
+
+    slot:  of the kernel's parameters; None: the numbers themselves
+    """
+
+    slot: int | None
+    offset: int
+    strides: tuple[int, int]
+
+
+class HeadsDraws(Record):
+    """The draws of heads with dropout, as ir/attention.py says."""
+
+    seeds: HeadNumbers
+    numbers: HeadNumbers
+
+
 class HeadsShape(Record):
-    """The sizes of an attention softmax(scale q k^T) v.
+    """The sizes of an attention softmax(scale q k^T) v, and what else its AttentionArg says.
 
     heads, groups:      of queries, and of keys and values
     features, values:   elements of a row of q and k, and of v
@@ -49,6 +67,9 @@ class HeadsShape(Record):
     dtype: str
     scale: float
     causal: bool
+    window: int = 0
+    soft_cap: float = 0.0
+    dropout: float = 0.0
 
     def nbytes(self, rows: int) -> int:
         """Bytes in shared memory of so many rows of keys and values, or of q and the averages."""
@@ -59,6 +80,8 @@ class HeadsShape(Record):
     def pairs(self) -> int:
         """Queries times keys that they see, of all heads."""
         seen = self.queries * self.keys - (self.queries * (self.queries - 1) // 2 if self.causal else 0)
+        if self.window:
+            seen = min(seen, self.queries * self.window)
         return self.batch * self.heads * max(seen, 0)
 
 
@@ -66,6 +89,7 @@ class PlainAttention(Record):
     """An attention of matrices in memory.
 
     out, logsumexp:  slots of results, contiguous; None: it is not asked for
+    draws:           where there is dropout
     """
 
     shape: HeadsShape
@@ -74,6 +98,7 @@ class PlainAttention(Record):
     v: HeadsMatrix
     out: int
     logsumexp: int | None
+    draws: HeadsDraws | None = None
 
     @property
     def work(self) -> int:
@@ -98,6 +123,7 @@ class PlainGradients(Record):
     dq: int
     dk: int
     dv: int
+    draws: HeadsDraws | None = None
 
 
 class HeadsTile(Record):

@@ -143,6 +143,17 @@ def of_one(x: Tensor, causal: bool = True) -> Tensor:
     return attention(q, k, v, is_causal=causal).transpose(1, 2).reshape(x.shape[0], x.shape[1], -1)
 
 
+def dropped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    pg.manual_seed(3)
+    return attention(q, k, v, is_causal=True, dropout_p=0.25)
+
+
+def dropped_apart(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each example has a seed of its own, and numbers of heads from 0 on."""
+    pg.manual_seed(3)
+    return pg.vmap(lambda *qkv: attention(*qkv, dropout_p=0.25), randomness="different")(q, k, v)
+
+
 HEADS = ((1, 2, 136, 64),) * 3
 ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "causal": (lambda q, k, v: attention(q, k, v, is_causal=True), HEADS),
@@ -150,6 +161,10 @@ ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "computed queries": (lambda q, k, v: attention(q.exp() * 2, k, v), HEADS),
     "grouped": (lambda q, k, v: attention(q, k, v, enable_gqa=True), (HEADS[0], *((1, 1, 200, 64),) * 2)),
     "a view between 16 bytes": (lambda q, k, v: attention(q, k[..., 1:], v), (HEADS[0], (1, 2, 136, 65), HEADS[0])),
+    "a window": (lambda q, k, v: attention(q, k, v, is_causal=True, window=70), HEADS),
+    "a soft cap": (lambda q, k, v: attention(q, k, v, soft_cap=2.0), HEADS),
+    "dropout": (dropped, ((2, 2, 136, 64),) * 3),
+    "dropout of examples": (dropped_apart, ((2, 1, 2, 136, 64),) * 3),
 }
 
 
@@ -171,6 +186,7 @@ OTHER_ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...
     "a mask": (lambda q, k, v, m: attention(q, k, v, attn_mask=m), (*HEADS, (136, 136))),
     "few queries": (attention, ((1, 2, 4, 64), *HEADS[1:])),
     "float32": (lambda q, k, v: attention(q.float(), k.float(), v.float()), HEADS),
+    "a soft cap and dropout": (lambda q, k, v: attention(q, k, v, soft_cap=2.0, dropout_p=1e-9), HEADS),
     "no scale": (lambda q, k, v: attention(q, k, v, scale=0.0), HEADS),
 }
 

@@ -9,18 +9,22 @@
 //   - Weights are powers of two: scale and log2(e) are one factor. Sums are those of the largest score so far, and are moved when
 //     there is a larger one. Source: Milakov and Gimelshein 2018, arXiv:1805.02867; Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135;
 //     Shah et al. 2024, arXiv:2407.08608 (the two products that go on beside a softmax).
-//   - Of a causal attention tiles are seen from the diagonal on; those behind it are not looked at, and only those that it cuts
-//     are masked. Blocks of queries that see most keys are the first of their heads.
+//   - Of a causal attention tiles are seen from the diagonal on; those behind it, or before a window, are not looked at, and only those
+//     that an edge cuts are masked. Blocks of queries that see most keys are the first of their heads.
+//   - While the tensor cores have the scores of a tile to compute, threads draw which of their weights dropout keeps, a bit each.
 //
 // Cut, a struct of constants, says what is computed and how:
 //   T                                     elements
 //   BATCH, HEADS, GROUPS, QUERIES, KEYS   heads of queries, and of keys and values; HEADS / GROUPS share one
 //   FEATURES, VALUES                      of queries and keys; of values: up to 128
 //   CAUSAL                                query t sees keys up to t + KEYS - QUERIES
+//   WINDOW                                and from t + KEYS - QUERIES - WINDOW + 1 on; 0: from the first on
 //   LOOKERS, COLUMNS, STAGES              warpgroups that look at keys; keys of a tile; of each ring
 //   KEEPS                                 sets of queries there is room for: of a second one copies come while the first is looked at
 //   TOGETHER                              heads whose blocks of queries run side by side
 //   SCALE                                 of scores; more than 0
+//   IS_CAPPED, CAP                        whether a score x becomes CAP tanh(x / CAP)
+//   LEAST_KEPT, KEPT                      draws of 24 bits below it drop a weight, 0: none is; by what others are multiplied
 
 #ifndef PICOGRAD_HOPPER_ATTENTION_H
 #define PICOGRAD_HOPPER_ATTENTION_H
@@ -43,8 +47,8 @@ template <class Cut> PRIMITIVE Queries queries_of(int32 turn) {
   return {own.number < 0 ? -1 : (Is::BLOCKS - 1 - own.number) * Is::ROWS, own.head};
 }
 
-template <class Cut> PRIMITIVE int32 tiles_of(int32 first, int32 count) {
-  return (keys_of<Cut>(first, count) + Cut::COLUMNS - 1) / Cut::COLUMNS;
+template <class Cut> PRIMITIVE Tiles tiles_of(int32 first, int32 count) {
+  return {first_key_of<Cut>(first) / Cut::COLUMNS, (keys_of<Cut>(first, count) + Cut::COLUMNS - 1) / Cut::COLUMNS};
 }
 
 // ---- one thread: fills the rings ----
@@ -62,7 +66,8 @@ PRIMITIVE void copy_heads(const Q& q, const K& k, const V& v, const TileMap& q_m
     mbarrier_arrive_expecting(q_full, set, Is::Q_LENGTH * (int32)sizeof(typename Cut::T));
     const int32 head = own.head % Cut::HEADS, group = head / (Cut::HEADS / Cut::GROUPS), batch = own.head / Cut::HEADS;
     load_pieces<Is::PIECES, Is::ROWS>(q, set * Is::Q_LENGTH, q_map, q_full, set, own.first, head, batch);
-    for (int32 tile = tiles_of<Cut>(own.first, Is::ROWS) - 1; tile >= 0; tile--) {
+    const Tiles tiles = tiles_of<Cut>(own.first, Is::ROWS);
+    for (int32 tile = tiles.end - 1; tile >= tiles.begin; tile--) {
       const int32 stage = stage_of<Cut>(use), first = tile * Cut::COLUMNS;
       const uint32 parity = parity_of<Cut>(use++) ^ 1;
       mbarrier_wait(k_empty, stage, parity);
@@ -79,22 +84,11 @@ PRIMITIVE void copy_heads(const Q& q, const K& k, const V& v, const TileMap& q_m
 // Has scores become powers of how much less they are than the greatest of their row, of which a thread has two. factor: by which what
 // was summed before is moved.
 template <class Cut, class Scores, class Rows>
-PRIMITIVE void weigh(Scores& scores, Rows& peak, Rows& total, Rows& factor, int32 first, int32 first_key) {
+PRIMITIVE void weigh(Scores& scores, uint64 kept, Rows& peak, Rows& total, Rows& factor, int32 first, int32 first_key) {
   typedef Sizes<Cut> Is;
-  const float32 scale = Cut::SCALE * 1.4426950408889634f;
-  if (keys_of<Cut>(first, 1) < first_key + Cut::COLUMNS) {
-    const int32 thread = thread_here() % 128, own = first + thread / 32 * 16 + thread % 32 / 4 + Cut::KEYS - Cut::QUERIES;
-#pragma unroll
-    for (int32 row = 0; row < 2; row++) {
-      const int32 position = own + 8 * row, end = Cut::CAUSAL && position < Cut::KEYS ? position + 1 : Cut::KEYS;
-      const int32 seen = end - first_key - thread % 4 * 2;
-#pragma unroll
-      for (int32 i = 2 * row; i < Is::SCORES; i += 4) {
-        if (8 * (i / 4) >= seen) scores[i] = below_all();
-        if (8 * (i / 4) + 1 >= seen) scores[i + 1] = below_all();
-      }
-    }
-  }
+  const float32 scale = exponent_factor<Cut>();
+  bend<Cut>(scores);
+  hide<Cut, false>(scores, first, first_key);
 #pragma unroll
   for (int32 row = 0; row < 2; row++) {
     float32 greatest = peak[row];
@@ -109,18 +103,18 @@ PRIMITIVE void weigh(Scores& scores, Rows& peak, Rows& total, Rows& factor, int3
 #pragma unroll
     for (int32 i = 2 * row; i < Is::SCORES; i += 4) {
       const float32 one = rough_exp2(fmaf(scores[i], scale, -from)), other = rough_exp2(fmaf(scores[i + 1], scale, -from));
-      scores[i] = one;
-      scores[i + 1] = other;
+      scores[i] = dropped<Cut>(one, kept, i);
+      scores[i + 1] = dropped<Cut>(other, kept, i + 1);
       sum += one + other;
     }
     total[row] = sum;
   }
 }
 
-template <class Cut, class Q, class K, class V, class Slabs, class One, class Ring, class Finish>
+template <class Cut, class Q, class K, class V, class Slabs, class One, class Ring, class Drawing, class Finish>
 PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& slabs, const TileMap& out_map, const One& q_full,
                              const One& q_empty, const Ring& k_full, const Ring& k_empty, const Ring& v_full,
-                             const Ring& v_empty, int32 warpgroup, const Finish& finish) {
+                             const Ring& v_empty, int32 warpgroup, const Drawing& draws_of, const Finish& finish) {
   typedef Sizes<Cut> Is;
   const bool arrives = threadIdx.x % 128 == 0;
   REGISTERS(float32, scores, Is::SCORES);
@@ -130,10 +124,22 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
   REGISTERS(float32, total, 2);
   REGISTERS(float32, factor, 2);
   int32 use = 0;
+  const auto skip = [&](int32 num) {  // tiles that others of the block see
+    for (; num > 0; num--) {
+      mbarrier_wait(k_full, stage_of<Cut>(use), parity_of<Cut>(use));
+      if (arrives) mbarrier_arrive(k_empty, stage_of<Cut>(use));
+      mbarrier_wait(v_full, stage_of<Cut>(use), parity_of<Cut>(use));
+      if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use));
+      use++;
+    }
+  };
   for (int32 turn = 0;; turn++) {
     const Queries own = queries_of<Cut>(turn);
     if (own.first < 0) break;
-    const int32 first = own.first + warpgroup * 64, tiles = tiles_of<Cut>(first, 64);
+    const int32 first = own.first + warpgroup * 64;
+    const Tiles every = tiles_of<Cut>(own.first, Is::ROWS), seen = tiles_of<Cut>(first, 64);
+    const Tiles tiles = seen.begin < seen.end ? seen : Tiles{every.begin, every.begin};
+    const Draws draws = draws_of(own.head / Cut::HEADS, own.head % Cut::HEADS);
     const int32 set = turn % Cut::KEEPS, own_rows = set * Is::Q_LENGTH + warpgroup * 4096;
 #pragma unroll
     for (int32 i = 0; i < 2; i++) {
@@ -142,34 +148,31 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
     }
 #pragma unroll
     for (int32 i = 0; i < Is::SUMS; i++) sums[i] = 0.0f;
-    for (int32 skipped = tiles_of<Cut>(own.first, Is::ROWS) - tiles; skipped > 0; skipped--) {  // others of the block see these
-      mbarrier_wait(k_full, stage_of<Cut>(use), parity_of<Cut>(use));
-      if (arrives) mbarrier_arrive(k_empty, stage_of<Cut>(use));
-      mbarrier_wait(v_full, stage_of<Cut>(use), parity_of<Cut>(use));
-      if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use));
-      use++;
-    }
+    skip(every.end - tiles.end);
     mbarrier_wait(q_full, set, turn / Cut::KEEPS % 2);
-    if (tiles == 0 && arrives) mbarrier_arrive(q_empty, set);
-    if (tiles > 0) {
+    const int32 num = tiles.end - tiles.begin;
+    if (num == 0 && arrives) mbarrier_arrive(q_empty, set);
+    if (num > 0) {
       mbarrier_wait(k_full, stage_of<Cut>(use), parity_of<Cut>(use));
       start_scores<Is::PIECES, Is::ROWS, Cut::COLUMNS>(scores, q, own_rows, k, stage_of<Cut>(use) * Is::K_LENGTH);
+      uint64 kept = draw<Cut, false>(draws, first, (tiles.end - 1) * Cut::COLUMNS);
       wgmma_wait<0, Is::SCORES>(scores, 0);
       if (arrives) mbarrier_arrive(k_empty, stage_of<Cut>(use));
-      if (arrives && tiles == 1) mbarrier_arrive(q_empty, set);
-      weigh<Cut>(scores, peak, total, factor, first, (tiles - 1) * Cut::COLUMNS);
+      if (arrives && num == 1) mbarrier_arrive(q_empty, set);
+      weigh<Cut>(scores, kept, peak, total, factor, first, (tiles.end - 1) * Cut::COLUMNS);
       round_all<typename Cut::T, Cut::COLUMNS>(weights, scores);
-      for (int32 tile = tiles - 2; tile >= 0; tile--) {
+      for (int32 tile = tiles.end - 2; tile >= tiles.begin; tile--) {
         use++;
         mbarrier_wait(k_full, stage_of<Cut>(use), parity_of<Cut>(use));
         start_scores<Is::PIECES, Is::ROWS, Cut::COLUMNS>(scores, q, own_rows, k, stage_of<Cut>(use) * Is::K_LENGTH);
         mbarrier_wait(v_full, stage_of<Cut>(use - 1), parity_of<Cut>(use - 1));
         start_sums<Is::VALUE_PIECES, Cut::COLUMNS>(sums, weights, v, stage_of<Cut>(use - 1) * Is::V_LENGTH);
+        kept = draw<Cut, false>(draws, first, tile * Cut::COLUMNS);
         wgmma_wait<1, Is::SCORES>(scores, 0);
         wgmma_done<Is::SCORES>(scores, 0);
         if (arrives) mbarrier_arrive(k_empty, stage_of<Cut>(use));
-        if (arrives && tile == 0) mbarrier_arrive(q_empty, set);
-        weigh<Cut>(scores, peak, total, factor, first, tile * Cut::COLUMNS);
+        if (arrives && tile == tiles.begin) mbarrier_arrive(q_empty, set);
+        weigh<Cut>(scores, kept, peak, total, factor, first, tile * Cut::COLUMNS);
         wgmma_wait<0, Is::SUMS>(sums, 0);
         wgmma_done<Cut::COLUMNS / 4>(weights, 0);
         if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use - 1));
@@ -183,6 +186,7 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
       if (arrives) mbarrier_arrive(v_empty, stage_of<Cut>(use));
       use++;
     }
+    if constexpr (Cut::WINDOW > 0) skip(tiles.begin - every.begin);
     const int32 thread = thread_here() % 128;
 #pragma unroll
     for (int32 i = 0; i < 2; i++) {
@@ -190,19 +194,20 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
       total[i] = total[i] + shuffle_xor((float32)total[i], 2);
       const int32 query = first + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
       if (thread % 4 == 0 && query < Cut::QUERIES)
-        finish(own.head * (int64)Cut::QUERIES + query, fmaf(peak[i], Cut::SCALE, logf(total[i])));
+        finish(own.head * (int64)Cut::QUERIES + query, fmaf(peak[i], factor_of<Cut>(), logf(total[i])));
     }
-    const float32 upper = total[0] == 0.0f ? 0.0f : 1.0f / total[0], lower = total[1] == 0.0f ? 0.0f : 1.0f / total[1];
+    const float32 upper = total[0] == 0.0f ? 0.0f : Cut::KEPT / total[0], lower = total[1] == 0.0f ? 0.0f : Cut::KEPT / total[1];
     store_rows<typename Cut::T, Is::VALUE_PIECES, 0>(sums, upper, lower, slabs, out_map, warpgroup * Is::VALUE_PIECES,
                                                   first < Cut::QUERIES, first, own.head % Cut::HEADS, own.head / Cut::HEADS);
   }
   if (arrives) wait_stores<0>();
 }
 
-// A whole block, of 128 (1 + LOOKERS) threads. finish(index, logsumexp) is told of each query.
-template <class Cut, class Finish>
+// A whole block, of 128 (1 + LOOKERS) threads. draws_of(batch, head) gives what a head draws; finish(index, logsumexp) is told of each
+// query.
+template <class Cut, class Drawing, class Finish>
 PRIMITIVE void attend(const TileMap& q_map, const TileMap& k_map, const TileMap& v_map, const TileMap& out_map,
-                      const Finish& finish) {
+                      const Drawing& draws_of, const Finish& finish) {
   typedef Sizes<Cut> Is;
   typedef typename Cut::T T;
   const int32 K_BEGINS = Cut::KEEPS * Is::Q_LENGTH * 2, V_BEGINS = K_BEGINS + Cut::STAGES * Is::K_LENGTH * 2,
@@ -238,7 +243,7 @@ PRIMITIVE void attend(const TileMap& q_map, const TileMap& k_map, const TileMap&
   } else {
     more_registers<Cut::LOOKERS == 3 ? 160 : 240>();
     look_at_heads<Cut>(q, k, v, slabs, out_map, q_full, q_empty, k_full, k_empty, v_full, v_empty, of_warp(threadIdx.x / 128) - 1,
-                       finish);
+                       draws_of, finish);
   }
 }
 

@@ -39,17 +39,20 @@ template <class Cut> struct GradSizes {
   static const int32 NUMBERS = Cut::BY_KEYS ? 2 * Cut::COLUMNS : 2;  // of a stage
 };
 
-// Tiles that some of `count` kept rows from `first` on have to do with: num from begin on.
-struct Tiles { int32 begin, num; };
+// Tiles that some of `count` kept rows from `first` on have to do with.
 template <class Cut> PRIMITIVE Tiles tiles_of(int32 first, int32 count) {
   if (first >= GradSizes<Cut>::LENGTH) return {0, 0};
   if constexpr (Cut::BY_KEYS) {
-    const int32 sees = Cut::CAUSAL ? first - (Cut::KEYS - Cut::QUERIES) : 0, begin = sees < 0 ? 0 : sees / Cut::COLUMNS;
-    return {begin, (Cut::QUERIES + Cut::COLUMNS - 1) / Cut::COLUMNS - begin};
+    const int32 from = first - (Cut::KEYS - Cut::QUERIES), sees = Cut::CAUSAL ? from : 0, last = from + count - 1 + Cut::WINDOW;
+    const int32 end = Cut::WINDOW == 0 || last > Cut::QUERIES ? Cut::QUERIES : last;
+    return {sees < 0 ? 0 : sees / Cut::COLUMNS, end < 0 ? 0 : (end + Cut::COLUMNS - 1) / Cut::COLUMNS};
   } else {
-    return {0, (keys_of<Cut>(first, count) + Cut::COLUMNS - 1) / Cut::COLUMNS};
+    return {first_key_of<Cut>(first) / Cut::COLUMNS, (keys_of<Cut>(first, count) + Cut::COLUMNS - 1) / Cut::COLUMNS};
   }
 }
+
+// The i-th of them: those that most rows see come first.
+template <class Cut> PRIMITIVE int32 tile_of(const Tiles& tiles, int32 i) { return Cut::BY_KEYS ? tiles.begin + i : tiles.end - 1 - i; }
 
 // The first row of a block's in its turn, -1 behind the last, the head that it is of, and the first that it walks over.
 struct Block { int32 first, batch, head, walked; };
@@ -71,34 +74,11 @@ template <class Cut, class Begin, class Look> PRIMITIVE void walk(const Begin& b
     begin(turn, own);
     const Tiles tiles = tiles_of<Cut>(own.first, Is::ROWS);
     for (int32 head = 0; head < Is::WALKED_HEADS; head++)
-      for (int32 i = 0; i < tiles.num; i++)
-        look(use++, own, own.walked + head, (Cut::BY_KEYS ? tiles.begin + i : tiles.num - 1 - i) * Cut::COLUMNS);
+      for (int32 i = 0; i < tiles.end - tiles.begin; i++) look(use++, own, own.walked + head, tile_of<Cut>(tiles, i) * Cut::COLUMNS);
   }
 }
 
 // ---- a warpgroup: makes sums ----
-// Has scores be -inf where a query does not see a key.
-template <class Cut, class Scores> PRIMITIVE void hide(Scores& scores, int32 first, int32 first_walked) {
-  const int32 ahead = Cut::KEYS - Cut::QUERIES;
-  if constexpr (Cut::BY_KEYS) {
-    if (!Cut::CAUSAL || first_walked + ahead >= first + 63) return;
-  } else {
-    if (keys_of<Cut>(first, 1) >= first_walked + Cut::COLUMNS) return;
-  }
-  const int32 thread = thread_here() % 128, own = first + thread / 32 * 16 + thread % 32 / 4;
-#pragma unroll
-  for (int32 row = 0; row < 2; row++) {
-    const int32 here = own + 8 * row, column = first_walked + thread % 4 * 2;
-    const int32 sees = here + ahead + 1, end = Cut::CAUSAL && sees < Cut::KEYS ? sees : Cut::KEYS;
-    const int32 edge = (Cut::BY_KEYS ? here - ahead : end) - column;  // the first that sees, or that is not seen
-#pragma unroll
-    for (int32 i = 2 * row; i < Cut::COLUMNS / 2; i += 4) {
-      if ((8 * (i / 4) >= edge) != Cut::BY_KEYS) scores[i] = below_all();
-      if ((8 * (i / 4) + 1 >= edge) != Cut::BY_KEYS) scores[i + 1] = below_all();
-    }
-  }
-}
-
 // Calls put(i, number) of each of a thread's COLUMNS / 2 elements, with its number: of the row or, with BY_KEYS, of the column.
 template <class Cut, class Numbers, class Rows, class Put>
 PRIMITIVE void each_with(const Numbers& numbers, int32 index, Rows& rows, const Put& put) {
@@ -116,15 +96,15 @@ PRIMITIVE void each_with(const Numbers& numbers, int32 index, Rows& rows, const 
 PRIMITIVE float32 exponent_of(float32 logsumexp) { return logsumexp == below_all() ? 0.0f : logsumexp * 1.4426950408889634f; }
 
 template <class Cut, class Kept, class Other, class Tile, class OtherTile, class Numbers, class Slabs, class One, class Ring,
-          class Rows>
+          class Drawing, class Rows>
 PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Tile& tile, const OtherTile& other_tile,
                              const Numbers& numbers, const Slabs& slabs, const TileMap& result_map,
                              const TileMap& other_result_map, const One& kept_full, const One& kept_empty, const Ring& full,
-                             const Ring& empty, int32 warpgroup, Rows logsumexp, Rows delta) {
+                             const Ring& empty, int32 warpgroup, const Drawing& draws_of, Rows logsumexp, Rows delta) {
   typedef GradSizes<Cut> Is;
   typedef typename Cut::T T;
   const int32 COLUMNS = Cut::COLUMNS;
-  const float32 scale = Cut::SCALE * 1.4426950408889634f;
+  const float32 scale = exponent_factor<Cut>();
   const bool arrives = threadIdx.x % 32 == 0;
   const auto give_back = [&](int32 stage) {  // each warp by itself: its threads have read numbers
     sync_warp();
@@ -145,11 +125,20 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
   REGISTERS(float32, exponents, 2);
   REGISTERS(float32, deltas, 2);
   int32 use = 0;
+  const auto skip = [&](int32 num) {  // tiles that others of the block look at
+    for (; num > 0; num--) {
+      mbarrier_wait(full, stage_of<Cut>(use), parity_of<Cut>(use));
+      give_back(stage_of<Cut>(use++));
+    }
+  };
   for (int32 turn = 0;; turn++) {
     const Block own = block_of<Cut>(turn);
     if (own.first < 0) break;
     const int32 first = own.first + warpgroup * 64;
-    const Tiles every = tiles_of<Cut>(own.first, Is::ROWS), tiles = tiles_of<Cut>(first, 64);
+    const Tiles every = tiles_of<Cut>(own.first, Is::ROWS), seen = tiles_of<Cut>(first, 64);
+    const int32 last = Cut::BY_KEYS ? every.end : every.begin;  // without any, all are skipped before it
+    const Tiles tiles = seen.begin < seen.end ? seen : Tiles{last, last};
+    const int32 num = tiles.end - tiles.begin, before = Cut::BY_KEYS ? tiles.begin - every.begin : every.end - tiles.end;
 #pragma unroll
     for (int32 i = 0; i < Is::SUMS; i++) sums[i] = 0.0f;
     if constexpr (Cut::BY_KEYS) {
@@ -168,17 +157,17 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
     const int32 set = turn % Cut::KEEPS;
     mbarrier_wait(kept_full, set, turn / Cut::KEEPS % 2);
     for (int32 head = 0; head < Is::WALKED_HEADS; head++) {
-      for (int32 skipped = every.num - tiles.num; skipped > 0; skipped--) {  // others of the block look at these
-        mbarrier_wait(full, stage_of<Cut>(use), parity_of<Cut>(use));
-        give_back(stage_of<Cut>(use++));
-      }
-      for (int32 i = 0; i < tiles.num; i++) {
+      const Draws draws = draws_of(own.batch, Cut::BY_KEYS ? own.walked + head : own.head);
+      skip(before);
+      for (int32 i = 0; i < num; i++) {
         const int32 stage = stage_of<Cut>(use), index = stage * Is::NUMBERS;
         mbarrier_wait(full, stage, parity_of<Cut>(use));
         start_scores<Is::PIECES, Is::ROWS, COLUMNS>(scores, kept, set * Is::KEPT_LENGTH + warpgroup * 4096, tile,
                                                     stage * Is::TILE_LENGTH);
         start_scores<Is::OTHER_PIECES, Is::ROWS, COLUMNS>(slopes, other_kept, set * Is::KEPT_OTHER_LENGTH + warpgroup * 4096,
                                                           other_tile, stage * Is::OTHER_LENGTH);
+        const int32 walked = tile_of<Cut>(tiles, i) * COLUMNS;
+        const uint64 drawn = draw<Cut, Cut::BY_KEYS>(draws, first, walked);
         wgmma_wait<1, Is::SCORES>(scores, 0);  // the tile before has been added, too
         wgmma_done<Is::SCORES>(scores, 0);
         if constexpr (Cut::LAGS) {
@@ -186,12 +175,16 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
           wgmma_done<COLUMNS / 4>(narrow, 0);
         }
         if (i > 0) give_back(stage_of<Cut>(use - 1));
-        hide<Cut>(scores, first, (Cut::BY_KEYS ? tiles.begin + i : tiles.num - 1 - i) * COLUMNS);
-        each_with<Cut>(numbers, index, exponents, [&](int32 at, float32 exponent) {
-          scores[at] = rough_exp2(fmaf(scores[at], scale, -exponent));
+        bend<Cut>(scores);
+        hide<Cut, Cut::BY_KEYS>(scores, first, walked);
+        float32 even = 0.0f;
+        each_with<Cut>(numbers, index, exponents, [&](int32 at, float32 exponent) {  // scores become what slopes are multiplied by
+          const float32 weight = rough_exp2(fmaf(scores[at], scale, -exponent)), bent = fmaxf(scores[at], -1.0f);
+          if (Cut::BY_KEYS && at % 2) weights[at / 2] = pair_up(even, dropped<Cut>(weight, drawn, at), T{});
+          even = dropped<Cut>(weight, drawn, at);
+          scores[at] = Cut::IS_CAPPED ? weight * fmaf(-bent, bent, 1.0f) : weight;
         });
         if constexpr (Cut::BY_KEYS) {
-          round_all<T, COLUMNS>(weights, scores);
           start_sums<Is::OTHER_PIECES, COLUMNS>(other_sums, weights, other_tile, stage * Is::OTHER_LENGTH);
           wgmma_wait<1, Is::SCORES>(slopes, 0);
           wgmma_done<Is::SCORES>(slopes, 0);
@@ -199,7 +192,7 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
           wgmma_wait<0, Is::SCORES>(slopes, 0);
         }
         each_with<Cut>(numbers, index + COLUMNS, deltas, [&](int32 at, float32 mean) {
-          slopes[at] = scores[at] * (slopes[at] - mean);
+          slopes[at] = scores[at] * (dropped<Cut>(slopes[at] * Cut::KEPT, drawn, at) - mean);
         });
         round_all<T, COLUMNS>(narrow, slopes);
         start_sums<Is::PIECES, COLUMNS>(sums, narrow, tile, stage * Is::TILE_LENGTH);
@@ -207,14 +200,15 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
         use++;
       }
       if constexpr (Cut::LAGS) finish();
-      if (tiles.num > 0) give_back(stage_of<Cut>(use - 1));
+      if (num > 0) give_back(stage_of<Cut>(use - 1));
+      if constexpr (Cut::WINDOW > 0) skip(every.end - every.begin - num - before);
     }
     if (arrives) mbarrier_arrive(kept_empty, set);
     const bool any = first < Is::LENGTH;
     const int32 slab = warpgroup * Is::SLAB_PIECES;
     store_rows<T, Is::PIECES, Is::APART>(sums, Cut::SCALE, Cut::SCALE, slabs, result_map, slab, any, first, own.head, own.batch);
     if constexpr (Cut::BY_KEYS)
-      store_rows<T, Is::OTHER_PIECES, Is::APART>(other_sums, 1.0f, 1.0f, slabs, other_result_map, slab + Is::APART, any, first,
+      store_rows<T, Is::OTHER_PIECES, Is::APART>(other_sums, Cut::KEPT, Cut::KEPT, slabs, other_result_map, slab + Is::APART, any, first,
                                                  own.head, own.batch);
   }
   if (threadIdx.x % 128 == 0) wait_stores<0>();
@@ -222,10 +216,10 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
 
 // A whole block, of 128 (1 + LOOKERS) threads. It keeps k and v, walks over q and grad and stores dk and dv with BY_KEYS, else it
 // keeps q and grad, walks over k and v and stores dq, which is its other result in name only.
-template <class Cut, class Rows>
+template <class Cut, class Drawing, class Rows>
 PRIMITIVE void differentiate(const TileMap& kept_map, const TileMap& other_kept_map, const TileMap& tile_map,
                              const TileMap& other_tile_map, const TileMap& result_map, const TileMap& other_result_map,
-                             Rows logsumexp, Rows delta) {
+                             const Drawing& draws_of, Rows logsumexp, Rows delta) {
   typedef GradSizes<Cut> Is;
   typedef typename Cut::T T;
   const int32 KEPT_OTHER_BEGINS = Cut::KEEPS * Is::KEPT_LENGTH * 2, TILES_BEGIN = KEPT_OTHER_BEGINS + Cut::KEEPS * Is::KEPT_OTHER_LENGTH * 2,
@@ -257,7 +251,7 @@ PRIMITIVE void differentiate(const TileMap& kept_map, const TileMap& other_kept_
   if (threadIdx.x >= 128) {
     more_registers<Cut::LOOKERS == 3 ? 160 : 252 - Is::COPYING / 2>();
     look_at_tiles<Cut>(kept, other_kept, tile, other_tile, numbers, slabs, result_map, other_result_map, kept_full, kept_empty,
-                       full, empty, of_warp(threadIdx.x / 128) - 1, logsumexp, delta);
+                       full, empty, of_warp(threadIdx.x / 128) - 1, draws_of, logsumexp, delta);
     return;
   }
   fewer_registers<Is::COPYING>();

@@ -26,12 +26,19 @@ template <int32 BLOCKS, int32 EVERY, int32 TOGETHER> PRIMITIVE Where part_of(int
   return {in_group / heads, first + in_group % heads};
 }
 
-// Keys that some of `count` queries see: from the first on.
+// Keys that some of `count` queries see: those before that number, and of a window none before the first of them.
 template <class Cut> PRIMITIVE int32 keys_of(int32 first, int32 count) {
   if (first >= Cut::QUERIES) return 0;
   const int32 last = (first + count < Cut::QUERIES ? first + count : Cut::QUERIES) + Cut::KEYS - Cut::QUERIES;
   return !Cut::CAUSAL || last > Cut::KEYS ? Cut::KEYS : last < 0 ? 0 : last;
 }
+template <class Cut> PRIMITIVE int32 first_key_of(int32 query) {
+  const int32 key = query + Cut::KEYS - Cut::QUERIES - Cut::WINDOW + 1;
+  return Cut::WINDOW == 0 || key < 0 ? 0 : key;
+}
+
+// Tiles from begin to end. Of those of a block a warpgroup's are some; it waits for all.
+struct Tiles { int32 begin, end; };
 
 // The stage of the ring's use of that number, and whether it is filled for an odd time.
 template <class Cut> PRIMITIVE int32 stage_of(int32 use) { return use % Cut::STAGES; }
@@ -44,6 +51,85 @@ PRIMITIVE void load_pieces(const Tile& tile, int32 index, const TileMap& map, co
 #pragma unroll
   for (int32 piece = 0; piece < PIECES; piece++)
     load_tile(tile, index + piece * ROWS * 64, map, full, barrier, piece * 64, first, head, batch);
+}
+
+// ---- a warpgroup: which weights count ----
+// Has scores be -inf where a query does not see a key. Rows of scores are queries and columns are keys, or with BY_KEYS the other way.
+template <class Cut, bool BY_KEYS, class Scores> PRIMITIVE void hide(Scores& scores, int32 first, int32 first_column) {
+  const int32 ahead = Cut::KEYS - Cut::QUERIES, thread = thread_here() % 128;
+  const int32 own = first + thread / 32 * 16 + thread % 32 / 4, column = first_column + thread % 4 * 2;
+  const int32 last_column = first_column + Cut::COLUMNS - 1;
+  if (BY_KEYS ? Cut::CAUSAL && first_column + ahead < first + 63 : keys_of<Cut>(first, 1) <= last_column) {
+#pragma unroll
+    for (int32 row = 0; row < 2; row++) {
+      const int32 here = own + 8 * row, sees = here + ahead + 1, end = Cut::CAUSAL && sees < Cut::KEYS ? sees : Cut::KEYS;
+      const int32 edge = (BY_KEYS ? here - ahead : end) - column;  // the first that sees, or that is not seen
+#pragma unroll
+      for (int32 i = 2 * row; i < Cut::COLUMNS / 2; i += 4) {
+        if ((8 * (i / 4) >= edge) != BY_KEYS) scores[i] = below_all();
+        if ((8 * (i / 4) + 1 >= edge) != BY_KEYS) scores[i + 1] = below_all();
+      }
+    }
+  }
+  if constexpr (Cut::WINDOW > 0) {
+    if (BY_KEYS ? last_column + ahead < first + Cut::WINDOW : first_key_of<Cut>(first + 63) <= first_column) return;
+#pragma unroll
+    for (int32 row = 0; row < 2; row++) {
+      const int32 here = own + 8 * row;
+      const int32 edge = (BY_KEYS ? here + Cut::WINDOW - ahead : here + ahead - Cut::WINDOW + 1) - column;  // as above
+#pragma unroll
+      for (int32 i = 2 * row; i < Cut::COLUMNS / 2; i += 4) {
+        if ((8 * (i / 4) >= edge) == BY_KEYS) scores[i] = below_all();
+        if ((8 * (i / 4) + 1 >= edge) == BY_KEYS) scores[i + 1] = below_all();
+      }
+    }
+  }
+}
+
+// Has scores be tanh(scale score / cap), where there is a cap: 1 - 2 / (1 + e^2x), right to some 2^-22. Else they stay products.
+template <class Cut, class Scores> PRIMITIVE void bend(Scores& scores) {
+  if constexpr (Cut::IS_CAPPED) {
+    const float32 twice = 2.0f * 1.4426950408889634f * Cut::SCALE / Cut::CAP;
+#pragma unroll
+    for (int32 i = 0; i < Cut::COLUMNS / 2; i++) scores[i] = fmaf(-2.0f, rough_reciprocal(1.0f + rough_exp2(scores[i] * twice)), 1.0f);
+  }
+}
+
+// By what scores are multiplied then, and with log2(e), so that weights are powers of two.
+template <class Cut> PRIMITIVE constexpr float32 factor_of() { return Cut::IS_CAPPED ? Cut::CAP : Cut::SCALE; }
+template <class Cut> PRIMITIVE constexpr float32 exponent_factor() { return factor_of<Cut>() * 1.4426950408889634f; }
+
+// What a head draws: a seed, and the number of its first weight.
+struct Draws { uint64 seed, first; };
+
+// Which weights of a tile dropout keeps: a bit for each that a thread has. Weight (row, column) of a head is ROW row + COLUMN column
+// behind its first. The loop is not written out: 64 draws are 5,000 instructions.
+template <class Cut, bool BY_KEYS> PRIMITIVE uint64 draw(const Draws& draws, int32 first, int32 first_column) {
+  uint64 kept = 0;
+  if constexpr (Cut::LEAST_KEPT > 0) {
+    const int64 ROW = BY_KEYS ? 1 : Cut::KEYS, COLUMN = BY_KEYS ? Cut::KEYS : 1;
+    const int32 thread = thread_here() % 128;
+    const int64 row = first + thread / 32 * 16 + thread % 32 / 4, column = first_column + thread % 4 * 2;
+    uint64 place = draws.first + (uint64)(row * ROW + column * COLUMN);
+#pragma unroll 1
+    for (int32 i = 0; i < Cut::COLUMNS / 2; i += 4) {
+      uint32 four = 0;
+#pragma unroll
+      for (int32 k = 0; k < 4; k++) {
+        const uint64 bits = threefry(place + (uint64)(k / 2 * 8 * ROW + k % 2 * COLUMN), draws.seed);
+        four |= (uint32)((uint32)(bits >> 40) >= Cut::LEAST_KEPT) << k;
+      }
+      kept = kept >> 4 | (uint64)four << 60;
+      place += (uint64)(8 * COLUMN);
+    }
+    kept >>= 64 - Cut::COLUMNS / 2;
+  }
+  return kept;
+}
+
+// A thread's i-th number, or 0 where dropout has drawn so.
+template <class Cut> PRIMITIVE float32 dropped(float32 number, uint64 kept, int32 i) {
+  return Cut::LEAST_KEPT == 0 || kept >> i & 1 ? number : 0.0f;
 }
 
 // ---- a warpgroup: products with the rows of a tile ----

@@ -119,6 +119,18 @@ PRIMITIVE float32 rough_exp2(float32 value) {
 #endif
 }
 
+// 1 over a value, 1 ulp off; of a subnormal value infinity, and 0 where the result is subnormal. PTX ISA 9.7.3.13, rcp.approx.ftz.f32.
+PRIMITIVE float32 rough_reciprocal(float32 value) {
+#ifdef __CUDACC_RTC__
+  float32 result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+#else
+  const float32 result = 1.0f / (fabsf(value) < 0x1p-126f ? copysignf(0.0f, value) : value);
+  return fabsf(result) < 0x1p-126f ? copysignf(0.0f, result) : result;
+#endif
+}
+
 // A float cut to an integer: what does not fit becomes the nearest end of the range, NaN becomes 0.
 template <class To, class From> PRIMITIVE To to_integer(From value) {
   const bool is_signed = To(-1) < To(0);

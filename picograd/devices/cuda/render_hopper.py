@@ -12,6 +12,7 @@ from picograd.device import Target
 from picograd.devices.cuda.render import CudaWriter, param_type
 from picograd.devices.render_grids import Phase
 from picograd.dtype import DType, dtype_named
+from picograd.ir.attention import least_kept
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
@@ -23,6 +24,8 @@ from picograd.ir.opts import (
     SWIZZLED,
     ByHand,
     Columns,
+    HeadNumbers,
+    HeadsDraws,
     HeadsMatrix,
     HeadsShape,
     HeadsTile,
@@ -208,7 +211,7 @@ def _result_map(product: PlainProduct) -> TileMap:
 def _averages(plain: PlainAttention, tile: HeadsTile, params: Sequence[Param], symbol: str) -> tuple[str, Launch]:
     shape, slot = plain.shape, plain.logsumexp
     call = [
-        f"  attend<Cut_{symbol}>(q, k, v, out, [&](int64 index, float32 logsumexp) {{",
+        f"  attend<Cut_{symbol}>(q, k, v, out, {_draws(plain.draws, shape)}, [&](int64 index, float32 logsumexp) {{",
         *([] if slot is None else [f"    p{slot}[index] = logsumexp;"]),
         "  });",
     ]
@@ -240,7 +243,7 @@ def _gradients(
     else:
         maps["dq"] = _stored_map(plain.dq, shape, shape.heads, shape.queries, shape.features)
     given = "k, v, q, grad, dk, dv" if by_keys else "q, grad, k, v, dq, dq"
-    call = [f"  differentiate<Cut_{symbol}>({given}, p{plain.logsumexp}, p{plain.delta});"]
+    call = [f"  differentiate<Cut_{symbol}>({given}, {_draws(plain.draws, shape)}, p{plain.logsumexp}, p{plain.delta});"]
     text = _function(shape, tile, {"BY_KEYS": int(by_keys), "LAGS": int(tile.lags)}, maps, params, symbol, call)
     work = 2 * shape.pairs * (2 if by_keys else 1) * (shape.features + shape.values)
     work += 0 if by_keys else 2 * shape.pairs * shape.features
@@ -257,21 +260,37 @@ def _function(
     given += [f"TILE_MAP({name})" for name in maps]
     constants = {
         "BATCH": shape.batch, "HEADS": shape.heads, "GROUPS": shape.groups, "QUERIES": shape.queries, "KEYS": shape.keys,
-        "FEATURES": shape.features, "VALUES": shape.values, "CAUSAL": int(shape.causal), "LOOKERS": tile.lookers,
+        "FEATURES": shape.features, "VALUES": shape.values, "CAUSAL": int(shape.causal), "WINDOW": shape.window,
+        "IS_CAPPED": int(shape.soft_cap > 0), "LEAST_KEPT": least_kept(shape.dropout), "LOOKERS": tile.lookers,
         "COLUMNS": tile.columns, "STAGES": tile.stages, "TOGETHER": tile.together, "KEEPS": tile.keeps,
         **others,
     }  # fmt: skip
+    factors = {"SCALE": shape.scale, "CAP": shape.soft_cap, "KEPT": 1.0 / (1.0 - shape.dropout)}
     return "\n".join([
         f"struct Cut_{symbol} {{",
         f"  typedef {shape.dtype} T;",
         *[f"  static const int32 {name} = {value};" for name, value in constants.items()],
-        f"  static constexpr float32 SCALE = {shape.scale!r}f;",
+        *[f"  static constexpr float32 {name} = {float(value)!r}f;" for name, value in factors.items()],
         "};",
         f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) {symbol}({", ".join(given)}) {{',
         *call,
         "}",
         "",
     ])  # fmt: skip
+
+
+def _draws(draws: HeadsDraws | None, shape: HeadsShape) -> str:
+    """Returns the text of a function that gives what a head draws."""
+    if draws is None:
+        return "[](int32, int32) { return Draws{0, 0}; }"
+    seed, number = (_of_head(numbers) for numbers in (draws.seeds, draws.numbers))
+    return f"[&](int32 batch, int32 head) {{ return Draws{{{seed}, (uint64)({number}) * {shape.queries * shape.keys}}}; }}"
+
+
+def _of_head(numbers: HeadNumbers) -> str:
+    batch, head = numbers.strides
+    place = f"(int64)batch * {batch} + head * {head} + {numbers.offset}"
+    return place if numbers.slot is None else f"p{numbers.slot}[{place}]"
 
 
 # ---- maps of tiles ----

@@ -196,6 +196,14 @@ CASES["rough exp2"] = Case(
     tolerance=2.0**-22,  # PTX ISA 9.7.3.21: of what is above 0.5 that is 2 to 4 ulp
 )  # fmt: skip
 
+_x = np.array([1, 2, 3, -7, 1e-30, 1e30, 0, -0.0, np.inf, -np.inf, 1e-40, -3e38], np.float32)
+with np.errstate(divide="ignore"):
+    _inverse = 1 / np.where(np.abs(_x) < 2.0**-126, np.copysign(0, _x), _x).astype(np.float64)
+CASES["rough reciprocal"] = Case(
+    "if (i < 12) p2[i] = rough_reciprocal(p0[i]);", (_x,),
+    np.where(np.abs(_inverse) < 2.0**-126, np.copysign(0, _inverse), _inverse).astype(np.float32), tolerance=2.0**-22,
+)  # fmt: skip
+
 # ---- narrow floats ----
 PROBES = np.array(
     [0.0, -0.0, 1.0, 1 / 3, -1e-3, 2.0**-24, 2.0**-25, 6e-8, 5e-41, 447.0, 449.0, 464.0, 465.0, 65504.0, 65519.0, 65520.0]

@@ -17,9 +17,19 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
-from picograd.ir.opts import HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
+from picograd.evaluator.graph import visible
+from picograd.ir.opts import (
+    HeadNumbers,
+    HeadsDraws,
+    HeadsMatrix,
+    HeadsShape,
+    HeadsTile,
+    PlainAttention,
+    WrittenAttention,
+)
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
+from picograd.tensor.generator import threefry
 from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
@@ -39,7 +49,8 @@ class Given:
 
 def given(
     queries: int, keys: int, features: int = 64, heads: tuple[int, int] = (2, 2), batch: int = 1, causal: bool = True,
-    values: int | None = None, dtype: str = "bfloat16", seed: int = 0,
+    values: int | None = None, dtype: str = "bfloat16", seed: int = 0, window: int = 0, soft_cap: float = 0.0,
+    dropout: float = 0.0,
 ) -> Given:  # fmt: skip
     """Returns an attention of q, k, v that lie as (B, T, H, D), and its results of float64."""
     rng, narrow, (H, G), E = np.random.default_rng(seed), dtype_named(dtype), heads, values or features
@@ -49,8 +60,8 @@ def given(
     k, v = (np.repeat(each, H // G, axis=1) for each in (k, v))
     scale = features**-0.5
     scores = scale * q @ k.swapaxes(2, 3)
-    if causal:
-        scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + keys - queries, scores, -np.inf)
+    scores = soft_cap * np.tanh(scores / soft_cap) if soft_cap else scores
+    scores = np.where(visible(queries, keys, causal, window), scores, -np.inf)
     greatest = np.maximum(scores.max(-1, keepdims=True), -1e30)
     powers = np.exp(scores - greatest)
     total = powers.sum(-1, keepdims=True)
@@ -59,9 +70,27 @@ def given(
     of_q, of_k, of_v = (HeadsMatrix(slot, 0, (t * h * d, d, h * d)) for slot, (_, t, h, d) in enumerate(shapes))
     params = tuple(Param(narrow, each.size, "in") for each in held)
     params += Param(narrow, batch * H * queries * E, "out"), Param(dtypes.float32, batch * H * queries, "out")
-    shape = HeadsShape(batch, H, G, queries, keys, features, E, dtype, scale, causal)
-    attention = PlainAttention(shape, of_q, of_k, of_v, 3, 4)
-    return Given(attention, held, params, powers @ v / np.where(total == 0, 1, total), sums)
+    shape = HeadsShape(batch, H, G, queries, keys, features, E, dtype, scale, causal, window, soft_cap, dropout)
+    factors, seeds, draws = draws_of(shape, 3)
+    if draws is not None:
+        held, params = (*held, seeds), (*params[:3], Param(dtypes.uint64, 1, "in"), *params[3:])
+    out = len(held)
+    attention = PlainAttention(shape, of_q, of_k, of_v, out, out + 1, draws)
+    return Given(attention, held, params, factors * powers @ v / np.where(total == 0, 1, total), sums)
+
+
+def draws_of(shape: HeadsShape, slot: int) -> tuple[Any, Array, HeadsDraws | None]:
+    """Returns the factors (B, H, T, S) of weights with dropout, one seed for all heads, and what says so of that slot."""
+    seeds = np.array([0x0123456789ABCDEF], np.uint64)
+    if not shape.dropout:
+        return 1.0, seeds, None
+    count = shape.batch * shape.heads * shape.queries * shape.keys
+    bits = threefry(np.arange(count, dtype=np.uint64), int(seeds[0])).reshape(
+        shape.batch, shape.heads, shape.queries, shape.keys
+    )
+    kept = (bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24) >= np.float32(shape.dropout)
+    draws = HeadsDraws(HeadNumbers(slot, 0, (0, 0)), HeadNumbers(None, 0, (shape.heads, 1)))
+    return kept / (1 - shape.dropout), seeds, draws
 
 
 def source_of(problem: Given, tile: HeadsTile) -> Source:
@@ -87,6 +116,13 @@ CASES = {
     "a batch, odd features": (given(72, 72, 72, (1, 1), 2, values=48), TWO),
     "more queries than keys": (given(264, 136, 64, (1, 1)), THREE),
     "one row more": (given(193, 129, 64, (1, 1), causal=False), THREE),
+    "a window": (given(400, 400, window=130), THREE),
+    "a window, more keys than queries": (given(200, 600, 128, (1, 1), window=70), TWO),
+    "a window, more queries than keys": (given(264, 136, 64, (1, 1), window=20), THREE),
+    "a window of all that follow": (given(200, 330, 64, (1, 1), causal=False, window=150), THREE),
+    "a soft cap": (given(136, 200, soft_cap=3.0), THREE),
+    "dropout": (given(136, 200, 64, (4, 2), 2, dropout=0.3), THREE),
+    "dropout, 128 features, a window": (given(200, 200, 128, window=100, dropout=0.7), TWO),
 }
 
 
@@ -112,9 +148,10 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
 @pytest.mark.variants(every=4)
 @pytest.mark.parametrize("features", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
-def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"window": 1000, "dropout": 0.2}, {"window": 1000, "soft_cap": 50.0}], ids=str)
+def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool, options: dict[str, Any]) -> None:
     """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
-    problem = given(72, 72, features, causal=causal)
+    problem = given(72, 72, features, causal=causal, **options)
     shape = replace(problem.attention.shape, queries=4096, keys=4096)
     large = dataclasses.replace(problem, attention=replace(problem.attention, shape=shape))
     for tile in attention_tiles(shape, HOPPER):

@@ -20,9 +20,11 @@ from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.errors import DeviceError
+from picograd.evaluator.graph import visible
 from picograd.ir.opts import HeadsMatrix, HeadsShape, HeadsTile, PlainGradients, WrittenGradients
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
+from tests.devices.cuda.test_hopper_attention import draws_of
 from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
@@ -41,7 +43,8 @@ class Given:
 
 def given(
     queries: int, keys: int, features: int = 64, heads: tuple[int, int] = (1, 1), batch: int = 1, causal: bool = True,
-    values: int | None = None, dtype: str = "bfloat16", seed: int = 0,
+    values: int | None = None, dtype: str = "bfloat16", seed: int = 0, window: int = 0, soft_cap: float = 0.0,
+    dropout: float = 0.0,
 ) -> Given:  # fmt: skip
     """Returns gradients of q, k, v that lie as (B, T, H, D), and what they are in float64."""
     rng, narrow, (H, G), E = np.random.default_rng(seed), dtype_named(dtype), heads, values or features
@@ -51,25 +54,29 @@ def given(
     k, v = (np.repeat(each, H // G, axis=1) for each in (k, v))
     scale = features**-0.5
     scores = scale * q @ k.swapaxes(2, 3)
-    if causal:
-        scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + keys - queries, scores, -np.inf)
+    bent = np.tanh(scores / soft_cap) if soft_cap else np.zeros(())
+    scores = np.where(visible(queries, keys, causal, window), soft_cap * bent if soft_cap else scores, -np.inf)
     greatest = np.maximum(scores.max(-1, keepdims=True), -1e30)
     powers = np.exp(scores - greatest)
     total = powers.sum(-1, keepdims=True)
     weights = powers / np.where(total == 0, 1, total)
     with np.errstate(divide="ignore"):
         logsumexp = (greatest + np.log(total))[..., 0].astype(np.float32)
-    delta = (grad * (weights @ v)).sum(-1).astype(np.float32)
-    slopes = scale * weights * (grad @ v.swapaxes(2, 3) - delta[..., None])
+    shape = HeadsShape(batch, H, G, queries, keys, features, E, dtype, scale, causal, window, soft_cap, dropout)
+    factors, seeds, draws = draws_of(shape, 6)
+    dropped = factors * weights
+    delta = (grad * (dropped @ v)).sum(-1).astype(np.float32)
+    slopes = scale * weights * (factors * (grad @ v.swapaxes(2, 3)) - delta[..., None]) * (1 - bent * bent)
     shared = (batch, G, H // G, keys, -1)
-    dk, dv = ((left.swapaxes(2, 3) @ right).reshape(shared).sum(2) for left, right in ((slopes, q), (weights, grad)))
+    dk, dv = ((left.swapaxes(2, 3) @ right).reshape(shared).sum(2) for left, right in ((slopes, q), (dropped, grad)))
     expected = slopes @ k, dk, dv
     matrices = [HeadsMatrix(slot, 0, (t * h * d, d, h * d)) for slot, (_, t, h, d) in enumerate(shapes)]
-    arrays = (*held, logsumexp, delta)
-    params = tuple(Param(narrow if slot < 4 else dtypes.float32, each.size, "in") for slot, each in enumerate(arrays))
+    arrays = (*held, logsumexp, delta, *([] if draws is None else [seeds]))
+    kinds = [*[narrow] * 4, *[dtypes.float32] * 2, dtypes.uint64]
+    params = tuple(Param(kind, each.size, "in") for kind, each in zip(kinds, arrays))
     params += tuple(Param(narrow, each.size, "out") for each in expected)
-    shape = HeadsShape(batch, H, G, queries, keys, features, E, dtype, scale, causal)
-    return Given(PlainGradients(shape, *matrices, 4, 5, 6, 7, 8), arrays, params, expected)
+    out = len(arrays)
+    return Given(PlainGradients(shape, *matrices, 4, 5, out, out + 1, out + 2, draws), arrays, params, expected)
 
 
 def source_of(problem: Given, by_keys: HeadsTile, by_queries: HeadsTile) -> Source:
@@ -100,6 +107,13 @@ CASES = {
     "a batch, odd features": (given(72, 72, 72, (1, 1), 2, values=48), TWO, TWO),
     "more queries than keys": (given(264, 136), WIDE, TWO),
     "one row more": (given(193, 129, causal=False), TWO, WIDE),
+    "a window": (given(400, 400, window=130), WIDE, THREE),
+    "a window, more keys than queries": (given(200, 600, 128, window=70), TWO, TWO),
+    "a window, more queries than keys": (given(264, 136, window=20), TWO, THREE),
+    "a window of all that follow": (given(200, 330, causal=False, window=150), TWO, THREE),
+    "a soft cap": (given(136, 200, soft_cap=3.0), TWO, WIDE),
+    "dropout": (given(136, 200, 64, (4, 2), 2, dropout=0.3), TWO, THREE),
+    "dropout, 128 features, a window": (given(200, 200, 128, window=100, dropout=0.7), TWO, TWO),
 }
 
 
@@ -126,6 +140,16 @@ BUGS = {
         r"  if \(thread == 0\) wait_stores<LEFT>\(\);.*\n", "", "race: writes slabs|ends while it stores",
     ),
     "nothing hidden": (r"scores\[i\] = below_all\(\)", "scores[i] = scores[i]", "Mismatched elements"),
+    "nothing hidden before a window": (
+        r"== BY_KEYS\) scores\[i( \+ 1)?\] = below_all\(\)", r"== BY_KEYS) scores[i\1] *= 1.0f", "Mismatched elements",
+    ),
+    "tiles behind a window that are not waited for": (
+        r"if constexpr \(Cut::WINDOW > 0\) skip.*\n", "", "deadlock|race|Mismatched elements",
+    ),
+    "draws of the other axis": (r"BY_KEYS \? 1 : Cut::KEYS", "BY_KEYS ? Cut::KEYS : Cut::KEYS", "Mismatched elements"),
+    "dropped weights without dropped slopes": (
+        r"dropped<Cut>\(slopes\[at\] \* Cut::KEPT, drawn, at\)", "slopes[at] * Cut::KEPT", "Mismatched elements",
+    ),
     "deltas of other columns": (r"index \+ COLUMNS, deltas", "index + COLUMNS - 2, deltas", "Mismatched|not written"),
     "sums that do not begin at 0": (r" sums\[i\] = 0\.0f", " sums[i] += 0.0f", "reads sums.* not written"),
 }  # fmt: skip
@@ -135,7 +159,7 @@ BUGS = {
 @needs_compiler
 @pytest.mark.parametrize("name", BUGS)
 def test_a_seeded_bug_is_found(name: str) -> None:
-    problem, (pattern, becomes, says) = given(200, 200, heads=(2, 2)), BUGS[name]
+    problem, (pattern, becomes, says) = given(200, 200, heads=(2, 2), window=90, dropout=0.2), BUGS[name]
     source = source_of(problem, TWO, THREE)
     heads, gradients = ((HEADERS / each).read_text() for each in ("hopper_heads.h", "hopper_attention_grad.h"))
     inlined = gradients.replace('#include "hopper_heads.h"\n', heads)
@@ -161,9 +185,10 @@ def test_them_on_a_gpu(name: str, device: str) -> None:
 @pytest.mark.variants(every=4, first=1)
 @pytest.mark.parametrize("features", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
-def test_they_are_machine_code_that_waits_for_nothing(features: int, causal: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"window": 1000, "dropout": 0.2}, {"soft_cap": 50.0}], ids=str)
+def test_they_are_machine_code_that_waits_for_nothing(features: int, causal: bool, options: dict[str, Any]) -> None:
     """No register is spilled, and ptxas puts no waits between matrix instructions, of which it tells: C7510 and others."""
-    problem = given(72, 72, features, causal=causal)
+    problem = given(72, 72, features, causal=causal, **options)
     shape = replace(problem.plain.shape, queries=4096, keys=4096)
     large = dataclasses.replace(problem, plain=replace(problem.plain, shape=shape))
     by_keys, by_queries = (gradient_tiles(shape, each, HOPPER) for each in (True, False))
