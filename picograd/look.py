@@ -2,7 +2,8 @@
 
 In:    what a pass has made: graphs, a Schedule, a Kernel, a Program, a Source, a Plan; events of the engine
 Out:   `look`: the same, checked, printed and kept; a Source is another where its file in PICOGRAD_DUMP was edited
-       `watch`: `Counts` of events, for tests, benches and tools;  `telling`: a line while something takes long
+       `watch`: `Counts` of events, for tests, benches and tools;  `telling`: a line while something takes long;
+       `Profiling`: who runs plans in the engine's place
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from picograd.config import is_on, setting, shown_stages
 from picograd.device import Target, language_of
 from picograd.errors import FileError
 from picograd.files import is_ours, opened, write_whole
+from picograd.ir.op import Buffer, Op
 from picograd.ir.spec import verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import Kernel, Plan, Source
 from picograd.ir.text import format_graph, format_kernel
@@ -117,6 +119,27 @@ def _check_ours(path: Path, facts: os.stat_result) -> None:
             f"PICOGRAD_DUMP: {path}: is not read: other users can have written it (mode {facts.st_mode & 0o777:o}).",
             hint="PICOGRAD_DUMP names a folder of your own.",
         )
+
+
+# ---- plans run by others ----
+class Recorder(Protocol):
+    """Runs plans in the engine's place, and notes what they take (picograd_lab/recorder.py)."""
+
+    def learn(self, plan: Plan, roots: Sequence[Op], form: Any, device: str, began: float | None) -> None:
+        """Notes the graphs of a plan, by their form (engine/plan.py), and when its making `began`, if it was just made."""
+        ...
+
+    def run(
+        self, plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool
+    ) -> None:
+        """Runs a plan."""
+        ...
+
+
+class Profiling:
+    """The recorder of this process that is on, or None."""
+
+    recorder: Recorder | None = None
 
 
 # ---- counts of events ----

@@ -13,15 +13,16 @@ from os import PathLike
 from time import perf_counter
 from typing import Any
 
-from picograd.engine.profile import NOWHERE, PLANNING, Profiling, Recorder, Span
 from picograd.errors import ArgumentError, ArgumentTypeError, Line
 from picograd.files import write_whole
 from picograd.interrupts import whole_context
 from picograd.ir.origin import Following
+from picograd.look import Profiling
 from picograd.nn.module import Module
 from picograd.record import Struct, field
 from picograd.tensor.printing import table
 from picograd.transforms.jit import forget_captures
+from picograd_lab.recorder import NOWHERE, PLANNING, Recorder, Span
 
 HEADS = ("kernel", "calls", "ms", "%", "GFLOP/s", "GB/s", "line")
 TEXTS = frozenset({"kernel", "line", "module"})  # the other columns are numbers

@@ -22,7 +22,6 @@ from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_de
 from picograd.engine.host_memory import reads_shared, shared
 from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
-from picograd.engine.profile import Profiling
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
 from picograd.ir.checks import Refused
@@ -32,7 +31,7 @@ from picograd.ir.origin import Graphless, like_its_sources
 from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
-from picograd.look import active
+from picograd.look import Profiling, active
 
 
 class _Realized:

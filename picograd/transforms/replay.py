@@ -25,14 +25,13 @@ from typing import Any, cast
 from picograd.control.structure import mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
-from picograd.engine.profile import Profiling
 from picograd.engine.realize import from_host, new_outputs, run, to_host
 from picograd.interrupts import AtDeath, later
 from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, Shape, memory_op
 from picograd.ir.origin import Graphless
 from picograd.ir.stages import FixedMemory, Plan
-from picograd.look import active
+from picograd.look import Profiling, active
 from picograd.record import Record, replace
 from picograd.tensor.cell import Arranged, Cell, Held, TakenBuffers
 from picograd.tensor.compute import cell_buffer

@@ -12,8 +12,8 @@ from typing import Any
 from picograd.autograd import grad
 from picograd.device import named
 from picograd.engine.devices import EVALUATOR, check_usable
-from picograd.engine.profile import Profiling
 from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.look import Profiling
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import forget_captures

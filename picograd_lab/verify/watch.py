@@ -1,6 +1,6 @@
 """Watches the plans of a program: each kernel on its own inputs, each plan as a whole, beside their meaning.
 
-In:    plans as the engine makes and runs them (engine/profile.py, `Profiling.recorder`)
+In:    plans as the engine makes and runs them (picograd/look.py, `Profiling.recorder`)
 Out:   a `Verdict`
 
 A plan runs as it always does, on copies of whose inputs it is then done once more, in three steps. The error of one kernel
@@ -26,12 +26,13 @@ import numpy as np
 from picograd.engine.compiler import given_kernel
 from picograd.engine.devices import COMPUTES_NOTHING, EVALUATOR, compiler_for
 from picograd.engine.plan import Template, parametrize
-from picograd.engine.profile import Profiling, Recorder
 from picograd.ir.op import Buffer, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import flops_of
 from picograd.ir.stages import Kernel, Plan, Schedule, ScheduleItem
 from picograd.ir.text import format_kernel
+from picograd.look import Profiling
+from picograd_lab.recorder import Recorder
 from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
 from picograd_lab.verify.graphs import in_params, lines_in, values_of

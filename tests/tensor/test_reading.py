@@ -11,10 +11,10 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.engine.profile import Profiling, Recorder
 from picograd.errors import IndexingError
-from picograd.look import watch
+from picograd.look import Profiling, watch
 from picograd.tensor import unasked
+from picograd_lab.recorder import Recorder
 from tests.helpers import forgotten
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -188,10 +188,10 @@ def work(make: Callable[[], nn.Module], step: Callable[[Training, int], None]) -
         with watch() as counts:
             step(training, number)
         planned.append(counts.scheduled)
-    Profiling.recorder = Recorder()
+    recorder = Profiling.recorder = Recorder()
     try:
         step(training, NUM_STEPS)
-        flops = sum(span.flops for span in Profiling.recorder.spans)
+        flops = sum(span.flops for span in recorder.spans)
     finally:
         Profiling.recorder = None
     return Work(flops, planned, [p.detach().numpy() for p in training.model.parameters()], training.values)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import picograd as pg
-from picograd.engine.profile import Profiling
+from picograd.look import Profiling
 from picograd_lab.verify.modules import verify_modules_of
 from picograd_lab.verify.run import own_words
 from picograd_programs import cli

@@ -28,15 +28,6 @@ NOWHERE = Line("", 0)
 PLANNING = "planning"  # of a Span
 
 
-class Profiling:
-    """Records of this process.
-
-    recorder:  the one that is on, or None
-    """
-
-    recorder: Recorder | None = None
-
-
 class Span(Record):
     """A kernel that ran, or a plan that was made, with its time.
 
@@ -72,7 +63,7 @@ class _Part(NamedTuple):
 
 
 class Recorder:
-    """Records while it is the recorder of `Profiling`.
+    """Records while it is the recorder of `Profiling` (picograd/look.py).
 
     spans:  in order
     """
