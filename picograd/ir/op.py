@@ -221,20 +221,15 @@ def memory_op(buffer: Buffer, shape: Shape) -> Op:
     return op if winner is entry else _intern_beside(winner, entry, key, op)
 
 
-def unshared(
-    code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: Shape, needs_grad: bool, depth: int | None = None
-) -> Op:
+def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: Shape, needs_grad: bool) -> Op:
     """Returns an Op that is not in the table of living Ops: each is an object of its own, at a third of the cost.
 
     It stands for a graph that is yet to be made, whose Ops are shared.
-
-    Args:
-      depth:  default: one more than that of its sources
     """
     op = object.__new__(Op)
     op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
     op.shape, op.needs_grad = shape, needs_grad
-    op.depth = 1 + max([s.depth for s in src]) if depth is None else depth
+    op.depth = 1 + max([s.depth for s in src])
     return op
 
 
