@@ -1,4 +1,4 @@
-"""Rolls long recurrences that a Python loop has written out into LOOPs: the body is planned and compiled once.
+"""Rolls recurrences that a Python loop has written out into LOOPs: the body is planned and compiled once.
 
     for t in range(1000): h = cell(x[:, t], h); out.append(head(h))      ->  LOOP(h, W, ..., rows of x), stacked results
 
@@ -28,13 +28,14 @@ from picograd.autodiff.gradient import built, graph_sources, written_out
 from picograd.ir.bodies import param, substitute
 from picograd.ir.build import flip, joined, pad_axis, permute, reshape, shrink, shrink_axis
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
+from picograd.ir.opcode import COSTLY, ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.record import Struct
 
-LEAST_STEPS = 16  # fewer are written out, as they always were
-MOST_OPERANDS = LEAST_STEPS - 1  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
-LONG = 2 * LEAST_STEPS  # of a graph: a shorter one has no steps
+LEAST_STEPS = 4  # fewer are written out
+LEAST_CHEAP_STEPS = 16  # where no step has a product or a sum: some of them are a few instructions of one kernel
+MOST_OPERANDS = 8  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
+LONG = 16  # of a graph: a shorter one has no steps
 LEVELS = (3, 9)  # below an Op that tell its form, and more where that leaves two in one place
 MOST_LAG = 4  # steps back that a step may look
 MOST_TRIALS = 8  # chains whose steps are compared, and cuts at their ends
@@ -44,24 +45,31 @@ OF_STEPS = ELEMENTWISE | MOVEMENT | {
     OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
     OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP,
 }  # fmt: skip
+VIEWED = MOVEMENT | {OpCode.CAST, OpCode.CONTIGUOUS}  # between a weight and its product
 Column = tuple[Op, ...]  # for each step one
 
 
-def rolled(roots: Sequence[Op], inputs: Collection[Op] = ()) -> Sequence[Op]:
-    """Returns graphs in which long recurrences are LOOPs; `roots` as they are where there is none.
+def rolled(
+    roots: Sequence[Op], inputs: Collection[Op] = (), blocks: Sequence[Op] = ()
+) -> tuple[Sequence[Op], Sequence[Op]]:
+    """Returns graphs in which recurrences are LOOPs, and for each block the one that it is part of there, or itself.
+
+    Both are what was given where there is no recurrence.
 
     Args:
       inputs:  constants that may be others the next time, and stay outside of bodies
+      blocks:  SHRINKs and PADs in the graphs
     """
     if len(toposort(roots, sources=graph_sources)) < LONG:
-        return roots
-    graphs, has_loops = written_out(roots, most_operands=MOST_OPERANDS), False
+        return roots, blocks
+    graphs, has_loops = written_out([*roots, *blocks], most_operands=MOST_OPERANDS), False
     for _ in range(MOST_LOOPS):
-        became = _one_loop(graphs, inputs)
+        became, stacked = _one_loop(graphs[: len(roots)], inputs)
         if not became:
             break
-        graphs, has_loops = _replaced(graphs, became), True
-    return graphs if has_loops else roots
+        parts = [stacked.get(op, op) for op in graphs[len(roots) :]]
+        graphs, has_loops = _replaced([*graphs[: len(roots)], *parts], became), True
+    return (graphs[: len(roots)], graphs[len(roots) :]) if has_loops else (roots, blocks)
 
 
 def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
@@ -75,17 +83,20 @@ def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
     return [became.get(root, root) for root in roots]
 
 
-def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> dict[Op, Op]:
-    """Returns results of a LOOP for the Ops of a recurrence that are read elsewhere; none where none is found."""
+def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> tuple[dict[Op, Op], dict[Op, Op]]:
+    """Returns results of a LOOP for the Ops of a recurrence that are read elsewhere; none where none is found.
+
+    Behind them for each block that its steps read the block of all steps.
+    """
     order = toposort(roots, sources=graph_sources)
     for seeds in _chains(order):
         steps = _alike(seeds, order, inputs)
-        if steps is not None:
-            while (longer := _with_one_before(steps)) is not None:
-                steps = longer
+        while steps is not None and (longer := _with_one_before(steps)) is not None:
+            steps = longer
+        if steps is not None and (steps.num_steps >= LEAST_CHEAP_STEPS or steps.is_costly()) and not steps.are_layers():
             steps.go_up()
             return _loop(steps, roots)
-    return {}
+    return {}, {}
 
 
 def _alike(seeds: Sequence[Op], order: Sequence[Op], inputs: Collection[Op]) -> _Steps | None:
@@ -229,11 +240,11 @@ class _Rows(Struct, eq=False):
     """A column that is a stacked source.
 
     column:   itself
-    stacked:  makes the source; it has a row for each step
+    stacked:  makes the source, which has a row for each step, and where the column has blocks of one value that of all
     """
 
     column: Column
-    stacked: Callable[[], Op]
+    stacked: Callable[[], tuple[Op, Op | None]]
 
 
 Place = int | _Lag | _Rows | Op  # an Op of the body by number; what no step changes is the Op itself
@@ -361,7 +372,7 @@ class _Steps:
         if not all(alike):
             raise _Differ(*_longest_true(alike))
         if is_leaf and like.nbytes <= JOINED_NBYTES:
-            return _Rows(column, lambda: joined([reshape(op, (1, *op.shape)) for op in column], 0))
+            return _Rows(column, lambda: (joined([reshape(op, (1, *op.shape)) for op in column], 0), None))
         if is_leaf or code not in OF_STEPS:
             raise _Differ
         if code is OpCode.SHRINK and any(op.arg != like.arg for op in column):
@@ -369,6 +380,21 @@ class _Steps:
                 raise _Differ
             return _Rows(column, _blocks(column))
         return self._add(column)
+
+    def is_costly(self) -> bool:
+        """True where a step has kernels of its own."""
+        return any(column[0].code in COSTLY or column[0].code in SEVERAL_RESULTS for column in self.columns)
+
+    def are_layers(self) -> bool:
+        """True where the right side of a product is other memory in each step, which would have to be joined."""
+        for column, places in zip(self.columns, self.sources):
+            if column[0].code in (OpCode.MATMUL, OpCode.CONV):
+                place = places[1]
+                while isinstance(place, int) and self.columns[place][0].code in VIEWED:
+                    place = self.sources[place][0]
+                if isinstance(place, _Rows) and _is_leaf(place.column[0]):
+                    return True
+        return False
 
     # ---- what reads them ----
     def go_up(self) -> None:
@@ -419,8 +445,8 @@ def _longest_true(flags: Sequence[bool]) -> tuple[int, int]:
     return best
 
 
-def _blocks(column: Column) -> Callable[[], Op]:
-    """Returns a function that makes the stacked source of blocks of one value.
+def _blocks(column: Column) -> Callable[[], tuple[Op, Op]]:
+    """Returns a function that makes the stacked source of blocks of one value, and the block of all of them.
 
     Raises:
       _Differ: they are not equally apart along one axis.
@@ -435,30 +461,31 @@ def _blocks(column: Column) -> Callable[[], Op]:
     if abs(distance) < width or {b - a for a, b in pairwise(starts[axis])} != {distance}:
         raise _Differ
 
-    def made() -> Op:
+    def made() -> tuple[Op, Op]:
         first, apart = min(starts[axis]), abs(distance)
         bounds = [*block]
         bounds[axis] = first, min(first + apart * len(column), source.shape[axis])
-        part = shrink(source, tuple(bounds))
+        whole = part = shrink(source, tuple(bounds))
         part = pad_axis(part, axis, 0, apart * len(column) - part.shape[axis])
         split = reshape(part, (*part.shape[:axis], len(column), apart, *part.shape[axis + 1 :]))
         rows = shrink_axis(split, axis + 1, 0, width)
         rows = permute(rows, (axis, *[i for i in range(len(rows.shape)) if i != axis]))
-        return flip(rows, (0,)) if distance < 0 else rows
+        return flip(rows, (0,)) if distance < 0 else rows, whole
 
     return made
 
 
 # ---- the loop ----
-def _loop(steps: _Steps, roots: Sequence[Op]) -> dict[Op, Op]:
-    """Returns a result of the LOOP for each Op of the steps that something else reads."""
+def _loop(steps: _Steps, roots: Sequence[Op]) -> tuple[dict[Op, Op], dict[Op, Op]]:
+    """Returns a result of the LOOP for each Op of the steps that something else reads; the blocks of _one_loop."""
     place, last = steps.place, len(steps.seeds) - 1
     read = {s for op in steps.order if op not in place for s in graph_sources(op) if s in place}
     read.update([root for root in roots if root in place])
     wanted = [op for op in steps.order if op in read]
     rows = dict.fromkeys([place[op][0] for op in wanted if place[op][1] != last])
     ends = dict.fromkeys([place[op][0] for op in wanted if place[op][0] not in rows])
-    loop, result_of = _Body(steps).made([*rows], [*ends])
+    body = _Body(steps)
+    loop, result_of = body.made([*rows], [*ends])
     became: dict[Op, Op] = {}
     for op in wanted:
         number, step = place[op]
@@ -466,7 +493,7 @@ def _loop(steps: _Steps, roots: Sequence[Op]) -> dict[Op, Op]:
         became[op] = result if number in ends else reshape(shrink_axis(result, 0, step, step + 1), op.shape)
         copy_lines(op, became[op])
         became[op].realized = op.realized or became[op].realized
-    return became
+    return became, body.blocks
 
 
 class _Body:
@@ -476,6 +503,7 @@ class _Body:
     carries:  what each of them is after a step: a column, another carry (~ its number), itself (None)
     slot:     of carries and invariants, by what they are
     stacked:  the stacked sources, by their columns
+    blocks:   block of a step -> that of all steps
     """
 
     def __init__(self, steps: _Steps):
@@ -484,10 +512,13 @@ class _Body:
         self.carries: list[int | None] = []
         self.slot: dict[object, int] = {}
         self.stacked: dict[Column, Op] = {}
+        self.blocks: dict[Op, Op] = {}
         for places in steps.sources:
             for place in places:
-                if isinstance(place, _Rows):
-                    self.stacked.setdefault(place.column, place.stacked())
+                if isinstance(place, _Rows) and place.column not in self.stacked:
+                    self.stacked[place.column], whole = place.stacked()
+                    if whole is not None and whole.code is OpCode.SHRINK:
+                        self.blocks |= dict.fromkeys(place.column, whole)
                 elif isinstance(place, _Lag):
                     self.lag(place.column, place.steps, steps.origin(place))
                 elif isinstance(place, Op):

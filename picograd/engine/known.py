@@ -65,6 +65,7 @@ class Seen(Record, eq=False):
     buffers:  what they read, all of one device
     numbers:  their CONSTs
     blocks:   their SHRINKs and PADs
+    parts:    the blocks of their form in the places of these: that of all steps of a loop moves with each of them
     results:  which result of a plan each of them is, once that is known: two of them may be one
     costly:   Ops some of whose elements may cost as much as all, and through which no gradient goes
     graphs:   themselves, formulas and gradients not written out
@@ -77,10 +78,11 @@ class Seen(Record, eq=False):
     results: list[int]
     costly: list[Op]
     graphs: Sequence[Op]
+    parts: Sequence[Op] = ()
 
-    def in_form(self, blocks: list[Op], results: list[int]) -> Seen:
+    def in_form(self, parts: list[Op], results: list[int]) -> Seen:
         """Returns the same graphs with the blocks and the results of their form."""
-        return replace(self, blocks=blocks, results=results)
+        return replace(self, parts=parts, results=results)
 
 
 class KnownOffset(NamedTuple):
@@ -133,17 +135,17 @@ class Known(NamedTuple):
         place = {buffer: i for i, buffer in enumerate(seen.buffers)}
         place |= {form.leaves[op].arg[0]: ~i for i, op in enumerate(seen.numbers) if op in form.leaves}
         numbers = [None if op in form.leaves else op for op in seen.numbers]
-        free = {}
+        free: dict[tuple[Op, int], tuple[str, int]] = {}
         if values:
             for offset, group, constant in zip(moving.offsets, moving.groups, moving.constants()):
                 if group != FIXED:
                     free[offset.op, offset.axis] = moving.name(group), constant
-        offsets = [
-            KnownOffset(i, axis, *free.get((block, axis), (None, start)))
-            for i, block in enumerate(seen.blocks)
-            for axis, (start, _) in enumerate(block.arg)
-            if start.__class__ is int
-        ]
+        offsets = []
+        for i, (block, part) in enumerate(zip(seen.blocks, seen.parts)):
+            for axis, ((start, _), (first, _)) in enumerate(zip(block.arg, part.arg)):
+                if start.__class__ is int:
+                    name, constant = free.get((part, axis), (None, first))
+                    offsets.append(KnownOffset(i, axis, name, constant + start - first))
         reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
         constants = {leaf.arg[0] for op, leaf in form.leaves.items() if op.code is OpCode.CONST}
         made = [buffer for buffer in dict.fromkeys(reads) if buffer not in place]

@@ -108,7 +108,8 @@ def _computed_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op
     blocks, graphs, left = seen.blocks if seen is not None else [], dict(zip(missing, missing)), missing
     order = order_of(missing)
     if len(order) >= LONG or not WRITTEN_LATER.isdisjoint(map(CODE, order)):
-        written = written_out([*rolled(missing, () if seen is None else frozenset(seen.numbers)), *blocks])
+        found, parts = rolled(missing, () if seen is None else frozenset(seen.numbers), blocks)
+        written = written_out([*found, *parts])
         graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
         left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
         order = order_of(left)
@@ -187,7 +188,7 @@ def run_known(roots: Sequence[Op], seen: Seen) -> bool:
     read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
     outputs = new_outputs(plan, name, variables, inputs)
-    run(plan, inputs, outputs, variables, lambda report: template(written_out(rolled(roots))).error(report))
+    run(plan, inputs, outputs, variables, lambda report: template(written_out(rolled(roots)[0])).error(report))
     for op, value in zip(roots, _results(roots, plan, inputs, outputs, known.results)):
         op.realized = value
     return True

@@ -210,7 +210,7 @@ def _that_reach(error: PicogradError, graphs: Sequence[Op]) -> list[Op]:
     if not isinstance(error, Refused) or error.check is None:
         return []
     found = []
-    for op, whole in zip(graphs, written_out(rolled(graphs))):
+    for op, whole in zip(graphs, written_out(rolled(graphs)[0])):
         order = toposort([whole], stop=realized)
         if error.check in order or any(error.check in toposort(body.src) for body in bodies_in(order)):
             found.append(op)

@@ -466,7 +466,7 @@ class Jit:
             recipes, made = recipes_of([*leaves, *grads], stand_ins, given.donated, watch)
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
-            roots = written_out(rolled([*[leaf.read() for leaf in made], *[cell.op for cell in changed]]))
+            roots = written_out(rolled([*[leaf.read() for leaf in made], *[cell.op for cell in changed]])[0])
             places = [*[leaf.cell.device for leaf in made], *[cell.device for cell in changed]]
             check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
             check_shapes(stand_ins, starts, self.name)

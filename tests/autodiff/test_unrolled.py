@@ -14,7 +14,7 @@ from picograd.engine import realize
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.look import Counts, watch
-from picograd.tensor.compute import NextLook
+from picograd.tensor.compute import NextLook, plain_cells
 from tests.helpers import forgotten
 
 STEPS = 20
@@ -22,7 +22,7 @@ STEPS = 20
 
 def loops_of(tensors: Sequence[Any]) -> list[Op]:
     """Returns the LOOPs that take the place of steps, those of gradients left out."""
-    graphs = unrolled.rolled([tensor.cell.op for tensor in tensors])
+    graphs, _ = unrolled.rolled([tensor.cell.op for tensor in tensors])
     return [op for op in toposort(graphs) if op.code is OpCode.LOOP]
 
 
@@ -180,7 +180,7 @@ def keeps_a_gradient() -> tuple[list[Any], list[Any]]:
 PROGRAMS: list[tuple[Callable[[], tuple[list[Any], list[Any]]], int]] = [
     (lstm, 1), (gru_of_pieces, 1), (backwards, 1), (two_layers_and_losses, 2), (loss_from_the_first, 2),
     (encoder_and_decoder, 2), (goes_on_from_its_output, 2), (ode_with_times, 1), (runge_kutta, 1), (wave, 1),
-    (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 0),
+    (list_of_inputs, 1), (characters, 1), (with_noise, 1), (keeps_a_gradient, 2),
 ]  # fmt: skip
 
 
@@ -277,6 +277,7 @@ def test_a_prediction_that_is_computed_in_parts_plans_each_once(kind: str, monke
     pg.manual_seed(0)
     cell, x = getattr(pg.nn, kind)(3, 4), given(2, 60, 3)
     pg.realize(cell.parameters())
+    plain_cells.clear()  # those of other tests
 
     @pg.no_grad()
     def predicted() -> Any:
@@ -293,10 +294,79 @@ def test_a_prediction_that_is_computed_in_parts_plans_each_once(kind: str, monke
     assert again.plans > 1 and again.scheduled == 0
 
 
-def test_layers_of_one_form_are_no_steps() -> None:
-    x, weights = leaf(2, 4), [leaf(4, 4) for _ in range(STEPS)]
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_plan_of_a_loop_is_found_wherever_its_steps_begin(backwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    forgotten()
+    w, x, start = given(4, 4), given(2, 60, 4), given(2, 4)
+
+    @pg.no_grad()
+    def state_after(begin: int, lib: Any, w: Any, x: Any, h: Any) -> Any:
+        for t in reversed(range(8)) if backwards else range(8):
+            h = lib.tanh(h @ w + x[:, begin + t])
+        return h
+
+    def checked(begin: int) -> None:
+        found = state_after(begin, pg, w, x, start).numpy()
+        wanted = state_after(begin, np, w.numpy(), x.numpy(), start.numpy())
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+
+    for begin in (0, 8, 16):
+        checked(begin)
+    monkeypatch.setattr(realize, "_computed_by_device", None)
+    for begin in (24, 31, 52):
+        checked(begin)
+
+
+def test_few_steps_are_a_loop_where_each_has_a_product() -> None:
+    x, w = given(2, 4), leaf(4, 4)
+    products, cheap = x, x
+    for _ in range(2 * unrolled.LEAST_STEPS):
+        products, cheap = (products @ w).tanh(), (cheap * 0.5 + 1).tanh()
+    (loop,) = loops_of([products])
+    assert loop.arg[2] >= unrolled.LEAST_STEPS and loops_of([cheap]) == []
+
+
+def loop_in_a_step(kind: str, num_steps: int) -> tuple[Callable[[Any], Any], Any]:
+    """Returns a training step over a Python loop, and its argument."""
+    pg.manual_seed(0)
+    cell, head, x = getattr(pg.nn, kind)(3, 4), pg.nn.Linear(4, 1), given(2, num_steps, 3)
+    optimizer = pg.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
+
+    def step(x: Any) -> Any:
+        state, out = None, []
+        for t in range(num_steps):
+            state = cell(x[:, t], state)
+            out.append(head(state[0] if kind == "LSTMCell" else state))
+        loss = ((pg.cat(out, 1) - 0.5) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, x
+
+
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell"])
+def test_jit_rolls_loops_as_an_eager_step_does(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    forgotten()
+    counts = {}
+    for num_steps in (20, 60):
+        eager, x = loop_in_a_step(kind, num_steps)
+        jitted = pg.jit(loop_in_a_step(kind, num_steps)[0])
+        losses = [eager(x).item() for _ in range(4)]
+        with watch() as counts[num_steps]:
+            first = jitted(x).item()
+        assert [first, *[jitted(x).item() for _ in range(3)]] == pytest.approx(losses, rel=1e-6)
+    assert counts[60].kernels == counts[20].kernels <= 45 and counts[60].scheduled == counts[20].scheduled
+
+
+@pytest.mark.parametrize("made", [leaf, given])
+def test_layers_of_one_form_are_no_steps(made: Callable[..., Any]) -> None:
+    x, weights = made(2, 4), [made(4, 4) for _ in range(STEPS)]
     for w in weights:
-        x = (x @ w).relu()
+        x = pg.nn.functional.linear(x, w).relu()
     assert loops_of([x.sum()]) == []
 
 

@@ -131,18 +131,19 @@ def test_temporaries_in_the_memory_of_replaced_state_wait_for_the_checks(
     num_products: int, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", place)
-    table, weight, cache = values(10, 64), values(64, 64, start=1), pg.zeros(ROWS, 64).clone().realize()
+    table, cache = values(10, 64), pg.zeros(ROWS, 64).clone().realize()
+    weights = [values(64, 64, start=1 + i) for i in range(num_products)]  # with one weight it would be a loop
 
     @pg.jit
     def fill(rows: Tensor) -> None:
         x = table[rows]
-        for _ in range(num_products):
+        for weight in weights:
             x = (x @ weight).tanh()
         cache[:] = x
 
     def expected(number: int) -> np.ndarray:
         x = table.numpy()[rows_of(number)]
-        for _ in range(num_products):
+        for weight in weights:
             x = np.tanh(x @ weight.numpy())
         return x  # type: ignore[no-any-return]
 
