@@ -43,7 +43,7 @@ from picograd.ir.op import Dim, Op, greatest_numel, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
-from picograd.ir.symbolic import Coords, affine, floordiv, move, placeholder
+from picograd.ir.symbolic import Coords, affine, floordiv, move, mul, placeholder
 from picograd.record import replace
 
 
@@ -122,17 +122,30 @@ def is_narrow(op: Op, target: Target | None) -> bool:
     return _filled(outputs, lanes) < WELL_FILLED <= _filled(channels, lanes)
 
 
+def has_many_gaps(op: Op) -> bool:
+    """True for a weight whose x has more gaps than are worth a CONV for each phase; with its role swapped it has none."""
+    arg: ConvArg = op.arg
+    if not arg.of_weight or prod(arg.input_dilation) <= MOST_PHASES:
+        return False
+    if arg.groups != 1 or {*arg.stride, *arg.dilation} != {1}:
+        return False
+    is_known = all(isinstance(n, int) and n > 0 for s in op.src for n in s.shape)
+    return is_known and min(map(min, _padding_of_swapped(op))) >= 0
+
+
 def with_roles_swapped(op: Op, x: Op, w: Op) -> Op:
     """Returns the sum over p of x[p + t] w[p] as a CONV of w, with reversed taps, whose outputs are channels of x."""
     spatial = tuple(range(2, len(op.shape)))
-    arg = replace(op.arg, padding=_padding_of_swapped(op))
+    none = (1,) * len(spatial)
+    arg = replace(op.arg, padding=_padding_of_swapped(op), dilation=op.arg.input_dilation, input_dilation=none)
     return permute(flip(Op(OpCode.CONV, op.dtype, (w, x), arg), spatial), (1, 0, *spatial))
 
 
 def _padding_of_swapped(op: Op) -> tuple[tuple[int, int], ...]:
     lengths, windows = static_shape(op.src[0].shape[2:]), static_shape(op.src[1].shape[2:])
-    pairs = zip(lengths, windows, op.arg.padding)
-    return tuple([(length - window + after, length - window + before) for length, window, (before, after) in pairs])
+    each = zip(lengths, windows, op.arg.padding, op.arg.input_dilation)
+    more = [((n - 1) * apart + 1 - window, pair) for n, window, pair, apart in each]
+    return tuple([(rest + after, rest + before) for rest, (before, after) in more])
 
 
 def _is_plain(op: Op, target: Target | None) -> bool:
@@ -160,7 +173,11 @@ def _filled(count: int, lanes: int) -> float:
 #     x: . 0 . 1 . 2 .    w: 0 1 2    even positions see taps 1, odd ones taps 0 and 2
 #
 # Source: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 4; the phases are those of a polyphase filter bank.
+#
+# Where gaps are as wide as windows, windows do not overlap: a product gives the patch that each element of x contributes,
+# and patches lie side by side. Of many phases, too; patches that overlap are then added up, part by part.
 MOST_PHASES = 16
+PATCH_CHANNELS_MIN = 4  # that a product adds up: of fewer, phases are as fast
 
 
 def has_phases(op: Op) -> bool:
@@ -168,8 +185,54 @@ def has_phases(op: Op) -> bool:
     arg: ConvArg = op.arg
     if max(arg.input_dilation) == 1 or {*arg.stride, *arg.dilation} != {1} or not op.dtype.is_float:
         return False
-    lengths = (*op.src[0].shape[2:], *op.src[1].shape)
-    return prod(arg.input_dilation) <= MOST_PHASES and all(isinstance(n, int) and n > 0 for n in lengths)
+    is_known = all(isinstance(n, int) and n > 0 for n in (*op.src[0].shape[2:], *op.src[1].shape))
+    return is_known and (not arg.of_weight or prod(arg.input_dilation) <= MOST_PHASES)
+
+
+def has_patches(op: Op) -> bool:
+    """True for one that has phases whose windows do not overlap, or more of these than are worth a CONV each."""
+    aparts, (_, channels, *taps) = op.arg.input_dilation, static_shape(op.src[1].shape)
+    if op.arg.of_weight:
+        return False
+    if prod(aparts) > MOST_PHASES:
+        return True
+    return channels >= PATCH_CHANNELS_MIN and all(num <= apart for num, apart in zip(taps, aparts))
+
+
+def by_patches(op: Op, x: Op, w: Op, plain_sums: bool) -> Op:
+    """Returns a CONV with gaps as a product, (B * positions of x, C) @ (C, outputs * taps), whose patches are added up."""
+    arg: ConvArg = op.arg
+    batch, groups, (_, channels, *taps) = x.shape[0], arg.groups, static_shape(w.shape)
+    outputs, lengths = static_shape(w.shape[:1])[0] // groups, static_shape(x.shape[2:])
+    pixels = permute(reshape(x, (batch, groups, channels, prod(lengths))), (1, 0, 3, 2))
+    turned = reshape(flip(w, tuple(range(2, len(w.shape)))), (groups, outputs, channels, prod(taps)))
+    rows = reshape(pixels, (groups, mul(batch, prod(lengths)), channels))
+    columns = reshape(permute(turned, (0, 2, 1, 3)), (groups, channels, outputs * prod(taps)))
+    patches = product(rows, columns, MatmulArg(tf32=True) if arg.tf32 else None, plain_sums)
+    axes = range(len(taps))
+    patches = reshape(patches, (groups, batch, *lengths, outputs, *taps))
+    behind = len(lengths) + 2
+    order = (1, 0, behind, *(at for i in axes for at in (2 + i, behind + 1 + i)))
+    patches = permute(patches, order)  # (B, groups, outputs, *(length, taps along each axis))
+    counts = [-(-num // apart) for num, apart in zip(taps, arg.input_dilation)]
+    more = [count * apart - num for count, num, apart in zip(counts, taps, arg.input_dilation)]
+    patches = pad(patches, ((0, 0),) * 3 + tuple(pair for n in more for pair in ((0, 0), (0, n))))
+    whole: Op | None = None
+    for at in itertools.product(*map(range, counts)):
+        kept, beside, shape = [(0, n) for n in patches.shape[:3]], [(0, 0), (0, 0)], [batch, groups * outputs]
+        for i, apart in enumerate(arg.input_dilation):
+            kept += [(0, lengths[i]), (at[i] * apart, (at[i] + 1) * apart)]
+            beside.append((at[i] * apart, (counts[i] - 1 - at[i]) * apart))
+            shape.append(lengths[i] * apart)
+        part = pad(reshape(shrink(patches, tuple(kept)), tuple(shape)), tuple(beside))
+        whole = part if whole is None else whole + part
+    assert whole is not None
+    moved, window = [(0, 0), (0, 0)], [(0, batch), (0, groups * outputs)]
+    for i in axes:
+        start, length = arg.padding[i][0] - (taps[i] - 1), static_shape(op.shape)[2 + i]
+        moved.append((max(0, start), max(0, length - start - static_shape(whole.shape)[2 + i])))
+        window.append((max(0, -start), max(0, -start) + length))
+    return shrink(pad(whole, tuple(moved)), tuple(window))
 
 
 def by_phases(op: Op, x: Op, w: Op) -> Op:
@@ -487,10 +550,12 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             became[op] = product(became[op.src[0]], became[op.src[1]], op.arg, plain_sums)
         elif op.code is OpCode.CONV and is_of_pixels(op, target):
             became[op] = sum_of_images(op, product(*operands_by_image(op, *(became[s] for s in op.src)), plain_sums))
-        elif op.code is OpCode.CONV and is_narrow(op, target):
+        elif op.code is OpCode.CONV and (is_narrow(op, target) or has_many_gaps(op)):
             became[op] = with_roles_swapped(op, *(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
+        elif op.code is OpCode.CONV and has_phases(op) and has_patches(op):
+            became[op] = by_patches(op, became[op.src[0]], became[op.src[1]], plain_sums)
         elif op.code is OpCode.CONV and has_phases(op):
             became[op] = by_phases(op, *(became[s] for s in op.src))
         elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):

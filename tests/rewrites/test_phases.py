@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picograd.autodiff.transposes import conv_x
+from picograd.autodiff.transposes import conv_w, conv_x
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import ConvArg
 from picograd.rewrites.contract import contract, has_phases
 from tests.codegen.test_convolution_cpu import check, conv, param
 
@@ -42,7 +41,7 @@ def test_each_phase_has_its_own_taps() -> None:
 
 def test_a_phase_without_a_tap_is_zero() -> None:
     """Of one tap, three of four positions meet nothing."""
-    assert len(convolutions(conv(param(0, 1, 8, 6, 6), param(1, 8, 8, 1, 1), apart=2))) == 1
+    assert len(convolutions(conv(param(0, 1, 2, 6, 6), param(1, 8, 2, 1, 1), apart=2))) == 1
 
 
 @pytest.mark.parametrize(("length", "taps", "padding"), [(1, 1, 2), (1, 3, 3), (2, 2, 3), (1, 5, 4)])
@@ -58,5 +57,34 @@ def test_what_has_gaps_and_a_stride_or_a_dilation_stays() -> None:
     for options in ({"stride": 2}, {"dilation": 2}):
         root = conv(x, w, apart=2, **options)
         assert not has_phases(root) and len(convolutions(root)) == 1
-    many = Op(OpCode.CONV, x.dtype, (x, w), ConvArg((1, 1), ((0, 0),) * 2, (1, 1), (5, 4)))
-    assert not has_phases(many), "twenty kernels for one"
+
+
+def products(root: Op) -> list[Op]:
+    return [op for op in toposort(contract([root])) if op.code is OpCode.MATMUL]
+
+
+@pytest.mark.parametrize(
+    ("taps", "apart", "padding", "groups"), [(2, 2, 0, 1), (3, 4, 2, 1), (8, 8, 3, 2), (7, 5, 6, 1), (13, 6, 4, 2)]
+)
+def test_windows_as_wide_as_gaps_are_patches_of_one_product(
+    taps: int, apart: int, padding: int, groups: int, rng: np.random.Generator
+) -> None:
+    """So are those of more phases than are worth a kernel each, whose patches overlap."""
+    x, w = param(0, 2, 4 * groups, 3, 2), param(1, 2 * groups, 4, taps, taps)
+    root = conv(x, w, apart=apart, padding=padding, groups=groups)
+    assert len(products(root)) == 1 and not convolutions(root)
+    check(rng, root, x, w)
+
+
+def test_windows_wider_than_few_gaps_keep_their_phases() -> None:
+    root = conv(param(0, 2, 4, 5, 5), param(1, 2, 4, 3, 3), apart=2)
+    assert len(convolutions(root)) == 4 and not products(root)
+
+
+def test_a_weight_of_a_transposed_convolution_with_many_gaps_is_one_convolution_without(rng: np.random.Generator) -> None:
+    x, w = param(0, 2, 3, 4, 5), param(1, 2, 3, 5, 6)
+    out = conv(x, w, apart=5, padding=4)
+    grad = param(2, *out.shape)
+    root = conv_w(grad, out)
+    assert [max(op.arg.input_dilation) for op in convolutions(root)] == [1]
+    check(rng, root, x, grad)
