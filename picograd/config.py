@@ -31,7 +31,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_QUIET": ("0", "1: no line on the terminal while kernels are compiled for longer than a second"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),
     "PICOGRAD_PLAIN_SUMS": ("0", "1: convolutions sum a result's own products, one row of int8 as many, no cuBLASLt: slow"),
-    "PICOGRAD_TUNE": ("0", "1: time the candidates of each product when it is compiled, and remember the winner"),
+    "PICOGRAD_TUNE": ("0", "1: time the candidates of each kernel when it is compiled, and remember the winner"),
 }
 
 PREFIX = "PICOGRAD_"

@@ -1,9 +1,10 @@
-"""Splits a kernel around its product: one part for a library, the rest for generated code.
+"""Splits a kernel around its product, for a library, or around what a user's kernel computes; the rest is generated.
 
 In:    Kernel
 Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_operands`: one that leaves the nest its epilogue, of
        any kind; `unfuse_in_parts`: one whose product is of parts of K;
        `product_of`: the `PlainProduct` of a nest; NotPlain says why there is none
+       `unfuse_given`: a Cut around the values that a user's kernel computes
 
     phase 0   operands in memory that a library cannot read are stored, as is a bias that is cast
     phase 1   the product, with an epilogue of the library's where that is all of the rest
@@ -24,7 +25,7 @@ keeps it. Source: cublasLt.h, cublasLtEpilogue_t; cuBLAS manual, cublasLtMatmul.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from picograd import dtype as dtypes
@@ -34,7 +35,7 @@ from picograd.dtype import DType
 from picograd.ir.bodies import param, substitute
 from picograd.ir.build import cast, expand, pad_axis, permute, reshape, shrink, shrink_axis, swap_last
 from picograd.ir.op import Op, Shape, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.opts import Bias, Epilogue, Matrix, PlainProduct
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
@@ -42,30 +43,29 @@ from picograd.ir.symbolic import affine, from_op, placeholder, placeholders
 from picograd.record import Record, replace
 
 # ---- splitting a kernel around its product ----
+AROUND = (ELEMENTWISE | MOVEMENT | {OpCode.PARAM, OpCode.CONST}) - {OpCode.CHECK}  # what a user's kernel computes
 BETWEEN_RATIO_MAX = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger
 
 
-class Split(Record):
-    """A kernel in phases, one of which a library computes.
+class Cut(Record):
+    """A kernel in phases, one of which is not generated.
 
     kernel:   computes the same as the one it was made of; its params are that one's, then what is stored in between
-    place:    of the product among the phases
-    product:  what the library is asked for, by slots of `kernel`
+    place:    of that phase
     """
 
     kernel: Kernel
     place: int
-    product: PlainProduct
 
     @property
     def nest(self) -> Nest:
-        """The nest of the product."""
+        """The nest that is not generated."""
         (nest,) = self.kernel.phases[self.place]
         return nest
 
     @property
     def generated(self) -> Kernel:
-        """Returns the kernel without its product, which alone would read what nobody stores."""
+        """Returns the kernel without that phase, which alone would read what nobody stores."""
         phases = self.kernel.phases
         return replace(self.kernel, phases=phases[: self.place] + phases[self.place + 1 :])
 
@@ -74,6 +74,15 @@ class Split(Record):
             return "as the only launch"
         between = _nbytes([each for each in self.kernel.params if each.role == "scratch"])
         return f"as launch {self.place + 1} of {len(self.kernel.phases)}, with {between} bytes in between"
+
+
+class Split(Cut):
+    """A kernel in phases, one of which a library computes.
+
+    product:  what the library is asked for, by slots of `kernel`
+    """
+
+    product: PlainProduct
 
 
 @lru_cache(maxsize=256)
@@ -124,6 +133,58 @@ def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
         return _in_parts(_Draft(kernel), nest, parts)
     except NotPlain:
         return None
+
+
+def unfuse_given(kernel: Kernel, computed: Mapping[Op, Op]) -> Cut | str:
+    """Returns the cut in which a user's kernel computes values of a kernel; or why there is none.
+
+    Operands that are no parameters, as they are, are stored before; other values are computed of the results behind it.
+    Both are elementwise.
+
+    Args:
+      computed:  values of the kernel, each with its OUTPUT of a KERNEL whose operands are values of the kernel
+    """
+    try:
+        return _around(kernel, computed)
+    except NotPlain as reason:
+        return str(reason)
+
+
+def _around(kernel: Kernel, computed: Mapping[Op, Op]) -> Cut:
+    """Returns the cut around some values; raises NotPlain."""
+    if [len(phase) for phase in kernel.phases] != [1]:
+        raise NotPlain("it is several nests")
+    if kernel.variables:
+        raise NotPlain("it reads a symbolic integer")
+    ((nest,),) = kernel.phases
+    if not all(numel(value.shape) for value in (*computed, *kernel.values())):
+        raise NotPlain("it is empty")
+    (call,) = {output.src[0] for output in computed.values()}
+    draft, stored = _Draft(kernel), {output.arg: value for value, output in computed.items()}
+    call = call.replace(src=tuple(draft.operand(operand) for operand in call.src))
+    held, outputs = dict[Op, Op](), []
+    for number, dtype in enumerate(call.arg[0].dtypes):
+        output = Op(OpCode.OUTPUT, dtype, (call,), number)
+        value = stored.get(number, output)
+        slot = draft.kept(nest, value)
+        held[value] = draft.temporary(value) if slot is None else param(value, slot)
+        outputs.append((held[value].arg[0], output))
+    slots = [slot for slot, _ in outputs]
+    rest = [(slot, value) for slot, value in nest.outputs if slot not in slots]
+    values = substitute([value for _, value in rest], held)
+    _check_elementwise(values)
+    behind: dict[Shape, list[tuple[int, Op]]] = {}
+    for (slot, _), value in zip(rest, values):
+        behind.setdefault(value.shape, []).append((slot, value))
+    nests = [Nest(NestKind.ELEMENTWISE, shape, (), None, tuple(own)) for shape, own in behind.items()]
+    return draft.cut(Nest(NestKind.HOST, outputs[0][1].shape, (), None, tuple(outputs)), nests)
+
+
+def _check_elementwise(values: Sequence[Op]) -> None:
+    """Raises NotPlain where values of parameters are more than elementwise."""
+    others = {op.code for op in toposort(values)} - AROUND
+    if others:
+        raise NotPlain(f"{', '.join(sorted(code.name for code in others))} is around it")
 
 
 def _splits(kernel: Kernel) -> list[Split]:
@@ -202,18 +263,33 @@ class _Draft:
         held = self.stored(value) if contiguous_pieces_axis(one) == -1 else swap_last(self.stored(swap_last(value)))
         return expand(cast(held, operand.dtype), operand.shape)
 
-    def kept(self, nest: Nest) -> int | None:
-        """Returns the slot of a result that is the product itself, from which the others can be computed.
+    def operand(self, value: Op) -> Op:
+        """Returns an operand of a user's kernel: a parameter or a number as it is, anything else stored before it."""
+        if value.code is OpCode.CONST:
+            return value
+        bare = value
+        while bare.code is OpCode.RESHAPE:
+            bare = bare.src[0]
+        if bare.code is OpCode.PARAM:
+            return param(value, bare.arg[0])
+        _check_elementwise([value])
+        return self.stored(value)
+
+    def kept(self, nest: Nest, value: Op) -> int | None:
+        """Returns the slot of a result that is a value itself, such as the product, from which the others can be computed.
 
         Not where one of them reads as much of the same dtype: a result may be put where the plan has that, which is right
-        if an element is read before it is written, as within one loop.
+        if an element is read before it is written, as within one loop. What is read for a sum, too, is never there.
         """
-        read = [op for op in toposort([v for _, v in nest.outputs], stop={nest.anchor}) if op.code is OpCode.PARAM]
+        order = toposort([v for _, v in nest.outputs])
+        sums = {op for op in order if op is nest.anchor or op.code is OpCode.REDUCE}
+        read = {op for op in toposort([v for _, v in nest.outputs], stop=sums) if op.code is OpCode.PARAM}
+        read -= {op for op in toposort([s for op in sums for s in op.src]) if op.code is OpCode.PARAM}
         others = {(op.dtype, numel(op.shape)) for op in read}
-        for slot, value in nest.outputs:
-            while value.code is OpCode.RESHAPE:
-                value = value.src[0]
-            if value is nest.anchor and (value.dtype, numel(value.shape)) not in others:
+        for slot, stored in nest.outputs:
+            while stored is not value and stored.code is OpCode.RESHAPE:
+                stored = stored.src[0]
+            if stored is value and (value.dtype, numel(value.shape)) not in others:
                 return slot
         return None
 
@@ -223,13 +299,18 @@ class _Draft:
         Args:
           product:  what the library is asked for, where that does not follow from `nest`
         """
+        cut = self.cut(nest, rest)
+        return Split(cut.kernel, cut.place, product or product_of(nest))
+
+    def cut(self, nest: Nest, rest: Sequence[Nest] = ()) -> Cut:
+        """Returns the cut with `nest` as what is not generated; raises NotPlain where it stores too much."""
         phases = [phase for phase in (tuple(self._before.values()), (nest,), tuple(rest)) if phase]
         own = self._params[: len(self._kernel.params)]
         needed, held = _nbytes(self._params[len(own) :]), _nbytes(own)
         if needed > BETWEEN_RATIO_MAX * held:
             raise NotPlain(f"{needed} bytes would be stored in between, where its own are {held}")
         kernel = Kernel(f"{self._kernel.name}_split", tuple(self._params), (), tuple(phases))
-        return Split(kernel, int(bool(self._before)), product or product_of(nest))
+        return Cut(kernel, int(bool(self._before)))
 
 
 def _nbytes(params: Sequence[Param]) -> int:
@@ -269,7 +350,7 @@ def _with_rest(draft: _Draft, nest: Nest) -> Split:
     """Returns the split in which what is computed of the product is an elementwise nest of its own; raises NotPlain."""
     anchor = nest.anchor
     assert anchor is not None
-    product, kept = draft.product(anchor), draft.kept(nest)
+    product, kept = draft.product(anchor), draft.kept(nest, anchor)
     held = draft.temporary(anchor) if kept is None else param(anchor, kept)
     values = substitute([value for _, value in nest.outputs], {anchor: held})
     rest = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values) if slot != kept)

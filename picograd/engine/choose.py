@@ -1,8 +1,9 @@
 """Picks how a kernel is made: the best guess, or where that is asked for the candidate that timing finds fastest.
 
 In:    Kernel, Device
-Out:   `choose`: Opts to lower a kernel with, a kernel written by hand (Hopper), or a call of a library (cuBLASLt)
-       `parts_of`: the generated part of a kernel, and the rest;  `merged`, `library_binary`: the code of both
+Out:   `choose`: Opts to lower a kernel with, a kernel written by hand (Hopper), one that is offered, or a call of a library
+       (cuBLASLt)
+       `parts_of`: the generated part of a kernel, and the rest;  `merged`, `with_given`, `library_binary`: the code of both
        `fastest`: the winner of the candidates, timed or remembered on disk
 
 While candidates are timed they take turns, so that a machine that slows down slows all of them. One that is not clearly
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 
 import numpy as np
 
@@ -36,15 +38,16 @@ from picograd.codegen.hopper import (
     why_not,
 )
 from picograd.codegen.loops import over_registers
-from picograd.codegen.unfuse import Split, unfuse, unfuse_in_parts, unfuse_operands
-from picograd.config import num_threads
+from picograd.codegen.unfuse import Cut, Split, unfuse, unfuse_given, unfuse_in_parts, unfuse_operands
+from picograd.config import num_threads, shown_stages
 from picograd.device import Target
 from picograd.devices.cuda.render_hopper import WrittenEpilogue, functions_of, header_of
 from picograd.engine.cache import entry_name, read_entry, write_entry
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device, LibraryDevice, library_of
 from picograd.ir.checks import OutOfRange
-from picograd.ir.op import Buffer, toposort
+from picograd.ir.host import Offer, offers
+from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
     ByHand,
@@ -53,6 +56,7 @@ from picograd.ir.opts import (
     Generated,
     Library,
     LibraryCall,
+    Offered,
     Opts,
     PlainAttention,
     PlainProduct,
@@ -75,7 +79,7 @@ from picograd.ir.stages import (
     Source,
 )
 from picograd.ir.symbolic import dim_value
-from picograd.ir.text import format_kernel
+from picograd.ir.text import format_graph, format_kernel
 from picograd.look import note, show
 from picograd.record import Record, replace
 from picograd.road import finish
@@ -86,6 +90,7 @@ LEAST_SECONDS = 0.002  # of one sample
 GAIN = 0.97  # of the best guess's time: a candidate must stay under it
 
 Make = Callable[[Kernel, Choice], Executable]  # gives callable code
+Writes = Mapping[str, Callable[[Kernel, Op], Source]]  # by language, of a kernel and its KERNEL
 
 
 def fastest(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> Choice:
@@ -289,6 +294,63 @@ def _whole(kernel: Kernel) -> tuple[PlainProduct, Nest | None] | None:
     return (product, None) if product is not None and is_worth_it(product) else None
 
 
+# ---- kernels that are offered ----
+DIGEST_LETTERS = 16
+
+
+def offered_candidates(kernel: Kernel, target: Target, writes: Writes) -> list[Offered]:
+    """Returns the kernels that are offered for what a kernel computes; PICOGRAD_SHOW=choice says why others are not."""
+    found: list[Offered] = []
+    for offer in () if target.plain_sums else offers.by_name.values():
+        cut = cut_of(kernel, offer, target)
+        reason = cut if isinstance(cut, str) else _why_not_joined(cut, target, writes)
+        if not isinstance(cut, str) and not reason:
+            found.append(Offered(offer.name, _digest_of(cut)))
+        elif "choice" in shown_stages():
+            print(f"{kernel.name}: {offer.name} is no candidate: {reason}.")
+    return found
+
+
+def cut_of(kernel: Kernel, offer: Offer, target: Target) -> Cut | str:
+    """Returns a kernel as an offered one and generated parts compute it, or why it is not for this kernel."""
+    computed = offer.accepts(kernel, target)
+    return computed if isinstance(computed, str) else unfuse_given(kernel, computed)
+
+
+def _digest_of(cut: Cut) -> str:
+    """Returns a digest of all that the code of a cut depends on; what a kernel means is a function, and not among it."""
+    call = call_of(cut)
+    bare = call.replace(arg=(replace(call.arg[0], meaning=None), *call.arg[1:]))
+    slots = [slot for slot, _ in cut.nest.outputs]
+    text = f"{cut.place} {slots}\n{format_graph([bare])}\n{format_kernel(cut.generated)}"
+    return sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
+
+
+def call_of(cut: Cut) -> Op:
+    """Returns the KERNEL of a cut."""
+    return cut.nest.outputs[0][1].src[0]
+
+
+def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
+    """Returns why the code of an offered kernel cannot be with what is generated around it; "" if it can."""
+    language = call_of(cut).arg[0].language
+    if language not in writes:
+        return f"{target.device} takes no kernel in {language}"
+    is_joined = not cut.generated.phases or with_given(cut, None, writes).language == target.language
+    return "" if is_joined else f"something is around it, and {target.device} has no other kernels in {language}"
+
+
+def with_given(cut: Cut, generated: Source | None, writes: Writes) -> Source:
+    """Returns a kernel's source: that of an offered kernel, behind what was generated for the rest; its name says so."""
+    call, params = call_of(cut), cut.kernel.params if generated is None else generated.params
+    own = writes[call.arg[0].language](Kernel(f"{cut.kernel.name}_given", params, (), ((cut.nest,),)), call)
+    own = replace(own, name=f"{cut.kernel.name.removesuffix('_split')}_by_{call.arg[0].name}")
+    if generated is None:
+        return own
+    launches = (*generated.launches[: cut.place], *own.launches, *generated.launches[cut.place :])
+    return replace(own, text=f"{generated.text}\n{own.text}", launches=launches)
+
+
 # ---- parts of a kernel ----
 class Parts(Record):
     """A kernel as a choice makes it.
@@ -300,7 +362,7 @@ class Parts(Record):
 
     generated: Kernel | None
     opts: Opts = Opts()  # elementwise nests have no choices
-    split: Split | AttentionSplit | None = None
+    split: Cut | AttentionSplit | None = None
 
 
 def parts_of(kernel: Kernel, choice: Choice, target: Target) -> Parts:
@@ -310,8 +372,11 @@ def parts_of(kernel: Kernel, choice: Choice, target: Target) -> Parts:
     if isinstance(choice, Library):
         cut = split_of(kernel, choice.product)
         return Parts(with_workspace(cut, choice) if cut.generated.phases else None, split=cut)
-    if not isinstance(choice, Written):
-        split: Split | AttentionSplit | str = split_attention(kernel, target)
+    split: Cut | AttentionSplit | str
+    if isinstance(choice, Offered):
+        split = cut_of(kernel, offers.by_name[choice.name], target)
+    elif not isinstance(choice, Written):
+        split = split_attention(kernel, target)
     else:
         split = unfuse_operands(kernel) if choice.is_whole else split_of(kernel, choice.product)
     assert not isinstance(split, str), f"{kernel.name} has no split, but a kernel was chosen for it"
@@ -373,24 +438,38 @@ def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | Non
 
 
 # ---- the choice ----
-def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Choice], Executable], tune: bool) -> Choice:
+def choose(kernel: Kernel, device: Device, make: Make, tune: bool, writes: Writes) -> Choice:
     """Returns the choice for a kernel.
 
-    A hand-written kernel that the clock model (codegen/hopper.py) prefers is the guess. All generated kernels give the same
-    bits; a hand-written one adds up in its own order, as does a vendor's library. Another candidate than the guess is taken
-    only if it was timed and won, and then by every process that finds the winner on disk.
+    An offered kernel that counts have shown to win is the guess, or a hand-written one that the clock model
+    (codegen/hopper.py) prefers. All generated kernels give the same bits; a hand-written one adds up in its own order, as
+    does a vendor's library. Another candidate than the guess is taken only if it was timed and won, and then by every
+    process that finds the winner on disk.
 
     Args:
-      make: gives callable code for a kernel by a candidate
-      tune: whether candidates are timed
+      make:    gives callable code for a kernel by a candidate
+      tune:    whether candidates are timed
+      writes:  a user's kernel, by its language
     """
-    written = written_candidates(kernel, device.target)
-    if not tune or not may_be_tuned(kernel, device.target):
-        return written[0] if written else Generated(guess(kernel, device.target))
-    generated = [Generated(opts) for opts in candidates(kernel, device.target)]
-    return fastest(kernel, [*written, *generated, *library_candidates(kernel, device)], device, make)
+    target = device.target
+    offered = offered_candidates(kernel, target, writes)
+    first = [each for each in offered if _wins(kernel, each, target)]
+    written = written_candidates(kernel, target)
+    if not tune or not may_be_tuned(kernel, target, writes):
+        return next(iter((*first, *written)), None) or Generated(guess(kernel, target))
+    generated = [Generated(opts) for opts in candidates(kernel, target)]
+    others = [each for each in offered if each not in first]
+    return fastest(kernel, [*first, *written, *generated, *others, *library_candidates(kernel, device)], device, make)
 
 
-def may_be_tuned(kernel: Kernel, target: Target) -> bool:
+def _wins(kernel: Kernel, choice: Offered, target: Target) -> bool:
+    """True for an offered kernel that computes all of a kernel, and has won by counts."""
+    offer = offers.by_name[choice.name]
+    cut = cut_of(kernel, offer, target)
+    return isinstance(cut, Cut) and len(cut.kernel.phases) == 1 and offer.wins(call_of(cut))
+
+
+def may_be_tuned(kernel: Kernel, target: Target, writes: Writes) -> bool:
     """True for a kernel with several candidates, of one size: with a symbolic extent there is none to time."""
-    return not kernel.variables and len(candidates(kernel, target)) > 1
+    is_alone = len(candidates(kernel, target)) < 2 and not (offers.key and offered_candidates(kernel, target, writes))
+    return not kernel.variables and not is_alone

@@ -24,18 +24,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from picograd.codegen.emit import guess
+from picograd.codegen.unfuse import Cut
 from picograd.config import OF_KERNELS, is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine.cache import entry_name, kept, load_binary
-from picograd.engine.choose import Parts, choose, library_binary, may_be_tuned, merged, parts_of
+from picograd.engine.choose import Parts, call_of, choose, library_binary, may_be_tuned, merged, parts_of, with_given
 from picograd.errors import PicogradError, UnsupportedOp
 from picograd.evaluator import evaluate_kernel
 from picograd.interrupts import lock
 from picograd.ir.backend import Device, HostDevice
-from picograd.ir.host import name_of
+from picograd.ir.host import name_of, offers
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import ByHand, Choice, Generated, Library, Opts
+from picograd.ir.opts import ByHand, Choice, Generated, Library, Offered, Opts
 from picograd.ir.origin import line_of
 from picograd.ir.stages import Binary, Executable, Kernel, NestKind, Program, Schedule, Source
 from picograd.ir.symbolic import forget_sums
@@ -246,7 +247,7 @@ class Backend(Record):
 
 
 class Wanted(Record):
-    """All that the code of a kernel depends on: the kernel, and whether its candidates are timed.
+    """All that the code of a kernel depends on: the kernel, the kernels that are offered, and whether candidates are timed.
 
     text:  of the kernel
     key:   a digest of all of it, which keeps no graph alive
@@ -261,7 +262,7 @@ class Wanted(Record):
     def of(kernel: Kernel, tune: bool) -> Wanted:
         """Returns the record of everything a kernel's code depends on."""
         text = format_kernel(kernel)
-        return Wanted(kernel, tune, text, sha256(f"{tune} {text}".encode()).digest())
+        return Wanted(kernel, tune, text, sha256(f"{tune} {offers.key} {text}".encode()).digest())
 
 
 class Compiler:
@@ -273,6 +274,7 @@ class Compiler:
 
     def __init__(self, device: Device, backend: Backend):
         self.device, self.backend = device, backend
+        self.writes = {language: given.write for language, given in backend.given.items()}
         self._made: dict[bytes, Executable] = {}  # by Wanted.key
         self._by_entry: dict[str, Executable] = {}
         self.entries: dict[Executable, str] = {}
@@ -335,7 +337,7 @@ class Compiler:
         return made
 
     def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:
-        return Wanted.of(kernel, tune and may_be_tuned(kernel, self.device.target))
+        return Wanted.of(kernel, tune and may_be_tuned(kernel, self.device.target, self.writes))
 
     def _forget_many(self) -> None:
         """Forgets the kernels where there are too many; plans hold those that they run."""
@@ -370,8 +372,8 @@ class Compiler:
         """Returns the best choice for a kernel: the guess, where there is no other that may be better."""
         if given_kernel(wanted.kernel) is not None:
             return Generated(Opts())
-        if wanted.tune or self.device.target.has_warpgroups:
-            return choose(wanted.kernel, self.device, self.make, wanted.tune)
+        if wanted.tune or self.device.target.has_warpgroups or offers.key:
+            return choose(wanted.kernel, self.device, self.make, wanted.tune, self.writes)
         return Generated(guess(wanted.kernel, self.device.target))
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
@@ -400,15 +402,26 @@ class Compiler:
             note("lowered")
             note("rendered")
             source = source_of(parts.generated, target, parts.opts, self.backend.render, place)
-        if isinstance(choice, ByHand):
-            source = merged(kernel, parts, choice, source, target)
+        by, source = self._joined(kernel, parts, choice, source)
         if source is not None:
-            compile_ = partial(self.backend.compile, look("source", source, place), target)
+            compile_ = partial(by, look("source", source, place), target)
             note("compiled")
         if isinstance(choice, Library):
             return lambda: library_binary(kernel, parts, choice, None if compile_ is None else compile_())
         assert compile_ is not None, f"{kernel.name}: nothing is left to compile, and no library computes it"
         return compile_
+
+    def _joined(
+        self, kernel: Kernel, parts: Parts, choice: Choice, source: Source | None
+    ) -> tuple[Callable[[Source, Target], Binary], Source | None]:
+        """Returns the compiler of a kernel and its source: the generated part, with the part that is written by hand."""
+        if isinstance(choice, ByHand):
+            return self.backend.compile, merged(kernel, parts, choice, source, self.device.target)
+        if isinstance(choice, Offered):
+            assert isinstance(parts.split, Cut), f"{kernel.name} has no cut, but a kernel was chosen for it"
+            by = self.backend.given[call_of(parts.split).arg[0].language].compile
+            return by, with_given(parts.split, source, self.writes)
+        return self.backend.compile, source
 
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
@@ -418,7 +431,9 @@ class Compiler:
         if runs_on_host(kernel):
             return texts
         own = target == self.device.target
-        choice = choose(kernel, self.device, self.make, is_on("PICOGRAD_TUNE")) if own else Generated(guess(kernel, target))
+        choice: Choice = Generated(guess(kernel, target))
+        if own:
+            choice = choose(kernel, self.device, self.make, is_on("PICOGRAD_TUNE"), self.writes)
         parts = parts_of(kernel, choice, target)
         texts["choice"] = f"choice {choice}" if parts.split is None else f"choice {choice}; {parts.split}"
         source = None
@@ -427,8 +442,7 @@ class Compiler:
                 texts["choice"] += f"\n{format_kernel(parts.split.kernel)}"
             program = lower(parts.generated, target, parts.opts)
             source, texts["program"] = self.backend.render(program, target), format_program(program)
-        if isinstance(choice, ByHand):
-            source = merged(kernel, parts, choice, source, target)
+        _, source = self._joined(kernel, parts, choice, source)
         return texts if source is None else {**texts, "source": source.text}
 
 

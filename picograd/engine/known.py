@@ -46,6 +46,7 @@ from picograd.engine.lengths import (
 from picograd.engine.plan import Template
 from picograd.errors import PlanningWarning, warn_user
 from picograd.interrupts import Latest, lock
+from picograd.ir.host import offers
 from picograd.ir.op import Buffer, Op, const, toposort
 from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
 from picograd.ir.stages import Plan
@@ -232,7 +233,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     buffers = [*slots]
     if not buffers or len({*map(DEVICE, buffers)}) > 1:
         return None
-    key.append((len(roots), buffers[0].device))
+    key.append((len(roots), buffers[0].device, offers.key))
     return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots)
 
 

@@ -30,7 +30,7 @@ from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, with_body
 from picograd.ir.checks import MAY_FAIL, Refused, Site, Unsolvable, refusal_of, site_of, with_site
-from picograd.ir.host import GivenKernel
+from picograd.ir.host import GivenKernel, offers
 from picograd.ir.op import CODE, Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import Named, OpCode
 from picograd.ir.origin import copy_lines, line_of
@@ -62,7 +62,8 @@ OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan 
 class Template(Record):
     """The form of some graphs: what a plan depends on.
 
-    key:        equal for graphs that differ only in which memory they read and in values of symbolic integers
+    key:        equal for graphs that differ only in which memory they read and in values of symbolic integers, while the
+                same kernels are offered
     order:      their Ops, sources first
     leaves:     the BUFFER Op of each leaf (a realized Op's buffer for a realized Op)
     buffers:    distinct buffers read, by slot
@@ -162,7 +163,7 @@ def template(
             if arg is not None:
                 arg = _static(op, variables) if code in OWN_ARGS else unbound(arg, variables)
             key.append((code, op.dtype, arg, *map(number_of, op.src)))
-    key.append(tuple(map(number_of, roots)))
+    key.append((*map(number_of, roots), offers.key))
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
 
@@ -343,14 +344,14 @@ Numbers = dict[Any, int]
 def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> str | None:
     """Returns the name of the entry for a form of graph on a target; None where none is kept.
 
-    Where somebody looks on, every stage runs again.
+    Where somebody looks on, or offers kernels, every stage runs again.
 
     Args:
       tune:     whether candidates are timed
       library:  a vendor's, that is among them
     """
     looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
-    if looked_on or cache_folder() is None:
+    if looked_on or offers.key or cache_folder() is None:
         return None
     text = form_text(key)
     kind = f"plan tuned with {num_threads()} threads {library}" if tune else "plan"

@@ -8,16 +8,19 @@ those that may fail.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.errors import ShapeError
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Kernel
 from picograd.record import Record
 
 Options = tuple[int | bool, ...]
@@ -106,6 +109,50 @@ class GivenKernel(Record):
     axes: tuple[int, int, int, int, int]
     shared_nbytes: int
     meaning: Meaning | None
+
+
+class Offer(Protocol):
+    """A kernel written by hand that is offered for the kernels of an operation (engine/choose.py).
+
+    name:  in choices and messages
+    """
+
+    name: str
+
+    def accepts(self, kernel: Kernel, target: Target) -> Mapping[Op, Op] | str:
+        """Returns values of a kernel, each with the OUTPUT that computes it; or why it computes none.
+
+        The OUTPUTs are of one KERNEL, whose operands are values of the kernel, too.
+        """
+        ...
+
+    def wins(self, call: Op) -> bool:
+        """True if counts have shown that it beats the generated kernel, for the KERNEL's shapes and nothing around it."""
+        ...
+
+
+class Offers:
+    """The offers there are now, by name.
+
+    key:  of all of them, a part of the keys of plans in this process; () where there are none. What an offer accepts is
+          decided by a user's functions, which have no text: plans made with offers are not kept on disk, their kernels are
+    """
+
+    def __init__(self) -> None:
+        self.by_name: Mapping[str, Offer] = {}
+        self.key: tuple[int, ...] = ()
+        self._numbers: dict[Offer, int] = {}
+        self._next = itertools.count(1)
+
+    def change(self, name: str, offer: Offer | None) -> None:
+        """Puts an offer in the place of the one of this name, or takes that out."""
+        others = {known: other for known, other in self.by_name.items() if known != name}
+        self.by_name = others if offer is None else {**others, name: offer}
+        self._numbers = {each: self._numbers.get(each) or next(self._next) for each in self.by_name.values()}
+        self.key = tuple(self._numbers.values())
+
+
+offers = Offers()
 
 
 def name_of(op: Op) -> str:

@@ -550,8 +550,22 @@ class Written(Record):
         return ", ".join([str(self.tile), batch, *["with its epilogue"] * self.is_whole])
 
 
+class Offered(Record):
+    """The choice to have a user's kernel compute values of a kernel; what it leaves is generated.
+
+    name:    of the Offer (ir/host.py)
+    digest:  of its source and launch, and of what is generated around it
+    """
+
+    name: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.name}, offered, with the digest {self.digest}"
+
+
 ByHand = Written | WrittenAttention | WrittenGradients
-Choice = Generated | Library | ByHand
+Choice = Generated | Library | Offered | ByHand
 LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a LibraryCall as text before its code
 
 

@@ -44,6 +44,7 @@ from picograd.errors import ArgumentError, JitError, refusing, warn_user
 from picograd.interrupts import Latest, LivingSet, cached_property, held_back, rlock
 from picograd.ir.bodies import at_once
 from picograd.ir.checks import Refused
+from picograd.ir.host import offers
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
@@ -209,7 +210,8 @@ class Capture:
 
 class Form:
     """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be, by the
-    device that new tensors are to be on, by whether gradients are recorded, and by whether the Modules train.
+    device that new tensors are to be on, by whether gradients are recorded, by the kernels that are offered, and by whether
+    the Modules train.
 
     kinds:      what the arguments are where all are Tensors, else None
     exact_key:  of the arguments, where they have no symbolic lengths
@@ -249,7 +251,7 @@ class Form:
 
     def key(self, modes: Modes) -> Hashable:
         """Returns the key of the capture for the modes there are now."""
-        return (modes, *[module.training for module in self.modules])
+        return (modes, offers.key, *[module.training for module in self.modules])
 
 
 # ---- jit ----

@@ -19,6 +19,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.control.custom import Function, FunctionContext
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, default_device
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedOp
@@ -35,6 +36,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 from picograd_lab.kernels.check import Report, check
 from picograd_lab.kernels.extents import Extent, Shaped, dim_of, extent, shaped
+from picograd_lab.kernels.offer import Offering
 from picograd_lab.kernels.prepared import Prepared
 from picograd_lab.kernels.signature import Parameter, included, language_of, signature_of
 
@@ -57,7 +59,8 @@ class Kernel:
     def __init__(
         self, source: str | Path, output: Callable[..., Any], *, grid: Extents | None, block: Extents, entry: str | None,
         shared_bytes: int | Callable[..., int], inputs: Callable[..., Any] | None, meaning: Callable[..., Any] | None,
-        gradient: Callable[..., Any] | None, name: str | None,
+        gradient: Callable[..., Any] | None, name: str | None, implements: Callable[..., Any] | None,
+        accepts: Callable[..., bool] | None,
     ):  # fmt: skip
         self.text = included(Path(source)) if is_path(source) else f'#line 1 "{{}}"\n{source}'
         self.language = language_of(self.text)
@@ -69,6 +72,7 @@ class Kernel:
         self.entry = entry or self.signature.name
         self.output, self.grid, self.block, self.shared_bytes = output, grid, block, shared_bytes
         self.inputs, self.meaning, self.gradient = inputs, meaning, gradient
+        self.implements, self.accepts = implements, accepts
         self.gradient_takes_out = gradient is not None and "out" in inspect.signature(gradient).parameters
         self._function = differentiable(self)
 
@@ -102,6 +106,29 @@ class Kernel:
         """
         with enable_grad():
             return check(self, args)
+
+    def offer(self, *args: Any) -> Offering:
+        """Offers the kernel to the compiler for all that computes `implements`, with arguments like these.
+
+        A kernel of the compiler's that has such a value, with Tensors of these ranks and dtypes and any lengths, has one
+        candidate more where candidates are timed (`jit(tune=True)`). It is taken untimed where `count()` has shown that it
+        wins. What is computed before and behind it is generated; more than elementwise operations there refuse it, as
+        `accepts` does, and any error of the launch. PICOGRAD_SHOW=choice says why.
+
+        Returns:   the offer: `withdraw()` ends it, as does the end of a `with` block, `count()` counts for `args`
+
+        Raises:
+          ArgumentError: the kernel says not what it implements.
+        """
+        if self.implements is None:
+            fact = f"{self.name}: a kernel is offered for an operation, and this one names none."
+            raise ArgumentError(fact, "pg.kernel(..., implements=lambda x: x.softmax(-1)).")
+        return Offering(self.name, self._offered, self.implements, args)
+
+    def _offered(self, target: Target, *args: Any) -> Op | str:
+        if self.accepts is not None and not self.accepts(*shaped(args)):
+            return f"{self.name} does not accept these lengths"
+        return self.call(args)[0]
 
     def apply(self, args: tuple[Any, ...]) -> Any:
         """Returns the results, through which no gradient flows."""
@@ -342,6 +369,7 @@ def kernel(
     source: str | Path, output: Callable[..., Any], *, grid: Extents | None = None, block: Extents = 256,
     entry: str | None = None, shared_bytes: int | Callable[..., int] = 0, inputs: Callable[..., Any] | None = None,
     meaning: Callable[..., Any] | None = None, gradient: Callable[..., Any] | None = None, name: str | None = None,
+    implements: Callable[..., Any] | None = None, accepts: Callable[..., bool] | None = None,
 ) -> Kernel:  # fmt: skip
     """Makes a function of Tensors of a kernel in CUDA C, for CUDA and CUDASIM, its simulator; or in C, for processors.
 
@@ -367,6 +395,8 @@ def kernel(
       gradient:      (gradients of the results, arguments): the gradient of each Tensor, by operations of Tensors and other
                      kernels; if it has a parameter `out`, the results are in it
       name:          in messages and profiles
+      implements:    (arguments): the results, by operations of Tensors: `offer` has the kernel take the place of these
+      accepts:       (arguments): whether it may, for these lengths; None: for all that `grid` and the others take
 
     Returns:   the function; its check(...) compares it with its meaning, prepare(...) gives a launch to time and to count
 
@@ -384,5 +414,5 @@ def kernel(
     """
     return Kernel(
         source, output, grid=grid, block=block, entry=entry, shared_bytes=shared_bytes, inputs=inputs, meaning=meaning,
-        gradient=gradient, name=name,
+        gradient=gradient, name=name, implements=implements, accepts=accepts,
     )  # fmt: skip

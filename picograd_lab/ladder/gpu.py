@@ -49,7 +49,7 @@ def _anything(lengths: Lengths) -> str:
     return ""
 
 
-def _nothing(lengths: Lengths) -> tuple[tuple[DType, int], ...]:
+def _nothing(lengths: Lengths) -> tuple[Any, ...]:
     return ()
 
 
@@ -93,6 +93,8 @@ class Ladder(Record):
     flops:    of lengths
     tensors:  (lengths, *inputs as Tensors): the results as picograd computes them, maybe without the last; a list is a
               result in parts
+    axes:     of each input the lengths along its axes, "M K"; () where rungs are offered for no kernel of the compiler's
+    results:  (lengths): the shapes of what a kernel gives, where `axes` are known
     switches: those lengths that are 0 or 1
     library:  (torch, *inputs): how PyTorch computes it, by the library of `library_name`
     """
@@ -106,6 +108,8 @@ class Ladder(Record):
     flops: Callable[[Lengths], int]
     rungs: tuple[Rung, ...]
     tensors: Callable[..., tuple[Tensor | list[Tensor], ...]]
+    axes: tuple[str, ...] = ()
+    results: Callable[[Lengths], tuple[tuple[int, ...], ...]] = _nothing
     switches: tuple[str, ...] = ()
     library: Callable[..., Any] | None = None
     library_name: str = "PyTorch"
@@ -133,18 +137,22 @@ class Ladder(Record):
         operands = [param for param in self.source(rung, lengths).params if param.role != "scratch"]
         return sum(int(p.numel) * p.dtype.itemsize for p in operands)
 
-    def source(self, rung: Rung, lengths: Lengths) -> Source:
-        """Returns the text of a rung for these lengths, its parameters and launches."""
+    def text_for(self, rung: Rung, lengths: Lengths) -> str:
+        """Returns the text of a rung with these lengths before its first line."""
         before = f"static const int {', '.join(f'{name} = {value}' for name, value in lengths.items())}; "
         if rung.dtype.itemsize < 4:
             before += f"struct {rung.dtype.name}; typedef {rung.dtype.name} Element; "
+        return before + self.text(rung)
+
+    def source(self, rung: Rung, lengths: Lengths) -> Source:
+        """Returns the text of a rung for these lengths, its parameters and launches."""
         given = self.given(rung, lengths)
         params = [Param(_dtype_of(array), array.size, "in") for array in given]
         meant = self.meaning(lengths, *_wide(given))
         params += [Param(_given_back(array), array.size, "out") for array in meant]
         params += [Param(dtype, numel, "scratch") for dtype, numel in rung.scratch(lengths)]
         launches = rung.launches(lengths)
-        return Source(launches[0].symbol, "cuda", before + self.text(rung), tuple(params), (), launches)
+        return Source(launches[0].symbol, "cuda", self.text_for(rung, lengths), tuple(params), (), launches)
 
 
 def _dtype_of(array: Array) -> DType:

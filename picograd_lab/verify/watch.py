@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -46,6 +47,7 @@ MISMATCHES_MAX = 16
 COST_MAX = 1 << 24  # of a kernel that is compared whole: elements that NumPy computes, about a second
 ALWAYS_COMPARED = 3  # runs of a plan; of later ones the 4th, 8th, 16th, ...
 TURNS_COMPARED = 3  # steps of a loop, and its last
+IN_PARTS = re.compile(r"_split$|_by_.*")  # what the code of a kernel has behind its name that is not all generated
 
 
 class Watched(NamedTuple):
@@ -200,12 +202,13 @@ class Watcher(Recorder):
             seen = difference(found, expected, meaning.error, value.dtype)
             held.ulp, held.share = max(held.ulp, seen.ulp), max(held.share, seen.share)
             if seen.wrong:
-                self._add(self._of_kernel(watched, kernel, slot, given, variables, seen, found, expected, meaning))
+                self._add(self._of_kernel(watched, step, slot, given, variables, seen, found, expected, meaning))
 
     def _of_kernel(
-        self, watched: Watched, kernel: Kernel, slot: int, given: Sequence[Array], variables: Mapping[str, int],
+        self, watched: Watched, step: Step, slot: int, given: Sequence[Array], variables: Mapping[str, int],
         seen: Difference, found: Array, expected: Array, meaning: Bounded,
     ) -> Mismatch:  # fmt: skip
+        kernel, code = step.item.kernel, watched.plan.executables[step.number]
         at = tuple(int(i) for i in np.unravel_index(seen.at, expected.shape)) if expected.shape else ()
         allowed = 0.0 if meaning.error is None else 2 * float(meaning.error.reshape(-1)[seen.at])
         fact = (
@@ -217,6 +220,8 @@ class Watcher(Recorder):
         if (call := given_kernel(kernel)) is not None:  # no text says which function of Python its meaning is
             ops = call.arg[0].text
             fact += " It is a user's kernel, held against its meaning; check(...) of it compares it alone."
+        elif code.name.startswith(f"{kernel.name}_by_"):  # what is compiled again may be the compiler's own
+            fact += f" It is computed by {code.name.removeprefix(f'{kernel.name}_by_')}, which was offered for it."
         elif self.against is None and not variables:
             smallest = reproduction(kernel, slot, given, watched.device)
             ops, script = smallest.ops or ops, smallest.script
@@ -310,7 +315,8 @@ def _is_due(run: int) -> bool:
 def _is_same(a: Schedule, b: Schedule) -> bool:
     """True where two schedules run kernels of the same names on the same buffers."""
     ours, theirs = a.kernel_items(), b.kernel_items()
-    names = [(item.kernel.name, item.buffers) for item in ours] == [(item.kernel.name, item.buffers) for item in theirs]
+    made = [(IN_PARTS.sub("", item.kernel.name), item.buffers) for item in theirs]
+    names = [(item.kernel.name, item.buffers) for item in ours] == made
     return names and a.buffers == b.buffers and len(a.inputs) == len(b.inputs)
 
 

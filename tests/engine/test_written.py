@@ -80,7 +80,7 @@ def chosen(form: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]) -> lis
         roots = form(*given)
         pg.realize(roots if isinstance(roots, tuple) else (roots,))
         compiler = devices.compiler_for(given[0].device)
-        found = [type(choose(kernel, compiler.device, compiler.make, False)) for kernel in kernels]
+        found = [type(choose(kernel, compiler.device, compiler.make, False, compiler.writes)) for kernel in kernels]
     realize._plans.clear()
     return found
 
@@ -261,7 +261,7 @@ def test_every_product_of_a_step_of_gpt2_is_written_by_hand() -> None:
         compiler = devices.compiler_for(pg.Tensor(0.0).device)
     products = [kernel for kernel in kernels if kernel.name.startswith("matmul")]
     assert len(products) >= 3 * 5
-    choices = [choose(kernel, compiler.device, compiler.make, False) for kernel in products]
+    choices = [choose(kernel, compiler.device, compiler.make, False, compiler.writes) for kernel in products]
     assert all(isinstance(choice, Written) for choice in choices)
     apart = [each for each in choices if isinstance(each, Written) and not each.is_whole and each.product.parts == 1]
     assert len(apart) <= 2  # the first residual is gathered from the embedding, and the last gradient goes to it
@@ -270,4 +270,4 @@ def test_every_product_of_a_step_of_gpt2_is_written_by_hand() -> None:
     for code, kind in ((OpCode.ATTENTION, WrittenAttention), (OpCode.ATTENTION_GRAD, WrittenGradients)):
         found = [kernel for kernel, anchor in anchors.items() if anchor is not None and anchor.code is code]
         assert found
-        assert all(isinstance(choose(each, compiler.device, compiler.make, False), kind) for each in found)
+        assert all(isinstance(choose(each, compiler.device, compiler.make, False, compiler.writes), kind) for each in found)

@@ -77,7 +77,8 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
     for (type_, value), name in zip(values, given.names):
         passed.append(f"GIVEN({value}, {name})" if "*" in type_ or "Global" in type_ else f"({type_}){value}")
     symbol, block = f"{kernel.name}_0", prod(given.axes[2:])
-    head = [f"{param_type(param)} p{slot}" for slot, param in enumerate(params)]
+    read = {slot for slot, param in enumerate(kernel.params) if slot not in dict(kernel.phases[0][0].outputs)}
+    head = [f"{param_type(param, slot in read)} p{slot}" for slot, param in enumerate(params)]
     head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
     in_c = "#define restrict\n" if given.language == "c" else ""  # a word that C++ does not have
     text = "\n".join([
@@ -93,9 +94,9 @@ def source_of_given(kernel: Kernel, call: Op) -> Source:
     return Source(kernel.name, "cuda", text, params, kernel.variables, (launch,))
 
 
-def param_type(param: Param) -> str:
+def param_type(param: Param, is_read: bool = False) -> str:
     """Returns the type of one argument: memory that is only read is const."""
-    return f"Global<{'const ' if param.role == 'in' else ''}{param.dtype}>"
+    return f"Global<{'const ' if is_read or param.role == 'in' else ''}{param.dtype}>"
 
 
 class CudaWriter(BlockWriter):

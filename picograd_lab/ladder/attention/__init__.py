@@ -64,6 +64,12 @@ def bound(lengths: Lengths, roundoff: float, q: Array, k: Array, v: Array) -> tu
     return (2 * error + sums + roundoff) * result + least, error[..., 0] + sums * (1 + np.abs(logarithms))
 
 
+def results(lengths: Lengths) -> tuple[tuple[int, ...], ...]:
+    """Returns the shapes of the result and of its logarithms."""
+    heads, rows, width = lengths["HEADS"], lengths["T"], lengths["D"]
+    return (heads, rows, width), (heads, rows)
+
+
 def flops(lengths: Lengths) -> int:
     """Returns those of the two products; about half of them if causal."""
     heads, rows, width = lengths["HEADS"], lengths["T"], lengths["D"]
@@ -98,6 +104,8 @@ LADDER = Ladder(
     flops=flops,
     switches=("CAUSAL",),
     tensors=own,
+    axes=("HEADS T D", "KV_HEADS T D", "KV_HEADS T D"),
+    results=results,
     rungs=(
         Rung(
             "01_naive.cu",

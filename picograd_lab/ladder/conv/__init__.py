@@ -108,6 +108,12 @@ def of_three(lengths: Lengths) -> str:
     return "" if lengths["R"] == 3 and lengths["STRIDE"] == 1 else "R must be 3 and STRIDE 1"
 
 
+def results(lengths: Lengths) -> tuple[tuple[int, ...], ...]:
+    """Returns the shape of y."""
+    outputs = with_outputs(lengths)
+    return (tuple(outputs[name] for name in ("N", "F", "OH", "OW")),)
+
+
 def flops(lengths: Lengths) -> int:
     """Returns those of the definition; Winograd's are fewer."""
     return 2 * lengths["F"] * lengths["C"] * lengths["R"] ** 2 * with_outputs(lengths)["PIXELS"]
@@ -123,6 +129,8 @@ LADDER = Ladder(
     bound=bound,
     flops=flops,
     tensors=own,
+    axes=("N C H W", "F C R R"),
+    results=results,
     rungs=(
         Rung("01_direct.cu", of_outputs(per("direct", "N F OH OW", 256, 256))),
         Rung("02_shared_tile.cu", of_outputs(tiles("shared_tile", 256, ("N", 1), ("F", 8), ("OH", 16), ("OW", 16)))),

@@ -105,6 +105,8 @@ LADDER = Ladder(
     library=lambda torch, a, b: torch.mm(a, b),
     library_name="cuBLAS",
     tensors=own,
+    axes=("M K", "K N"),
+    results=lambda lengths: ((lengths["M"], lengths["N"]),),
     rungs=(
         Rung("01_naive.cu", elements("naive", 256)),
         Rung("02_coalesced.cu", elements("coalesced", 256)),

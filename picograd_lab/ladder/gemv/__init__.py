@@ -45,6 +45,8 @@ LADDER = Ladder(
     bound=bound,
     flops=lambda lengths: 2 * lengths["M"] * lengths["K"],
     tensors=own,
+    axes=("M K", "K"),
+    results=lambda lengths: ((lengths["M"],),),
     rungs=(
         Rung("01_thread_a_row.cu", per("thread_a_row", "M", 256, 256)),
         Rung("02_warp_a_row.cu", per("warp_a_row", "M", 8, 256)),

@@ -65,6 +65,8 @@ LADDER = Ladder(
     bound=bound,
     flops=lambda lengths: 8 * lengths["ROWS"] * lengths["COLS"],
     tensors=own,
+    axes=("ROWS COLS", "COLS", "COLS"),
+    results=lambda lengths: ((lengths["ROWS"], lengths["COLS"]),),
     rungs=(
         Rung("01_two_passes.cu", per("two_passes", "ROWS", 1, 256)),
         Rung("02_welford.cu", per("welford", "ROWS", 1, 256)),

@@ -58,6 +58,8 @@ LADDER = Ladder(
     bound=bound,
     flops=lambda lengths: 5 * lengths["ROWS"] * lengths["COLS"],
     tensors=own,
+    axes=("ROWS COLS",),
+    results=lambda lengths: ((lengths["ROWS"], lengths["COLS"]),),
     rungs=(
         Rung("01_thread_a_row.cu", per("thread_a_row", "ROWS", 256, 256)),
         Rung("02_block_a_row.cu", per("block_a_row", "ROWS", 1, 256)),

@@ -1,0 +1,91 @@
+"""Rungs as candidates of the compiler: `offer_rung("conv", "shared tile")`.
+
+In:    the names of a ladder and of a rung, and lengths that no axis has
+Out:   the `Offering` of a kernel whose text has the lengths of the arguments
+
+A rung of one launch is a user's kernel for each set of lengths, and the problem of its ladder, as picograd computes it, is
+what it implements (picograd_lab/kernels/offer.py).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.errors import ArgumentError
+from picograd.ir.op import Op
+from picograd.tensor.tensor import Tensor
+from picograd_lab.kernels.kernel import kernel
+from picograd_lab.kernels.offer import Offering
+from picograd_lab.ladder.gpu import Ladder, Rung, why_not
+
+
+def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
+    """Offers a rung of a ladder for all kernels that compute the ladder's problem, of any lengths that the rung accepts.
+
+    Args:
+      name:     of the ladder
+      rung:     by its name, "shared tile"
+      lengths:  that are no axes, such as STRIDE of a convolution, hold as they are given; others are those that
+                `count()` counts with. By default what the ladder says
+
+    Returns:   the offer, which `withdraw()` or the end of a `with` block ends
+
+    Raises:
+      ArgumentError: there is no such ladder or rung, or its problem is more than one kernel.
+    """
+    try:
+        ladder: Ladder = import_module(f"picograd_lab.ladder.{name}").LADDER
+    except (ImportError, AttributeError):
+        raise ArgumentError(f"offer_rung: there is no ladder {name!r} on a GPU.") from None
+    rungs = {each.name: each for each in ladder.rungs}
+    if rung not in rungs:
+        raise ArgumentError(f"offer_rung: {name} has no rung {rung!r}; it has {', '.join(rungs)}.")
+    if not ladder.axes:
+        raise ArgumentError(f"offer_rung: {ladder.does} is no kernel of the compiler's, but several.")
+    known = {**ladder.lengths, **lengths}
+    if known.keys() != ladder.lengths.keys():
+        raise ArgumentError(f"offer_rung: lengths of {name} are {', '.join(ladder.lengths)}, got {', '.join(lengths)}.")
+    chosen = rungs[rung]
+
+    def implements(*tensors: Tensor) -> tuple[Tensor, ...]:
+        found = _lengths(ladder, known, tensors)
+        if isinstance(found, str):
+            raise ArgumentError(found)
+        return tuple(result for result in ladder.tensors(found, *tensors) if isinstance(result, Tensor))
+
+    def call(target: Target, *tensors: Tensor) -> Op | str:
+        found = _lengths(ladder, known, tensors)
+        return found if isinstance(found, str) else _call(ladder, chosen, found, target, tensors)
+
+    examples = tuple(Tensor(array) for array in ladder.given(chosen, known))
+    return Offering(f"{name}, {rung}", call, implements, examples)
+
+
+def _lengths(ladder: Ladder, known: dict[str, int], tensors: tuple[Tensor, ...]) -> dict[str, int] | str:
+    """Returns the lengths of a problem with these arguments, in the ladder's order; or why there are none."""
+    found: dict[str, Any] = {}
+    for tensor, axes in zip(tensors, ladder.axes):
+        for name, length in zip(axes.split(), tensor.shape):
+            if found.setdefault(name, length) != length:
+                return f"{name} is {found[name]} and {length}"
+    return {name: found.get(name, value) for name, value in known.items()}
+
+
+def _call(ladder: Ladder, rung: Rung, lengths: dict[str, int], target: Target, tensors: tuple[Tensor, ...]) -> Op | str:
+    """Returns the KERNEL of a rung for some lengths; or why it is no candidate."""
+    reason = why_not(ladder, rung, lengths, target)
+    if reason:
+        return reason
+    launches = rung.launches(lengths)
+    launch, shapes = launches[0], ladder.results(lengths)
+    if len(launches) > 1 or launch.tile_maps:
+        return f"{rung.name} is several launches, or one with maps of tiles"
+    assert isinstance(launch.grid, int), "lengths of a ladder are numbers"
+    made = kernel(
+        ladder.text_for(rung, lengths), lambda *_: tuple((shape, dtypes.float32) for shape in shapes), grid=launch.grid,
+        block=launch.block, entry=launch.symbol, shared_bytes=launch.shared_nbytes, name=launch.symbol,
+    )  # fmt: skip
+    return made.call(tensors)[0]
