@@ -13,16 +13,20 @@ import pytest
 import picograd as pg
 import picograd.nn.functional as F
 from picograd import Tensor
+from picograd.device import Target
+from picograd.devices.cuda import compile as nvrtc
 from picograd.engine import choose
 from picograd.engine.devices import compiler_for
 from picograd.errors import ArgumentError
 from picograd.ir.host import offers
+from picograd.ir.opts import Opts
 from picograd.look import watch
+from picograd.road import source_of
 from picograd_lab.kernels.kernel import Kernel
 from picograd_lab.kernels.offer import LAUNCH_CLOCKS, clocks_of
 from picograd_lab.ladder.offer import offer_rung
 from tests.helpers import forgotten
-from tests.host_compilers import empty_cache, needs_compiler
+from tests.host_compilers import empty_cache, kernels_asked_for, needs_compiler
 
 pytestmark = needs_compiler
 
@@ -286,6 +290,21 @@ def test_a_kernel_in_c_is_a_candidate_on_processors(name: str, last_wins: list[s
         names, found = names_of(pg.jit(lambda x: x.sum(1).exp(), tune=True), x)
         assert (names == ["reduce_6_40_by_rows"]) == (name == "C")  # where what is around it is C, too
         np.testing.assert_allclose(found.numpy(), np.exp(x.numpy().sum(1)), rtol=1e-4)
+
+
+def test_a_gpu_is_given_one_text_of_generated_functions_and_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    x, kernels, compiler = normal(6, 40), kernels_asked_for(monkeypatch), compiler_for("CUDASIM")
+    ((x * 2).sin().softmax(1) * 3 + 1).realize()
+    with rows().offer(x) as offer:
+        cut = choose.cut_of(kernels[-1], offer, compiler.device.target)
+        assert not isinstance(cut, str)
+        generated = source_of(cut.generated, compiler.device.target, Opts(), compiler.backend.render)
+        source = choose.with_given(cut, generated, compiler.writes)
+    usages = nvrtc.resource_usage(source, Target("CUDA", "cuda", "sm_80", block_threads=256))
+    assert sorted(usages) == [f"reduce_6_40_split_{name}" for name in ("0", "1", "given_0")]
+    assert [launch.symbol for launch in source.launches] == [f"reduce_6_40_split_{name}" for name in ("0", "given_0", "1")]
+    assert all(usage.spill_nbytes == 0 for usage in usages.values())
 
 
 def test_a_kernel_in_cuda_is_none_on_a_processor(last_wins: list[str]) -> None:
