@@ -162,7 +162,7 @@ class Offering:
 
     # ---- the operation ----
     def operation(self, types: Types, target: Target) -> Operation | str:
-        """Returns the operation for arguments of some types; or why it is none for a kernel."""
+        """Returns the operation for arguments of some types; or why no single kernel computes it."""
         if (types, target) not in self._known:
             self._known[types, target] = Context().run(self._compiled, types, target)
         return self._known[types, target]
