@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import mmap
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -17,11 +19,13 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError
+from picograd.files import PathName, opened
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd_formats.torch_file import hint_for
 
 # ---- arrays ----
+HEADER_NBYTES_MAX = 100_000_000  # as the safetensors library has it
 Array = np.ndarray[Any, Any]
 NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool_, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
@@ -68,6 +72,52 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
         except (ValueError, OverflowError):  # more axes, or longer ones, than NumPy has
             raise DataError(f"tensor {name} has the shape {str(entry['shape'])[:60]}, which no array has") from None
     return arrays, metadata
+
+
+def map_arrays(path: PathName) -> dict[str, Array]:
+    """Returns the arrays of a file by name, as views of it: their bytes come from the disk when they are used.
+
+    Raises:
+      FileError: it cannot be read.
+      DataError: it is not an intact file of this format, or of a dtype that picograd does not have.
+    """
+    with opened("map_arrays", path) as file:
+        is_empty = not file.read(1)
+        data = memoryview(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        return _mapped(data)
+    except DataError as error:
+        raise DataError(f"{path}: {error.fact}", error.hint) from None
+
+
+def _mapped(data: memoryview) -> dict[str, Array]:
+    start = 8 + int.from_bytes(data[:8], "little")
+    if len(data) < 8 or start > min(len(data), HEADER_NBYTES_MAX):
+        raise DataError(
+            f"it has {len(data):,} bytes, and its header would end at {start:,}: it is cut short, or no safetensors."
+        )
+    arrays, past = dict[str, Array](), 0
+    try:
+        header = json_of(bytes(data[8:start]).decode())
+        header.pop("__metadata__", None)
+        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            dtype, shape, (first, end) = NAMES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
+            if dtype is None:
+                raise DataError(f"tensor {name:.60} has dtype {str(entry['dtype'])[:20]}, which picograd does not have.")
+            if (
+                first != past
+                or end - first != math.prod(shape) * dtype.itemsize
+                or any(type(n) is not int or n < 0 for n in shape)
+            ):
+                raise DataError(f"tensor {name:.60} of {str(shape)[:60]} has the bytes {first} to {end}, which do not fit.")
+            if start + end > len(data):
+                raise DataError(
+                    f"it is cut short: it has {len(data):,} bytes, and tensor {name:.60} ends at {start + end:,}."
+                )
+            arrays[name], past = np.frombuffer(data[start + first : start + end], dtype.numpy).reshape(shape), end
+    except (AttributeError, TypeError, KeyError, ValueError, OverflowError) as error:
+        raise DataError(error.fact if isinstance(error, DataError) else f"its header is damaged ({error}).") from None
+    return arrays
 
 
 def cut_short(data: bytes) -> str:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from picograd_formats.gguf_file import GGUF
-from picograd_programs.models.llama import config_of
+from picograd_programs.models.decoder import config_of
 
 
 def answers_of(file: GGUF, length: int, num_threads: int) -> Callable[[list[int], int], Iterator[int]]:
@@ -25,7 +25,9 @@ def answers_of(file: GGUF, length: int, num_threads: int) -> Callable[[list[int]
     config = config_of(file)
     weights = {name.removesuffix(".weight"): torch.from_numpy(each.unpacked()) for name, each in file.tensors.items()}
     half = torch.arange(0, config.features, 2) / config.features
-    angles = torch.arange(length)[:, None] * config.base**-half  # (T, D/2)
+    rotation = config.sights[0].rotation
+    assert rotation is not None, "queries and keys of a Llama are turned"
+    angles = torch.arange(length)[:, None] * rotation.base**-half  # (T, D/2)
     cos, sin = angles.cos(), angles.sin()
     caches = [torch.zeros(2, 1, config.shared_heads, length, config.features) for _ in range(config.layers)]
 

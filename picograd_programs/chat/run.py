@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import Choice, Reader
-from picograd_programs.chat.turns import Turns, start_and_ends
+from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
-from picograd_programs.models.llama import Llama, config_of
-from picograd_programs.models.llama_folder import in_their_names, read_folder
+from picograd_programs.models.decoder import Decoder, config_of
+from picograd_programs.models.decoder_folder import read_folder
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
-from picograd_programs.nano.stage import TEMPLATE
+from picograd_programs.nano.stage import MANNER
 from picograd_programs.train.program import check_settings
 
 ANSWER_MIN = 16  # tokens that have to be left for an answer
@@ -31,7 +29,7 @@ class Chat(Choice):
     """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
-    # the first time; or a GGUF file; or the folder of a Llama, Qwen 2 or Qwen 3 with config.json, model.safetensors and
+    # the first time; or a GGUF file; or the folder of a model as it is published, with config.json, model.safetensors and
     # tokenizer.json; or the folder of `picograd train nano`
     model: str = "smollm2"
     prompt: str = ""  # answer this alone
@@ -51,12 +49,13 @@ class Dialogue:
 
     def __init__(self, settings: Chat):
         self.settings = settings
-        self.model, self.tokenizer, metadata, self.longest = opened(settings.model, settings.context)
-        self.start, self.ends = start_and_ends(metadata, self.tokenizer)
+        self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
+        self.start, self.ends = [*(manner.start or self.tokenizer.start)], {*manner.ends}
         self.turns: Turns | None = None
         if not settings.raw:
-            self.turns = Turns(metadata, self.tokenizer)
+            self.turns = Turns(manner, self.tokenizer)
             self.ends = self.turns.ends
+        self.said: list[tuple[str, str | list[int]]] = [("system", settings.system)] if settings.system else []
         self.reader = Reader(self.model, min(settings.context, self.longest))
 
     def describe(self) -> str:
@@ -68,14 +67,10 @@ class Dialogue:
         return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens"
 
     def question(self, text: str) -> list[int]:
-        """Returns the tokens of a text, and of all that is between it and what was read before."""
-        turns, tokens = self.turns, self.reader.tokens
-        if turns is None:
-            return [*([] if tokens else self.start), *self.tokenizer.encode(text)]
-        if not tokens:
-            told = [("system", self.settings.system)] if self.settings.system else []
-            return turns.dialogue([*told, ("user", text)])
-        return [*turns.closing(tokens[-1]), *turns.question(text)]
+        """Returns the tokens of all that was said and of a text: those up to the answer."""
+        if self.turns is None:
+            return [*(self.reader.tokens or self.start), *self.tokenizer.encode(text)]
+        return self.turns.dialogue([*self.said, ("user", text)])
 
     def answer(self, text: str) -> None:
         """Prints the answer to a text as it comes.
@@ -84,18 +79,21 @@ class Dialogue:
           ArgumentError: the text does not fit into the context.
         """
         reader, settings, stream = self.reader, self.settings, self.tokenizer.stream()
-        question = self.question(text)
-        if reader.left() < len(question) + ANSWER_MIN:
-            raise ArgumentError(too_long(len(question), len(reader.tokens), reader.length, self.longest))
+        before, question = len(reader.tokens), self.question(text)
+        if reader.length < len(question) + ANSWER_MIN:
+            raise ArgumentError(too_long(len(question) - before, before, reader.length, self.longest))
+        written: list[int] = []
         with suppress(KeyboardInterrupt):
-            for token in reader.answer(question, self.ends, settings.max_tokens, settings, settings.seed):
+            for token in reader.answer(reader.keep(question), self.ends, settings.max_tokens, settings, settings.seed):
+                written.append(token)
                 print(stream.text(token), end="", flush=True)
         print(stream.rest(), flush=True)
+        self.said += [("user", text), ("assistant", written)]
         print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)
 
 
-def opened(name: str, context: int) -> tuple[Llama | Nano, Tokenizer, Mapping[str, Any], int]:
-    """Returns a network, its vocabulary, what its file says of both, and the most tokens that it can read.
+def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, int]:
+    """Returns a network, its vocabulary, what its files say of dialogues, and the most tokens that it can read.
 
     Args:
       name:     of published weights, of a GGUF file, of a folder of transformers, or of `picograd train nano`
@@ -107,17 +105,20 @@ def opened(name: str, context: int) -> tuple[Llama | Nano, Tokenizer, Mapping[st
     folder = Path(name).parent if name.endswith((".safetensors", ".bin", ".json")) else Path(name)
     if folder.is_dir() and not (folder / "config.json").is_file():
         model, tokenizer = chat_model(folder)
-        return model, tokenizer, TEMPLATE, model.config.context
+        return model, tokenizer, MANNER, model.config.context
     try:
-        file = read_folder(folder) if folder.is_dir() else load_weights(name)
+        if folder.is_dir():
+            found = read_folder(folder, context)
+            return found.network, found.tokenizer, found.manner, found.longest
+        file = load_weights(name)
         config = config_of(file)
-        network = Llama(replace(config, context=min(context, config.context)), file.tensors)
-        return network, tokenizer_of(file.metadata), file.metadata, config.context
+        network = Decoder(replace(config, context=min(context, config.context)), file.tensors)
+        tokenizer = tokenizer_of(file.metadata)
+        return network, tokenizer, manner_of(file.metadata, tokenizer), config.context
     except FileError:
         raise
     except DataError as error:
-        fact = in_their_names(error.fact) if folder.is_dir() else error.fact
-        raise DataError(fact if str(folder) in fact else f"{name}: {fact}", error.hint) from None
+        raise DataError(error.fact if str(folder) in error.fact else f"{name}: {error.fact}", error.hint) from None
 
 
 def too_long(num: int, before: int, length: int, longest: int) -> str:

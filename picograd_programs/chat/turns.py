@@ -1,9 +1,12 @@
 """Turns of a dialogue as tokens, in the form that a model was trained with.
 
-A GGUF file has the form as a template, a program in Jinja. It is not run: the marks in it tell which of a few known forms
-it is. What a person writes is encoded as plain text, so that no message can forge the mark of another turn.
+    messages -> the template's text -> tokens
 
-Source: OpenAI, "Chat Markup Language"; Meta, "Llama 3 model card and prompt formats".
+A model's files have the form as a template in Jinja. What a person writes is encoded as plain text, so that no message can
+forge the mark of another turn: marks in it are broken before the template is rendered, and whole again where none is looked
+for. An answer that a network has written keeps its tokens, so that its cache goes on being right.
+
+Source: Hugging Face, transformers, `apply_chat_template` (variables of a template).
 """
 
 from __future__ import annotations
@@ -12,37 +15,32 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from picograd.errors import DataError
+from picograd.errors import ArgumentError, DataError
 from picograd.record import Record
+from picograd_programs.chat.jinja import Template
 from picograd_programs.data.bpe import Tokenizer
 
+# Characters that Unicode keeps out of texts; a template does nothing with them.
+BREAK, ANSWER = "\ufdd0", "\ufdd1"  # breaks a mark in a message; is an answer whose tokens are known
 
-class Form(Record):
-    """The form of a turn: `before`, role, `between`, text, `after`. Marks in it are control tokens.
 
-    name:        of the form
-    before:      begins with the mark that it is known by in a template
-    answerer:    role of the model
-    has_system:  what the model is told is a turn of its own; else it begins the first question
+class Manner(Record):
+    """The template and the marks of a model, by its files.
+
+    template:  in Jinja; "": it knows no dialogues
+    names:     of the first and the last token of a text, bos_token and eos_token, for the template
+    start:     tokens that a dialogue begins with if its template does not say it
+    ends:      tokens that end a text
     """
 
-    name: str
-    before: str
-    between: str
-    after: str
-    answerer: str = "assistant"
-    has_system: bool = True
+    template: str
+    names: Mapping[str, str]
+    start: tuple[int, ...]
+    ends: frozenset[int]
 
 
-FORMS = (
-    Form("ChatML", "<|im_start|>", "\n", "<|im_end|>\n"),
-    Form("Llama 3", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
-    Form("Gemma", "<start_of_turn>", "\n", "<end_of_turn>\n", "model", has_system=False),
-)
-
-
-def start_and_ends(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[list[int], set[int]]:
-    """Returns the tokens that a text begins with, and those that end it."""
+def manner_of(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Manner:
+    """Returns the manner that the metadata of a GGUF file describe; numbers beyond the vocabulary do not count."""
 
     def number(name: str) -> list[int]:
         value = metadata.get(f"tokenizer.ggml.{name}_token_id")
@@ -50,77 +48,82 @@ def start_and_ends(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[l
 
     is_llama_3 = metadata.get("tokenizer.ggml.pre") == "llama-bpe"  # whose files need not say it, as llama.cpp knows it
     begins = metadata.get("tokenizer.ggml.add_bos_token", is_llama_3)
-    return number("bos") if begins else [], set(number("eos"))
+    template = metadata.get("tokenizer.chat_template")
+    names = {f"{name}_token": tokenizer.tokens[n] for name in ("bos", "eos") for n in number(name)}
+    start = tuple(number("bos")) if begins else ()
+    return Manner(template if isinstance(template, str) else "", names, start, frozenset(number("eos")))
 
 
 class Turns:
     """Encodes the turns of a dialogue.
 
-    Args:
-      metadata:   of a GGUF file
-      tokenizer:  of the same
+    ends:  tokens that end an answer
 
     Raises:
-      DataError: the file has no template of a known form, or its vocabulary lacks a mark.
+      DataError: the model knows no dialogues, or its template has a part of Jinja that is not known here.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], tokenizer: Tokenizer):
-        template, self.tokenizer = metadata.get("tokenizer.chat_template"), tokenizer
-        text = template if isinstance(template, str) else ""
-        forms = [form for form in FORMS if form.before in text]
-        if not forms:
-            found = "a template of another form" if text else "no template of turns"
-            known = ", ".join(form.name for form in FORMS)
-            raise DataError(f"the file has {found}; {known} are known.", "--raw continues the prompt as it is.")
-        self.form = form = forms[0]
-        marks = re.findall(r"<\|?\w+\|?>", form.before + form.between + form.after)
-        if missing := [mark for mark in marks if mark not in tokenizer.control]:
-            raise DataError(f"the file's template has the mark {missing[0]}, its vocabulary does not.")
-        self.marks = re.compile(f"({'|'.join(map(re.escape, marks))})")
-        self.start, ends = start_and_ends(metadata, tokenizer)
-        self.ends = {tokenizer.control[marks[-1]], *ends}
-        said = re.search(rf"{re.escape(form.before)}system(?:\n|\\n)([^'\"{{}}<]*){re.escape(marks[-1])}", text)
-        self.system = said.group(1) if said else ""  # that the template says by itself
+    def __init__(self, manner: Manner, tokenizer: Tokenizer):
+        self.manner, self.tokenizer = manner, tokenizer
+        hint = "--raw continues the prompt as it is."
+        if not manner.template:
+            raise DataError("the model has no template of turns.", hint)
+        try:
+            self.template = Template(manner.template)
+            if ANSWER not in self._rendered(["user"], [ANSWER]):
+                raise DataError("the model has a template of turns that leaves out what a person says.")
+            self.ends = {*manner.ends, *self._mark_of_end()}
+        except (ArgumentError, DataError) as error:
+            raise DataError(error.fact, hint) from None
 
-    def turn(self, role: str, text: str) -> list[int]:
-        """Returns the tokens of a whole turn."""
-        form = self.form
-        return [*self._encoded(form.before, role + form.between, text), *self._encoded(form.after, "", "")]
-
-    def question(self, text: str) -> list[int]:
-        """Returns the tokens of a person's turn and of the beginning of the answer."""
-        answer = self.form.answerer + self.form.between
-        return [*self.turn("user", text), *self._encoded(self.form.before, answer, "")]
-
-    def dialogue(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+    def dialogue(self, messages: Sequence[tuple[str, str | Sequence[int]]]) -> list[int]:
         """Returns the tokens of a dialogue up to the answer.
 
         Args:
-          messages:  role and text of each turn, the last of a person; where the first is not of role "system", the model
-                     is told about its part what its file says
+          messages:  role of each turn, and its text, or the tokens of an answer that was written; the last is a person's
+
+        Raises:
+          ArgumentError: the template refuses these roles, or their order.
         """
-        told = [("system", self.system)] if self.system and messages[0][0] != "system" else []
-        numbers, before, last = [*self.start], "", messages[-1][1]
-        for role, text in [*told, *messages[:-1]]:
-            if role == "system" and not self.form.has_system:
-                before = f"{text}\n\n"
-                continue
-            numbers += self.turn(self.form.answerer if role == "assistant" else role, before + text)
-            before = ""
-        return numbers + self.question(before + last)
+        texts = [text if isinstance(text, str) else self.tokenizer.decode(text) for _, text in messages]
+        answers = [text for _, text in messages if not isinstance(text, str)]
+        broken = [self._broken(text) for text in texts]
+        kept = [part if isinstance(text, str) else ANSWER for part, (_, text) in zip(broken, messages)]
+        roles = [role for role, _ in messages]
+        whole = self._rendered(roles, broken)
+        written = iter(part for part, (_, text) in zip(broken, messages) if not isinstance(text, str))
+        if answers and re.sub(ANSWER, lambda _: next(written), found := self._rendered(roles, kept)) == whole:
+            return self._encoded(found, answers)
+        return self._encoded(whole, [])  # the template does something with answers
 
-    def closing(self, last: int) -> list[int]:
-        """Returns the tokens between an answer, whose last token it is given, and the next turn; one cut short is ended."""
-        after = self._encoded(self.form.after, "", "")
-        return after[1:] if last in self.ends else after
+    def question(self, text: str) -> list[int]:
+        """Returns the tokens of a dialogue that begins with a person's question, up to the answer."""
+        return self.dialogue([("user", text)])
 
-    def _encoded(self, before: str, between: str, text: str) -> list[int]:
-        """Returns tokens of `before` and `between`, whose marks are control tokens, and of a text, whose marks are not.
+    def _broken(self, text: str) -> str:
+        text = text.replace(BREAK, "").replace(ANSWER, "")
+        return self.tokenizer.marks.sub(lambda found: found[0][:1] + BREAK + found[0][1:], text)
 
-        Words are cut as if the text after the last mark were one: a newline and those that follow are one token.
-        """
-        *marked, last = self.marks.split(before + between)
+    def _rendered(self, roles: Sequence[str], texts: Sequence[str], asks: bool = True) -> str:
+        messages = [{"role": role, "content": text} for role, text in zip(roles, texts)]
+        try:
+            return self.template.render(messages=messages, add_generation_prompt=asks, **self.manner.names)
+        except DataError as error:
+            raise ArgumentError(error.fact) from None
+
+    def _encoded(self, text: str, answers: Sequence[Sequence[int]]) -> list[int]:
         numbers: list[int] = []
-        for part in marked:
-            numbers += [self.tokenizer.control[part]] if part in self.tokenizer.control else self.tokenizer.encode(part)
-        return numbers + self.tokenizer.encode(last + text)
+        for place, part in enumerate(text.split(ANSWER)):
+            numbers += [*(answers[place - 1] if place else ()), *self.tokenizer.encode_marked(part, BREAK)]
+        start = [*self.manner.start]
+        return numbers if numbers[: len(start)] == start else start + numbers
+
+    def _mark_of_end(self) -> list[int]:
+        """Returns the control token that the template writes behind an answer, if it is one."""
+        try:
+            text = self._rendered(["user", "assistant"], ["?", ANSWER], asks=False)
+        except ArgumentError:
+            return []
+        behind = text.rpartition(ANSWER)[2].lstrip()
+        found = self.tokenizer.marks.match(behind)
+        return [self.tokenizer.control[found[0]]] if found and ANSWER in text else []

@@ -13,48 +13,29 @@ from __future__ import annotations
 
 import codecs
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from picograd.errors import DataError
+from picograd_programs.data.patterns import compiled
 
 TEXT, CONTROL, WHOLE, BYTE = 1, 3, 4, 6  # kinds of tokens in `tokenizer.ggml.token_type`
 
 
 # ---- words ----
-ENDINGS = "'(?:[stmd]|re|ve|ll)"
-LETTERS, OTHERS, SPACES = " ?[A-Za-z]+", r" ?[^\sA-Za-z0-9]+", r"\s+(?!\S)|\s+"
-# Patterns by the name that `tokenizer.ggml.pre` has, for text whose characters beyond ASCII are replaced by some of their
-# class (`in_ascii`), since Python's `re` knows no classes of letters.
-MODERN = rf"(?i:{ENDINGS})|[^\r\nA-Za-z0-9]?[A-Za-z]+|[0-9]%s| ?[^\sA-Za-z0-9]+[\r\n]*|\s*[\r\n]+|{SPACES}"
-PATTERNS = {
-    "gpt-2": f"{ENDINGS}|{LETTERS}| ?[0-9]+|{OTHERS}|{SPACES}",
-    "smollm": rf"[0-9]|{ENDINGS}|{LETTERS}|{OTHERS}|\s+(?![^\s0-9])|\s+",  # a digit ends the text before it
+GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PATTERNS = {  # by the name that `tokenizer.ggml.pre` has
+    "gpt-2": GPT_2,
+    "smollm": r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",  # digits end texts
     "llama-bpe": MODERN % "{1,3}",
     "qwen2": MODERN % "",
 }
 PATTERNS["default"] = PATTERNS["gpt-2"]
-
-
-def in_ascii(text: str) -> str:
-    """Returns a text of the same length and classes: letters beyond ASCII as "x", numbers "0", spaces tabs, others "!".
-
-    >>> in_ascii("Größe ½ – 5")
-    'Grxxe 0 ! 5'
-    """
-    return "".join([character if character < "\x80" else class_of(character) for character in text])
-
-
-@lru_cache(maxsize=4096)
-def class_of(character: str) -> str:
-    """Returns the character that stands for a class."""
-    kind = unicodedata.category(character)[0]
-    return {"L": "x", "N": "0"}.get(kind) or ("\t" if character.isspace() else "!")
 
 
 def letters_of_bytes() -> list[str]:
@@ -72,19 +53,25 @@ BYTE_OF = {letter: byte for byte, letter in enumerate(LETTER_OF)}
 class Tokenizer:
     """A vocabulary: numbers of tokens as text. Subclasses encode.
 
-    tokens:   texts; the number of a token is its place
-    kinds:    of each: 1 is text, 3 a control token, 4 text that is always one token, 6 a byte
-    control:  numbers of the control tokens
+    tokens:       texts; the number of a token is its place
+    kinds:        of each: 1 is text, 3 a control token, 4 text that is always one token, 6 a byte
+    control:      numbers of the control tokens
+    start, end:   tokens that go before and behind a text that is no dialogue
+    drops_spaces: most spaces that the first token of a written text loses, since they are not there
 
     Raises:
       DataError: kinds are not as many as tokens.
     """
 
+    start: Sequence[int] = ()
+    end: Sequence[int] = ()
+    drops_spaces = 0
+
     def __init__(self, tokens: list[str], kinds: Iterable[int]):
         self.tokens, self.kinds = tokens, list(kinds)
         if len(self.kinds) != len(tokens):
             raise DataError(f"the file has {len(tokens):,} tokens and kinds of {len(self.kinds):,}.")
-        self.control = self.of_kind(CONTROL)
+        self.control = {token: number for token, number in self.of_kind(CONTROL).items() if token}
 
     def of_kind(self, *kinds: int) -> dict[str, int]:
         """Returns the numbers of tokens of some kinds."""
@@ -98,13 +85,33 @@ class Tokenizer:
         """
         raise NotImplementedError
 
+    def encode_marked(self, text: str, hidden: str = "") -> list[int]:
+        """Returns the tokens of a text in which control tokens stand for themselves.
+
+        Args:
+          hidden:  is taken out of what is between control tokens: in the midst of one's name, it makes it plain text
+
+        Raises:
+          DataError: as `encode`.
+        """
+        numbers: list[int] = []
+        for place, part in enumerate(self.marks.split(text)):
+            numbers += [self.control[part]] if place % 2 else self.encode(part.replace(hidden, "") if hidden else part)
+        return numbers
+
+    @cached_property
+    def marks(self) -> re.Pattern[str]:
+        """The pattern of names of control tokens, the longest first; a group."""
+        return re.compile(f"({'|'.join(map(re.escape, sorted(self.control, key=len, reverse=True))) or '(?!)'})")
+
     def bytes_of(self, number: int) -> bytes:
         """Returns the bytes of a token; a control token has none."""
         raise NotImplementedError
 
     def decode(self, numbers: Iterable[int]) -> str:
         """Returns the text of some tokens; bytes that are no UTF-8 become U+FFFD."""
-        return b"".join(map(self.bytes_of, numbers)).decode("utf-8", "replace")
+        stream = self.stream()
+        return "".join(map(stream.text, numbers)) + stream.rest()
 
     def stream(self) -> Stream:
         """Returns a decoder of tokens that come one by one."""
@@ -116,10 +123,14 @@ class Stream:
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer, self.decoder = tokenizer, codecs.getincrementaldecoder("utf-8")("replace")
+        self.drops_spaces = tokenizer.drops_spaces
 
     def text(self, number: int) -> str:
         """Returns the characters that a token completes."""
-        return self.decoder.decode(self.tokenizer.bytes_of(number))
+        data = self.tokenizer.bytes_of(number)
+        if data and self.drops_spaces:
+            data, self.drops_spaces = data[min(len(data) - len(data.lstrip(b" ")), self.drops_spaces) :], 0
+        return self.decoder.decode(data)
 
     def rest(self) -> str:
         """Returns the rest at the end: U+FFFD for half a character."""
@@ -185,7 +196,7 @@ class ByteLevel(Tokenizer):
         super().__init__(tokens, kinds)
         if pattern not in PATTERNS:
             raise DataError(f"the file cuts words by the pattern {pattern[:40]!r}; {', '.join(PATTERNS)} are known.")
-        self.cut, self.pattern = pattern, re.compile(PATTERNS[pattern], re.ASCII)
+        self.cut, self.pattern = pattern, compiled(PATTERNS[pattern])
         self.takes_words = pattern == "llama-bpe" if takes_words is None else takes_words
         self.number_of = self.of_kind(TEXT)
         pairs = [tuple(merge.split(" ")) for merge in merges]
@@ -198,8 +209,7 @@ class ByteLevel(Tokenizer):
         """As Tokenizer."""
         text = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
         numbers: list[int] = []
-        for match in self.pattern.finditer(in_ascii(text)):
-            word = text[match.start() : match.end()]
+        for word in self.pattern.findall(text):
             if word not in self.known:
                 self.known[word] = self._numbers_of(word)
             numbers += self.known[word]

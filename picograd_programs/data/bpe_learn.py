@@ -9,13 +9,13 @@ Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; counts are 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from picograd.errors import ArgumentError, DataError
-from picograd_programs.data.bpe import CONTROL, LETTER_OF, PATTERNS, TEXT, ByteLevel, in_ascii
+from picograd_programs.data.bpe import CONTROL, LETTER_OF, PATTERNS, TEXT, ByteLevel
+from picograd_programs.data.patterns import compiled
 
 Pair = tuple[int, int]
 MET_MIN = 2  # a pair that is met once is no pattern
@@ -67,10 +67,9 @@ def learned_bpe(
 
 def words_of(texts: Iterable[str], pattern: str) -> Counter[str]:
     """Returns how often each word is met, bytes written as letters."""
-    cut, counts = re.compile(PATTERNS[pattern], re.ASCII), Counter[str]()
+    cut, counts = compiled(PATTERNS[pattern]), Counter[str]()
     for text in texts:
-        whole = text.encode("utf-8", "replace").decode()
-        counts.update(whole[match.start() : match.end()] for match in cut.finditer(in_ascii(whole)))
+        counts.update(match[0] for match in cut.finditer(text.encode("utf-8", "replace").decode()))
     return Counter({"".join([LETTER_OF[byte] for byte in word.encode()]): num for word, num in counts.items()})
 
 

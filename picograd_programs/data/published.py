@@ -9,11 +9,15 @@ Source: Hugging Face, transformers (names of files, the index, `transformer.` be
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from picograd.errors import DataError, FileError
 from picograd.tensor.tensor import Tensor
+from picograd_formats.safetensors_file import Array, map_arrays
 from picograd_formats.state_file import load
 from picograd_programs.data.vocabulary import json_in
 
@@ -59,6 +63,19 @@ def load_published(path: Path) -> tuple[Weights, dict[str, Any]]:
     return network_names(found, file), said
 
 
+def map_published(folder: Path) -> dict[str, Array]:
+    """Returns the arrays of a network by the names in its files. Files of safetensors are mapped, others are read.
+
+    Raises:
+      FileError: a file cannot be read.
+      DataError: as `load_published`.
+    """
+    file = file_in(folder)
+    if not file.name.startswith("model.safetensors"):
+        return {name: value.numpy() for name, value in load_published(file)[0].items()}
+    return load_parts(file, map_arrays) if file.name.endswith(INDEX) else map_arrays(file)
+
+
 def file_in(folder: Path) -> Path:
     """Returns the file with the weights, or with the index of them, in a folder.
 
@@ -71,8 +88,8 @@ def file_in(folder: Path) -> Path:
     return found
 
 
-def load_parts(index: Path) -> Weights:
-    """Returns the tensors of all parts that an index names.
+def load_parts(index: Path, read: Callable[[Path], Any] = load) -> dict[str, Any]:
+    """Returns the tensors of all parts that an index names, as `read` reads one.
 
     Raises:
       DataError: the index is damaged, or a part is missing, damaged, or lacks a tensor.
@@ -80,15 +97,17 @@ def load_parts(index: Path) -> Weights:
     places = json_in(index).get("weight_map")
     if not isinstance(places, dict) or any(type(part) is not str or Path(part).name != part for part in places.values()):
         raise DataError(f"{index}: has no weight_map, a dict of tensors and the files beside it that have them.")
-    weights = Weights()
+    weights = dict[str, Any]()
     for part in sorted(set(places.values())):
         try:
-            found = load(index.with_name(part))
+            found = read(index.with_name(part))
         except FileError as error:
             hint = f"{index.name} names {len(set(places.values()))} parts: all of them have to be beside it."
             raise FileError(error.fact, hint, error.errno) from None
         wanted = [name for name, place in places.items() if place == part]
-        if missing := [name for name in wanted if not are_tensors(found) or name not in found]:
+        if missing := [
+            name for name in wanted if not isinstance(found, dict) or not isinstance(found.get(name), Tensor | np.ndarray)
+        ]:
             raise DataError(f"{index.with_name(part)}: has no tensor {missing[0][:60]}, which {index.name} says is in it.")
         weights |= {name: found[name] for name in wanted}
     return weights

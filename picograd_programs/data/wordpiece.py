@@ -6,7 +6,7 @@ Source: Devlin et al. 2018, arXiv:1810.04805, section 3; Wu et al. 2016, arXiv:1
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from picograd.errors import DataError
 
@@ -40,22 +40,33 @@ class WordPiece:
 
     def encode(self, text: str) -> list[int]:
         """Returns the numbers of the pieces of a text, with a start before and an end behind."""
-        pieces = [piece for word in words_of(text) for piece in self.pieces_of(word)]
+        pieces = [piece for word in words_of(text) for piece in pieces_of(word, self.numbers)]
         return [self.numbers[piece] for piece in (START, *pieces, END)]
 
-    def pieces_of(self, word: str) -> list[str]:
-        """Returns the pieces of a word, the longest first; one unknown piece where there is no way to cut it."""
-        pieces: list[str] = []
-        begin = 0
-        while begin < len(word) <= WORD_LETTERS_MAX:
-            prefix = INSIDE if begin else ""
-            ends = range(len(word), begin, -1)
-            end = next((end for end in ends if prefix + word[begin:end] in self.numbers), None)
-            if end is None:
-                return [UNKNOWN]
-            pieces.append(prefix + word[begin:end])
-            begin = end
-        return pieces if len(word) <= WORD_LETTERS_MAX else [UNKNOWN]
+
+def pieces_of(
+    word: str, vocabulary: Container[str], unknown: str = UNKNOWN, inside: str = INSIDE, longest: int = WORD_LETTERS_MAX
+) -> list[str]:
+    """Returns the pieces of a word, the longest first; one unknown piece where there is no way to cut it.
+
+    Args:
+      inside:   before a piece that does not begin a word
+      longest:  letters of a word that is cut
+
+    >>> pieces_of("played", {"play", "##ed"})
+    ['play', '##ed']
+    """
+    pieces: list[str] = []
+    begin = 0
+    while begin < len(word) <= longest:
+        prefix = inside if begin else ""
+        ends = range(len(word), begin, -1)
+        end = next((end for end in ends if prefix + word[begin:end] in vocabulary), None)
+        if end is None:
+            return [unknown]
+        pieces.append(prefix + word[begin:end])
+        begin = end
+    return pieces if len(word) <= longest else [unknown]
 
 
 def words_of(text: str) -> list[str]:
@@ -64,9 +75,20 @@ def words_of(text: str) -> list[str]:
     >>> words_of("Café, naïve?")
     ['cafe', ',', 'naive', '?']
     """
-    spaced = "".join(f" {letter} " if _is_ideograph(letter) else _cleaned(letter) for letter in text)
-    bare = "".join(letter for letter in unicodedata.normalize("NFD", spaced) if unicodedata.category(letter) != "Mn")
-    return "".join(f" {letter} " if _is_punctuation(letter) else letter.lower() for letter in bare).split()
+    bare = without_accents(spaced(text))
+    return "".join(f" {letter} " if is_punctuation(letter) else letter.lower() for letter in bare).split()
+
+
+def spaced(text: str, cleans: bool = True, spaces: bool = True) -> str:
+    """Returns a text with spaces around ideographs (`spaces`), and without control characters (`cleans`)."""
+    return "".join(
+        f" {letter} " if spaces and _is_ideograph(letter) else _cleaned(letter) if cleans else letter for letter in text
+    )
+
+
+def without_accents(text: str) -> str:
+    """Returns a text without marks on letters."""
+    return "".join(letter for letter in unicodedata.normalize("NFD", text) if unicodedata.category(letter) != "Mn")
 
 
 def _cleaned(letter: str) -> str:
@@ -80,8 +102,8 @@ def _is_ideograph(letter: str) -> bool:
     return any(low <= ord(letter) <= high for low, high in IDEOGRAPHS)
 
 
-def _is_punctuation(letter: str) -> bool:
-    """All signs of ASCII that are no letters and digits count, too, such as $ and ^."""
+def is_punctuation(letter: str) -> bool:
+    """Returns whether a letter is a sign of punctuation; signs of ASCII that are no letters and digits count, too."""
     return letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != " " or (
         unicodedata.category(letter).startswith("P")
     )  # fmt: skip

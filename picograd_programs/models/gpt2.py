@@ -22,9 +22,10 @@ from typing import Any, ClassVar
 from picograd.errors import DataError, FileError
 from picograd.tensor.tensor import Tensor
 from picograd_programs.chat.answer import Choice, Reader
-from picograd_programs.data.bpe import ByteLevel
+from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.data.published import Weights, load_published
-from picograd_programs.data.vocabulary import byte_level_in, check_rows, json_in
+from picograd_programs.data.tokenizer_json import tokenizer_in
+from picograd_programs.data.vocabulary import check_rows, json_in
 from picograd_programs.models.gpt import GPT, GPTConfig
 from picograd_programs.train.program import Program, check_settings
 
@@ -186,14 +187,14 @@ class GPT2(Program):
         check_settings(settings)
         if not settings.weights.exists():
             raise FileError(f"--weights: {settings.weights}: is not there.", HINT)
-        tokenizer = byte_level_in(folder_of(settings.weights))
+        tokenizer = tokenizer_in(folder_of(settings.weights))
         model = read_gpt2(settings.weights, len(tokenizer.tokens))
         reader = Reader(model, model.config.block)
         texts = [continued(reader, tokenizer, settings, settings.seed + number) for number in range(settings.num)]
         return f"\n{'-' * 20}\n".join(texts)
 
 
-def continued(reader: Reader, tokenizer: ByteLevel, settings: SampleGpt2Settings, seed: int) -> str:
+def continued(reader: Reader, tokenizer: Tokenizer, settings: SampleGpt2Settings, seed: int) -> str:
     """Returns the prompt and the text after it, which ends where the model ends it, or its context is full.
 
     Raises:

@@ -3,12 +3,14 @@
 A product with a few rows waits for memory, so the fewer bytes a weight has, the sooner it is done. A group of numbers along
 a row has a scale and perhaps a least value; value = scale * number + least is a formula that the product computes as it
 reads. A group is kept as two halves: of four bits in the lower and the upper bits of bytes, of eight bits in two arrays.
+bfloat16 and float16 stay as they are, too: they take half of float32, and are exact in it.
 
 Letters: R rows of the matrix, K columns, G groups of a row, h numbers of half a group.
 """
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from picograd import nn
@@ -16,12 +18,13 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import PackedTensor
 
 BITS_OF_HALF_A_BYTE = 4
+HALF_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 class PackedMatrix(nn.Module):
     """A matrix (R, K) of a GGUF file. Called, it multiplies as a linear layer does: x @ matrix.T
 
-    Numbers of two and three bits take four, of five, six and of IQ4's table eight; floats of any kind become float32.
+    Numbers of two and three bits take four, of five, six and of IQ4's table eight; floats of 64 bits take 32.
 
     >>> from picograd_formats.gguf_file import plain_tensor
     >>> PackedMatrix(plain_tensor(np.eye(2)))(Tensor([[3.0, 4.0]])).tolist()
@@ -30,6 +33,10 @@ class PackedMatrix(nn.Module):
 
     def __init__(self, tensor: PackedTensor):
         self.shape = tensor.shape
+        if (dtype := HALF_FLOATS.get(tensor.packing.name)) is not None:
+            self.is_float, self.has_nibbles = True, False
+            self._hold("numbers", np.ascontiguousarray(tensor.blocks).view(dtype).reshape(self.shape))
+            return
         groups = tensor.packing.groups(tensor.blocks)
         self.is_float = groups.scale is None
         self.has_nibbles = 0 < tensor.packing.bits <= BITS_OF_HALF_A_BYTE
@@ -70,7 +77,7 @@ class PackedMatrix(nn.Module):
 
     def _unpacked(self, numbers: Tensor, scale: Tensor | None, least: Tensor | None) -> Tensor:
         if scale is None:
-            return numbers
+            return numbers.float()
         parts = [numbers & 15, numbers >> 4] if self.has_nibbles else [numbers[0], numbers[1]]
         values = Tensor.cat(parts, -1).float() * scale  # (R, G, 2h)
         return (values if least is None else values + least).flatten(1)

@@ -2,38 +2,51 @@
 
 Source: Su et al. 2021, arXiv:2104.09864, eq. 15 and 34.
 
-Letters: B batch, H heads, T positions, D features of a head.
+Letters: B batch, H heads, T positions, D features of a head, R those that are turned.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from picograd.tensor.tensor import Tensor
-from picograd_formats.gguf_file import Array
 
 
-def angles(features: int, length: int, base: float, slower: Array | float = 1.0) -> tuple[Tensor, Tensor]:
-    """Returns cosine and sine of the angle of each pair at each position, (length, D/2) each.
+@dataclass(frozen=True)
+class Rotation:
+    """The angles by which the first features of a head are turned: angle = position * base^(-2i/R) / slower_i
 
-    angle = position * base^(-2i/D) / slower
-
-    Args:
-      slower:  (D/2,) or one number
+    features:   R, how many are turned; even
+    base:       of the speeds
+    slower:     (R/2,), for each pair; none: 1 for all
+    amplitude:  by which what is turned is multiplied
     """
-    speeds = base ** (-np.arange(0, features, 2) / features) / slower
-    turns = np.arange(length)[:, None] * speeds
-    return Tensor(np.cos(turns).astype(np.float32)), Tensor(np.sin(turns).astype(np.float32))
+
+    features: int
+    base: float = 10000.0
+    slower: tuple[float, ...] = ()
+    amplitude: float = 1.0
+
+
+def angles(rotation: Rotation, length: int) -> tuple[Tensor, Tensor]:
+    """Returns cosine and sine of the angle of each pair at each position, times the amplitude, (length, R/2) each."""
+    speeds = rotation.base ** (-np.arange(0, rotation.features, 2) / rotation.features) / (rotation.slower or 1.0)
+    turns, amplitude = np.arange(length)[:, None] * speeds, rotation.amplitude
+    return Tensor((np.cos(turns) * amplitude).astype(np.float32)), Tensor((np.sin(turns) * amplitude).astype(np.float32))
 
 
 def turned(x_BHTD: Tensor, cos: Tensor, sin: Tensor, pairs_are_halves: bool) -> Tensor:
-    """Turns each pair (a, b) of features by its angle: (a cos - b sin, a sin + b cos).
+    """Turns each pair (a, b) of the first R features by its angle: (a cos - b sin, a sin + b cos); the others stay.
 
     >>> turned(Tensor([[[[1.0, 0.0]]]]), Tensor([[0.0]]), Tensor([[1.0]]), False).tolist()
     [[[[0.0, 1.0]]]]
     """
-    batch, heads, length, features = x_BHTD.shape
+    batch, heads, length, _ = x_BHTD.shape
+    features = 2 * cos.shape[1]
     inner = (2, features // 2) if pairs_are_halves else (features // 2, 2)
     axis = 3 if pairs_are_halves else 4
-    a, b = x_BHTD.reshape(batch, heads, length, *inner).unbind(axis)
-    return Tensor.stack([a * cos - b * sin, a * sin + b * cos], axis).reshape(batch, heads, length, features)
+    a, b = x_BHTD[..., :features].reshape(batch, heads, length, *inner).unbind(axis)
+    out = Tensor.stack([a * cos - b * sin, a * sin + b * cos], axis).reshape(batch, heads, length, features)
+    return out if features == x_BHTD.shape[3] else Tensor.cat([out, x_BHTD[..., features:]], 3)

@@ -20,8 +20,8 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.data.bpe_learn import learned_bpe
 from picograd_programs.data.text import Windows, load_text, random_windows, spaced_windows
+from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.data.tokens import map_tokens, write_tokens
-from picograd_programs.data.vocabulary import save_tokenizer
 from picograd_programs.nano.lessons import Lessons
 from picograd_programs.nano.network import Nano, mean_loss
 from picograd_programs.nano.stage import MARKS, NanoSettings, Stage

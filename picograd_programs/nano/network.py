@@ -34,7 +34,7 @@ from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 from picograd_programs.models.gpt import KVCache
-from picograd_programs.models.rotary import angles, turned
+from picograd_programs.models.rotary import Rotation, angles, turned
 
 FEATURES = 64  # D
 BASE = 10000.0  # of the angles
@@ -189,7 +189,7 @@ class Nano(nn.Module):
                 init.zeros_(parameter)
             elif name != "embedding.weight":
                 init.normal_(parameter, 0.0, config.width**-0.5)
-        self.angles = angles(FEATURES, config.context, BASE)
+        self.angles = angles(Rotation(FEATURES, BASE), config.context)
         self.places = Tensor(np.arange(config.context, dtype=np.int32))
         realize([self.places, *self.angles])
 

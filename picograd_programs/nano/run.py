@@ -12,11 +12,11 @@ from typing import Any
 from picograd.errors import ArgumentError, DataError
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Turns
-from picograd_programs.data.bpe import ByteLevel
-from picograd_programs.data.vocabulary import load_tokenizer
+from picograd_programs.data.bpe import Tokenizer
+from picograd_programs.data.tokenizer_json import load_tokenizer
 from picograd_programs.nano.base import Base
 from picograd_programs.nano.network import Nano
-from picograd_programs.nano.stage import TEMPLATE, NanoSettings, Stage
+from picograd_programs.nano.stage import MANNER, NanoSettings, Stage
 from picograd_programs.nano.sums import Sums
 from picograd_programs.nano.talk import Talk
 from picograd_programs.train.callbacks import Checkpoints
@@ -74,7 +74,7 @@ class NanoProgram(Program):
         """
         check_settings(settings)
         model, tokenizer = chat_model(settings.checkpoint)
-        turns, length = Turns(TEMPLATE, tokenizer), model.config.context
+        turns, length = Turns(MANNER, tokenizer), model.config.context
         question = turns.question(settings.prompt)
         if len(question) >= length:
             raise ArgumentError(f"--prompt: the question has {len(question):,} tokens; with an answer {length:,} fit.")
@@ -86,7 +86,7 @@ class NanoProgram(Program):
         return "\n".join(map(tokenizer.decode, answers))
 
 
-def chat_model(folder: Path) -> tuple[Nano, ByteLevel]:
+def chat_model(folder: Path) -> tuple[Nano, Tokenizer]:
     """Returns the network of the last stage that is there, and its vocabulary.
 
     Raises:

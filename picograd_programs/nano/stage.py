@@ -20,10 +20,10 @@ from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
-from picograd_programs.chat.turns import Turns
+from picograd_programs.chat.turns import Manner, Turns
 from picograd_programs.data.fetch import sha256_of
 from picograd_programs.data.text import load_text
-from picograd_programs.data.vocabulary import load_tokenizer
+from picograd_programs.data.tokenizer_json import load_tokenizer
 from picograd_programs.models.gpt import drawn_from
 from picograd_programs.nano.lessons import Lesson
 from picograd_programs.nano.network import Nano, dialled, optimizers_of
@@ -31,7 +31,11 @@ from picograd_programs.train.program import Program, Settings, trained
 
 END, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MARKS = (END, TURN_START, TURN_END)
-TEMPLATE = {"tokenizer.chat_template": TURN_START}  # by which Turns knows that turns are ChatML's
+TEMPLATE = (
+    f"{{% for turn in messages %}}{{{{ '{TURN_START}' + turn.role + '\n' + turn.content + '{TURN_END}\n' }}}}{{% endfor %}}"
+    f"{{% if add_generation_prompt %}}{{{{ '{TURN_START}assistant\n' }}}}{{% endif %}}"
+)
+MANNER = Manner(TEMPLATE, {}, (), frozenset())
 ROWS_A_DEPTH = 32
 TOKENS_A_WEIGHT = 20  # Hoffmann et al. 2022, arXiv:2203.15556, table 3; nanochat, `base_train`
 NOT_COUNTED = -1  # a target without a loss
@@ -74,7 +78,7 @@ class Stage(Program):
 
     def __init__(self, settings: NanoSettings):
         self.tokenizer = load_tokenizer(settings.out / "tokenizer.json")
-        self.turns = Turns(TEMPLATE, self.tokenizer)
+        self.turns = Turns(MANNER, self.tokenizer)
         self.end: int = self.tokenizer.control[TURN_END]
         self.text = load_text(settings.text)
         digest = sha256_of(self.text.encode())
@@ -109,7 +113,6 @@ class Stage(Program):
         Source: nanochat, `base_train`: no warm-up, and such a line at the end.
         """
         return min(1.0, (self.steps - step) / (0.4 * self.steps))
-
 
     def prompts(self, lessons: Sequence[Lesson]) -> list[list[int]]:
         """Returns the tokens up to each answer."""

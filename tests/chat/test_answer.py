@@ -11,7 +11,7 @@ from picograd import Tensor
 from picograd.errors import ArgumentError, DataError
 from picograd_formats.gguf_file import read_gguf
 from picograd_programs.chat.answer import Choice, Reader, chosen
-from picograd_programs.models.llama import Llama, config_of
+from picograd_programs.models.decoder import Decoder, config_of
 from tests.chat.small_model import write_model
 from tests.helpers import same_value
 
@@ -56,15 +56,15 @@ def test_numbers_that_are_not_finite_are_a_data_error(wrong: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Llama:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     file = read_gguf(write_model(tmp_path_factory.mktemp("chat") / "small.gguf"))
-    return Llama(config_of(file), file.tensors)
+    return Decoder(config_of(file), file.tensors)
 
 
 @pytest.mark.req("D9")
 @pytest.mark.variants(every=3)
 @pytest.mark.parametrize("length", [LENGTH, 150, 40])
-def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Llama, rng: np.random.Generator) -> None:
+def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Decoder, rng: np.random.Generator) -> None:
     tokens, reader = rng.integers(0, 256, 256).tolist(), Reader(model, length)
     expected = model(Tensor([tokens])).numpy()[0]
     at = 0
@@ -77,7 +77,7 @@ def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Llama,
     assert reader.read_piece.num_captures <= 1 and reader.read_one.num_captures == 1
 
 
-def test_tokens_that_do_not_fit_are_errors(model: Llama) -> None:
+def test_tokens_that_do_not_fit_are_errors(model: Decoder) -> None:
     reader = Reader(model, 8)
     for tokens in ([], [1] * 9):
         with pytest.raises(ArgumentError, match=f"takes 1 to 8 tokens more, got {len(tokens)}"):
@@ -85,7 +85,7 @@ def test_tokens_that_do_not_fit_are_errors(model: Llama) -> None:
     assert reader.tokens == []
 
 
-def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(model: Llama) -> None:
+def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(model: Decoder) -> None:
     reader = Reader(model, LENGTH)
     choice = Choice(temperature=0.0, repetition=1.0)
     question = [3, 1, 4]
@@ -101,7 +101,7 @@ def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(
     assert len(list(reader.answer([1] * (LENGTH - 7), set(), 20, choice, 0))) == 7
 
 
-def test_a_reading_that_is_interrupted_counts_for_nothing(model: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_that_is_interrupted_counts_for_nothing(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(model, LENGTH)
     expected, reader.tokens = reader.read([1, 2, 3, 4]), []
     reader.read([1, 2])

@@ -19,10 +19,10 @@ from picograd_programs import cli
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.run import Chat, Dialogue
 from picograd_programs.data.weights import load_weights
-from picograd_programs.models.llama import config_of
+from picograd_programs.models.decoder import config_of
 from tests.chat.small_model import write_model
 from tests.formats.test_mutations import MUTANTS, mutant
-from tests.models.numpy_llama import numpy_logits
+from tests.models.numpy_decoder import numpy_logits
 
 CUT = ["<|im_end|>", "\n"]  # after an answer of the most tokens
 SPEED = r"\[read (\d+) tokens, [\d.]+ a second; wrote (\d+) tokens, [\d.]+ a second\]"

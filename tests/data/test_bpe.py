@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd_programs.data.bpe import PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, in_ascii, merged, tokenizer_of
+from picograd_programs.data.bpe import PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, merged, tokenizer_of
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
 TEXT = (
@@ -52,13 +52,6 @@ def test_every_text_is_encoded_as_by_the_tokenizers_library_and_comes_back(name:
         assert ours.decode(numbers) == text
         stream = ours.stream()
         assert "".join(map(stream.text, numbers)) + stream.rest() == text
-
-
-def test_characters_beyond_ascii_keep_their_place_and_class() -> None:
-    for text in (LETTERS, "".join(map(chr, range(0x3000)))):
-        found = in_ascii(text)
-        assert len(found) == len(text) and found.isascii()
-        assert all(ours == theirs for ours, theirs in zip(found, text) if theirs.isascii())
 
 
 def small(**changes: Any) -> Tokenizer:

@@ -14,8 +14,8 @@ from picograd.errors import ArgumentError, DataError, FileError
 from picograd_programs.data.bpe import LETTER_OF, PATTERNS, ByteLevel
 from picograd_programs.data.bpe_learn import learned_bpe
 from picograd_programs.data.text import load_text
+from picograd_programs.data.tokenizer_json import load_tokenizer, save_tokenizer
 from picograd_programs.data.tokens import map_tokens, write_tokens
-from picograd_programs.data.vocabulary import load_tokenizer, save_tokenizer
 from tests.data.test_bpe import LETTERS, their_words
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
@@ -121,28 +121,6 @@ def test_what_cannot_be_learned_is_named() -> None:
         assert said in caught.value.fact
     with pytest.raises(DataError, match="cannot be learned from an empty text"):
         learned_bpe(["", ""], 300)
-
-
-def changed(path: Path, **changes: Any) -> None:
-    save_tokenizer(learned_bpe(["to be or not to be"], 260), path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"model": {"type": "WordPiece", "vocab": {}}}, "a model other than BPE"),
-        ({"normalizer": {"type": "NFC"}}, "changes characters first"),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, 'cuts words by {"type": "Whitespace"}; gpt-2, smollm'),
-        ({"model": None}, "a model other than BPE"),
-        ({"added_tokens": [{"content": "<a>", "id": 700}]}, "numbers of its 261 tokens must be 0, 1, 2"),
-    ],
-)
-def test_files_of_other_tokenizers_are_data_errors(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    changed(tmp_path / "tokenizer.json", **changes)
-    with pytest.raises(DataError) as caught:
-        load_tokenizer(tmp_path / "tokenizer.json")
-    assert said in caught.value.fact and "tokenizer.json" in caught.value.fact
 
 
 def test_a_file_that_is_no_json_or_not_there_is_a_data_error(tmp_path: Path) -> None:

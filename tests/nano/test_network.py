@@ -11,7 +11,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.variable import Variable
-from picograd_programs.models.rotary import angles, turned
+from picograd_programs.models.rotary import Rotation, angles, turned
 from picograd_programs.nano.network import BASE, FEATURES, Nano, NanoConfig, dialled, mean_loss, norm, optimizers_of
 from tests.models.twins import with_weights_of
 
@@ -97,7 +97,8 @@ def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.r
     optimizers = optimizers_of(ours, rate=0.1)
     scale = 0.1 * (CONFIG.width / 768) ** -0.5
     tables = [
-        {"params": [theirs.embedding.weight], "lr": 0.2 * scale}, {"params": [theirs.head.weight], "lr": 0.004 * scale}
+        {"params": [theirs.embedding.weight], "lr": 0.2 * scale},
+        {"params": [theirs.head.weight], "lr": 0.004 * scale},
     ]
     adam = torch.optim.AdamW(tables, betas=(0.8, 0.95), eps=1e-10, weight_decay=0.0)
     running = [torch.zeros_like(p) for p in theirs.blocks.parameters()]
@@ -136,7 +137,7 @@ def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.r
 @pytest.mark.req("H2")
 def test_products_of_rotated_features_see_distances_alone(rng: np.random.Generator) -> None:
     q, k = rng.standard_normal((2, 8)).astype(np.float32)
-    cos, sin = angles(8, 20, BASE)
+    cos, sin = angles(Rotation(8, BASE), 20)
     for halves in (True, False):
         rows = [turned(Tensor(np.tile(x, (1, 1, 20, 1))), cos, sin, halves).numpy()[0, 0] for x in (q, k)]
         products = rows[0] @ rows[1].T

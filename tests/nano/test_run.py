@@ -20,9 +20,9 @@ from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.chat.turns import Turns
 from picograd_programs.data.text import load_text
-from picograd_programs.data.vocabulary import load_tokenizer
+from picograd_programs.data.tokenizer_json import load_tokenizer
 from picograd_programs.nano.lessons import Lesson, Lessons, is_held_out
-from picograd_programs.nano.stage import MARKS, TEMPLATE, Rows, rows_of
+from picograd_programs.nano.stage import MANNER, MARKS, Rows, rows_of
 from picograd_programs.nano.sums import policy_loss
 from picograd_programs.train.program import HEARD_CTRL_C, newest
 from picograd_programs.train.trainer import Trainer
@@ -137,7 +137,7 @@ def test_lessons_are_right_and_held_out_ones_never_trained_on(text: Path) -> Non
 @pytest.mark.req("H3")
 def test_the_answer_and_its_end_alone_are_targets(trained_small: Path) -> None:
     tokenizer = load_tokenizer(trained_small / "tokenizer.json")
-    turns, end = Turns(TEMPLATE, tokenizer), tokenizer.control[MARKS[2]]
+    turns, end = Turns(MANNER, tokenizer), tokenizer.control[MARKS[2]]
     lesson = Lesson("What is 3 + 4?", "7")
     rows = rows_of([turns.question(lesson.question)], [[*tokenizer.encode(lesson.answer), end]], 40)
     counted = rows.targets[0] >= 0

@@ -1,4 +1,4 @@
-"""Llama's formulas in NumPy and float64, position by position and head by head: what the network is compared with."""
+"""The formulas of networks of GGUF files in NumPy and float64, position by position and head by head."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ import math
 
 import numpy as np
 
-from picograd_programs.models.llama import LlamaConfig
+from picograd_programs.models.decoder import DecoderConfig, Sight
 
 Array = np.ndarray
 
 
-def numpy_logits(
-    config: LlamaConfig, weights: dict[str, Array], tokens: Array, speeds: Array | None = None
-) -> Array:
-    """Returns the logits after each token, (T, V), in float64.
-
-    Args:
-      speeds:  radians a position by which pairs turn in layers that see everything, (D/2,); None: base^(-2i/D)
-    """
+def numpy_logits(config: DecoderConfig, weights: dict[str, Array], tokens: Array) -> Array:
+    """Returns the logits after each token, (T, V), in float64."""
     w = {name.removesuffix(".weight"): array.astype(np.float64) for name, array in weights.items()}
 
     def norm(x: Array, name: str) -> Array:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + config.eps) * w[name]
 
-    def rotated(x: Array, sees_all: bool) -> Array:
+    def rotated(x: Array, sight: Sight) -> Array:
         """Turns pairs as complex numbers: x (T, D)."""
         half = config.features // 2
-        speed = (config.base if sees_all else config.window_base) ** (-np.arange(half) / half)
-        angle = np.arange(len(x))[:, None] * (speeds if sees_all and speeds is not None else speed)
+        speed = sight.rotation.base ** (-np.arange(half) / half) / np.array(sight.rotation.slower or 1.0)
+        angle = np.arange(len(x))[:, None] * speed
         first, second = (x[:, :half], x[:, half:]) if config.pairs_are_halves else (x[:, ::2], x[:, 1::2])
         pairs = (first + 1j * second) * np.exp(1j * angle)
         out = np.empty_like(x)
@@ -39,7 +33,7 @@ def numpy_logits(
         return out
 
     def attention(x: Array, part: str, layer: int) -> Array:
-        sees_all = not config.window or (layer + 1) % config.window_every == 0
+        sight = config.sights[layer]
         heads, zeros = [], np.zeros(config.heads * config.features)
         for head in range(config.heads):
             shared = head * config.shared_heads // config.heads
@@ -51,10 +45,10 @@ def numpy_logits(
             )
             if config.norms_heads:
                 q, k = norm(q, f"{part}.attn_q_norm"), norm(k, f"{part}.attn_k_norm")
-            q, k = rotated(q, sees_all), rotated(k, sees_all)
+            q, k = rotated(q, sight), rotated(k, sight)
             mixed = np.empty_like(q)
             for t in range(len(x)):
-                first = 0 if sees_all else max(0, t + 1 - config.window)
+                first = max(0, t + 1 - sight.window) if sight.window else 0
                 score = k[first : t + 1] @ q[t] / math.sqrt(config.features)
                 share = np.exp(score - score.max())
                 mixed[t] = share / share.sum() @ v[first : t + 1]
@@ -63,7 +57,7 @@ def numpy_logits(
 
     def feed_forward(x: Array, part: str) -> Array:
         gate = x @ w[f"{part}.ffn_gate"].T
-        if config.is_gelu:
+        if config.activation == "gelu_tanh":
             opened = gate / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
         else:
             opened = gate / (1 + np.exp(-gate))

@@ -1,4 +1,4 @@
-"""Llama, Qwen 3 and Gemma 3 against the same formulas in NumPy and float64; one plan for all positions; packed weights."""
+"""Networks of GGUF files against the same formulas in NumPy and float64; one plan for all positions; packed weights."""
 
 from __future__ import annotations
 
@@ -15,24 +15,37 @@ from picograd import Tensor
 from picograd.errors import ArgumentError, DataError, ShapeError
 from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import GGUF, PACKINGS, PackedTensor, plain_tensor
-from picograd_programs.models.llama import Llama, LlamaConfig, config_of
+from picograd_programs.models.decoder import Decoder, DecoderConfig, Sight, config_of
 from picograd_programs.models.packed import PackedMatrix
+from picograd_programs.models.rotary import Rotation
 from tests.helpers import mostly_evaluated, same_value
-from tests.models.numpy_llama import numpy_logits
+from tests.models.numpy_decoder import numpy_logits
 
-LLAMA = LlamaConfig(vocabulary=23, context=16, layers=2, width=32, hidden=48, heads=4, shared_heads=2, features=8)
+
+def sights(*windows: int, base: float = 10000.0, features: int = 8, slower: tuple[float, ...] = ()) -> tuple[Sight, ...]:
+    """Returns what layers know of positions: those with a window turn by the base 10,000."""
+    far, near = Rotation(features, base, slower), Rotation(features)
+    return tuple(Sight(window, near if window else far) for window in windows)
+
+
+LLAMA = DecoderConfig(
+    vocabulary=23, context=16, layers=2, width=32, hidden=48, heads=4, shared_heads=2, features=8, sights=sights(0, 0),
+    pairs_are_halves=False,
+)  # fmt: skip
 CONFIGS = {
     "llama": LLAMA,
-    "qwen2": replace(LLAMA, pairs_are_halves=True, has_biases=True, base=1e6),
-    "qwen3": replace(LLAMA, features=16, pairs_are_halves=True, norms_heads=True, base=1e6),
+    "qwen2": replace(LLAMA, pairs_are_halves=True, attention_biases=True, sights=sights(0, 0, base=1e6)),
+    "qwen3": replace(
+        LLAMA, features=16, pairs_are_halves=True, norms_heads=True, sights=sights(0, 0, base=1e6, features=16)
+    ),
     "gemma3": replace(
-        LLAMA, layers=3, shared_heads=1, pairs_are_halves=True, norms_heads=True, norms_after=True, is_gelu=True,
-        embedding_scale=math.sqrt(32), window=4, window_every=3, base=1e6,
+        LLAMA, layers=3, shared_heads=1, pairs_are_halves=True, norms_heads=True, norms_after=True, activation="gelu_tanh",
+        embedding_scale=math.sqrt(32), sights=sights(4, 4, 0, base=1e6),
     ),
 }  # fmt: skip
 
 
-def random_weights(config: LlamaConfig, rng: np.random.Generator, is_tied: bool = True) -> dict[str, np.ndarray]:
+def random_weights(config: DecoderConfig, rng: np.random.Generator, is_tied: bool = True) -> dict[str, np.ndarray]:
     """Returns weights by the names of GGUF."""
     inner, shared = config.heads * config.features, config.shared_heads * config.features
     shapes: dict[str, tuple[int, ...]] = {"token_embd": (config.vocabulary, config.width), "output_norm": (config.width,)}
@@ -47,7 +60,7 @@ def random_weights(config: LlamaConfig, rng: np.random.Generator, is_tied: bool 
         }  # fmt: skip
         if config.norms_heads:
             part |= {"attn_q_norm": (config.features,), "attn_k_norm": (config.features,)}
-        biases = {"attn_q": inner, "attn_k": shared, "attn_v": shared} if config.has_biases else {}
+        biases = {"attn_q": inner, "attn_k": shared, "attn_v": shared} if config.attention_biases else {}
         shapes |= {f"blk.{layer}.{name}.bias": (length,) for name, length in biases.items()}
         if config.norms_after:
             part |= {"post_attention_norm": (config.width,), "post_ffw_norm": (config.width,)}
@@ -58,8 +71,8 @@ def random_weights(config: LlamaConfig, rng: np.random.Generator, is_tied: bool 
     }
 
 
-def network(config: LlamaConfig, weights: dict[str, np.ndarray]) -> Llama:
-    return Llama(config, {name: plain_tensor(array) for name, array in weights.items()})
+def network(config: DecoderConfig, weights: dict[str, np.ndarray]) -> Decoder:
+    return Decoder(config, {name: plain_tensor(array) for name, array in weights.items()})
 
 
 @pytest.mark.req("H2")
@@ -72,36 +85,31 @@ def test_logits_are_those_of_the_formulas(name: str, device: str, rng: np.random
     same_value(network(config, weights)(Tensor(tokens[None]))[0], expected, 1e-4, 1e-5)
 
 
-def llama_31_speeds(config: LlamaConfig, before: int) -> np.ndarray:
-    """Returns the speeds of Llama 3.1's pairs by Meta's rule: slow ones are 8 times slower, those between are mixed.
-
-    Args:
-      before:  positions that the network was first trained with
-    """
-    speeds = config.base ** (-np.arange(0, config.features, 2) / config.features)
-    turns = before * speeds / (2 * math.pi)  # of a pair, over all those positions
-    share = ((turns - 1) / (4 - 1)).clip(0, 1)  # 0 up to low_freq_factor 1, 1 from high_freq_factor 4 on
-    return (1 - share) * speeds / 8 + share * speeds
-
-
 @pytest.mark.req("D9")
 @pytest.mark.parametrize("kind", ["a tensor of factors", "linear"])
 def test_angles_are_scaled_as_the_file_says(kind: str, rng: np.random.Generator) -> None:
-    config = replace(LLAMA, base=500.0)
+    factors = np.array([1, 1.5, 8, 8] if kind == "a tensor of factors" else [3, 3, 3, 3], np.float32)
+    config = replace(LLAMA, sights=sights(0, 0, base=500.0, slower=tuple(factors.tolist())))
     weights, tokens = random_weights(config, rng), rng.integers(0, config.vocabulary, 13)
-    plain = config.base ** (-np.arange(0, config.features, 2) / config.features)
-    speeds = llama_31_speeds(config, 50) if kind == "a tensor of factors" else plain / 3
-    expected = numpy_logits(config, weights, tokens, speeds).astype(np.float32)
-    assert np.abs(expected - numpy_logits(config, weights, tokens)).max() > 0.1
+    expected = numpy_logits(config, weights, tokens).astype(np.float32)
+    assert np.abs(expected - numpy_logits(replace(config, sights=sights(0, 0, base=500.0)), weights, tokens)).max() > 0.1
+    metadata = {key.replace("gemma3", "llama"): value for key, value in METADATA.items()} | {
+        "general.architecture": "llama", "llama.embedding_length": 32, "llama.block_count": 2,
+        "llama.rope.freq_base": 500.0, "llama.attention.head_count": 4, "llama.attention.head_count_kv": 2,
+        "llama.attention.key_length": 8,
+        "llama.feed_forward_length": 48, "llama.context_length": 16, "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    }  # fmt: skip
+    tensors = {name: plain_tensor(array) for name, array in weights.items()}
     if kind == "linear":
-        found = network(replace(config, scaling=3.0), weights)(Tensor(tokens[None]))[0]
+        metadata |= {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 3.0}
     else:
-        factors = (plain / speeds).astype(np.float32)
-        assert {1.0, 8.0} < set(factors.tolist())
-        found = network(config, {**weights, "rope_freqs.weight": factors})(Tensor(tokens[None]))[0]
-    same_value(found, expected, 1e-4, 1e-5)
+        tensors["rope_freqs.weight"] = plain_tensor(factors)
+    file = GGUF(metadata, tensors)
+    assert config_of(file) == config
+    same_value(Decoder(config_of(file), tensors)(Tensor(tokens[None]))[0], expected, 1e-4, 1e-5)
+    wrong = GGUF(metadata, {**tensors, "rope_freqs.weight": plain_tensor(np.ones(3))})
     with pytest.raises(DataError, match=r"rope_freqs.weight of \(4,\), it has one of \(3,\)"):
-        network(config, {**weights, "rope_freqs.weight": np.ones(3, np.float32)})
+        config_of(wrong)
 
 
 @pytest.mark.req("D9")
@@ -194,19 +202,23 @@ TABLE = {"token_embd.weight": plain_tensor(np.zeros((5, 16)))}
 
 
 def test_settings_come_from_the_metadata() -> None:
-    assert config_of(GGUF(METADATA, TABLE)) == LlamaConfig(
-        vocabulary=5, context=64, layers=1, width=16, hidden=32, heads=2, shared_heads=1, features=4, eps=1e-6, base=1e6,
-        pairs_are_halves=True, norms_heads=True, norms_after=True, is_gelu=True, embedding_scale=4.0, window=8,
-        window_every=6,
+    assert config_of(GGUF(METADATA, TABLE)) == DecoderConfig(
+        vocabulary=5, context=64, layers=1, width=16, hidden=32, heads=2, shared_heads=1, features=4, eps=1e-6,
+        sights=(Sight(8, Rotation(4)),), norms_heads=True, norms_after=True, activation="gelu_tanh", embedding_scale=4.0,
     )  # fmt: skip
 
 
 def test_a_file_may_say_that_angles_are_slower() -> None:
+    six = METADATA | {"gemma3.block_count": 6}
+    tables = TABLE | {f"a{number}": TABLE["token_embd.weight"] for number in range(5)}
     linear = {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0}
-    assert config_of(GGUF(METADATA | linear, TABLE)).scaling == 8.0
-    assert config_of(GGUF(METADATA | {"gemma3.rope.scaling.type": "none"}, TABLE)).scaling == 1.0
+    found = config_of(GGUF(six | linear, tables)).sights
+    assert found == (Sight(8, Rotation(4)),) * 5 + (Sight(0, Rotation(4, 1e6, (8.0, 8.0))),)
+    assert config_of(GGUF(six | {"gemma3.rope.scaling.type": "none"}, tables)).sights[5].rotation == Rotation(
+        4, 1e6, (1.0, 1.0)
+    )
     qwen2 = {name.replace("gemma3", "qwen2"): "qwen2" if value == "gemma3" else value for name, value in METADATA.items()}
-    assert config_of(GGUF(qwen2, TABLE)).has_biases
+    assert config_of(GGUF(qwen2, TABLE)).attention_biases
 
 
 @pytest.mark.parametrize(
@@ -214,7 +226,7 @@ def test_a_file_may_say_that_angles_are_slower() -> None:
     [
         ("general.architecture", "mamba", "type 'mamba'; llama, qwen2, qwen3, gemma3 are run"),
         ("gemma3.block_count", 0, "gemma3.block_count is 0; it must be a number above 0"),
-        ("gemma3.block_count", 1.5, "says (64, 1.5, 16, 32, 2, 1, 4) of context, layers, width"),
+        ("gemma3.block_count", 1.5, "says context 64, layers 1.5, width 16"),
         ("gemma3.context_length", "many", "gemma3.context_length is many"),
         ("gemma3.attention.head_count_kv", 3, "2 heads of 4 features, 3 of keys and values, for a width of 16: heads must"),
         ("gemma3.attention.key_length", 5, "2 heads of 5 features"),
@@ -245,7 +257,7 @@ def test_rows_that_fill_up_a_table_are_left_out(is_tied: bool, rng: np.random.Ge
     filled = weights | {name: np.concatenate([weights[name], np.full((9, 32), 9.0, np.float32)]) for name in tables}
     packed = {name: plain_tensor(array) for name, array in filled.items()}
     assert config_of(GGUF(metadata, packed)).vocabulary == LLAMA.vocabulary
-    found = Llama(LLAMA, packed)(Tensor(tokens[None]))[0]
+    found = Decoder(LLAMA, packed)(Tensor(tokens[None]))[0]
     same_value(found, numpy_logits(LLAMA, weights, tokens).astype(np.float32), 1e-4, 1e-5)
     with pytest.raises(DataError, match=r"token_embd.weight of \(33, 32\), it has one of \(32, 32\)"):
         network(replace(LLAMA, vocabulary=33), filled)

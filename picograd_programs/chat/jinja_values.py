@@ -1,0 +1,262 @@
+"""Values of Jinja: what a template can do with texts, numbers, lists and dicts; nothing else of Python is reached.
+
+Each table has what a name means: operators, methods of texts and dicts, global functions, filters, tests.
+
+Source: Pallets, Jinja, "Template Designer Documentation", the lists of filters, of tests and of global functions; Hugging
+       Face, transformers, `chat_template_utils` (`raise_exception`, `strftime_now`, `tojson`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from picograd.errors import DataError
+
+Value = Any
+LETTERS_MAX = 2**24  # of a text that a template makes
+RANGE_MAX = 100_000
+
+
+class Undefined:
+    """The value of a name that nobody has given one: false, empty, and an error where more is wanted of it."""
+
+    def __init__(self, name: str = "a value"):
+        self.name = name
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return ""
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Undefined)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Space(dict[str, Value]):
+    """The result of `namespace()`: values by name, which a loop can change."""
+
+
+# ---- operators ----
+COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "in": lambda a, b: a in b, "not in": lambda a, b: a not in b,
+}  # fmt: skip
+
+
+def times(a: Value, b: Value) -> Value:
+    """Returns a product; of a text or list, one that is not too long.
+
+    Raises:
+      DataError: it is.
+    """
+    pairs = [(x, y) for x, y in ((a, b), (b, a)) if isinstance(x, str | list | tuple) and isinstance(y, int)]
+    if any(len(x) * y > LETTERS_MAX for x, y in pairs):
+        raise DataError(f"the template makes a text of more than {LETTERS_MAX:,} letters.")
+    return a * b
+
+
+def power(a: Value, b: Value) -> Value:
+    """Returns a power of moderate numbers.
+
+    Raises:
+      DataError: they are not.
+    """
+    if abs(a) > 2**32 or abs(b) > 64:
+        raise DataError("the template makes a power of large numbers.")
+    return a**b
+
+
+ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "~": lambda a, b: shown(a) + shown(b), "*": times,
+    "/": lambda a, b: a / b, "//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": power,
+}  # fmt: skip
+
+
+def shown(value: Value) -> str:
+    """Returns a value as text."""
+    return str(dict(value)) if isinstance(value, Space) else str(value)
+
+
+def known(name: str, table: Mapping[str, Callable[..., Value]], what: str) -> Callable[..., Value]:
+    """Returns an entry of a table.
+
+    Raises:
+      DataError: there is none.
+    """
+    if name not in table:
+        raise DataError(f"the template has the {what} {name[:40]!r}, which is not known here.")
+    return table[name]
+
+
+def found_in(owner: Value, key: Value, is_attribute: bool) -> Value:
+    """Returns an entry or a method of a value.
+
+    Raises:
+      DataError: the value is undefined.
+    """
+    if isinstance(owner, Undefined):
+        raise DataError(f"the template asks for {str(key)[:40]} of {owner.name[:40]}, which is undefined.")
+    methods = next((table for kind, table in METHODS if isinstance(owner, kind)), {})
+    method = methods.get(key) if isinstance(key, str) else None
+    if method is not None and (is_attribute or not isinstance(owner, dict) or key not in owner):
+        return lambda *values, **named: method(owner, *values, **named)
+    try:
+        return owner[key]
+    except (KeyError, IndexError, TypeError):
+        return Undefined(str(key))
+
+
+# ---- what values can do ----
+def only(kind: type, *names: str) -> tuple[type, dict[str, Callable[..., Value]]]:
+    """Returns a type with some of its methods."""
+    return kind, {name: getattr(kind, name) for name in names}
+
+
+METHODS = (
+    only(str, "strip", "lstrip", "rstrip", "startswith", "endswith", "split", "rsplit", "splitlines", "replace", "upper",
+         "lower", "title", "capitalize", "find", "rfind", "count", "join", "isdigit", "isspace", "isalpha", "isalnum",
+         "isupper", "islower", "removeprefix", "removesuffix", "partition", "rpartition"),
+    only(dict, "items", "keys", "values", "get"), only(list, "index", "count"), only(tuple, "index", "count"),
+)  # fmt: skip
+
+
+def refused(message: Value) -> None:
+    """Stops, as the template wishes.
+
+    Raises:
+      DataError: always.
+    """
+    raise DataError(f"the template says: {str(message)[:200]}")
+
+
+def numbers_up_to(*ends: int) -> range:
+    """Returns a range that is not too long.
+
+    Raises:
+      DataError: it is.
+    """
+    found = range(*ends)
+    if len(found) > RANGE_MAX:
+        raise DataError(f"the template counts to more than {RANGE_MAX:,}.")
+    return found
+
+
+GLOBALS: dict[str, Value] = {
+    "raise_exception": refused, "strftime_now": lambda form: time.strftime(form), "range": numbers_up_to, "dict": dict,
+    "namespace": lambda *values, **named: Space(*values, **named),
+}  # fmt: skip
+
+
+def by(values: Iterable[Value], name: str, arguments: tuple[Value, ...], attribute: str | None, keeps: bool) -> list[Value]:
+    """Returns the values that a test keeps, or those that it does not; if there is an attribute, it is tested."""
+    test = known(name, TESTS, "test")
+    values = list(values)
+    of = values if attribute is None else [found_in(value, attribute, False) for value in values]
+    return [value for value, each in zip(values, of) if bool(test(each, *arguments)) == keeps]
+
+
+def mapped(values: Iterable[Value], *names: Value, attribute: Value = None, default: Value = None) -> list[Value]:
+    """Returns an attribute of each value, or each through a filter."""
+    if attribute is not None:
+        found = [found_in(value, attribute, False) for value in values]
+        return [default if isinstance(each, Undefined) and default is not None else each for each in found]
+    return [known(names[0], FILTERS, "filter")(value, *names[1:]) for value in values]
+
+
+def as_json(
+    value: Value, ensure_ascii: bool = False, indent: Value = None, separators: Value = None, sort_keys: bool = False
+) -> str:
+    """Returns a value as JSON."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def indented(text: str, width: Value = 4, first: bool = False, blank: bool = False) -> str:
+    """Returns a text with spaces before its lines."""
+    before = width if isinstance(width, str) else " " * width
+    lines = text.split("\n")
+    rest = [before + line if line or blank else line for line in lines[1:]]
+    return "\n".join([before + lines[0] if first else lines[0], *rest])
+
+
+def default_of(value: Value, default_value: Value = "", boolean: bool = False) -> Value:
+    """Returns a value, or another for one that is undefined."""
+    return default_value if isinstance(value, Undefined) or boolean and not value else value
+
+
+def ordered(
+    values: Iterable[Value], reverse: bool = False, case_sensitive: bool = False, attribute: Value = None
+) -> list[Value]:
+    """Returns values in order, or in that of an attribute."""
+
+    def key(value: Value) -> Value:
+        found = value if attribute is None else found_in(value, attribute, False)
+        return found.lower() if isinstance(found, str) and not case_sensitive else found
+
+    return sorted(values, key=key, reverse=reverse)
+
+
+def number_of(kind: type, value: Value, default: Value) -> Value:
+    """Returns a value as a number, or another where it is not one."""
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        return default
+
+
+FILTERS: dict[str, Callable[..., Value]] = {
+    "trim": lambda value, chars=None: shown(value).strip(chars), "upper": lambda value: shown(value).upper(),
+    "lower": lambda value: shown(value).lower(), "title": lambda value: shown(value).title(),
+    "capitalize": lambda value: shown(value).capitalize(), "length": len, "count": len, "tojson": as_json,
+    "join": lambda values, sign="", attribute=None: shown(sign).join(
+        shown(found_in(each, attribute, False) if attribute else each) for each in values),
+    "default": default_of, "d": default_of, "first": lambda values: next(iter(values), Undefined("the first of none")),
+    "last": lambda values: values[-1] if values else Undefined("the last of none"), "list": list, "string": shown,
+    "int": lambda value, default=0: number_of(int, value, default),
+    "float": lambda value, default=0.0: number_of(float, value, default),
+    "replace": lambda value, old, new, count=-1: shown(value).replace(old, new, count),
+    "reverse": lambda value: value[::-1] if isinstance(value, str) else list(value)[::-1],
+    "items": lambda value: [] if isinstance(value, Undefined) else list(value.items()),
+    "dictsort": lambda value: sorted(value.items()), "sort": ordered,
+    "unique": lambda values: list(dict.fromkeys(values)), "indent": indented, "safe": shown, "abs": abs, "sum": sum,
+    "min": min, "max": max, "round": round, "map": mapped,
+    "select": lambda values, name="true", *more: by(values, name, more, None, True),
+    "reject": lambda values, name="true", *more: by(values, name, more, None, False),
+    "selectattr": lambda values, key, name="true", *more: by(values, name, more, key, True),
+    "rejectattr": lambda values, key, name="true", *more: by(values, name, more, key, False),
+}  # fmt: skip
+
+
+def is_number(value: Value) -> bool:
+    """Returns whether a value is a number; Jinja counts true and false."""
+    return isinstance(value, int | float)
+
+
+TESTS: dict[str, Callable[..., Value]] = {
+    "defined": lambda value: not isinstance(value, Undefined), "undefined": lambda value: isinstance(value, Undefined),
+    "none": lambda value: value is None, "string": lambda value: isinstance(value, str),
+    "mapping": lambda value: isinstance(value, dict), "number": is_number, "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "float": lambda value: isinstance(value, float), "true": bool,
+    "false": lambda value: value is False, "callable": callable,
+    "iterable": lambda value: isinstance(value, str | list | tuple | dict | range | Undefined),
+    "sequence": lambda value: isinstance(value, str | list | tuple | dict | range | Undefined),
+    "odd": lambda value: value % 2 == 1, "even": lambda value: value % 2 == 0,
+    "divisibleby": lambda value, number: value % number == 0, "in": lambda value, values: value in values,
+    "lower": lambda value: shown(value).islower(), "upper": lambda value: shown(value).isupper(),
+    **{name: COMPARISONS[sign] for name, sign in {
+        "equalto": "==", "eq": "==", "ne": "!=", "lt": "<", "lessthan": "<", "gt": ">", "greaterthan": ">", "le": "<=",
+        "ge": ">=",
+    }.items()},
+}  # fmt: skip

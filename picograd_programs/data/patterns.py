@@ -1,0 +1,108 @@
+"""Patterns that cut text into words, as tokenizers publish them: in Oniguruma's language, for Python's `re`.
+
+Python knows no classes such as \\p{L}, letters of any script, and its \\s has more than white space: each class is written
+out as ranges of characters.
+
+Source: K. Kosako, Oniguruma, "Regular Expressions" (RE); Unicode, UAX 44, table 12 (categories), PropList (White_Space);
+       UTS 18, appendix C (words).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+from picograd.errors import DataError
+
+Ranges = list[tuple[int, int]]  # of characters, first and last
+LAST = 0x10FFFF
+# Beyond these are private and unassigned characters, and a few for special purposes at the end.
+ASSIGNED = (range(0x323B0), range(0xE0000, 0xE01F0))
+SPACES = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+OF_WORDS = ("L", "M", "Nd", "Nl", "Pc")  # in the regular expressions of Rust; and joiners, letters in circles and squares:
+MORE_OF_WORDS = [(0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)]
+PART = re.compile(r"\\([pP])(?:\{(\^?)(\w+)\}|([A-Z]))|\\x\{([0-9A-Fa-f]{1,6})\}|\\(.)|(\[:|&&)|(.)", re.DOTALL)
+PLAIN = frozenset("rntfv\\.^$*+?()[]{}|/-'\"# &~!@%=:;,<>`")  # after a backslash: itself, in both languages
+
+
+@cache
+def categories() -> dict[str, Ranges]:
+    """Returns the characters of each category, such as Lu."""
+    found: dict[str, Ranges] = {}
+    for numbers in ASSIGNED:
+        before, first = "", 0
+        for number in [*numbers, numbers.stop]:
+            kind = unicodedata.category(chr(number)) if number < numbers.stop else ""
+            if kind != before:
+                if before:
+                    found.setdefault(before, []).append((first, number - 1))
+                before, first = kind, number
+    return found
+
+
+@cache
+def class_of(name: str, is_negated: bool = False) -> str:
+    """Returns a class as it is written inside of []: a category, all categories that begin so, "space", "word" or "w".
+
+    Raises:
+      DataError: there is no such class.
+
+    >>> class_of("Zl")
+    '\\\\U00002028-\\\\U00002028'
+    """
+    ranges = [(ord(letter), ord(letter)) for letter in SPACES] if name == "space" else []
+    kinds = OF_WORDS if name == "word" else ("L", "M", "N", "Pc") if name == "w" else (name,)
+    ranges += MORE_OF_WORDS if name == "word" else []
+    ranges += [each for kind, found in categories().items() if kind.startswith(kinds) for each in found]
+    if not ranges:
+        raise DataError(f"cuts words by the class \\p{{{name[:20]}}}; categories of Unicode are known.")
+    ends = [(-1, -1), *sorted(ranges), (LAST + 1, LAST + 1)]
+    if is_negated:
+        ranges = [(a[1] + 1, b[0] - 1) for a, b in zip(ends, ends[1:]) if a[1] + 1 < b[0]]
+    return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in ranges)
+
+
+ESCAPED = {
+    "s": ("space", False),
+    "S": ("space", True),
+    "d": ("Nd", False),
+    "D": ("Nd", True),
+    "w": ("w", False),
+    "W": ("w", True),
+}
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Returns a pattern of Oniguruma's for Python.
+
+    Raises:
+      DataError: it has a part that is not known here, or is not a pattern.
+
+    >>> compiled(r"\\p{Lu}[\\p{Ll}\\d]+").findall("Größe Ab1 x")
+    ['Größe', 'Ab1']
+    """
+    parts, depth = list[str](), 0
+    for found in PART.finditer(pattern):
+        sign, caret, name, letter, number, escaped, other, plain = found.groups()
+        inside = ""
+        if sign:
+            inside = class_of(name or letter, (sign == "P") != bool(caret))
+        elif number and int(number, 16) <= LAST:
+            inside = f"\\U{int(number, 16):08X}"
+        elif escaped in ESCAPED:
+            inside = class_of(*ESCAPED[escaped])
+        elif escaped in PLAIN:
+            parts.append(found[0])
+        elif plain is not None and not (plain == "[" and depth):
+            depth += (plain == "[") - (plain == "]" and depth > 0)
+            parts.append(plain)
+        else:
+            raise DataError(f"cuts words by a pattern with {found[0]!r} in it, which is not known here: {pattern[:60]}")
+        if inside:
+            parts.append(inside if depth else f"[{inside}]")
+    try:
+        return re.compile("".join(parts))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise DataError(f"cuts words by {pattern[:60]!r}, which is not a pattern: {error}.") from None

@@ -1,0 +1,655 @@
+"""tokenizer.json: a tokenizer in the format of the tokenizers library, written and read; and GPT-2's two files of old.
+
+    text -> parts between added tokens -> normalizer -> words -> model -> numbers of tokens
+
+A file has a program for each arrow, made of parts by name. Each part that is known is a row of a table here; a file with
+another is refused, and so is a setting of a part that would change what it does.
+
+Source: Hugging Face, tokenizers, the file that `Tokenizer.save` writes, version "1.0"; Kudo 2018, arXiv:1804.10959
+       (Unigram).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from picograd.errors import DataError
+from picograd.files import write_whole
+from picograd.record import Record
+from picograd_programs.data.bpe import (
+    BYTE,
+    BYTE_OF,
+    CONTROL,
+    LETTER_OF,
+    PATTERNS,
+    TEXT,
+    WHOLE,
+    ByteLevel,
+    Tokenizer,
+    merged,
+)
+from picograd_programs.data.patterns import SPACES, compiled
+from picograd_programs.data.vocabulary import TOKENS_MAX, Json, json_in, numbers_in, text_in
+from picograd_programs.data.wordpiece import is_punctuation, pieces_of, spaced, without_accents
+
+Cut = Callable[[str, bool], list[str]]  # a text, whether it begins the whole -> words
+OF_BYTES: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+DIGITS: Json = {"type": "Digits", "individual_digits": True}
+UNKNOWN_COST = 10.0  # below the least score: what a character costs that is no piece (SentencePiece's kUnkPenalty)
+CONTROL_NAME = re.compile(r"<\|\w+\|>")  # in vocab.json nothing else tells a control token
+
+
+def cut_by(pattern: str) -> Json:
+    """Returns the parts that cut words by a pattern of Oniguruma's."""
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, {**OF_BYTES, "use_regex": False}]}
+
+
+CUTS: dict[str, Json] = {
+    "gpt-2": OF_BYTES,
+    "smollm": {"type": "Sequence", "pretokenizers": [DIGITS, OF_BYTES]},
+    "llama-bpe": cut_by(PATTERNS["llama-bpe"]),
+    "qwen2": cut_by(PATTERNS["qwen2"]),
+}
+CUTS["default"] = CUTS["gpt-2"]
+
+
+def save_tokenizer(tokenizer: ByteLevel, path: str | PathLike[str]) -> None:
+    """Writes a tokenizer.json.
+
+    Raises:
+      FileError: it cannot be written.
+    """
+    added = [
+        {"id": number, "content": token, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False}
+        for token, number in tokenizer.control.items()
+    ]  # fmt: skip
+    pairs = [list(pair) for pair in tokenizer.rank_of]
+    numbers = {token: number for number, token in enumerate(tokenizer.tokens)}
+    model = {"type": "BPE", "ignore_merges": tokenizer.takes_words, "vocab": numbers, "merges": pairs}
+    content = {
+        "version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": CUTS[tokenizer.cut],
+        "post_processor": None, "decoder": OF_BYTES, "model": model,
+    }  # fmt: skip
+    data = json.dumps(content, ensure_ascii=False, indent=1).encode()
+    write_whole("save_tokenizer", path, lambda file: file.write(data), makes_folder=True)
+
+
+def load_tokenizer(path: str | PathLike[str]) -> Pipeline:
+    """Returns the tokenizer of a tokenizer.json.
+
+    Raises:
+      DataError: the file cannot be read, is no tokenizer.json, or has a part that is not done here; it is named.
+    """
+    path = Path(path)
+    content = json_in(path, "load_tokenizer")
+    try:
+        return Pipeline(content)
+    except DataError as error:
+        raise DataError(f"{path}: {error.fact}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise DataError(f"{path}: is no tokenizer.json: {type(error).__name__}: {error}.") from None
+
+
+def settings(part: Json, **defaults: Any) -> list[Any]:
+    """Returns the settings of a part in the order of their names here.
+
+    Raises:
+      DataError: it has one that is not known.
+    """
+    if unknown := [
+        key for key in part if key not in defaults and key not in ("type", "trim_offsets") and part[key] is not None
+    ]:
+        raise DataError(f"its {part['type']} says {unknown[0]} is {str(part[unknown[0]])[:40]}, which is not done here.")
+    return [default if part.get(key) is None else part[key] for key, default in defaults.items()]
+
+
+def made(part: Json | None, table: Mapping[Any, Callable[[Json], Any]], what: str) -> Any:
+    """Returns the function that a part of a program describes.
+
+    Raises:
+      DataError: it is of a type that is not known.
+    """
+    kind = None if part is None else part["type"]
+    if kind not in table:
+        known = ", ".join(str(each) for each in table if each)
+        raise DataError(f"has a {what} of type {str(kind)[:40]!r}; {known} are known.")
+    return table[kind](part or {})
+
+
+def pattern_of(part: Json) -> re.Pattern[str]:
+    """Returns the pattern of a part: a text or an expression."""
+    ((kind, text),) = part["pattern"].items()
+    return re.compile(re.escape(text)) if kind == "String" else compiled(text)
+
+
+# ---- normalizers: a text -> a text ----
+def replacement(part: Json) -> Callable[[str], str]:
+    """Returns the replacement of a pattern."""
+    _, content = settings(part, pattern=None, content="")
+    pattern = pattern_of(part)
+    return lambda text: pattern.sub(lambda _: content, text)
+
+
+def prepended(part: Json) -> Callable[[str], str]:
+    """Returns the function that puts a text before one that is not empty."""
+    (before,) = settings(part, prepend="")
+    return lambda text: before + text if text else text
+
+
+def stripped(part: Json) -> Callable[[str], str]:
+    """Returns the function that takes white space from the ends."""
+    left, right = settings(part, strip_left=True, strip_right=True)
+    return lambda text: (text.lstrip(SPACES) if left else text).rstrip(SPACES if right else "")
+
+
+def of_bert(part: Json) -> Callable[[str], str]:
+    """Returns BERT's: no control characters, space around ideographs, no accents, lower case."""
+    cleans, spaces, strips, lowers = settings(
+        part, clean_text=True, handle_chinese_chars=True, strip_accents=part.get("lowercase", True), lowercase=True
+    )
+
+    def normalized(text: str) -> str:
+        text = spaced(text, cleans, spaces)
+        text = without_accents(text) if strips else text
+        return lowered(text) if lowers else text
+
+    return normalized
+
+
+def lowered(text: str) -> str:
+    """Returns a text in lower case, each character by itself."""
+    return "".join([letter.lower() for letter in text])
+
+
+def form(name: Any) -> Callable[[Json], Callable[[str], str]]:
+    """Returns the maker of a normal form of Unicode."""
+    return lambda part: partial(unicodedata.normalize, name)
+
+
+NORMALIZERS: dict[str, Callable[[Json], Any]] = {
+    **{name: form(name) for name in ("NFC", "NFD", "NFKC", "NFKD")},
+    "Lowercase": lambda part: lowered,
+    "StripAccents": lambda part: lambda text: "".join(c for c in text if unicodedata.category(c)[0] != "M"),
+    "Strip": stripped, "Replace": replacement, "Prepend": prepended, "BertNormalizer": of_bert,
+    "Sequence": lambda part: chain([made(each, NORMALIZERS, "normalizer") for each in part["normalizers"]]),
+}  # fmt: skip
+
+
+def chain(steps: Sequence[Callable[[str], str]]) -> Callable[[str], str]:
+    """Returns the steps one after the other."""
+    return lambda text: reduce(lambda value, step: step(value), steps, text)
+
+
+# ---- pre-tokenizers: a text -> words ----
+def parts_of(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
+    """Yields the parts of a text, and whether each matches."""
+    past = 0
+    for match in pattern.finditer(text):
+        if match.start() > past:
+            yield text[past : match.start()], False
+        if match.end() > match.start():
+            yield match[0], True
+        past = match.end()
+    if past < len(text):
+        yield text[past:], False
+
+
+def split(text: str, pattern: re.Pattern[str], behavior: str, inverts: bool = False) -> list[str]:
+    """Returns the parts of a text, as what to do with a match says.
+
+    >>> [split("a b", compiled(" "), way) for way in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext")]
+    [['a', ' ', 'b'], ['a', 'b'], ['a ', 'b'], ['a', ' b']]
+    """
+    parts = [(part, is_match != inverts) for part, is_match in parts_of(text, pattern)]
+    if behavior == "Isolated":
+        return [part for part, _ in parts]
+    if behavior == "Removed":
+        return [part for part, is_match in parts if not is_match]
+    words, before = list[str](), False
+    for part, is_match in parts:
+        joins = {
+            "MergedWithPrevious": is_match and not before, "MergedWithNext": before and not is_match,
+            "Contiguous": is_match == before,
+        }[behavior]  # fmt: skip
+        if words and joins:
+            words[-1] += part
+        else:
+            words.append(part)
+        before = is_match
+    return words
+
+
+def splitting(part: Json) -> Cut:
+    """Returns a cut by a pattern."""
+    _, behavior, inverts = settings(part, pattern=None, behavior="Isolated", invert=False)
+    if behavior not in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
+        raise DataError(f"its Split has the behavior {str(behavior)[:40]!r}, which is not known.")
+    pattern = pattern_of(part)
+    return lambda text, is_first: split(text, pattern, behavior, inverts)
+
+
+def always(pattern: str, behavior: str, inverts: bool = False) -> Callable[[Json], Cut]:
+    """Returns the maker of a part that cuts by one pattern."""
+    return lambda part: lambda text, is_first: split(text, compiled(pattern), behavior, inverts)
+
+
+def of_bytes(part: Json) -> Cut:
+    """Returns GPT-2's cut, or none, whose words have a character for each byte."""
+    adds_space, uses_pattern = settings(part, add_prefix_space=True, use_regex=True)
+    pattern = compiled(PATTERNS["gpt-2"])
+
+    def cut(text: str, is_first: bool) -> list[str]:
+        text = text if not adds_space or text.startswith(" ") else " " + text
+        words = pattern.findall(text) if uses_pattern else [text]
+        return ["".join([LETTER_OF[byte] for byte in word.encode()]) for word in words]
+
+    return cut
+
+
+def metaspace(part: Json) -> Cut:
+    """Returns the cut at spaces, written as a visible character that begins words."""
+    mark, scheme, splits, adds = settings(
+        part, replacement="\u2581", prepend_scheme="always", split=True, add_prefix_space=True
+    )
+    scheme = scheme if adds else "never"
+
+    def cut(text: str, is_first: bool) -> list[str]:
+        text = text.replace(" ", mark)
+        adds = scheme == "always" or scheme == "first" and is_first
+        text = mark + text if adds and not text.startswith(mark) else text
+        return split(text, re.compile(re.escape(mark)), "MergedWithNext") if splits else [text]
+
+    return cut
+
+
+def punctuation(part: Json) -> Cut:
+    """Returns the cut at signs of punctuation."""
+    (behavior,) = settings(part, behavior="Isolated")
+
+    def cut(text: str, is_first: bool) -> list[str]:
+        signs = "".join(sorted({letter for letter in text if is_punctuation(letter)}))
+        return split(text, re.compile(f"[{re.escape(signs)}]"), behavior) if signs else [text]
+
+    return cut
+
+
+def cuts(part: Json, steps: Sequence[Cut]) -> Cut:
+    """Returns cuts one after the other."""
+
+    def cut(text: str, is_first: bool) -> list[str]:
+        words = [text]
+        for step in steps:
+            words = [each for place, word in enumerate(words) for each in step(word, is_first and not place)]
+        return words
+
+    return cut
+
+
+PRE_TOKENIZERS: dict[str | None, Callable[[Json], Any]] = {
+    None: lambda part: lambda text, is_first: [text] if text else [],
+    "ByteLevel": of_bytes, "Split": splitting, "Metaspace": metaspace, "Punctuation": punctuation,
+    "Digits": lambda part: always(r"\p{N}", "Isolated" if part.get("individual_digits") else "Contiguous")(part),
+    "Whitespace": always(r"\p{word}+|[^\p{word}\s]+", "Removed", True),
+    "WhitespaceSplit": always(r"\s", "Removed"),
+    "BertPreTokenizer": lambda part: cuts(part, [always(r"\s", "Removed")(part), punctuation({"type": part["type"]})]),
+    "Sequence": lambda part: cuts(part, [made(each, PRE_TOKENIZERS, "pre_tokenizer") for each in part["pretokenizers"]]),
+}  # fmt: skip
+
+
+# ---- models: a word -> numbers of tokens ----
+Numbers = Callable[[str], list[int]]
+
+
+def byte_numbers(symbol: str, vocabulary: Json) -> list[int] | None:
+    """Returns the numbers of the bytes of some text; None where the vocabulary lacks one."""
+    found = [vocabulary.get(f"<0x{byte:02X}>") for byte in symbol.encode()]
+    return None if None in found else [int(number) for number in found if number is not None]
+
+
+def bpe(part: Json) -> tuple[Json, Numbers]:
+    """Returns the vocabulary and the function of a BPE."""
+    vocabulary, merges, unknown, prefix, suffix, fuses, falls_back, takes_words, _ = settings(
+        part, vocab={}, merges=[], unk_token=None, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False,
+        byte_fallback=False, ignore_merges=False, dropout=None,
+    )  # fmt: skip
+    if prefix or suffix:
+        raise DataError(f"its BPE marks inner or last pieces of words by {prefix or suffix!r}, which is not done here.")
+    pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
+    if wrong := [pair for pair in pairs if len(pair) != 2 or not all(isinstance(each, str) for each in pair)]:
+        raise DataError(f"has the merge {' '.join(map(str, wrong[0]))[:40]!r}, which is no pair.")
+    rank_of = {pair: rank for rank, pair in enumerate(pairs)}
+
+    def numbers(word: str) -> list[int]:
+        if takes_words and word in vocabulary:
+            return [vocabulary[word]]
+        found: list[int] = []
+        was_unknown = False
+        for symbol in merged([*word], lambda a, b: rank_of.get((a, b))):
+            if symbol in vocabulary:
+                found, was_unknown = [*found, vocabulary[symbol]], False
+                continue
+            of_bytes = byte_numbers(symbol, vocabulary) if falls_back else None
+            if of_bytes is None and unknown is None:
+                raise DataError(f"the vocabulary has no token for {symbol!r}, a part of {word[:40]!r}.")
+            if of_bytes is not None:
+                found, was_unknown = found + of_bytes, False
+            elif not (fuses and was_unknown):
+                found, was_unknown = [*found, vocabulary[unknown]], True
+        return found
+
+    return vocabulary, numbers
+
+
+def unigram(part: Json) -> tuple[Json, Numbers]:
+    """Returns the vocabulary and the function of a Unigram: pieces whose scores have the largest sum."""
+    scored, unknown, falls_back = settings(part, vocab=[], unk_id=None, byte_fallback=False)
+    vocabulary = {piece: number for number, (piece, _) in enumerate(scored)}
+    scores = [float(score) for _, score in scored]
+    cost, longest = min(scores, default=0.0) - UNKNOWN_COST, max(map(len, vocabulary), default=0)
+
+    def numbers(word: str) -> list[int]:
+        best: list[tuple[float, int]] = [(0.0, 0)] + [(-float("inf"), -1)] * len(
+            word
+        )  # score up to a place, begin of its piece
+        for first in range(len(word)):
+            has_letter = False
+            for past in range(first + 1, min(len(word), first + longest) + 1):
+                if (number := vocabulary.get(word[first:past])) is not None:
+                    has_letter |= past == first + 1
+                    if (score := best[first][0] + scores[number]) > best[past][0]:
+                        best[past] = (score, first)
+            if not has_letter and (score := best[first][0] + cost) > best[first + 1][0]:
+                best[first + 1] = (score, first)
+        pieces, past = list[str](), len(word)
+        was_unknown = False
+        while past:
+            first = best[past][1]
+            piece, is_unknown = word[first:past], word[first:past] not in vocabulary
+            if is_unknown and was_unknown:  # unknown characters in a row are one piece
+                pieces[-1] = piece + pieces[-1]
+            else:
+                pieces.append(piece)
+            past, was_unknown = first, is_unknown
+        found: list[int] = []
+        for piece in reversed(pieces):
+            number = vocabulary.get(piece)
+            of_bytes = byte_numbers(piece, vocabulary) if number is None and falls_back else None
+            if number is None and of_bytes is None and unknown is None:
+                raise DataError(f"the vocabulary has no token for {piece[:40]!r}.")
+            found += [number] if number is not None else of_bytes if of_bytes is not None else [unknown]
+        return found
+
+    return vocabulary, numbers
+
+
+def wordpiece(part: Json) -> tuple[Json, Numbers]:
+    """Returns the vocabulary and the function of a WordPiece: the longest pieces from the left."""
+    vocabulary, unknown, prefix, longest = settings(
+        part, vocab={}, unk_token="[UNK]", continuing_subword_prefix="##", max_input_chars_per_word=100
+    )
+    return vocabulary, lambda word: [vocabulary[piece] for piece in pieces_of(word, vocabulary, unknown, prefix, longest)]
+
+
+MODELS: dict[str | None, Callable[[Json], Any]] = {"BPE": bpe, "Unigram": unigram, "WordPiece": wordpiece}
+
+
+# ---- the whole ----
+class Added(Record):
+    """A token that is no part of the model's vocabulary, or is one whatever the model says.
+
+    number:       of the token
+    content:      its text
+    is_special:   of the vocabulary's own: the end of a turn, say; text that a person writes never becomes one
+    strips_left:  white space before it belongs to it
+    strips_right: white space after it belongs to it
+    is_word:      it is one only where no letter or digit is beside it
+    """
+
+    number: int
+    content: str
+    is_special: bool
+    strips_left: bool
+    strips_right: bool
+    is_word: bool
+
+
+class Pipeline(Tokenizer):
+    """The tokenizer that the contents of a tokenizer.json describe.
+
+    Raises:
+      DataError: it has a part that is not done here.
+    """
+
+    def __init__(self, content: Json):
+        model = dict(content["model"])
+        if "type" not in model:  # files of old: GPT-2's
+            model["type"] = "Unigram" if isinstance(model.get("vocab"), list) else "BPE"
+        self.normalize = made(content["normalizer"], NORMALIZERS, "normalizer") if content.get("normalizer") else str
+        self.cut = made(content.get("pre_tokenizer"), PRE_TOKENIZERS, "pre_tokenizer")
+        vocabulary, self.numbers_of = made(model, MODELS, "model")
+        added, number_of = {True: list[Added](), False: list[Added]()}, dict(vocabulary)
+        for token in content.get("added_tokens") or []:
+            number, text, is_special, left, right, is_word, normalized = settings(
+                {"type": "added token", **token}, id=0, content="", special=False, lstrip=False, rstrip=False,
+                single_word=False, normalized=not token.get("special", False),
+            )  # fmt: skip
+            if text:
+                number_of[text] = number
+                added[normalized].append(Added(number, text, is_special, left, right, is_word))
+        whole = [number for number in number_of.values() if type(number) is int and 0 <= number < TOKENS_MAX]
+        if not whole or len(set(whole)) < len(number_of):
+            raise DataError("has no vocabulary, or tokens whose numbers are not whole, or are the same.")
+        tokens, kinds = [""] * (max(whole) + 1), [CONTROL] * (max(whole) + 1)  # a number that is nobody's is no text
+        for token, number in number_of.items():
+            is_byte = re.fullmatch("<0x[0-9A-F]{2}>", token) and model.get("byte_fallback")
+            tokens[number], kinds[number] = token, BYTE if is_byte else TEXT
+        for token in [*added[True], *added[False]]:
+            kinds[token.number] = CONTROL if token.is_special else WHOLE
+        super().__init__(tokens, kinds)
+        self.exact, self.normal = Finder(added[False], str), Finder(added[True], self.normalize)
+        self.start, self.end = around_of(content.get("post_processor"), number_of)
+        self.has_bytes, self.spaces, self.drops_spaces = decoder_of(content.get("decoder"))
+        self.known: dict[str, list[int]] = {}  # words that were met
+
+    def cut_off(self, rows: int) -> None:
+        """Forgets added tokens from a number on, for which the network has no vector.
+
+        Raises:
+          DataError: one of them is no added token.
+        """
+        if beyond := [token for token, kind in zip(self.tokens[rows:], self.kinds[rows:]) if kind not in (CONTROL, WHOLE)]:
+            fact = (
+                f"its vocabulary has {len(self.tokens):,} tokens such as {beyond[-1][:40]!r}, the network {rows:,} vectors"
+            )
+            raise DataError(f"{fact}: they belong to different models.", "take both from where the model is published.")
+        super().__init__(self.tokens[:rows], self.kinds[:rows])
+        self.__dict__.pop("marks", None)
+        for finder in (self.exact, self.normal):
+            finder.keep(rows)
+
+    def encode_marked(self, text: str, hidden: str = "") -> list[int]:
+        """As Tokenizer."""
+        return self._encoded(text, hidden, True)
+
+    def encode(self, text: str) -> list[int]:
+        """As Tokenizer."""
+        return self._encoded(text, "", False)
+
+    def _encoded(self, text: str, hidden: str, has_marks: bool) -> list[int]:
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
+        numbers: list[int] = []
+        is_first = True
+        for part in self.exact.parts(text, has_marks):
+            if isinstance(part, int):
+                numbers.append(part)
+            else:
+                part = self.normalize(part.replace(hidden, "") if hidden else part)
+                for inner in self.normal.parts(part, has_marks):
+                    numbers += [inner] if isinstance(inner, int) else self._plain(inner, is_first)
+                    is_first = False
+            is_first = False
+        return numbers
+
+    def _plain(self, text: str, is_first: bool) -> list[int]:
+        numbers: list[int] = []
+        for word in self.cut(text, is_first):
+            if word not in self.known:
+                found = self.numbers_of(word)
+                if len(word) > LONG_WORD:
+                    numbers += found
+                    continue
+                self.known[word] = found
+            numbers += self.known[word]
+        return numbers
+
+    def bytes_of(self, number: int) -> bytes:
+        """As Tokenizer."""
+        token, kind = self.tokens[number], self.kinds[number]
+        if kind == CONTROL:
+            return b""
+        if kind == BYTE:
+            return bytes.fromhex(token[3:5])
+        if self.has_bytes:
+            return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode("utf-8", "replace") for c in token)
+        return (token if kind == WHOLE else token.replace(self.spaces, " ")).encode("utf-8", "replace")
+
+
+LONG_WORD = 64  # letters: a longer one is hardly met again
+
+
+class Finder:
+    """Finds added tokens in a text, the longest first."""
+
+    def __init__(self, tokens: Iterable[Added], normalize: Callable[[str], str]):
+        self.token_of = {normalize(token.content): token for token in tokens}
+        self.keep(TOKENS_MAX)
+
+    def keep(self, num: int) -> None:
+        """Forgets tokens from a number on."""
+        self.token_of = {text: token for text, token in self.token_of.items() if token.number < num}
+        texts = sorted(filter(None, self.token_of), key=len, reverse=True)
+        self.pattern = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        self.has_any = bool(texts)
+
+    def parts(self, text: str, has_marks: bool) -> Iterator[int | str]:
+        """Yields numbers of tokens and the text between them.
+
+        Args:
+          has_marks:  special tokens are found, too
+        """
+        past = 0
+        for match in self.pattern.finditer(text) if self.has_any else ():
+            token, first, end = self.token_of[match[0]], match.start(), match.end()
+            if first < past or token.is_special and not has_marks or token.is_word and is_inside(text, first, end):
+                continue
+            first = len(text[past:first].rstrip(SPACES)) + past if token.strips_left else first
+            end += len(text[end:]) - len(text[end:].lstrip(SPACES)) if token.strips_right else 0
+            if first > past:
+                yield text[past:first]
+            yield token.number
+            past = end
+        if past < len(text):
+            yield text[past:]
+
+
+def is_inside(text: str, first: int, past: int) -> bool:
+    """Returns whether a letter or a digit is before or behind a part of a text."""
+    word = compiled(r"\p{word}")
+    return bool(word.search(text[max(0, first - 1) : first]) or word.search(text[past : past + 1]))
+
+
+def around_of(part: Json | None, number_of: Json) -> tuple[list[int], list[int]]:
+    """Returns the tokens that go before and behind a text.
+
+    Raises:
+      DataError: the part is not known.
+    """
+    kind = None if part is None else part["type"]
+    if part is None or kind == "ByteLevel":
+        return [], []
+    if kind == "Sequence":
+        both = [around_of(each, number_of) for each in part["processors"]]
+        return [n for start, _ in both for n in start], [n for _, end in both for n in end]
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        return [number_of[part["cls"][0]]], [number_of[part["sep"][0]]]
+    if kind != "TemplateProcessing":
+        raise DataError(f"has a post_processor of type {str(kind)[:40]!r}; TemplateProcessing and BERT's are known.")
+    found: tuple[list[int], list[int]] = ([], [])
+    is_behind = False
+    for each in part["single"]:
+        if "Sequence" in each:
+            is_behind = True
+        else:
+            found[is_behind].extend(part["special_tokens"][each["SpecialToken"]["id"]]["ids"])
+    return found
+
+
+def decoder_of(part: Json | None) -> tuple[bool, str, int]:
+    """Returns how tokens become text: whether their letters are bytes, the letter for a space, how many the first loses.
+
+    Raises:
+      DataError: a part is not known.
+    """
+    parts = [] if part is None else part["decoders"] if part["type"] == "Sequence" else [part]
+    has_bytes, space, drops = False, "\u2581", 0
+    for each in parts:
+        kind = each["type"]
+        if kind == "ByteLevel":
+            has_bytes = True
+        elif kind == "Metaspace":
+            space, drops = each["replacement"], TOKENS_MAX * (each.get("prepend_scheme", "always") != "never")
+        elif kind == "Replace" and each["content"] == " ":
+            space = each["pattern"]["String"]
+        elif kind == "Strip" and each["content"] == " " and not each["stop"]:
+            drops = int(each["start"])
+        elif kind not in ("ByteFallback", "Fuse", "WordPiece"):
+            raise DataError(f"has a decoder with {str(each)[:60]}, which is not done here.")
+    return has_bytes, space, drops
+
+
+# ---- folders of weights ----
+def tokenizer_in(folder: Path) -> Tokenizer:
+    """Returns the tokenizer that the files of a folder describe; vocab.json has GPT-2's pattern of words.
+
+    Raises:
+      DataError: they are missing, damaged, or describe another kind of tokenizer.
+    """
+    whole, vocabulary, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
+    if vocabulary.is_file() and merges.is_file():
+        numbers = numbers_in(json_in(vocabulary), vocabulary)
+        lines = [line for line in text_in(merges).splitlines() if line and not line.startswith("#version")]
+        control = {name for name in numbers if CONTROL_NAME.fullmatch(name)}
+        return _tokenizer_of(vocabulary, numbers, lines, control, "gpt-2", False)
+    if whole.is_file():
+        return load_tokenizer(whole)
+    if vocabulary.is_file():
+        raise DataError(f"{folder}: vocab.json is there, merges.txt is not.", "put merges.txt beside it.")
+    hint = "put both, or tokenizer.json, beside the weights."
+    raise DataError(f"{folder}: vocab.json and merges.txt, which turn text into tokens, are not there.", hint)
+
+
+def _tokenizer_of(
+    path: Path, numbers: Json, merges: list[str], control: Container[str], cut: str, takes_words: bool
+) -> ByteLevel:
+    """Returns the tokenizer of some tokens with their numbers; `cut` and `takes_words`: as ByteLevel.
+
+    Raises:
+      DataError: the numbers are not 0, 1, ... of so many tokens, or a merge is no pair.
+    """
+    tokens = sorted(numbers, key=lambda token: numbers[token] if type(numbers[token]) is int else -1)
+    if wrong := [token for place, token in enumerate(tokens) if numbers[token] != place]:
+        found = f"{wrong[0][:40]!r} has the number {str(numbers[wrong[0]])[:40]}"
+        raise DataError(f"{path}: the numbers of its {len(tokens):,} tokens must be 0, 1, 2, ...; {found}.")
+    try:
+        return ByteLevel(tokens, merges, [CONTROL if token in control else TEXT for token in tokens], cut, takes_words)
+    except DataError as error:
+        raise DataError(f"{path}: {error.fact}") from None

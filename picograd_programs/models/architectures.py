@@ -1,0 +1,525 @@
+"""Decoders by the model_type of their config.json: a record each says which entries are read, and what tensors are called.
+
+Every entry of a config.json is read by the record of its network, must have one value, or is known to change nothing of the
+computation. Any other is refused: an entry that nobody reads is an answer that is wrong in silence.
+
+Source: Hugging Face, transformers, the configurations and networks of these names, and `modeling_rope_utils` (angles); Peng
+       et al. 2023, arXiv:2309.00071 (YaRN); Ding et al. 2024, arXiv:2402.13753 (LongRoPE); Grattafiori et al. 2024,
+       arXiv:2407.21783 (Llama 3.1's angles).
+
+Letters: R features of a head that are turned.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import DataError
+from picograd.record import Record
+from picograd_formats.gguf_file import Array
+from picograd_programs.models.decoder import DecoderConfig, Sight
+from picograd_programs.models.rotary import Rotation
+
+NEEDED = object()  # the default of an entry that a file must have
+ACTIVATION_NAMES = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "relu": "relu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}  # fmt: skip
+
+# ---- entries of config.json ----
+# What trainings, samplers, classifiers and programs say for themselves. Dropout is for training alone.
+HARMLESS = frozenset({
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
+    "initializer_range", "name_or_path", "attention_dropout", "attention_probs_dropout_prob", "hidden_dropout",
+    "hidden_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop", "residual_dropout", "embedding_dropout",
+    "classifier_dropout", "classifier_dropout_prob", "gradient_checkpointing", "pretraining_tp", "bos_token_id",
+    "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id",
+    "tokenizer_class", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "cache_implementation",
+    "attn_implementation", "use_bfloat16", "output_attentions", "output_hidden_states", "output_scores", "return_dict",
+    "return_dict_in_generate", "torchscript", "do_sample", "early_stopping", "max_length", "min_length", "num_beams",
+    "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
+    "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
+    "chunk_size_feed_forward", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "task_specific_params",
+    "problem_type", "id2label", "label2id", "num_labels", "finetuning_task", "prefix", "tf_legacy_loss", "summary_type",
+    "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
+    "transformers.js_config", "is_llama_config", "max_sequence_length",
+})  # fmt: skip
+OF_OTHERS = re.compile(r"_|unsloth")  # begins entries that programs keep for themselves
+FIXED: dict[str, Any] = {  # what is computed here
+    "is_encoder_decoder": False, "is_decoder": False, "add_cross_attention": False, "cross_attention_hidden_size": None,
+    "pruned_heads": {}, "tie_encoder_decoder": False, "rope_interleaved": False, "scale_attn_weights": True,
+    "use_bidirectional_attention": False, "lm_head_bias": False,
+}  # fmt: skip
+
+
+class Entries:
+    """The entries of a dict in JSON. Each is read by name; `check_empty` finds one that nobody has read.
+
+    Args:
+      content:   of the file
+      where:     its name, for errors
+      defaults:  what an entry is that is not there; NEEDED: it must be. One that has no default is not read: its neutral
+                 value is given
+      names:     an entry here -> in the file, where it has another name there
+    """
+
+    def __init__(self, content: Mapping[str, Any], where: str, defaults: Mapping[str, Any], names: Mapping[str, str]):
+        self.left, self.where, self.defaults, self.names = dict(content), where, defaults, names
+
+    def get(self, key: str, neutral: Any = None) -> Any:
+        """Returns an entry.
+
+        Raises:
+          DataError: it is not there.
+        """
+        if key not in self.defaults:
+            return neutral
+        name = self.names.get(key, key)
+        value = self.left.pop(name, self.defaults[key])
+        if value is NEEDED:
+            raise DataError(f"{self.where} has no {name}.")
+        return value
+
+    def number(self, key: str, neutral: float | None = None, is_whole: bool = False) -> Any:
+        """Returns a number above 0, or None.
+
+        Raises:
+          DataError: it is something else, or is needed and not there.
+        """
+        value = self.get(key, neutral)
+        kinds = (int,) if is_whole else (int, float)
+        if value is None and self.defaults.get(key) is not NEEDED:
+            return None
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 2**31:
+            raise self.wrong(key, value, f"a {'whole ' * is_whole}number above 0 is needed")
+        return value
+
+    def whole(self, key: str, neutral: int | None = None) -> Any:
+        """Returns a whole number above 0, or None. Raises as `number`."""
+        return self.number(key, neutral, True)
+
+    def flag(self, key: str, neutral: bool = False) -> bool:
+        """Returns true or false; null is false.
+
+        Raises:
+          DataError: it is something else.
+        """
+        value = self.get(key, neutral)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false is needed")
+        return bool(value)
+
+    def wrong(self, key: str, value: Any, fact: str) -> DataError:
+        """Returns the error about the value of an entry."""
+        return DataError(f"{self.where} says {self.names.get(key, key)} is {str(value)[:60]}; {fact}.")
+
+    def check_empty(self, fixed: Mapping[str, Any]) -> None:
+        """Checks that what nobody has read changes nothing of the computation.
+
+        Raises:
+          DataError: an entry is not known, or has another value than it must have.
+        """
+        for key, value in self.left.items():
+            if key in fixed:
+                if value is not None and fixed[key] is not Any and value != fixed[key]:
+                    raise DataError(f"{self.where} says {key} is {str(value)[:60]}; with {fixed[key]} it is computed here.")
+            elif value is not None and key not in HARMLESS and not OF_OTHERS.match(key):
+                raise DataError(
+                    f"{self.where} says {key[:60]} is {str(value)[:60]}, which is not known here, nor done.",
+                    "if it changes nothing of the computation, take it out of the file.",
+                )  # fmt: skip
+
+
+# ---- angles ----
+SCALING: dict[str, dict[str, Any]] = {  # kinds of scaling -> what they say
+    "default": {},
+    "linear": {"factor": NEEDED},
+    "dynamic": {"factor": None, "original_max_position_embeddings": None, "alpha": None},
+    "llama3": {
+        "factor": NEEDED, "low_freq_factor": NEEDED, "high_freq_factor": NEEDED, "original_max_position_embeddings": NEEDED,
+    },
+    "yarn": {
+        "factor": NEEDED, "original_max_position_embeddings": None, "attention_factor": None, "beta_fast": 32,
+        "beta_slow": 1, "mscale": None, "mscale_all_dim": None, "truncate": True, "finetuned": None,
+    },
+    "longrope": {
+        "short_factor": NEEDED, "long_factor": NEEDED, "factor": None, "attention_factor": None,
+        "original_max_position_embeddings": None,
+    },
+}  # fmt: skip
+SCALING["su"] = SCALING["longrope"]  # its name in Phi-3's first files
+
+
+class Positions(Record):
+    """The entries of config.json about positions, but for the scaling.
+
+    base:      of the speeds
+    share:     of the features of a head that is turned
+    features:  of a head
+    before:    positions of the first training
+    longest:   positions of the last
+    read:      most positions that will be read here
+    """
+
+    base: float
+    share: float
+    features: int
+    before: int
+    longest: int
+    read: int
+
+
+def rotation_of(content: Any, where: str, all_say: Positions) -> Rotation:
+    """Returns the angles that a dict `rope_scaling` or `rope_parameters` says.
+
+    Args:
+      content:  the dict; or None
+      where:    its name
+
+    Raises:
+      DataError: a number is missing or wrong, or it says something that is not done.
+    """
+    content = {} if content is None else content
+    kind = content.get("rope_type", content.get("type", "default")) if isinstance(content, dict) else None
+    if not isinstance(kind, str) or kind not in SCALING:
+        raise DataError(f"config.json says {where} is {str(content)[:60]}; a dict of type {', '.join(SCALING)} is known.")
+    both = {"rope_type": None, "type": None, "rope_theta": None, "partial_rotary_factor": None}
+    said = Entries(content, f"config.json's {where}", SCALING[kind] | both, {})
+    said.get("rope_type"), said.get("type")
+    base = said.number("rope_theta") or all_say.base
+    turned = int(all_say.features * (said.number("partial_rotary_factor") or all_say.share))
+    if turned < 2 or turned % 2 or turned > all_say.features:
+        raise DataError(f"config.json turns {turned} of {all_say.features} features of a head; an even number is needed.")
+    before = said.whole("original_max_position_embeddings") or all_say.before
+    speeds = float(base) ** (-np.arange(0, turned, 2) / turned)
+    slower, amplitude = np.ones(turned // 2), 1.0
+    if kind == "linear":
+        slower *= said.number("factor")
+    elif kind == "llama3":
+        slower = slower_llama3(said, speeds, before)
+    elif kind == "yarn":
+        slower, amplitude = slower_yarn(said, float(base), turned, before)
+    elif kind in ("longrope", "su"):
+        slower, amplitude = slower_longrope(said, slower, before, all_say.longest, all_say.read)
+    elif kind == "dynamic":  # changes texts longer than the context alone, which are not read
+        said.get("factor"), said.get("alpha")
+    said.check_empty({})
+    return Rotation(turned, float(base), tuple(slower.tolist()), amplitude)
+
+
+def slower_llama3(said: Entries, speeds: Array, before: int) -> Array:
+    """Returns by how much each pair turns slower: slow ones by a factor, fast ones not, those between are mixed; (R/2,)."""
+    turns = before * speeds / (2 * math.pi)  # of a pair, over all positions of the first training
+    low, high, factor = (said.number(key) for key in ("low_freq_factor", "high_freq_factor", "factor"))
+    if low >= high:
+        raise said.wrong("high_freq_factor", high, f"it must be above low_freq_factor, {low}")
+    share = ((turns - low) / (high - low)).clip(0, 1)
+    return np.asarray(1 / ((1 - share) / factor + share))
+
+
+def slower_yarn(said: Entries, base: float, features: int, before: int) -> tuple[Array, float]:
+    """Returns by how much each pair turns slower, (R/2,), and the amplitude: as Llama 3's, mixed by the pair's number."""
+    factor, amplitude = said.number("factor"), said.number("attention_factor")
+    of_one, of_all = said.number("mscale"), said.number("mscale_all_dim")
+    is_whole = said.flag("truncate")
+    said.get("finetuned")
+
+    def stretched(share: float) -> float:
+        return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if amplitude is None:
+        amplitude = stretched(of_one) / stretched(of_all) if of_one and of_all else stretched(1.0)
+
+    def pair(turns: float) -> float:
+        """Returns the number of the pair that turns so often over all positions."""
+        return features * math.log(before / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = pair(said.number("beta_fast") or 32), pair(said.number("beta_slow") or 1)
+    low, high = (math.floor(low), math.ceil(high)) if is_whole else (low, high)
+    low, high = max(low, 0), min(high, features - 1)
+    share = 1 - ((np.arange(features // 2) - low) / (high - low or 0.001)).clip(0, 1)  # that is not made slower
+    return np.asarray(1 / ((1 - share) / factor + share)), float(amplitude)
+
+
+def slower_longrope(said: Entries, ones: Array, before: int, longest: int, read: int) -> tuple[Array, float]:
+    """Returns by how much each pair turns slower, (R/2,), and the amplitude.
+
+    One list is for texts of the first training's length, another for longer ones; which it is follows from `read`.
+    """
+    short, long = (said.get(key) for key in ("short_factor", "long_factor"))
+    for key, factors in (("short_factor", short), ("long_factor", long)):
+        numbers = factors if isinstance(factors, list) else []
+        if len(numbers) != len(ones) or not all(type(n) in (int, float) and n > 0 for n in numbers):
+            raise said.wrong(key, factors, f"a list of {len(ones)} numbers above 0 is needed")
+    amplitude, factor = said.number("attention_factor"), said.number("factor")
+    factor = longest / before if longest > before or factor is None else factor
+    if amplitude is None:
+        amplitude = math.sqrt(1 + math.log(factor) / math.log(before)) if factor > 1 else 1.0
+    return np.asarray(long if read > before else short, np.float64), float(amplitude)
+
+
+# ---- architectures ----
+Names = dict[str, str | tuple[str, ...]]
+AROUND: Names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+ATTENTION: Names = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+}  # fmt: skip
+HEAD_NORMS: Names = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+GATED: Names = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+BEFORE: Names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+AFTER: Names = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+LLAMA_NAMES: Names = AROUND | ATTENTION | GATED | BEFORE
+GEMMA_NAMES: Names = LLAMA_NAMES | AFTER | {"pre_feedforward_layernorm": "ffn_norm"}
+PACKED = ("attn_q", "attn_k", "attn_v")
+
+SIZES: dict[str, Any] = {
+    "vocab_size": NEEDED, "hidden_size": NEEDED, "intermediate_size": NEEDED, "num_hidden_layers": NEEDED,
+    "num_attention_heads": NEEDED, "max_position_embeddings": NEEDED, "hidden_act": None, "tie_word_embeddings": False,
+}  # fmt: skip
+ROTARY: dict[str, Any] = {"rope_theta": 10000.0, "rope_scaling": None, "rope_parameters": None}
+LLAMA: dict[str, Any] = SIZES | ROTARY | {"num_key_value_heads": None, "head_dim": None, "rms_norm_eps": 1e-6}
+BIASES: dict[str, Any] = {"attention_bias": False, "mlp_bias": False}
+WINDOW: dict[str, Any] = {"sliding_window": None, "layer_types": None}
+QWEN: dict[str, Any] = LLAMA | WINDOW | {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
+GEMMA: dict[str, Any] = LLAMA | {
+    "head_dim": 256, "tie_word_embeddings": True, "hidden_activation": None, "attention_bias": False,
+}  # fmt: skip
+GEMMA2: dict[str, Any] = GEMMA | WINDOW | {
+    "sliding_window": 4096, "query_pre_attn_scalar": 256, "attn_logit_softcapping": None, "final_logit_softcapping": None,
+}  # fmt: skip
+OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activation": "gelu_pytorch_tanh"}
+
+
+class Architecture(Record, eq=False):
+    """The form in which networks of a model_type are published.
+
+    entries:            of config.json that are read -> what transformers takes where one is not there
+    tensors:            in the folder -> here; several of ours are rows of one matrix of theirs
+    settings:           fields of DecoderConfig that its name alone says
+    names:              an entry here -> in config.json, where it has another name there
+    fixed:              entries that must have a value; others that change nothing have the value Any
+    slides_every:       layers see a window but for the last of so many; 1: all do
+    heads_are_packed:   rows of queries, keys and values alternate head by head, where they are of one matrix
+    norm_offset:        is added to weights of norms
+    scales_embedding:   by the root of the width
+    activation:         where config.json says none
+    """
+
+    entries: Mapping[str, Any]
+    tensors: Names
+    settings: Mapping[str, Any] = {}
+    names: Mapping[str, str] = {}
+    fixed: Mapping[str, Any] = {}
+    slides_every: int = 1
+    heads_are_packed: bool = False
+    norm_offset: float = 0.0
+    scales_embedding: bool = False
+    activation: str = "silu"
+
+
+QWEN3 = Architecture(
+    QWEN | BIASES | {"head_dim": 128}, LLAMA_NAMES | HEAD_NORMS, {"norms_heads": True}, fixed={"use_mrope": False}
+)
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": Architecture(LLAMA | BIASES, LLAMA_NAMES),
+    "mistral": Architecture(LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096}, LLAMA_NAMES),
+    "qwen2": Architecture(QWEN, LLAMA_NAMES, {"attention_biases": True}, fixed={"use_mrope": False}),
+    "qwen3": QWEN3,
+    "smollm3": Architecture(
+        LLAMA | BIASES | {"no_rope_layers": None, "no_rope_layer_interval": 4, "num_key_value_heads": 4,
+                          "tie_word_embeddings": True, "layer_types": None},
+        LLAMA_NAMES, fixed={"use_sliding_window": False, "sliding_window": None, "max_window_layers": Any},
+    ),
+    "granite": Architecture(
+        LLAMA | BIASES | {"embedding_multiplier": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0,
+                          "logits_scaling": 1.0},
+        LLAMA_NAMES,
+    ),
+    "gemma": Architecture(GEMMA, LLAMA_NAMES, **OF_GEMMA),
+    "gemma2": Architecture(
+        GEMMA2 | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}, GEMMA_NAMES, {"norms_after": True},
+        fixed={"sliding_window_size": Any}, slides_every=2, **OF_GEMMA,
+    ),
+    "gemma3_text": Architecture(
+        GEMMA2 | {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": None},
+        GEMMA_NAMES | HEAD_NORMS, {"norms_after": True, "norms_heads": True}, slides_every=6, **OF_GEMMA,
+    ),
+    "phi3": Architecture(
+        LLAMA | {"sliding_window": None, "partial_rotary_factor": 1.0, "original_max_position_embeddings": 4096,
+                 "rms_norm_eps": 1e-5},
+        AROUND | BEFORE | {
+            "self_attn.qkv_proj": PACKED, "self_attn.o_proj": "attn_output", "mlp.gate_up_proj": ("ffn_gate", "ffn_up"),
+            "mlp.down_proj": "ffn_down",
+        },
+        fixed={"attention_bias": False, "mlp_bias": False, "full_attn_mod": 1, "interpolate_factor": 1},
+    ),
+    "olmo2": Architecture(
+        LLAMA | {"attention_bias": False, "rms_norm_eps": 1e-5}, AROUND | ATTENTION | HEAD_NORMS | GATED | AFTER,
+        {"norms_before": False, "norms_after": True, "norms_queries": True},
+    ),
+    "starcoder2": Architecture(
+        LLAMA | {"sliding_window": None, "use_bias": True, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+                 "num_key_value_heads": 2},
+        AROUND | ATTENTION | BEFORE | {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+        {"subtracts_mean": True, "is_gated": False}, names={"rms_norm_eps": "norm_epsilon"}, activation="gelu_pytorch_tanh",
+        fixed={"norm_type": "layer_norm", "mlp_type": "default", "activation_function": Any},
+    ),
+    "gpt_neox": Architecture(
+        SIZES | ROTARY | {"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "use_parallel_residual": True,
+                          "attention_bias": True},
+        {
+            "embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output", **BEFORE,
+            "attention.query_key_value": PACKED, "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
+            "mlp.dense_4h_to_h": "ffn_down",
+        },
+        {"subtracts_mean": True, "is_gated": False, "feed_forward_biases": True}, heads_are_packed=True, activation="gelu",
+        names={"rms_norm_eps": "layer_norm_eps", "partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"},
+    ),
+    "gpt_bigcode": Architecture(
+        SIZES | {"intermediate_size": None, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "multi_query": True},
+        {
+            "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "ln_1": "attn_norm",
+            "ln_2": "ffn_norm", "attn.c_attn": PACKED, "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
+            "mlp.c_proj": "ffn_down",
+        },
+        {
+            "subtracts_mean": True, "is_gated": False, "attention_biases": True, "output_bias": True,
+            "feed_forward_biases": True,
+        },
+        names={
+            "hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head", "max_position_embeddings": "n_positions", "rms_norm_eps": "layer_norm_epsilon",
+            "hidden_act": "activation_function",
+        },
+        activation="gelu_pytorch_tanh", heads_are_packed=True, fixed={
+            "num_key_value_heads": Any, "n_ctx": Any, "inference_runner": 0, "validate_runner_input": Any,
+            "max_batch_size": Any, "pre_allocate_kv_cache": Any,
+        },
+    ),
+}  # fmt: skip
+
+
+def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[DecoderConfig, Architecture, bool]:
+    """Returns the settings that a config.json describes, how such networks are published, and whether there is one table.
+
+    Args:
+      content:  of config.json
+      tokens:   how many the vocabulary has; rows of the table beyond fill it up
+      read:     most positions that will be read
+
+    Raises:
+      DataError: it describes another network, lacks an entry, or has one that is not known.
+    """
+    name = content.get("model_type")
+    kind = ARCHITECTURES.get(name) if isinstance(name, str) else None
+    if kind is None:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {known} are run.")
+    said = Entries(content, "config.json", kind.entries, kind.names)
+    rows, width, layers, heads = (
+        said.whole(key) for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    )
+    longest = said.whole("max_position_embeddings")
+    features = said.whole("head_dim") or width // heads
+    shared = 1 if said.flag("multi_query") else said.whole("num_key_value_heads") or heads
+    if features % 2 or heads % shared or heads * features != width and not content.get("head_dim"):
+        raise DataError(
+            f"config.json says num_attention_heads is {heads}, of {features} features, num_key_value_heads {shared},"
+            f" hidden_size {width}: heads must divide the width, shared heads the heads, and features must be even."
+        )
+    of_gate, of_all = said.get("hidden_activation"), said.get("hidden_act")
+    shown = of_gate or of_all or kind.activation
+    if kind.activation == "gelu_pytorch_tanh" and shown == "gelu" and kind.scales_embedding:
+        shown = kind.activation  # Gemma's first files say "gelu" and mean the approximation
+    if not isinstance(shown, str) or shown not in ACTIVATION_NAMES:
+        raise said.wrong("hidden_act", shown, f"{', '.join(ACTIVATION_NAMES)} are known")
+    has_biases, score = said.flag("attention_bias") or said.flag("use_bias"), said.number("query_pre_attn_scalar")
+    fields: dict[str, Any] = {
+        "vocabulary": min(rows, tokens), "layers": layers, "width": width, "heads": heads, "features": features,
+        "shared_heads": shared, "hidden": said.whole("intermediate_size") or 4 * width, "eps": said.number("rms_norm_eps"),
+        "sights": tuple(sights_of(said, kind, layers, features, longest, read)), "context": min(read, longest),
+        "positions": longest if "position_embd" in kind.tensors.values() else 0,
+        "activation": ACTIVATION_NAMES[shown], "attention_biases": has_biases, "output_bias": has_biases,
+        "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,
+        "is_parallel": said.flag("use_parallel_residual"),
+        "attention_scale": said.number("attention_multiplier") or (score**-0.5 if score else None),
+        "attention_cap": said.number("attn_logit_softcapping") or 0.0,
+        "logit_cap": said.number("final_logit_softcapping") or 0.0,
+        "embedding_scale": said.number("embedding_multiplier", 1.0) * (width**0.5 if kind.scales_embedding else 1.0),
+        "residual_scale": said.number("residual_multiplier", 1.0), "logit_scale": 1 / said.number("logits_scaling", 1.0),
+    }  # fmt: skip
+    is_tied = said.flag("tie_word_embeddings")
+    said.check_empty(FIXED | dict(kind.fixed))
+    return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
+
+
+def sights_of(said: Entries, kind: Architecture, layers: int, features: int, longest: int, read: int) -> list[Sight]:
+    """Returns a sight for each layer.
+
+    Raises:
+      DataError: an entry has another form, or another length than there are layers.
+    """
+    if "rope_theta" not in kind.entries:
+        return [Sight()] * layers
+    window, slides = window_of(said, kind, layers)
+    found = {key: said.get(key) for key in ("rope_scaling", "rope_parameters")}
+    where = "rope_parameters" if found["rope_parameters"] else "rope_scaling"
+    parts, base = found[where] or {}, said.number("rope_theta")
+    near_base = said.number("rope_local_base_freq") or base
+    both = [parts, {"rope_theta": near_base}] if near_base != base else [parts, parts]
+    if isinstance(parts, dict) and "full_attention" in parts:
+        both = [parts.get("full_attention"), parts.get("sliding_attention")]
+    share, before = said.number("partial_rotary_factor"), said.whole("original_max_position_embeddings")
+    far, near = (
+        rotation_of(each, where, Positions(base, share or 1.0, features, before or longest, longest, read)) for each in both
+    )
+    turns = list_of(said, "no_rope_layers", layers, (0, 1))
+    every = said.whole("no_rope_layer_interval")
+    turns = turns or [not every or (layer + 1) % every for layer in range(layers)]
+    return [
+        Sight(window if slid else 0, (near if slid else far) if turned else None) for slid, turned in zip(slides, turns)
+    ]
+
+
+def window_of(said: Entries, kind: Architecture, layers: int) -> tuple[int, list[bool]]:
+    """Returns how many positions a window has, and which layers have one.
+
+    Raises:
+      DataError: an entry has another form, or another length than there are layers.
+    """
+    window, is_used = said.whole("sliding_window"), said.flag("use_sliding_window", True)
+    first, every = (
+        said.whole("max_window_layers") if is_used else said.get("max_window_layers"),
+        said.whole("sliding_window_pattern"),
+    )
+    types = list_of(said, "layer_types", layers, ("full_attention", "sliding_attention"))
+    if types is not None:
+        slides = [each == "sliding_attention" for each in types]
+        if any(slides) and not (window and is_used):
+            raise said.wrong("layer_types", types, "there is no sliding_window for its sliding_attention")
+        return window or 0, slides
+    if not window or not is_used:
+        return 0, [False] * layers
+    every = every or kind.slides_every
+    return window, [layer >= (first or 0) and (every == 1 or (layer + 1) % every > 0) for layer in range(layers)]
+
+
+def list_of(said: Entries, key: str, layers: int, values: tuple[Any, ...]) -> list[Any] | None:
+    """Returns an entry that has a value for each layer, or None.
+
+    Raises:
+      DataError: it has not.
+    """
+    found = said.get(key)
+    if found is not None and (not isinstance(found, list) or len(found) != layers or any(v not in values for v in found)):
+        raise said.wrong(
+            key, found, f"a list with one of {', '.join(map(str, values))} for each of {layers} layers is needed"
+        )
+    return found

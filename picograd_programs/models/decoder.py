@@ -1,0 +1,431 @@
+"""A decoder: the Transformer of most open language models, each of which is a setting of it.
+
+Against GPT (gpt.py): positions are angles by which queries and keys are turned, pair by pair; several heads of queries
+share one of keys and values; the feed-forward part multiplies by a gate. What differs between models is in DecoderConfig.
+It reads any number of tokens after those in its cache, so that a text is never read twice.
+
+Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arXiv:1910.07467 (RMSNorm); Su et al. 2021,
+       arXiv:2104.09864 (angles); Ainslie et al. 2023, arXiv:2305.13245 (shared keys and values); Shazeer 2020,
+       arXiv:2002.05202 (gates); Gemma team 2024, arXiv:2408.00118 (soft caps) and 2025, arXiv:2503.19786 (two bases);
+       Yang et al. 2024, arXiv:2407.10671 (Qwen 2) and 2025, arXiv:2505.09388 (Qwen 3); Grattafiori et al. 2024,
+       arXiv:2407.21783 (Llama 3.1); Black et al. 2022, arXiv:2204.06745 (GPT-NeoX: both parts read the same input); OLMo
+       team 2024, arXiv:2501.00656 (norms after parts alone); Li et al. 2023, arXiv:2305.06161 (one head of keys, values).
+
+Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from picograd import nn
+from picograd.errors import ArgumentError, DataError
+from picograd.nn import functional as F
+from picograd.tensor.core import realize
+from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length
+from picograd_formats.gguf_file import GGUF, PackedTensor
+from picograd_programs.data.vocabulary import check_rows
+from picograd_programs.models.gpt import KVCache
+from picograd_programs.models.packed import PackedMatrix
+from picograd_programs.models.rotary import Rotation, angles, turned
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+}
+
+
+# ---- settings ----
+@dataclass(frozen=True)
+class Sight:
+    """The positions that a layer sees, and how it turns them.
+
+    window:    most positions that it sees, its own included; 0: all up to its own
+    rotation:  of queries and keys; None: they are not turned
+    """
+
+    window: int = 0
+    rotation: Rotation | None = None
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """The shape of a network.
+
+    vocabulary:    V
+    context:       most positions that it was trained with
+    layers:        blocks, one after the other
+    width:         C
+    hidden:        width of the feed-forward part
+    heads:         H, of queries
+    shared_heads:  of keys and values; divides heads
+    features:      D, even
+    sights:        one for each layer
+    eps:           of the norms, in the units of a square
+    """
+
+    vocabulary: int
+    context: int
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+    shared_heads: int
+    features: int
+    sights: tuple[Sight, ...]
+    eps: float = 1e-5
+    positions: int = 0  # rows of a table of positions, which is added to the tokens'; 0: there is none
+    pairs_are_halves: bool = True  # a pair is features i and i + D/2; else neighbours
+    attention_biases: bool = False  # of queries, keys and values
+    output_bias: bool = False  # of what joins the heads
+    feed_forward_biases: bool = False
+    subtracts_mean: bool = False  # norms do, and have a bias
+    norms_before: bool = True  # a part's input is normalised
+    norms_after: bool = False  # a part's output is normalised
+    norms_heads: bool = False  # queries and keys are normalised, head by head
+    norms_queries: bool = False  # queries and keys are normalised, all heads as one vector
+    is_parallel: bool = False  # both parts of a block read its input; else one reads what the other has added
+    is_gated: bool = True  # the feed-forward part
+    activation: str = "silu"  # a key of ACTIVATIONS
+    attention_scale: float | None = None  # of scores; None: D^-0.5
+    attention_cap: float = 0.0  # no score is beyond it; 0: scores stay as they are
+    logit_cap: float = 0.0  # the same for logits
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # of what a part adds
+    logit_scale: float = 1.0
+
+
+def angles_of(gguf: GGUF, name: str, number: Callable[..., Any], features: int) -> Rotation:
+    """Returns how the metadata of a file say that layers turn which see everything.
+
+    Raises:
+      DataError: they say something that is not done.
+    """
+    scaling, of_pairs = gguf.metadata.get(f"{name}.rope.scaling.type", "none"), gguf.tensors.get("rope_freqs.weight")
+    if number("rope.dimension_count", features) != features or scaling not in ("none", "linear"):
+        raise DataError(f"the file turns some of the features, or scales angles by {str(scaling)[:40]}; that is not done.")
+    slower = np.full(features // 2, number("rope.scaling.factor") if scaling == "linear" else 1.0)
+    if of_pairs is not None:  # as Llama 3.1 stretches slow pairs to longer texts
+        if of_pairs.shape != slower.shape:
+            raise DataError(
+                f"the file has to have a tensor rope_freqs.weight of {slower.shape}, it has one of {of_pairs.shape}."
+            )
+        slower = slower * of_pairs.unpacked()
+    return Rotation(features, number("rope.freq_base", 10000.0), tuple(slower.tolist()))
+
+
+WINDOW_EVERY, WINDOW_BASE = 6, 10000.0  # Gemma 3: the last of so many layers sees everything; base of the others' angles
+IN_GGUF: dict[str, dict[str, Any]] = {  # what a name in the metadata says beyond them
+    "llama": {"pairs_are_halves": False},
+    "qwen2": {"attention_biases": True},
+    "qwen3": {"norms_heads": True},
+    "gemma3": {"norms_heads": True, "norms_after": True, "activation": "gelu_tanh"},
+}
+
+
+def config_of(file: GGUF) -> DecoderConfig:
+    """Returns the settings that the metadata of a file describe.
+
+    Raises:
+      DataError: they describe another network, or lack something.
+    """
+    name = file.metadata.get("general.architecture")
+    if name not in IN_GGUF:
+        raise DataError(f"the file has a network of type {str(name)[:40]!r}; {', '.join(IN_GGUF)} are run.")
+
+    def number(key: str, default: float | None = None) -> Any:
+        value = file.metadata.get(f"{name}.{key}", default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**31:
+            raise DataError(f"the file says {name}.{key} is {str(value)[:40]}; it must be a number above 0.")
+        return value
+
+    heads, width = number("attention.head_count"), number("embedding_length")
+    features, layers = number("attention.key_length", width // heads), number("block_count")
+    table, tokens = file.tensors.get("token_embd.weight"), file.metadata.get("tokenizer.ggml.tokens")
+    shape = (0,) if table is None else table.shape
+    if isinstance(tokens, list):
+        check_rows("token_embd.weight", shape, len(tokens))
+    sizes: dict[str, Any] = {
+        "context": number("context_length"), "layers": layers, "width": width, "hidden": number("feed_forward_length"),
+        "heads": heads, "shared_heads": number("attention.head_count_kv", heads), "features": features,
+    }  # fmt: skip
+    if not all(isinstance(each, int) for each in sizes.values()):
+        raise DataError(f"the file says {', '.join(f'{key} {value}' for key, value in sizes.items())}; all must be whole.")
+    if (
+        features % 2
+        or heads % sizes["shared_heads"]
+        or f"{name}.attention.key_length" not in file.metadata
+        and width % heads
+    ):
+        raise DataError(
+            f"the file says {heads} heads of {features} features, {sizes['shared_heads']} of keys and values, for a width"
+            f" of {width}: heads must divide the width, shared heads the heads, and features must be even."
+        )
+    sights = [Sight(0, angles_of(file, name, number, features))] * min(layers, len(file.tensors))
+    if name == "gemma3":
+        near = Sight(number("attention.sliding_window"), Rotation(features, WINDOW_BASE))
+        sights = [near if (layer + 1) % WINDOW_EVERY else far for layer, far in enumerate(sights)]
+    return DecoderConfig(
+        vocabulary=len(tokens) if isinstance(tokens, list) else shape[0],
+        sights=tuple(sights),
+        eps=number("attention.layer_norm_rms_epsilon"),
+        embedding_scale=width**0.5 if name == "gemma3" else 1.0,
+        **sizes,
+        **IN_GGUF[name],
+    )
+
+
+# ---- weights ----
+class Weights:
+    """The tensors of a file, each taken once and checked."""
+
+    def __init__(self, tensors: Mapping[str, PackedTensor]):
+        self.tensors = dict(tensors)
+
+    def take(self, name: str, *shape: int) -> PackedTensor:
+        """Returns a tensor by its whole name.
+
+        Raises:
+          DataError: it is not there, or has another shape.
+        """
+        tensor = self.tensors.pop(name, None)
+        if tensor is None or tensor.shape != shape:
+            found = "none" if tensor is None else f"one of {tensor.shape}"
+            raise DataError(f"the file has to have a tensor {name} of {shape}, it has {found}.")
+        return tensor
+
+    def matrix(self, name: str, rows: int, columns: int) -> PackedMatrix:
+        """Returns a matrix, packed as in the file."""
+        return PackedMatrix(self.take(f"{name}.weight", rows, columns))
+
+    def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
+        """Returns the matrix of a vector for each token, without what fills it up behind them."""
+        tensor = self.tensors.get(f"{name}.weight")
+        if tensor is not None and len(tensor.shape) == 2 and tensor.shape[0] > rows:
+            blocks = tensor.blocks[: rows * len(tensor.blocks) // tensor.shape[0]]
+            self.tensors[f"{name}.weight"] = PackedTensor((rows, tensor.shape[1]), tensor.packing, blocks)
+        return self.matrix(name, rows, columns)
+
+    def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
+        """Returns a matrix, and a bias if there is one."""
+        return Linear(self.matrix(name, rows, columns), self.take(f"{name}.bias", rows) if has_bias else None)
+
+    def norm(self, name: str, width: int, config: DecoderConfig) -> nn.LayerNorm | nn.RMSNorm:
+        """Returns a norm."""
+        norm = nn.LayerNorm(width, config.eps) if config.subtracts_mean else nn.RMSNorm(width, config.eps)
+        norm.requires_grad_(False)
+        parts = ("weight", "bias") if config.subtracts_mean else ("weight",)
+        norm.load_state_dict({part: Tensor(self.take(f"{name}.{part}", width).unpacked()) for part in parts})
+        return norm
+
+    def check_empty(self) -> None:
+        """Checks that the network has taken all of them.
+
+        Raises:
+          DataError: one is left, so the file is of another network.
+        """
+        if self.tensors:
+            raise DataError(f"the file has a tensor {next(iter(self.tensors))!r:.60}, which this network does not have.")
+
+
+# ---- parts ----
+class Linear(nn.Module):
+    """x @ matrix.T + bias"""
+
+    def __init__(self, matrix: PackedMatrix, bias: PackedTensor | None):
+        self.matrix = matrix
+        self.register_buffer("bias", None if bias is None else Tensor(bias.unpacked()).realize())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., K) -> (..., R)."""
+        out: Tensor = self.matrix(x)
+        return out if self.bias is None else out + self.bias
+
+
+class SelfAttention(nn.Module):
+    """Each position takes in what the positions up to its own hold."""
+
+    def __init__(self, config: DecoderConfig, weights: Weights, part: str):
+        self.config = config
+        inner, shared = config.heads * config.features, config.shared_heads * config.features
+        self.q = weights.linear(f"{part}.attn_q", inner, config.width, config.attention_biases)
+        self.k = weights.linear(f"{part}.attn_k", shared, config.width, config.attention_biases)
+        self.v = weights.linear(f"{part}.attn_v", shared, config.width, config.attention_biases)
+        self.output = weights.linear(f"{part}.attn_output", config.width, inner, config.output_bias)
+        if config.norms_heads or config.norms_queries:
+            widths = (config.features,) * 2 if config.norms_heads else (inner, shared)
+            self.q_norm = weights.norm(f"{part}.attn_q_norm", widths[0], config)
+            self.k_norm = weights.norm(f"{part}.attn_k_norm", widths[1], config)
+
+    def forward(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int, view: View) -> Tensor:
+        """The positions from `position` on; their keys and values go to the cache. x (B, T, C) -> (B, T, C)."""
+        (batch, length, _), config = x_BTC.shape, self.config
+        q, k, v = self.q(x_BTC), self.k(x_BTC), self.v(x_BTC)
+        if config.norms_queries:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (each.reshape(batch, length, -1, config.features).transpose(1, 2) for each in (q, k, v))
+        if config.norms_heads:
+            q, k = self.q_norm(q), self.k_norm(k)
+        now, seen = slice(position, position + length), slice(0, position + length)
+        keys_BHSD[:, :, now] = view.turned(k, config.pairs_are_halves)
+        values_BHSD[:, :, now] = v
+        y_BHTD = F.scaled_dot_product_attention(
+            view.turned(q, config.pairs_are_halves), keys_BHSD[:, :, seen], values_BHSD[:, :, seen], attn_mask=view.mask,
+            scale=config.attention_scale, enable_gqa=True, soft_cap=config.attention_cap,
+        )  # fmt: skip
+        out: Tensor = self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
+        return out
+
+
+class FeedForward(nn.Module):
+    """down(act(gate(x)) * up(x)), or without a gate down(act(up(x)))"""
+
+    def __init__(self, config: DecoderConfig, weights: Weights, part: str):
+        self.activation = ACTIVATIONS[config.activation]
+        sides, has_biases = (config.hidden, config.width), config.feed_forward_biases
+        self.gate = weights.linear(f"{part}.ffn_gate", *sides, has_biases) if config.is_gated else None
+        self.up = weights.linear(f"{part}.ffn_up", *sides, has_biases)
+        self.down = weights.linear(f"{part}.ffn_down", *sides[::-1], has_biases)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """x (B, T, C) -> (B, T, C)."""
+        up: Tensor = self.up(x_BTC)
+        opened = self.activation(up) if self.gate is None else self.activation(self.gate(x_BTC)) * up
+        out: Tensor = self.down(opened)
+        return out
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + feed_forward(norm(x)); norms are before a part, after it, or both."""
+
+    def __init__(self, config: DecoderConfig, weights: Weights, layer: int):
+        part = f"blk.{layer}"
+        self.config, self.sight = config, config.sights[layer]
+
+        def norm(name: str, is_there: bool) -> nn.Module:
+            return weights.norm(f"{part}.{name}", config.width, config) if is_there else nn.Identity()
+
+        self.attn_norm, self.ffn_norm = (norm(name, config.norms_before) for name in ("attn_norm", "ffn_norm"))
+        self.attn = SelfAttention(config, weights, part)
+        self.mlp = FeedForward(config, weights, part)
+        names = ("post_attention_norm", "post_ffw_norm")
+        self.after_attn, self.after_mlp = (norm(name, config.norms_after) for name in names)
+
+    def forward(self, x_BTC: Tensor, *where: Any) -> Tensor:
+        """x (B, T, C) -> (B, T, C); `where` as in SelfAttention."""
+        scale = self.config.residual_scale
+        read_BTC: Tensor = x_BTC + self.after_attn(self.attn(self.attn_norm(x_BTC), *where)) * scale
+        seen_BTC = x_BTC if self.config.is_parallel else read_BTC
+        out_BTC: Tensor = read_BTC + self.after_mlp(self.mlp(self.ffn_norm(seen_BTC))) * scale
+        return out_BTC
+
+
+@dataclass(frozen=True)
+class View:
+    """Some positions as the layers of one sight know them.
+
+    turns:  cosine and sine of their angles, (T, D/2) each; None: nothing is turned
+    mask:   (T, S), True where a position sees another; None where all see all
+    """
+
+    turns: tuple[Tensor, Tensor] | None
+    mask: Tensor | None
+
+    def turned(self, x_BHTD: Tensor, pairs_are_halves: bool) -> Tensor:
+        """Returns queries or keys, turned."""
+        return x_BHTD if self.turns is None else turned(x_BHTD, *self.turns, pairs_are_halves)
+
+
+# ---- the network ----
+class Decoder(nn.Module):
+    """logits = norm(blocks(embedding[tokens])) @ output.T
+
+    Args:
+      config:   its shape
+      tensors:  weights by the names of GGUF; without `output.weight` the table of embeddings is the output layer
+
+    Raises:
+      DataError: a tensor is missing, has another shape, or belongs to no part of the network.
+    """
+
+    def __init__(self, config: DecoderConfig, tensors: Mapping[str, PackedTensor]):
+        weights = Weights({name: tensor for name, tensor in tensors.items() if name != "rope_freqs.weight"})
+        self.config = config
+        self.embedding = weights.table("token_embd", config.vocabulary, config.width)
+        table = weights.take("position_embd.weight", config.positions, config.width) if config.positions else None
+        self.register_buffer("position_embd", None if table is None else Tensor(table.unpacked()).realize())
+        self.blocks = nn.ModuleList(Block(config, weights, layer) for layer in range(config.layers))
+        self.norm = weights.norm("output_norm", config.width, config)
+        is_tied = "output.weight" not in weights.tensors
+        self.output = self.embedding if is_tied else weights.table("output", config.vocabulary, config.width)
+        weights.check_empty()
+        rotations = {sight.rotation for sight in config.sights if sight.rotation is not None}
+        self.angles = {rotation: angles(rotation, config.context) for rotation in rotations}
+        self.places = Tensor(np.arange(config.context, dtype=np.int32))
+        realize([self.places, *(each for pair in self.angles.values() for each in pair)])
+
+    def cache(self, batch: int = 1, length: int | None = None) -> KVCache:
+        """Returns an empty cache for texts of up to `length` tokens: by default as many as the context has.
+
+        Raises:
+          ArgumentError: the length is below 1 or beyond the context.
+        """
+        config = self.config
+        length = config.context if length is None else length
+        if not 1 <= length <= config.context:
+            raise ArgumentError(f"Decoder.cache: length must be from 1 to {config.context}, got {length}.")
+        shape = (batch, config.shared_heads, length, config.features)
+        keys, values = (tuple(Tensor.zeros(*shape).clone() for _ in self.blocks) for _ in range(2))
+        realize([*keys, *values])
+        return KVCache(keys, values)
+
+    def view(self, position: Length | int, length: int, sight: Sight) -> View:
+        """Returns the positions from `position` on, for layers of a sight."""
+        now = slice(position, position + length)
+        turns = None
+        if sight.rotation is not None:
+            cos, sin = self.angles[sight.rotation]
+            turns = (cos[now], sin[now])
+        if not sight.window and length == 1:
+            return View(turns, None)
+        now_T1, seen_S = self.places[now].unsqueeze(1), self.places[: position + length]
+        mask_TS = seen_S <= now_T1
+        return View(turns, mask_TS & (seen_S > now_T1 - sight.window) if sight.window else mask_TS)
+
+    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
+        """Returns the blocks' output for tokens from `position` on, with the cache as context.
+
+        With a bound Variable as the position, one plan serves every position for a number of tokens.
+
+        Returns:   (B, T, C), normalised
+
+        Raises:
+          ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
+        """
+        cache.check("Decoder", tokens_BT, position)
+        length = tokens_BT.shape[1]
+        x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
+        if self.position_embd is not None:
+            x_BTC = x_BTC + self.position_embd[position : position + length]
+        views = {sight: self.view(position, length, sight) for sight in dict.fromkeys(self.config.sights)}
+        for block, keys_BHSD, values_BHSD in zip(self.blocks, cache.keys, cache.values):
+            x_BTC = block(x_BTC, keys_BHSD, values_BHSD, position, views[block.sight])
+        out_BTC: Tensor = self.norm(x_BTC)
+        return out_BTC
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns the logits (..., V) of the next token, for hidden (..., C)."""
+        logits: Tensor = self.output(hidden) * self.config.logit_scale
+        cap = self.config.logit_cap
+        return (logits / cap).tanh() * cap if cap else logits
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Returns the logits after each token, (B, T) -> (B, T, V), as of a text's beginning."""
+        return self.logits(self.read_on(tokens_BT, self.cache(*tokens_BT.shape)))

@@ -1,0 +1,167 @@
+"""A decoder in the folder in which transformers keeps it: config.json, model.safetensors or parts, tokenizer.json.
+
+Everything that can be refused is refused before a weight is read: the configuration, the vocabulary, then names and shapes
+of tensors. Files of safetensors are mapped, so that weights come from the disk when they are used.
+
+Source: Hugging Face, transformers, the networks of architectures.py.
+
+Letters: H heads, D features of a head, K inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import DataError
+from picograd.record import Record
+from picograd_formats.gguf_file import PACKINGS, Array, PackedTensor
+from picograd_programs.chat.turns import Manner
+from picograd_programs.data.published import map_published
+from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
+from picograd_programs.data.vocabulary import check_rows, json_in, text_in
+from picograd_programs.models.architectures import Architecture, read_config
+from picograd_programs.models.decoder import Decoder, DecoderConfig
+
+TENSOR = re.compile(r"(?:(?:layers|h)\.(\d+)\.)?(.+)\.(weight|bias)")
+AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer|gpt_neox)\.)*")  # begins names
+OURS = re.compile(r"\b(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
+OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|attention\.(?:masked_)?bias|attn\.bias)")  # follows from config.json
+NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")  # in tokenizer_config.json, which templates may name
+KINDS = {"float32": 0, "float16": 1, "float64": 28, "bfloat16": 30}  # numbers of GGUF's packings
+
+
+class Published(Record, eq=False):
+    """A network of a folder.
+
+    network:    with its weights
+    tokenizer:  of the same folder
+    manner:     what the files say of dialogues
+    longest:    most tokens that it can read
+    """
+
+    network: Decoder
+    tokenizer: Pipeline
+    manner: Manner
+    longest: int
+
+
+def read_folder(folder: Path, context: int) -> Published:
+    """Returns the network in a folder.
+
+    Args:
+      context:  most tokens that will be read
+
+    Raises:
+      FileError: a file cannot be read.
+      DataError: one is damaged or missing, or describes another network.
+    """
+    content = json_in(folder / "config.json")
+    read_config(content, 1, context)  # what is wrong here is said before other files are looked for
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    config, kind, is_tied = read_config(content, len(tokenizer.tokens), context)
+    rows = content[kind.names.get("vocab_size", "vocab_size")]
+    if rows >= len(tokenizer.tokens):
+        check_rows("of config.json", (rows, config.width), len(tokenizer.tokens))
+    else:
+        tokenizer.cut_off(rows)
+    tensors = tensors_of(map_published(folder), config, kind, is_tied)
+    try:
+        network = Decoder(config, tensors)
+    except DataError as error:
+        raise DataError(in_their_names(error.fact, kind), error.hint) from None
+    longest = content[kind.names.get("max_position_embeddings", "max_position_embeddings")]
+    return Published(network, tokenizer, manner_of_folder(folder, content, tokenizer), longest)
+
+
+def tensors_of(
+    arrays: Mapping[str, Array], config: DecoderConfig, kind: Architecture, is_tied: bool
+) -> dict[str, PackedTensor]:
+    """Returns tensors by the names of Decoder.
+
+    Raises:
+      DataError: one is of another network, or not of floats, or the output layer is missing.
+    """
+    inner, shared = config.heads * config.features, config.shared_heads * config.features
+    rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
+    tensors: dict[str, PackedTensor] = {}
+    for name, array in arrays.items():
+        own = AROUND.sub("", name)
+        found = TENSOR.fullmatch(own)
+        ours = kind.tensors.get(found[2]) if found else None
+        if OLD.fullmatch(own) or ours == "output" and is_tied:
+            continue
+        if found is None or ours is None or array.dtype.name not in KINDS:
+            raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, {array.dtype}, which this network does not have.")
+        place = "" if found[1] is None else f"blk.{found[1]}."
+        if isinstance(ours, str):
+            if kind.norm_offset and ours.endswith("norm"):
+                array = array.astype(np.float32) + np.float32(kind.norm_offset)
+            tensors[f"{place}{ours}.{found[3]}"] = packed(array)
+            continue
+        sizes = [rows[part] for part in ours]
+        if array.ndim < 1 or len(array) != sum(sizes):
+            raise DataError(f"has to have a tensor {own[:60]} of {sum(sizes):,} rows, it has one of {array.shape}.")
+        if kind.heads_are_packed and config.heads == config.shared_heads:  # (H, 3, D, ...) -> (3, H, D, ...)
+            array = array.reshape(config.heads, 3, config.features, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+        for part, piece in zip(ours, np.split(array, np.cumsum(sizes)[:-1])):
+            tensors[f"{place}{part}.{found[3]}"] = packed(piece)
+    if not is_tied and "output.weight" not in tensors:
+        raise DataError(
+            in_their_names("has no tensor output.weight, and its config.json says no tie_word_embeddings.", kind)
+        )
+    return tensors
+
+
+def packed(array: Array) -> PackedTensor:
+    """Returns an array as a file of GGUF has it, without a copy where its rows are in order."""
+    packing = PACKINGS[KINDS[array.dtype.name]]
+    return PackedTensor(array.shape, packing, np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8))
+
+
+def in_their_names(fact: str, kind: Architecture) -> str:
+    """Returns a sentence in which tensors have the names of the folder.
+
+    >>> in_their_names("a tensor blk.1.ffn_up.weight of (48, 32)", ARCHITECTURES["phi3"])
+    'a tensor layers.1.mlp.gate_up_proj.weight of (48, 32)'
+    """
+    theirs = {part: name for name, ours in kind.tensors.items() for part in ([ours] if isinstance(ours, str) else ours)}
+
+    def name(found: re.Match[str]) -> str:
+        place = f"{'h' if 'wte' in kind.tensors else 'layers'}.{found[1]}." if found[1] else ""
+        return f"{place}{theirs[found[2]]}.{found[3]}" if found[2] in theirs else found[0]
+
+    return OURS.sub(name, fact)
+
+
+def manner_of_folder(folder: Path, content: Mapping[str, Any], tokenizer: Pipeline) -> Manner:
+    """Returns the template and the marks that the files name.
+
+    Raises:
+      DataError: a file is damaged.
+    """
+    paths = [folder / name for name in ("tokenizer_config.json", "generation_config.json", "chat_template.jinja")]
+    said, generation = (json_in(path) if path.is_file() else {} for path in paths[:2])
+    template = text_in(paths[2]) if paths[2].is_file() else said.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
+        template = named.get("default")
+    texts = {key: each.get("content") if isinstance(each, dict) else each for key, each in said.items() if key in NAMED}
+    names = {key: each for key, each in texts.items() if isinstance(each, str)}
+    ends = [
+        number
+        for value in (content.get("eos_token_id"), generation.get("eos_token_id"))
+        for number in (value if isinstance(value, list) else [value])
+        if type(number) is int and 0 <= number < len(tokenizer.tokens)
+    ]
+    first, last = (tokenizer.control.get(names.get(key, "")) for key in ("bos_token", "eos_token"))
+    ends += [] if last is None else [last]
+    if said.get("add_bos_token") and first is not None:
+        tokenizer.start = tokenizer.start or [first]
+    elif said.get("add_bos_token") is False:
+        tokenizer.start = []
+    return Manner(template if isinstance(template, str) else "", names, (), frozenset(ends))

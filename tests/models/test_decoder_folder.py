@@ -1,0 +1,242 @@
+"""Folders of published weights: each kind of model against its equations; forms that users have; what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from picograd import Tensor
+from picograd.errors import DataError
+from picograd_programs import cli
+from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.run import opened
+from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
+from picograd_programs.data.tokenizer_json import save_tokenizer
+from picograd_programs.models.architectures import ARCHITECTURES
+from picograd_programs.models.packed import PackedMatrix
+from tests.models.published import CONFIGS, Said, Weights, config_of, logits_of, random_weights
+
+TOKENS = [*LETTER_OF, "er", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def write_folder(folder: Path, said: Said, weights: Weights | None, num_parts: int = 1) -> None:
+    """Writes a configuration, weights in parts, and a tokenizer of bytes whose turns are ChatML's."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(said))
+    save_tokenizer(ByteLevel(TOKENS, ["e r"], [TEXT] * 257 + [CONTROL] * 2, "smollm"), folder / "tokenizer.json")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    if weights is not None and num_parts == 1:
+        save_file(weights, folder / "model.safetensors")
+    elif weights is not None:
+        names = sorted(weights)
+        places = {
+            name: f"model-{1 + place % num_parts:05}-of-{num_parts:05}.safetensors" for place, name in enumerate(names)
+        }
+        for part in set(places.values()):
+            save_file({name: weights[name] for name in names if places[name] == part}, folder / part)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_published_model_has_the_logits_and_the_likeliest_text_of_its_equations(
+    name: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    said = config_of(name)
+    weights, tokens = random_weights(said), rng.integers(0, 257, 20)
+    write_folder(tmp_path, said, weights, num_parts=1 + len(name) % 3)
+    model, tokenizer, manner, longest = opened(str(tmp_path), 64)
+    expected = logits_of(said, weights, tokens)
+    np.testing.assert_allclose(model(Tensor(tokens[None]))[0].numpy(), expected, rtol=1e-3, atol=1e-4)
+    assert longest == said.get("n_positions", 128) and tokenizer.decode(tokenizer.encode("over 12")) == "over 12"
+    text = [*tokens.tolist()]
+    for _ in range(6):
+        text.append(int(logits_of(said, weights, np.array(text))[-1].argmax()))
+    answer = Reader(model, 64).answer(tokens.tolist(), set(), 6, Choice(temperature=0.0, repetition=1.0), 0)
+    assert [*answer] == text[20:]
+
+
+def test_every_kind_of_model_has_its_equations_in_a_test() -> None:
+    assert {kind for kind, _ in CONFIGS.values()} == set(ARCHITECTURES)
+
+
+def test_a_text_that_is_read_far_has_the_angles_of_long_texts(tmp_path: Path, rng: np.random.Generator) -> None:
+    said = config_of("Phi-4 mini")
+    weights, tokens = random_weights(said), rng.integers(0, 257, 20)
+    write_folder(tmp_path, said, weights)
+    far, near = (logits_of(said, weights, tokens, context) for context in (100, 64))
+    assert np.abs(far - near).max() > 0.1
+    found = opened(str(tmp_path), 100)[0](Tensor(tokens[None]))[0].numpy()
+    np.testing.assert_allclose(found, far, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "PyTorch's", "a table that is filled up", "what old files keep"])
+def test_forms_that_users_have(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    said = config_of("Qwen 2 with a window")
+    weights, tokens = random_weights(said), rng.integers(0, 257, 13)
+    expected = logits_of(said, weights, tokens)
+    theirs = {name: value.to(torch.float16 if kind == "float16" else torch.float32) for name, value in weights.items()}
+    if kind == "float16":
+        expected = logits_of(said, theirs, tokens)
+    if kind == "a table that is filled up":
+        said["vocab_size"] = 320
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            theirs[name] = torch.cat([theirs[name], torch.full((61, 32), 9.0)])
+    if kind == "what old files keep":
+        theirs["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+        said["tie_word_embeddings"] = True
+        expected = logits_of(said, theirs, tokens)  # there is a table of its own, and the configuration says it is not read
+    write_folder(tmp_path, said, None if kind == "PyTorch's" else theirs)
+    if kind == "PyTorch's":
+        torch.save(theirs, tmp_path / "pytorch_model.bin")
+    model, *_ = opened(str(tmp_path / "config.json"), 64)
+    np.testing.assert_allclose(model(Tensor(tokens[None]))[0].numpy(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_of_two_bytes_stay_so_in_memory(tmp_path: Path) -> None:
+    said = config_of("Llama 3.1")
+    weights = random_weights(said)
+    write_folder(tmp_path, said, weights)
+    model, *_ = opened(str(tmp_path), 64)
+    matrices = [part for part in model.modules() if isinstance(part, PackedMatrix)]
+    assert sum(part.nbytes() for part in matrices) == sum(
+        2 * value.numel() for value in weights.values() if value.ndim == 2
+    )
+
+
+def test_the_command_talks_with_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = config_of("Gemma 2")
+    write_folder(tmp_path, said, random_weights(said))
+    words = ["chat", "--model", str(tmp_path), "--prompt", "Hi", "--max-tokens", "3", "--temperature", "0"]
+    assert cli.main(words) == 0
+    assert "wrote" in capsys.readouterr().err
+
+
+def test_what_the_files_say_of_dialogues(tmp_path: Path) -> None:
+    said = config_of("Llama 2")
+    write_folder(tmp_path, said, random_weights(said))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [257, 10**6]}))
+    manner = opened(str(tmp_path), 64)[2]
+    assert manner.template == TEMPLATE and manner.ends == {258, 3, 257}
+    both = [{"name": "tools", "template": "x"}, {"name": "default", "template": "y"}]
+    added = {"content": "<|im_start|>", "special": True}
+    content = {"chat_template": both, "bos_token": added, "eos_token": "<|im_end|>", "add_bos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(content))
+    _, tokenizer, manner, _ = opened(str(tmp_path), 64)
+    assert manner.template == "y" and manner.names == {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    assert tokenizer.start == [257]
+    (tmp_path / "chat_template.jinja").write_text("z")
+    assert opened(str(tmp_path), 64)[2].template == "z"
+
+
+# ---- what is refused ----
+CHANGES: list[tuple[str, dict[str, Any], str]] = [
+    ("Llama 2", {"model_type": "mixtral"}, "says model_type is 'mixtral'; gemma, gemma2, gemma3_text, "),
+    ("Llama 2", {"model_type": ["llama"]}, "says model_type is \"['llama']\""),
+    ("Llama 2", {"hidden_act": "mish"}, "says hidden_act is mish; silu, swish"),
+    ("Llama 2", {"num_attention_heads": 5}, "says num_attention_heads is 5, of 6 features"),
+    ("Llama 2", {"num_key_value_heads": 3}, "num_key_value_heads 3"),
+    ("Llama 2", {"hidden_size": True}, "says hidden_size is True; a whole number above 0 is needed"),
+    ("Llama 2", {"hidden_size": 2**40}, "says hidden_size is 1099511627776"),
+    ("Llama 2", {"num_hidden_layers": None}, "says num_hidden_layers is None; a whole number above 0 is needed"),
+    ("Llama 2", {"rms_norm_eps": "small"}, "says rms_norm_eps is small; a number above 0 is needed"),
+    ("Llama 2", {"attention_bias": "no"}, "says attention_bias is no; true or false is needed"),
+    ("Llama 2", {"rope_scaling": {"rope_type": "spiral"}}, "says rope_scaling is {'rope_type': 'spiral'}; a dict of type"),
+    ("Llama 2", {"rope_scaling": 7}, "says rope_scaling is 7; a dict of type"),
+    ("Llama 2", {"rope_scaling": {"rope_type": "linear"}}, "config.json's rope_scaling has no factor"),
+    ("Llama 2", {"rope_scaling": {"type": "linear", "factor": 2.0, "offset": 3}},
+     "config.json's rope_scaling says offset is 3"),
+    ("Llama 2", {"sliding_window": 4096}, "says sliding_window is 4096, which is not known here"),
+    ("Llama 2", {"logit_scale": 0.0625}, "says logit_scale is 0.0625, which is not known here"),
+    ("Llama 2", {"quantization_config": {"bits": 4}}, "says quantization_config is {'bits': 4}, which is not known"),
+    ("Llama 2", {"num_local_experts": 8}, "says num_local_experts is 8"),
+    ("Llama 2", {"rope_interleaved": True}, "says rope_interleaved is True; with False it is computed here"),
+    ("Llama 2", {"partial_rotary_factor": 0.5}, "says partial_rotary_factor is 0.5, which is not known here"),
+    ("Phi-4 mini", {"partial_rotary_factor": 0.4}, "turns 3 of 8 features of a head; an even number"),
+    ("Phi-4 mini", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+     "a list of 3 numbers"),
+    ("Gemma 3 of today", {"layer_types": ["full_attention"] * 3}, "says layer_types is ['full_attention'"),
+    ("Gemma 3 of today", {"layer_types": ["chunked_attention"] * 4},
+     "a list with one of full_attention, sliding_attention"),
+    ("Gemma 3 of today", {"use_bidirectional_attention": True}, "says use_bidirectional_attention is True"),
+    ("Qwen 2.5", {"layer_types": ["sliding_attention"] * 4}, "there is no sliding_window for its sliding_attention"),
+    ("Qwen 2.5", {"use_mrope": True}, "says use_mrope is True; with False"),
+    ("SmolLM3", {"no_rope_layers": [1, 2, 1, 1]}, "says no_rope_layers is [1, 2, 1, 1]; a list with one of 0, 1"),
+    ("StarCoder", {"scale_attn_weights": False}, "says scale_attn_weights is False"),
+    ("Llama 2", {"vocab_size": 2**20}, "vectors of 1,048,576 tokens, and the vocabulary has 259"),
+    ("Llama 2", {"vocab_size": 100}, "has 259 tokens such as 'er', the network 100 vectors"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "words"), CHANGES)
+def test_a_configuration_that_is_not_done_is_refused_before_weights_are_looked_for(
+    name: str, change: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    write_folder(tmp_path, config_of(name) | change, None)
+    with pytest.raises(DataError) as caught:
+        opened(str(tmp_path), 64)
+    assert words in caught.value.fact and str(tmp_path) in caught.value.fact
+
+
+def test_an_entry_of_null_is_none_and_one_that_programs_keep_for_themselves_is_no_matter(tmp_path: Path) -> None:
+    said = config_of("Llama 2") | {"logit_scale": None, "_attn_implementation_autoset": True, "unsloth_version": "1"}
+    write_folder(tmp_path, said, random_weights(said))
+    opened(str(tmp_path), 64)
+    for key in ("hidden_size", "vocab_size", "num_hidden_layers", "max_position_embeddings"):
+        write_folder(tmp_path, {name: value for name, value in said.items() if name != key}, None)
+        with pytest.raises(DataError, match=f"config.json has no {key}"):
+            opened(str(tmp_path), 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "value", "words"),
+    [
+        ("Llama 2", "model.layers.1.mlp.up_proj.weight", None, "layers.1.mlp.up_proj.weight of (48, 32), it has none"),
+        ("Llama 2", "model.norm.weight", torch.ones(31), "a tensor norm.weight of (32,), it has one of (31,)"),
+        ("Llama 2", "model.layers.0.mlp.experts.weight", torch.ones(3), "'layers.0.mlp.experts.weight' of (3,), fl"),
+        ("Llama 2", "model.norm.weight", torch.ones(32, dtype=torch.int64), "'norm.weight' of (32,), int64"),
+        ("Llama 2", "model.layers.0.self_attn.q_proj.bias", torch.ones(32),
+         "q_proj.bias', which this network does not have"),
+        ("Llama 2", "lm_head.weight", None,
+         "has no tensor lm_head.weight, and its config.json says no tie_word_embeddings"),
+        ("Phi-3", "model.layers.0.self_attn.qkv_proj.weight", torch.ones(60, 32), "self_attn.qkv_proj.weight of 64 rows"),
+        ("Pythia", "gpt_neox.layers.2.attention.query_key_value.bias", torch.ones(7), "query_key_value.bias of 96 rows"),
+        ("StarCoder", "transformer.wpe.weight", torch.ones(64, 32),
+         "a tensor wpe.weight of (128, 32), it has one of (64, 32)"),
+    ],
+)  # fmt: skip
+def test_tensors_of_another_network_are_named(name: str, tensor: str, value: Any, words: str, tmp_path: Path) -> None:
+    said = config_of(name)
+    weights = {key: each for key, each in (random_weights(said) | {tensor: value}).items() if each is not None}
+    write_folder(tmp_path, said, weights)
+    with pytest.raises(DataError) as caught:
+        opened(str(tmp_path), 64)
+    assert words in caught.value.fact and str(tmp_path) in caught.value.fact
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
+    said = config_of("Llama 2")
+    write_folder(tmp_path, said, random_weights(said))
+    for file in ("model.safetensors", "tokenizer.json", "config.json", "tokenizer_config.json"):
+        whole = (tmp_path / file).read_bytes()
+        (tmp_path / file).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DataError, match=file):
+            opened(str(tmp_path), 64)
+        (tmp_path / file).write_bytes(whole)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(DataError, match="tokenizer.json"):
+        opened(str(tmp_path), 64)
+    (tmp_path / "model.safetensors").unlink()
+    write_folder(tmp_path, said, None)
+    with pytest.raises(DataError, match="has none of model.safetensors, model.safetensors.index.json"):
+        opened(str(tmp_path), 64)
