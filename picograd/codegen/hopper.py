@@ -267,7 +267,7 @@ def in_parts(product: PlainProduct, target: Target) -> list[PlainProduct]:
 
 # ---- attentions and their gradients ----
 PIECE_ELEMENTS = 8  # elements of 16 bits in what a copy of tiles moves at once: rows begin at multiples
-FEATURES_MIN, FEATURES_MAX = 40, 128  # with fewer, most of a tile would be zeros
+FEATURES_MIN, FEATURES_MAX, GRADIENT_FEATURES_MAX = 40, 256, 128  # with fewer, most of a tile would be zeros
 ROWS_MIN = 64
 COLUMNS, ATTENTION_STAGES_MAX, ATTENTION_STAGES_MIN = 128, 4, 2
 # Warpgroups, rows of a tile, whether its products lag: of keys or not, rows of more than 64 elements or not. The first was
@@ -331,7 +331,8 @@ def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
     if mask_of(anchor) is not None or not arg.scale > 0:
         raise NotPlain("it has a mask, or a scale that is not positive")
     _, _, T, S, D, E = lengths(anchor)
-    if not all(FEATURES_MIN <= each <= FEATURES_MAX and each % PIECE_ELEMENTS == 0 for each in (D, E)):
+    most = FEATURES_MAX if anchor.code is OpCode.ATTENTION else GRADIENT_FEATURES_MAX
+    if not all(FEATURES_MIN <= each <= most and each % PIECE_ELEMENTS == 0 for each in (D, E)):
         raise NotPlain(f"it has {D} features, and values of {E}")
     is_wide_grad = anchor.code is OpCode.ATTENTION_GRAD and max(D, E) > SWIZZLED
     if arg.soft_cap and (arg.dropout or (arg.window and is_wide_grad)):
@@ -445,7 +446,8 @@ def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[Head
     group_nbytes = shape.keys * pair * 2 * shape.groups // shape.heads
     together = heads if shape.causal else max(1, min(heads, CACHED_NBYTES // max(1, group_nbytes)))
     blocks = min(target.multiprocessors, heads * -(-shape.queries // (WARPGROUP_ROWS * lookers)))
-    tile = HeadsTile(lookers, COLUMNS, ATTENTION_STAGES_MAX, together, blocks)
+    columns = COLUMNS if max(shape.features, shape.values) <= 2 * SWIZZLED else COLUMNS // 2
+    tile = HeadsTile(lookers, columns, ATTENTION_STAGES_MAX, together, blocks)
     return fitted(tile, lambda each: attention_nbytes(shape, each), target)
 
 

@@ -193,7 +193,8 @@ class WrittenGradients(Record):
 
 def attention_nbytes(shape: HeadsShape, tile: HeadsTile) -> int:
     """Returns the bytes of shared memory that a block of an attention asks for."""
-    kept, stored = (2 * tile.rows * -(-each // SWIZZLED) * SWIZZLED for each in (shape.features, shape.values))
+    stored_features = min(shape.values, 2 * SWIZZLED)  # more are stored in two goes
+    kept, stored = (2 * tile.rows * -(-each // SWIZZLED) * SWIZZLED for each in (shape.features, stored_features))
     return tile.keeps * kept + tile.stages * shape.nbytes(tile.columns) + stored
 
 

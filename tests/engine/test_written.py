@@ -163,6 +163,7 @@ ATTENTIONS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "a view between 16 bytes": (lambda q, k, v: attention(q, k[..., 1:], v), (HEADS[0], (1, 2, 136, 65), HEADS[0])),
     "a window": (lambda q, k, v: attention(q, k, v, is_causal=True, window=70), HEADS),
     "a soft cap": (lambda q, k, v: attention(q, k, v, soft_cap=2.0), HEADS),
+    "256 features": (lambda q, k, v: attention(q, k, v, is_causal=True), ((1, 2, 136, 256),) * 3),
     "dropout": (dropped, ((2, 2, 136, 64),) * 3),
     "dropout of examples": (dropped_apart, ((2, 1, 2, 136, 64),) * 3),
 }
@@ -216,14 +217,17 @@ def gradients_of(form: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, ...
     return step
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+OF_128_FEATURES = [name for name in ATTENTIONS if name != "256 features"]
+
+
+@pytest.mark.parametrize("name", OF_128_FEATURES)
 def test_gradients_of_an_attention_are_written_by_hand(name: str) -> None:
     form, shapes = ATTENTIONS[name]
     assert chosen(gradients_of(form), shapes).count(WrittenGradients) == 1
 
 
 @pytest.mark.variants(every=5, first=1)
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", OF_128_FEATURES)
 def test_gradients_of_an_attention_are_written_by_hand_and_right(name: str, hopper: list[str]) -> None:
     form, shapes = ATTENTIONS[name]
     check(gradients_of(form), *shapes, eps=5e-2)

@@ -16,7 +16,7 @@
 // Cut, a struct of constants, says what is computed and how:
 //   T                                     elements
 //   BATCH, HEADS, GROUPS, QUERIES, KEYS   heads of queries, and of keys and values; HEADS / GROUPS share one
-//   FEATURES, VALUES                      of queries and keys; of values: up to 128
+//   FEATURES, VALUES                      of queries and keys; of values: up to 256
 //   CAUSAL                                query t sees keys up to t + KEYS - QUERIES
 //   WINDOW                                and from t + KEYS - QUERIES - WINDOW + 1 on; 0: from the first on
 //   LOOKERS, COLUMNS, STAGES              warpgroups that look at keys; keys of a tile; of each ring
@@ -35,7 +35,8 @@ template <class Cut> struct Sizes {
   static const int32 ROWS = 64 * Cut::LOOKERS, BLOCKS = (Cut::QUERIES + ROWS - 1) / ROWS, EVERY = Cut::BATCH * Cut::HEADS;
   static const int32 PIECES = (Cut::FEATURES + 63) / 64, VALUE_PIECES = (Cut::VALUES + 63) / 64;  // of 128 bytes a row
   static const int32 Q_LENGTH = PIECES * ROWS * 64, K_LENGTH = PIECES * Cut::COLUMNS * 64;
-  static const int32 V_LENGTH = VALUE_PIECES * Cut::COLUMNS * 64, SLAB_LENGTH = VALUE_PIECES * 4096;
+  static const int32 V_LENGTH = VALUE_PIECES * Cut::COLUMNS * 64;
+  static const int32 SLABS = VALUE_PIECES > 2 ? 2 : VALUE_PIECES, SLAB_LENGTH = SLABS * 4096;  // of a warpgroup: two are used again
   static const int32 SCORES = Cut::COLUMNS / 2, SUMS = VALUE_PIECES * 32;  // of a thread
 };
 
@@ -197,8 +198,11 @@ PRIMITIVE void look_at_heads(const Q& q, const K& k, const V& v, const Slabs& sl
         finish(own.head * (int64)Cut::QUERIES + query, fmaf(peak[i], factor_of<Cut>(), logf(total[i])));
     }
     const float32 upper = total[0] == 0.0f ? 0.0f : Cut::KEPT / total[0], lower = total[1] == 0.0f ? 0.0f : Cut::KEPT / total[1];
-    store_rows<typename Cut::T, Is::VALUE_PIECES, 0>(sums, upper, lower, slabs, out_map, warpgroup * Is::VALUE_PIECES,
-                                                  first < Cut::QUERIES, first, own.head % Cut::HEADS, own.head / Cut::HEADS);
+    const bool any = first < Cut::QUERIES;
+    const int32 slab = warpgroup * Is::SLABS, head = own.head % Cut::HEADS, batch = own.head / Cut::HEADS;
+    store_rows<typename Cut::T, 0, Is::SLABS, 0>(sums, upper, lower, slabs, out_map, slab, any, first, head, batch);
+    if constexpr (Is::VALUE_PIECES > 2)
+      store_rows<typename Cut::T, 2, Is::VALUE_PIECES - 2, 0>(sums, upper, lower, slabs, out_map, slab, any, first, head, batch);
   }
   if (arrives) wait_stores<0>();
 }

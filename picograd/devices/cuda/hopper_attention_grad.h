@@ -206,9 +206,9 @@ PRIMITIVE void look_at_tiles(const Kept& kept, const Other& other_kept, const Ti
     if (arrives) mbarrier_arrive(kept_empty, set);
     const bool any = first < Is::LENGTH;
     const int32 slab = warpgroup * Is::SLAB_PIECES;
-    store_rows<T, Is::PIECES, Is::APART>(sums, Cut::SCALE, Cut::SCALE, slabs, result_map, slab, any, first, own.head, own.batch);
+    store_rows<T, 0, Is::PIECES, Is::APART>(sums, Cut::SCALE, Cut::SCALE, slabs, result_map, slab, any, first, own.head, own.batch);
     if constexpr (Cut::BY_KEYS)
-      store_rows<T, Is::OTHER_PIECES, Is::APART>(other_sums, Cut::KEPT, Cut::KEPT, slabs, other_result_map, slab + Is::APART, any, first,
+      store_rows<T, 0, Is::OTHER_PIECES, Is::APART>(other_sums, Cut::KEPT, Cut::KEPT, slabs, other_result_map, slab + Is::APART, any, first,
                                                  own.head, own.batch);
   }
   if (threadIdx.x % 128 == 0) wait_stores<0>();

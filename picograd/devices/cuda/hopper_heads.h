@@ -153,8 +153,11 @@ PRIMITIVE void start_sums(Sums& sums, Weights& weights, const Tile& tile, int32 
   wgmma_fence<COLUMNS / 4>(weights, 0);
   wgmma_fence<PIECES * 32>(sums, 0);
 #pragma unroll
-  for (int32 part = 0; part < COLUMNS / 16; part++)
-    wgmma_m64k16<PIECES * 64>(sums, 0, weights, part * 4, moved(right, part * 1024), true);
+  for (int32 part = 0; part < COLUMNS / 16; part++) {
+    wgmma_m64k16<PIECES == 1 ? 64 : 128>(sums, 0, weights, part * 4, moved(right, part * 1024), true);
+    if constexpr (PIECES > 2)
+      wgmma_m64k16<PIECES == 3 ? 64 : 128>(sums, 64, weights, part * 4, moved(right, 2 * COLUMNS * 64 + part * 1024), true);
+  }
   wgmma_commit();
 }
 
@@ -164,9 +167,9 @@ template <class T, int32 COLUMNS, class Pairs, class Numbers> PRIMITIVE void rou
   for (int32 i = 0; i < COLUMNS / 4; i++) pairs[i] = pair_up(numbers[2 * i], numbers[2 * i + 1], T{});
 }
 
-// Stores 64 rows of sums through slabs of shared memory, each row times its factor, of which a thread has two. LEFT: stores of the
-// warpgroup that may be on their way from other slabs.
-template <class T, int32 PIECES, int32 LEFT, class Sums, class Slabs>
+// Stores PIECES of 64 rows of sums, from number FROM on, through slabs of shared memory, each row times its factor, of which a thread
+// has two. LEFT: stores of the warpgroup that may be on their way from other slabs.
+template <class T, int32 FROM, int32 PIECES, int32 LEFT, class Sums, class Slabs>
 PRIMITIVE void store_rows(Sums& sums, float32 upper, float32 lower, const Slabs& slabs, const TileMap& map, int32 first_slab,
                           bool any, int32 first, int32 head, int32 batch) {
   const int32 thread = thread_here() % 128, lane = thread % 32, row = 16 * (thread / 32) + lane % 16;
@@ -176,7 +179,7 @@ PRIMITIVE void store_rows(Sums& sums, float32 upper, float32 lower, const Slabs&
   for (int32 column = 0; column < PIECES * 64; column += 16) {
     REGISTERS(T, narrow, 8);
 #pragma unroll
-    for (int32 i = 0; i < 8; i++) narrow[i] = narrowed(sums[column / 2 + i] * (i / 2 % 2 ? lower : upper), T{});
+    for (int32 i = 0; i < 8; i++) narrow[i] = narrowed(sums[FROM * 32 + column / 2 + i] * (i / 2 % 2 ? lower : upper), T{});
     const int32 slab = (first_slab + column / 64) * 4096;
     store_matrices(slabs, slab + swizzled<T>(row * 64 + column % 64 + lane / 16 * 8), narrow, 0);
   }
@@ -186,7 +189,7 @@ PRIMITIVE void store_rows(Sums& sums, float32 upper, float32 lower, const Slabs&
     if (any) {
 #pragma unroll
       for (int32 piece = 0; piece < PIECES; piece++)
-        store_tile(map, slabs, (first_slab + piece) * 4096, piece * 64, first, head, batch);
+        store_tile(map, slabs, (first_slab + piece) * 4096, (FROM + piece) * 64, first, head, batch);
     }
     commit_stores();  // an empty group counts as one
   }

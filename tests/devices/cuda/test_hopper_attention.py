@@ -121,6 +121,9 @@ CASES = {
     "a window, more queries than keys": (given(264, 136, 64, (1, 1), window=20), THREE),
     "a window of all that follow": (given(200, 330, 64, (1, 1), causal=False, window=150), THREE),
     "a soft cap": (given(136, 200, soft_cap=3.0), THREE),
+    "256 features": (given(136, 200, 256, (1, 1)), HeadsTile(2, 64, 2, 1, 1)),
+    "160 features, values of 256, several turns": (given(264, 264, 160, (1, 1), values=256), HeadsTile(2, 64, 2, 1, 1)),
+    "values of 192": (given(136, 136, 256, (2, 1), values=192, dropout=0.2), HeadsTile(2, 64, 2, 2, 2)),
     "dropout": (given(136, 200, 64, (4, 2), 2, dropout=0.3), THREE),
     "dropout, 128 features, a window": (given(200, 200, 128, window=100, dropout=0.7), TWO),
 }
@@ -146,7 +149,7 @@ def test_it_on_a_gpu(name: str, device: str) -> None:
 
 
 @pytest.mark.variants(every=4)
-@pytest.mark.parametrize("features", [64, 128])
+@pytest.mark.parametrize("features", [64, 128, 256])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("options", [{}, {"window": 1000, "dropout": 0.2}, {"window": 1000, "soft_cap": 50.0}], ids=str)
 def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool, options: dict[str, Any]) -> None:
@@ -154,7 +157,9 @@ def test_it_is_machine_code_that_waits_for_nothing(features: int, causal: bool, 
     problem = given(72, 72, features, causal=causal, **options)
     shape = replace(problem.attention.shape, queries=4096, keys=4096)
     large = dataclasses.replace(problem, attention=replace(problem.attention, shape=shape))
-    for tile in attention_tiles(shape, HOPPER):
+    tiles = attention_tiles(shape, HOPPER)
+    assert tiles
+    for tile in tiles:
         _, log = nvrtc.compiled(source_of(large, tile), HOPPER, "--ptxas-options=-v")
         (usage,) = nvrtc.read_usage(log).values()
         assert usage.spill_nbytes == usage.stack_nbytes == 0, (str(tile), usage)
