@@ -73,16 +73,17 @@ class Operation(Record):
 class Offering:
     """A user's kernel that is a candidate for an operation, until it is withdrawn; a `with` block withdraws it at its end.
 
-    name:        of the kernel
+    kernel:      its name; `name` has the dtypes and ranks, too, for each of which it may be offered
     call:        (a target, arguments): the KERNEL for them, or why there is none
     implements:  (arguments): the operation, by operations of Tensors
     examples:    arguments like those of the operation: Tensors stand for any of their rank and dtype, all else for itself
     """
 
     def __init__(
-        self, name: str, call: Callable[..., Op | str], implements: Callable[..., Any], examples: tuple[Any, ...]
+        self, kernel: str, call: Callable[..., Op | str], implements: Callable[..., Any], examples: tuple[Any, ...]
     ):
-        self.name, self.call, self.implements, self.examples = name, call, implements, examples
+        self.kernel, self.call, self.implements, self.examples = kernel, call, implements, examples
+        self.name = f"{kernel} of {', '.join(f'{dtype.name} {len(shape)}-d' for dtype, shape in types_of(examples))}"
         self._won: set[tuple[Any, ...]] = set()
         self._known: dict[tuple[Types, Target], Operation | str] = {}
         self._accepted: Latest[tuple[Kernel, Target], Mapping[Op, Op] | str] = Latest(MOST_ACCEPTED)
@@ -201,18 +202,18 @@ class Offering:
         target, found = compiler.device.target, self.operation(types_of(self.examples), compiler.device.target)
         computed = found if isinstance(found, str) else self.accepts(found.kernel, target)
         if isinstance(found, str) or isinstance(computed, str):
-            raise ArgumentError(f"{self.name}: {SIMULATOR} cannot count it: {computed}.")
+            raise ArgumentError(f"{self.kernel}: {SIMULATOR} cannot count it: {computed}.")
         cut = unfuse_given(found.kernel, computed)
         assert not isinstance(cut, str), f"{self.name} is for all of the kernel of its own operation, but: {cut}"
         own = source_of(found.kernel, target, guess(found.kernel, target), compiler.backend.render)
         given = realize([one.to(SIMULATOR).op for one in self.examples if isinstance(one, Tensor)])
         inputs, clocks = [given[op.arg[0]].arg[0] for op in found.schedule.inputs], {}
-        for name, source in ((self.name, with_given(cut, None, compiler.writes)), (OWN, own)):
+        for name, source in ((self.kernel, with_given(cut, None, compiler.writes)), (OWN, own)):
             executable = compiler.device.load(compile_counted(source))
             Planned(compiler.device, found.schedule, [executable], inputs).run()
             blocks = max(dim_value(launch.grid, {}) for launch in source.launches)
             clocks[name] = clocks_of(take_counts(executable), blocks)
-        if clocks[self.name] < GAIN * clocks[OWN]:
+        if clocks[self.kernel] < GAIN * clocks[OWN]:
             self._won.add(_shapes(call_of(cut)))
             offers.change(self.name, None)  # and again under another key, so that plans are new
             self._offer()

@@ -133,7 +133,7 @@ def test_it_is_timed_with_the_others_and_taken_where_it_wins(last_wins: list[str
         names, found = names_of(pg.jit(lambda x: x.softmax(1), tune=True), x)
         assert names == ["reduce_6_40_by_rows"]
         np.testing.assert_allclose(found.numpy(), meant, rtol=1e-6)
-        assert len(last_wins) == 2 and last_wins[1].startswith("rows, offered")
+        assert len(last_wins) == 2 and last_wins[1].startswith("rows of float32 2-d, offered")
         assert names_of(lambda: x.softmax(1))[0] == ["reduce_6_40"]  # never untimed
     assert names_of(pg.jit(lambda x: x.softmax(1), tune=True), x)[0] == ["reduce_6_40"]
     with rows().offer(pg.ones(2, 2)):  # another kernel of the same text
@@ -276,6 +276,19 @@ def test_kernels_are_kept_on_disk_and_plans_are_not(last_wins: list[str], monkey
     assert counts == [(True, True, False), (True, True, True), (True, False, True), (False, False, False)]
 
 
+def test_a_kernel_is_offered_for_several_ranks(last_wins: list[str]) -> None:
+    kernel = pg.kernel(
+        ROWS, lambda x: x, inputs=lambda x: (x, x.shape[-1]), grid=lambda x: x.numel() // x.shape[-1], block=32,
+        implements=lambda x: x.softmax(-1),
+    )  # fmt: skip
+    with kernel.offer(pg.ones(2, 2)), kernel.offer(pg.ones(2, 2, 2)):
+        assert len(offers.by_name) == 2
+        for x in (normal(6, 40), normal(2, 3, 40)):
+            names, found = names_of(pg.jit(lambda x: x.softmax(-1), tune=True), x)
+            assert [name.partition("_by_")[2] for name in names] == ["rows"]
+            np.testing.assert_allclose(found.sum(-1).numpy(), 1, rtol=1e-5)
+
+
 # ---- devices ----
 @pytest.mark.parametrize("name", ["CPU", "C"])
 def test_a_kernel_in_c_is_a_candidate_on_processors(name: str, last_wins: list[str]) -> None:
@@ -345,7 +358,7 @@ def test_the_reason_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: py
     x = normal(6, 39)
     with rows().offer(x):
         x.softmax(1).realize()
-    assert "reduce_6_39: rows is no candidate: rows does not accept these lengths." in capsys.readouterr().out
+    assert "reduce_6_39: rows of float32 2-d is no candidate: rows does not accept" in capsys.readouterr().out
 
 
 # ---- rungs of ladders ----
