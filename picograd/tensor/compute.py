@@ -27,6 +27,7 @@ from picograd.ir.bodies import bodies_in
 from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, is_memory, toposort
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from picograd.tensor.anomaly import Anomaly, look_at
 from picograd.tensor.cell import Cell, grad_mode, pending, replace_op, replace_ops, trace
 from picograd.tensor.first_values import is_fill, take_starts
@@ -327,6 +328,7 @@ MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop,
 CHOICE_OPS = 64  # of a graph that is computed once something is chosen by it
 STEP_OPS = 256  # of a graph that is computed before numbers are drawn again
 NEWEST = 16  # values, one of which may be a loop's carry
+MANY_KERNELS = 256  # of the plan of a long graph that is made now: to make that of one step takes less
 EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
@@ -366,14 +368,15 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
     if not is_long or trace.get() is not None:
         return
     line = user_line()
-    if not op.needs_grad:
-        compute([cell], (), [*long_gradients.living(), *_living_plain()])  # what they share is computed once
-        long_gradients.clear()
-        plain_cells.clear()
-        NextLook.limit, NextLook.left = MAX_LIVE, EVERY * MAX_LIVE
-    if line not in _mentioned:
+    with watch() as counts:
+        if not op.needs_grad:
+            compute([cell], (), [*long_gradients.living(), *_living_plain()])  # what they share is computed once
+            long_gradients.clear()
+            plain_cells.clear()
+            NextLook.limit, NextLook.left = MAX_LIVE, EVERY * MAX_LIVE
+    if line not in _mentioned and (op.needs_grad or counts.scheduled and counts.kernels >= MANY_KERNELS):
         _mentioned.add(line)
-        _mention(op, line)
+        _mention(op, line, counts.kernels)
 
 
 def settle_choice(chosen: Cell) -> None:
@@ -449,7 +452,7 @@ def unrealized(root: Op, most: int) -> int:
     return len(seen) + most - left
 
 
-def _mention(op: Op, line: Line | None) -> None:
+def _mention(op: Op, line: Line | None, num_kernels: int) -> None:
     """Warns of a graph that grows, on the user's line."""
     if op.needs_grad:
         fact = (
@@ -460,9 +463,9 @@ def _mention(op: Op, line: Line | None) -> None:
     else:
         fact = (
             f"a value of shape {op.shape} depends on a very long graph that was never computed, as one carried through a "
-            "loop does; it is computed now, and every time it has grown as long again."
+            f"loop does; it is computed now, by a plan of {num_kernels} kernels, and every time it has grown as long again."
         )
-        hint = "x.realize() in the loop computes it step by step."
+        hint = "x.realize() in the loop computes it step by step, by a plan of one step."
     text = "\n".join([fact, *([f"  at {line}"] if line is not None else []), f"  hint: {hint}"])
     if line is None:
         warnings.warn(text, UserWarning, stacklevel=2)
