@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from bench.report import read_json, update_docs, write_json  # noqa: E402
 from bench.rounds import Measured  # noqa: E402
 from bench.runner import make_runner  # noqa: E402
 from bench.startup import Startup, measure_depths  # noqa: E402
+from bench.survey import LARGE, enlarged  # noqa: E402
+from bench.survey_rows import ROWS  # noqa: E402
 from bench.workloads import WORKLOADS, Forward, Training, operands, select  # noqa: E402
 
 
@@ -190,3 +193,21 @@ def test_cost_against_size_names_every_row(capsys: pytest.CaptureFixture[str], m
     growth.main()
     printed = capsys.readouterr().out
     assert all(name in printed for name in growth.CALLS) and "picograd 200" in printed
+
+
+# ---- the survey of all operations ----
+def test_rows_of_the_survey_name_their_operands_and_use_them() -> None:
+    rows = [line for line in ROWS.strip().splitlines() if not line.startswith("#")]
+    assert len(rows) > 300 and len(set(rows)) == len(rows)
+    for row in rows:
+        text, _, given = row.partition(";")
+        names = {node.id for node in ast.walk(ast.parse(text.removeprefix("d ").strip())) if isinstance(node, ast.Name)}
+        operands = [part.partition("=")[0].strip() for part in given.split(",")]
+        assert set(operands) <= names, row
+        assert names - set(operands) <= {"L", "F", "P", "p", "int", "float"}, row
+
+
+def test_large_operands_of_the_survey_fit_each_other_as_the_small_ones_do() -> None:
+    x, y, row, one = enlarged([np.ones((4, 5)), np.ones((4, 1)), np.arange(5), np.array(2.0)])
+    assert x.shape[0] == y.shape[0] and x.shape[1] == row.shape[0] and y.shape[1] == 1 and one.shape == ()
+    assert LARGE // 2 < x.size <= LARGE and row[5] == 0
