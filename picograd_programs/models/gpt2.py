@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from picograd.errors import DataError, FileError
 from picograd.tensor.tensor import Tensor
@@ -43,7 +43,7 @@ LAYER = re.compile(r"h\.(\d+)\.ln_1\.weight")
 
 
 # ---- weights ----
-def read_gpt2(path: Path, tokens: int | None = None) -> GPT:
+def read_gpt2(path: Path, tokens: int | None = None, gelu: str = "") -> GPT:
     """Returns the network of published weights or of a checkpoint of nanoGPT, its weights in float32.
 
     Its shape follows from those of the tensors, and from config.json beside the file, or the checkpoint's own settings.
@@ -51,6 +51,8 @@ def read_gpt2(path: Path, tokens: int | None = None) -> GPT:
     Args:
       path:    as `load_published`
       tokens:  how many the vocabulary has; rows of the table beyond, which fill it up, are left out. None: it has as many
+      gelu:    "none" or "tanh", as GPTConfig; "": tanh for published weights, none for a checkpoint of nanoGPT, which does
+               not say it: its first months had tanh, and so have those of its checkpoints that do not say `bias` either
 
     Raises:
       FileError: a file cannot be read.
@@ -65,6 +67,8 @@ def read_gpt2(path: Path, tokens: int | None = None) -> GPT:
     try:
         said = json_in(beside) if beside.is_file() else training.get("model_args", {})
         config = config_of(weights, said if isinstance(said, dict) else {})
+        is_of_old = isinstance(training.get("model_args"), dict) and "bias" not in training["model_args"]
+        config = replace(config, gelu=gelu or ("tanh" if is_of_old else config.gelu))
         output, table = weights.pop("lm_head.weight", None), weights["wte.weight"]
         if output is not None and (output.shape != table.shape or not (output == table).all()):
             raise DataError("its lm_head.weight is not its wte.weight: the output layer of GPT-2 is the table of tokens.")
@@ -162,6 +166,8 @@ class SampleGpt2Settings(Choice):
     weights: Path = Path("model.safetensors")
     prompt: str = ""  # text to continue; without one, a new text
     length: int = 200  # most tokens to draw
+    # of a checkpoint of nanoGPT, which does not say it: the exact one since May 2023, tanh's approximation before
+    gelu: Literal["", "none", "tanh"] = ""
     num: int = 1  # how many texts
     seed: int = 0  # of draws
     temperature: float = 1.0
@@ -188,7 +194,7 @@ class GPT2(Program):
         if not settings.weights.exists():
             raise FileError(f"--weights: {settings.weights}: is not there.", HINT)
         tokenizer = tokenizer_in(folder_of(settings.weights))
-        model = read_gpt2(settings.weights, len(tokenizer.tokens))
+        model = read_gpt2(settings.weights, len(tokenizer.tokens), settings.gelu)
         reader = Reader(model, model.config.block)
         texts = [continued(reader, tokenizer, settings, settings.seed + number) for number in range(settings.num)]
         return f"\n{'-' * 20}\n".join(texts)

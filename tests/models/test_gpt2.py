@@ -88,9 +88,9 @@ def write_model(folder: Path, weights: Weights | None = None, **said: Any) -> Pa
     return folder / "model.safetensors"
 
 
-def logits_of(path: Path, tokens: np.ndarray) -> np.ndarray:
+def logits_of(path: Path, tokens: np.ndarray, gelu: str = "") -> np.ndarray:
     with pg.no_grad():
-        return read_gpt2(path)(Tensor(tokens[None]))[0][0].numpy()
+        return read_gpt2(path, gelu=gelu)(Tensor(tokens[None]))[0][0].numpy()
 
 
 # ---- logits ----
@@ -136,6 +136,19 @@ def test_a_checkpoint_of_nanogpt_is_read(has_biases: bool, tmp_path: Path, rng: 
     np.testing.assert_allclose(
         logits_of(tmp_path / "ckpt.pt", tokens), reference(expected, tokens, is_exact=True), atol=1e-3, rtol=0
     )
+
+
+def test_a_checkpoint_of_nanogpts_first_months_has_another_gelu(tmp_path: Path, rng: np.random.Generator) -> None:
+    weights, tokens = nanogpt(True), rng.integers(0, VOCABULARY, 20)
+    old = {"n_head": HEADS, "n_layer": LAYERS, "block_size": BLOCK, "dropout": 0.1}
+    exact, approximated = (reference(published(), tokens, is_exact=each) for each in (True, False))
+    assert np.abs(exact - approximated).max() > 2e-4
+    for settings, gelu, expected in [
+        (old, "", approximated), (old | {"bias": True}, "", exact),
+        (old, "none", exact), (old | {"bias": True}, "tanh", approximated),
+    ]:  # fmt: skip
+        torch.save({"model": weights, "model_args": settings}, tmp_path / "ckpt.pt")
+        np.testing.assert_allclose(logits_of(tmp_path / "ckpt.pt", tokens, gelu), expected, atol=1e-4, rtol=0)
 
 
 def write_parts(folder: Path, weights: Weights, ending: str = "safetensors") -> Path:
