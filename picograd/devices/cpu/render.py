@@ -307,10 +307,12 @@ class CpuWriter(LlvmWriter):
         index = self.operand(load.index, lanes)
         if dtype.itemsize >= 4 and self.target.vector_bytes >= 64:
             addresses = self.emit(f"getelementptr {scalar}, ptr {pointer}, <{lanes} x i64> {index}")
-            mask = "splat (i1 true)" if load.valid is None else self.operand(load.valid, lanes)
+            if load.valid is not None:  # with a mask of its own an instruction takes ten times as long
+                mask = f"<{lanes} x i1> {self.operand(load.valid, lanes)}"
+                addresses = self.emit(f"select {mask}, <{lanes} x ptr> {addresses}, <{lanes} x ptr> splat (ptr @zeros)")
             return self.emit(
                 f"call {kind} @llvm.masked.gather.{suffix(kind)}.v{lanes}p0(<{lanes} x ptr> align {dtype.itemsize} "
-                f"{addresses}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
+                f"{addresses}, <{lanes} x i1> splat (i1 true), {kind} zeroinitializer)"
             )
         held = "poison"
         for lane, address in enumerate(self._lane_addresses(load.memory, index, lanes, load.valid, "@zeros")):
