@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from bench.turns import Arguments, Bytes, Case, Rows, measure
 SIDE = 4096  # of the square arrays, 64 MiB each
 TABLE, WIDTH, LOOKUPS = 50257, 768, 8192  # an embedding of GPT-2's
 ACCESS = 4.0 * SIDE * SIDE  # bytes of one square array
+MILLION, MANY = 1_000_000, (64, 10_000)  # elements of one row that is put in order, and of several
 WIDE, GROUP = 8192, 128  # of a weight of small integers, and how many have one scale
 
 
@@ -54,6 +56,19 @@ CASES: dict[str, Case] = {
     ),
     "cumulative sum": Case(2 * ACCESS, (SQUARE,), lambda m, F, x: x.cumsum(-1)),
     "sort": Case(2 * ACCESS, ((SIDE, 1024),), lambda m, F, x: x.sort(-1)[0]),
+    "sort, one row": Case(8.0 * MILLION, ((MILLION,),), lambda m, F, x: x.sort(-1)[0]),
+    "sort, one row, int64": Case(16.0 * MILLION, (Rows(MILLION, 1 << 30),), lambda m, F, x: x.sort(-1)[0]),
+    "sort, 64 rows": Case(8.0 * prod(MANY), (MANY,), lambda m, F, x: x.sort(-1)[0]),
+    "top 10, one row": Case(4.0 * MILLION, ((MILLION,),), lambda m, F, x: x.topk(10)[0]),
+    "top 10, one row, int64": Case(8.0 * MILLION, (Rows(MILLION, 1 << 30),), lambda m, F, x: x.topk(10)[0]),
+    "top 500, 64 rows": Case(4.0 * prod(MANY), (MANY,), lambda m, F, x: x.topk(500)[0]),
+    "k-th, one row": Case(4.0 * MILLION, ((MILLION,),), lambda m, F, x: x.kthvalue(MILLION // 3)[0]),
+    "median, one row": Case(4.0 * MILLION, ((MILLION,),), lambda m, F, x: x.median(-1)[0]),
+    "median, one row, int64": Case(8.0 * MILLION, (Rows(MILLION, 1 << 30),), lambda m, F, x: x.median(-1)[0]),
+    "median, 64 rows": Case(4.0 * prod(MANY), (MANY,), lambda m, F, x: x.median(-1)[0]),
+    "quantile, one row": Case(4.0 * MILLION, ((MILLION,),), lambda m, F, x: x.quantile(0.3)),
+    "unique": Case(8.0 * MILLION, make=lambda m, _: distinct(m, np.float32)),
+    "unique, int64": Case(16.0 * MILLION, make=lambda m, _: distinct(m, np.int64)),
     "argmax": Case(ACCESS, (SQUARE,), lambda m, F, x: x.argmax(-1)),
     "embedding": Case(8.0 * LOOKUPS * WIDTH, ((TABLE, WIDTH), Rows(LOOKUPS, TABLE)), lambda m, F, t, i: t[i]),
     "vector": Case(ACCESS, (SQUARE, ROW), lambda m, F, w, x: w @ x),
@@ -68,6 +83,12 @@ CASES: dict[str, Case] = {
     ),
     "eight rows, int4": Case(ACCESS / 2, (*PACKED, (8, WIDE)), lambda m, F, p, scale, x: x @ four_bits(m, p, scale).T),
 }
+
+
+def distinct(m: Any, dtype: Any) -> Any:
+    """Returns a step that finds every number once, with how often and where it came: its number is read on the host."""
+    x = m.tensor(np.random.default_rng(0).integers(0, 1 << 30, MILLION).astype(dtype))
+    return lambda: [found.sum().item() for found in m.unique(x, return_inverse=True, return_counts=True)]
 
 
 def four_bits(m: Any, p: Any, scale: Any) -> Any:

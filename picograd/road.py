@@ -99,7 +99,7 @@ def _schedule(
         if is_outermost and OpCode.PAD in codes:
             graph = write_blocks(graph, refused)  # a block of a buffer is written in its place
         if codes & PRODUCTS or long_sums:
-            graph = contract(graph, target)  # products, convolutions and long sums as their kernels take them
+            graph = contract(graph, target)  # products, convolutions, long sums and few of a row as their kernels take them
         fused = fuse(graph, target)  # nests of loops, and which values they store
         groups = group(fused)  # kernels: nests that run one after the other on the same elements
         units = [make_unit(each, fused, of_body) for each in groups]

@@ -34,7 +34,8 @@ from picograd.codegen.reduce_cpu import Both, emit_reduce, emit_reduce_both, in_
 from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan, emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter, emit_scatter_gpu, sorts_updates
-from picograd.codegen.sort import emit_first_places, emit_sort, emit_sort_gpu, emit_sort_network, has_network, keeps_few
+from picograd.codegen.sort import emit_first_places, emit_ranks_gpu, emit_sort_gpu, keeps_few
+from picograd.codegen.sort_cpu import emit_sort_network, emit_sort_row, has_network
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention import parts_of
@@ -105,6 +106,10 @@ def _has_parts(nest: Nest, target: Target) -> bool:
     return nest.anchor is not None and parts_of(nest.anchor, target) is not None
 
 
+def _has_ranks(nest: Nest, target: Target) -> bool:
+    return nest.anchor is not None and len(nest.anchor.src) > 1
+
+
 def _is_gradient(nest: Nest, target: Target) -> bool:
     return nest.anchor is not None and nest.anchor.code is OpCode.ATTENTION_GRAD
 
@@ -128,9 +133,10 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
     NestKind.SCAN: ((_gpu, emit_scan_gpu), (_always, emit_scan)),
     NestKind.SORT: (
         (keeps_few, emit_first_places),
+        (_on_gpu(_has_ranks), emit_ranks_gpu),
         (_gpu, emit_sort_gpu),
         (has_network, emit_sort_network),
-        (_always, emit_sort),
+        (_always, emit_sort_row),
     ),
     NestKind.SCATTER: ((sorts_updates, emit_scatter_gpu), (_always, emit_scatter)),
     NestKind.UPDATE: ((_always, emit_update),),

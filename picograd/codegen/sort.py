@@ -1,25 +1,7 @@
-"""A stable argsort on a CPU and on a GPU. A NaN counts as the greatest value; equal keys keep their order.
+"""A stable argsort on a GPU, and what it shares with that of a CPU. A NaN counts as the greatest value; equal keys keep
+their order.
 
-Merging, on a CPU, of 64-bit keys and of lengths known only at run time: runs of 1, 2, 4, ... sorted positions are merged
-two and two. Two tables take turns, and each has the key beside the position, so that a comparison reads contiguous
-memory. Cost: n log2 n comparisons.
-
-    keys    3 1 2 0      positions  0 1 2 3
-    pass 0  1 3 0 2                 1 0 3 2
-    pass 1  0 1 2 3                 3 1 2 0
-
-A network of exchanges, on a CPU, of a known length and keys of 32 bits or fewer: the lanes of a vector are rows. Key and
-position are packed into one integer of 64 bits, the key above, so that order of integers is the stable order. An exchange
-is a minimum and a maximum; which two places it compares does not depend on values, so nothing is predicted and nothing
-waits (Batcher, "Sorting networks and their applications", 1968: n log2(n)^2 / 4 exchanges).
-
-    pass p merges runs of h = 2^p:   place t of the first run against place h - 1 - t of the second,
-                                     then of each half, quarter, ... place t against the place s behind it
-
-Exchanges over short distances are done block by block, so that a block stays in the first-level cache. A row that is too
-long for that is cut into pieces, which the lanes take instead of rows; sorted, they are merged.
-
-Ranks, on a GPU: a thread has an element. Its place in two merged runs is its own place plus how many elements of the
+Ranks: a thread has an element. Its place in two merged runs is its own place plus how many elements of the
 other run come before it: a binary search, and no element waits for another (Satish, Harris, Garland 2009, "Designing
 efficient sorting algorithms for manycore GPUs", section 5). A block sorts a tile in shared memory; longer runs are merged
 in memory. Cost: n log2(n)^2 / 2 comparisons, log2(n / tile) + 1 phases.
@@ -27,14 +9,14 @@ in memory. Cost: n log2(n)^2 / 2 comparisons, log2(n / tile) + 1 phases.
     keys  1 3 | 0 2      of the left run:   1 has one before it on the right, 3 two      places 0 + 1, 1 + 2
                          of the right run:  0 has none on the left, 2 one                places 0 + 0, 1 + 1
 
-Few first places, on a GPU: of K elements that come first, each is in one of the K groups whose own firsts come first. A
+Few first places: of K elements that come first, each is in one of the K groups whose own firsts come first. A
 thread has a group in registers; the threads' firsts are sorted, and then the elements of K groups. Of a row of several
 tiles K are left of each, and go the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
@@ -43,12 +25,17 @@ from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
 from picograd.ir.build import both, cast, compare, where
-from picograd.ir.op import Dim, Op, const, greatest
+from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, flatten, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
 from picograd.record import Record
+
+POSITION_BITS = 32
+LAST = (1 << 63) - 1  # what comes after all keys
+
+Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
 
 
 # ---- tables and comparisons ----
@@ -84,18 +71,24 @@ def key_dtype(dtype: DType) -> DType:
     return dtype.compute_dtype
 
 
-def integer(code: OpCode, a: Op, b: Op) -> Op:
-    """Returns an operation on two positions."""
-    return Op(code, dtypes.int64, (a, b))
+def integer(code: OpCode, a: Op, b: Op | int) -> Op:
+    """Returns an operation on two integers: keys or positions."""
+    return Op(code, dtypes.int64, (a, b if isinstance(b, Op) else int64(b)))
+
+
+def int64(value: int) -> Op:
+    """Returns a key or a position that is known."""
+    return const(value, dtypes.int64)
 
 
 def at_most(side: Op, last: Op) -> Op:
     """Returns the smaller of two positions, compared as what they are: without a sign, so that it is never below 0."""
-    smaller = Op(OpCode.MIN, dtypes.uint64, (_unsigned(side), _unsigned(last)))
+    smaller = Op(OpCode.MIN, dtypes.uint64, (unsigned(side), unsigned(last)))
     return Op(OpCode.BITCAST, dtypes.int64, (smaller,))
 
 
-def _unsigned(x: Op) -> Op:
+def unsigned(x: Op) -> Op:
+    """Returns the bits of an integer as one without a sign."""
     return const(x.arg, dtypes.uint64) if x.code is OpCode.CONST else Op(OpCode.BITCAST, dtypes.uint64, (x,))
 
 
@@ -114,277 +107,62 @@ def negated(x: Op) -> Op:
     return compare(OpCode.CMPNE, x, const(True, dtypes.bool_))
 
 
-# ---- on a CPU: merging ----
-def emit_sort(nest: Nest, context: Context) -> None:
-    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
-    params, scratch = context.params, context.scratch
-    build = context.phase(0)
-    anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
-    (x,), (axis, descending, *_) = anchor.src, anchor.arg
-    rows, length = (*x.shape[:axis], *x.shape[axis + 1 :]), x.shape[axis]
-    keys, positions = (scratch(t, mul(numel(rows), mul(2, length))) for t in (key_dtype(x.dtype), dtypes.int64))
-    out = params[nest.outputs[0][0]]
-    num_passes = max(0, greatest(length) - 1).bit_length()
-
-    def sort_row(row: Dim) -> None:
-        at = split(row, list(rows))
-        tables = Tables(keys, positions, mul(row, mul(2, length)), length)
-        with build.loop(length, AxisKind.LOOP) as i:
-            key = element_within(x, (*at[:axis], i, *at[axis:]))
-            build.store(keys, tables.at(0, i), cast(key, keys.dtype))
-            build.store(positions, tables.at(0, i), i)
-        with build.loop(num_passes, AxisKind.LOOP) as number:
-            merge_runs(tables, number, number, descending, build)
-        with build.loop(anchor.shape[axis], AxisKind.LOOP) as i:
-            found = build.load(positions, tables.at(num_passes % 2, i))
-            build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), found)
-
-    with build.loop(numel(rows), AxisKind.GRID) as row:
-        sort_row(row)
-
-
-def merge_runs(tables: Tables, number: Dim, turn: Dim, descending: bool, build: Builder) -> None:
-    """Merges runs of 2 ** number elements of one table into the other, two and two.
-
-    Args:
-      turn: even where the first table is read, odd where the second is
-    """
-    source, target = mod(turn, 2), mod(add(turn, 1), 2)
-    left, right = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
-    width = integer(OpCode.SHL, const(1, dtypes.int64), to_op(number))
-    last = integer(OpCode.SUB, to_op(tables.length), const(1, dtypes.int64))
-    with build.loop(tables.length, AxisKind.LOOP) as i:
-        pair = integer(OpCode.ADD, to_op(number), const(1, dtypes.int64))
-        start = integer(OpCode.SHL, integer(OpCode.SHR, to_op(i), pair), pair)
-        with build.when(compare(OpCode.CMPEQ, start, to_op(i))):
-            build.store(left, 0, start)
-            build.store(right, 0, integer(OpCode.ADD, start, width))
-        middle = integer(OpCode.MIN, integer(OpCode.ADD, start, width), to_op(tables.length))
-        end = integer(OpCode.MIN, integer(OpCode.ADD, middle, width), to_op(tables.length))
-        a, b = build.load(left, 0), build.load(right, 0)
-        places = [tables.at(source, at_most(side, last)) for side in (a, b)]
-        key_a, key_b = (build.load(tables.keys, place) for place in places)
-        sooner = comes_before(key_b, key_a, descending)
-        take_b = both(is_below(b, end), one_of(negated(is_below(a, middle)), sooner))
-        build.store(tables.keys, tables.at(target, i), where(take_b, key_b, key_a))
-        if tables.positions is not None:
-            position_a, position_b = (build.load(tables.positions, place) for place in places)
-            build.store(tables.positions, tables.at(target, i), where(take_b, position_b, position_a))
-        step = cast(take_b, dtypes.int64)
-        build.store(right, 0, integer(OpCode.ADD, b, step))
-        build.store(left, 0, integer(OpCode.ADD, a, integer(OpCode.SUB, const(1, dtypes.int64), step)))
-
-
-# ---- on a CPU: a network of exchanges ----
-STACK_BYTES_MAX = 128 << 10  # of the rows that a thread sorts at once, on its stack: the second-level cache holds them
-PIECE_ELEMENTS = 512  # elements of a longer row that a lane sorts
-BLOCK_BYTES = 16 << 10  # of exchanges done together, half of a first-level cache
-POSITION_BITS = 32
-LAST = (1 << 63) - 1  # what comes after all keys
-
-
-def has_network(nest: Nest, target: Target) -> bool:
-    """True if the length is a number, and a key and its position fit one integer."""
-    assert nest.anchor is not None
-    (x,), axis = nest.anchor.src, nest.anchor.arg[0]
-    length = x.shape[axis]
-    is_known = isinstance(length, int) and 1 < length < 1 << POSITION_BITS
-    return is_known and not target.is_gpu and x.dtype.compute_dtype.itemsize <= 4
-
-
-def emit_sort_network(nest: Nest, context: Context) -> None:
-    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
-    params, target, scratch = context.params, context.target, context.scratch
-    build = context.phase(0)
-    anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
-    (x,), (axis, descending, *_) = anchor.src, anchor.arg
-    length, count = x.shape[axis], anchor.shape[axis]
-    assert isinstance(length, int) and isinstance(count, int), "has_network"
-    rows = [*x.shape[:axis], *x.shape[axis + 1 :]]
-    lanes = target.lanes(dtypes.int64) if numel(tuple(rows)) != 1 or length > PIECE_ELEMENTS else 1
-
-    def key(row: Dim, i: Dim) -> Op:
-        at = split(row, rows)
-        return packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending)
-
-    def put(row: Dim, i: Dim, value: Op) -> None:
-        at = split(row, rows)
-        position = _int(OpCode.AND, value, (1 << POSITION_BITS) - 1)
-        build.store(params[nest.outputs[0][0]], flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
-
-    if Network(length, lanes).nbytes <= STACK_BYTES_MAX and (numel(tuple(rows)) != 1 or lanes == 1):
-        _sort_rows(numel(tuple(rows)), length, count, lanes, build, key, put)
-    else:
-        _sort_pieces(numel(tuple(rows)), length, count, lanes, build, scratch, key, put)
-
-
-def packed(key: Op, position: Dim, descending: bool) -> Op:
-    """Returns one integer for a key and its position: its order is theirs.
+# ---- keys ----
+def ordered(key: Op, descending: bool) -> Op:
+    """Returns an integer for a key: the order of integers is that of keys.
 
     A float's bits are an integer that grows with it, where it is not negative; else one that falls. NaN comes last.
     """
     if key.dtype.is_float:
-        key = cast(key, dtypes.float32)
-        bits = Op(OpCode.BITCAST, dtypes.int32, (key,))
-        magnitude = Op(OpCode.AND, dtypes.int32, (bits, const(0x7FFFFFFF, dtypes.int32)))
-        ordered = where(compare(OpCode.CMPLT, bits, 0), Op(OpCode.NEG, dtypes.int32, (magnitude,)), bits)
-        key = where(compare(OpCode.CMPNE, key, key), const(0x7FC00000, dtypes.int32), ordered)
-    is_wide = key.dtype is dtypes.uint32
-    key = cast(key, dtypes.int64)
-    if is_wide:
-        key = _int(OpCode.SUB, key, 1 << 31)
-    if descending:
-        key = _int(OpCode.SUB, const(-1, dtypes.int64), key)
-    return _int(OpCode.ADD, _int(OpCode.SHL, key, POSITION_BITS), to_op(position))
+        key = cast(key, dtypes.float64 if key.dtype is dtypes.float64 else dtypes.float32)
+        kind, magnitude, nan = BITS[key.dtype]
+        bits = Op(OpCode.BITCAST, kind, (key,))
+        negative = Op(OpCode.NEG, kind, (Op(OpCode.AND, kind, (bits, const(magnitude, kind))),))
+        by_sign = where(compare(OpCode.CMPLT, bits, 0), negative, bits)
+        key = where(compare(OpCode.CMPNE, key, key), const(nan, kind), by_sign)
+    is_unsigned, kind = key.dtype in (dtypes.uint32, dtypes.uint64), key.dtype
+    key = cast(key, dtypes.int64) if kind is not dtypes.uint64 else Op(OpCode.BITCAST, dtypes.int64, (key,))
+    if is_unsigned:  # half of them are below 0
+        key = integer(OpCode.ADD, key, -1 << 63) if kind is dtypes.uint64 else integer(OpCode.SUB, key, 1 << 31)
+    return integer(OpCode.SUB, const(-1, dtypes.int64), key) if descending else key
 
 
-# ---- rows, or pieces of one ----
-def _sort_rows(
-    num_rows: Dim, length: int, count: int, lanes: int, build: Builder, key: Callable[[Dim, Dim], Op],
-    put: Callable[[Dim, Dim, Op], None],
-) -> None:  # fmt: skip
-    """Sorts as many rows as there are lanes at a time; a lane that has none of its own repeats the last row.
-
-    Args:
-      count:  first places that are put
-    """
-    with build.loop(floordiv(add(num_rows, lanes - 1), lanes), AxisKind.GRID) as group:
-        network = Network(length, lanes)
-        memory = network.alloc(build)
-        last = add(num_rows, -1)
-        with build.loop(length, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
-            row = minimum(add(mul(group, lanes), lane), last)
-            build.store(memory, add(mul(i, lanes), lane), key(row, i))
-        network.sort(build, memory)
-        with build.loop(count, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
-            row = minimum(add(mul(group, lanes), lane), last)
-            put(row, i, build.load(memory, add(mul(i, lanes), lane)))
+BITS = {  # of a float: the integer of as many bits, all bits but the sign's, those of a NaN
+    dtypes.float32: (dtypes.int32, 0x7FFFFFFF, 0x7FC00000),
+    dtypes.float64: (dtypes.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF8000000000000),
+}
 
 
-def _sort_pieces(
-    num_rows: Dim, length: int, count: int, lanes: int, build: Builder, scratch: Scratch, key: Callable[[Dim, Dim], Op],
-    put: Callable[[Dim, Dim, Op], None],
-) -> None:  # fmt: skip
-    """Sorts the pieces of a row, as many as there are lanes at a time, and merges them."""
-    together = PIECE_ELEMENTS * lanes
-    num_together = -(-length // together)
-    whole = num_together * together  # what is behind the row comes last
-    keys = scratch(dtypes.int64, mul(num_rows, 2 * whole))
-    num_passes = (whole // PIECE_ELEMENTS - 1).bit_length()
-    with build.loop(num_rows, AxisKind.GRID) as row:
-        tables = Tables(keys, None, mul(row, 2 * whole), whole)
-        network = Network(PIECE_ELEMENTS, lanes)
-        memory = network.alloc(build)
-        with build.loop(num_together, AxisKind.LOOP) as number:
-            first = mul(number, together)
-
-            def place(i: Dim, lane: Dim, first: Dim = first) -> Dim:
-                return add(first, add(mul(lane, PIECE_ELEMENTS), i))
-
-            with build.loop(PIECE_ELEMENTS, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
-                at = place(i, lane)
-                value = key(row, minimum(at, length - 1))
-                inside = less(at, length)
-                value = where(inside, value, const(LAST, dtypes.int64)) if isinstance(inside, Op) else value
-                build.store(memory, add(mul(i, lanes), lane), value)
-            network.sort(build, memory)
-            with build.loop(PIECE_ELEMENTS, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
-                value = build.load(memory, add(mul(i, lanes), lane))
-                build.store(keys, tables.at(0, place(i, lane)), value)
-        with build.loop(num_passes, AxisKind.LOOP) as step:
-            merge_runs(tables, add(step, PIECE_ELEMENTS.bit_length() - 1), step, False, build)
-        with build.loop(count, AxisKind.LOOP) as i:
-            put(row, i, build.load(keys, tables.at(num_passes % 2, i)))
+def packed(key: Op, position: Dim, descending: bool) -> Op:
+    """Returns one integer for a key of 32 bits or fewer and its position: its order is theirs."""
+    return integer(OpCode.ADD, integer(OpCode.SHL, ordered(key, descending), POSITION_BITS), to_op(position))
 
 
-# ---- the network ----
-class Network(Record):
-    """Sorts `length` vectors of `lanes` integers lane by lane.
-
-    block:  how many of them are exchanged together, a power of two
-    whole:  how many there are in memory, full blocks
-    """
-
-    length: int
-    lanes: int
-
-    @property
-    def block(self) -> int:
-        return min(BLOCK_BYTES // (8 * self.lanes), 1 << (self.length - 1).bit_length())
-
-    @property
-    def whole(self) -> int:
-        return -(-self.length // self.block) * self.block
-
-    @property
-    def nbytes(self) -> int:
-        return self.whole * self.lanes * 8
-
-    def alloc(self, build: Builder) -> Op:
-        return build.alloc(dtypes.int64, self.whole * self.lanes, MemorySpace.SHARED)
-
-    def sort(self, build: Builder, memory: Op) -> None:
-        """Writes the loops: the passes of each block, then those that merge blocks."""
-        with build.loop(self.whole - self.length, AxisKind.LOOP) as i, build.loop(self.lanes, AxisKind.VECTOR) as lane:
-            place = add(mul(add(i, self.length), self.lanes), lane)
-            build.store(memory, place, const(LAST, dtypes.int64))
-        levels, most = (self.block - 1).bit_length(), (self.whole - 1).bit_length()
-        with build.loop(self.whole // self.block, AxisKind.LOOP) as block:
-            start = mul(block, self.block)
-            with build.loop(levels, AxisKind.LOOP) as number:
-                self.exchange(build, memory, to_op(number), start, self.block, True)
-                with build.loop(number, AxisKind.LOOP) as step:
-                    distance = _int(OpCode.SUB, _int(OpCode.SUB, to_op(number), 1), to_op(step))
-                    self.exchange(build, memory, distance, start, self.block, False)
-        for level in range(levels, most):  # few
-            self.exchange(build, memory, _constant(level), 0, 1 << most, True)
-            for log in range(level - 1, levels - 1, -1):
-                self.exchange(build, memory, _constant(log), 0, 1 << most, False)
-            with build.loop(self.whole // self.block, AxisKind.LOOP) as block:
-                start = mul(block, self.block)
-                with build.loop(levels, AxisKind.LOOP) as step:
-                    distance = _int(OpCode.SUB, _constant(levels - 1), to_op(step))
-                    self.exchange(build, memory, distance, start, self.block, False)
-
-    def exchange(self, build: Builder, memory: Op, log: Op, start: Dim, count: int, is_mirrored: bool) -> None:
-        """Puts pairs in order, at a distance of s = 2^log, of `count` places from `start` on.
-
-        Pair i is t = i % s of block i // s, at a = 2 i - t; its partner is b = a + s, or mirrored the one that is as far
-        from the block's end as a is from its start.
-        """
-        s = _int(OpCode.SHL, const(1, dtypes.int64), log)
-        with build.loop(count // 2, AxisKind.LOOP) as i:
-            t = _int(OpCode.AND, to_op(i), _int(OpCode.SUB, s, 1))
-            base = _int(OpCode.SHL, _int(OpCode.SUB, to_op(i), t), 1)
-            low = _int(OpCode.ADD, base, t)
-            if is_mirrored:
-                high = _int(OpCode.ADD, base, _int(OpCode.SUB, _int(OpCode.SUB, _int(OpCode.SHL, s, 1), 1), t))
-            else:
-                high = _int(OpCode.ADD, low, s)
-            inside = count <= self.whole or compare(OpCode.CMPLT, high, self.whole)
-            with build.when(inside):
-                a, b = (add(start, from_op(at_most(place, _constant(count - 1)))) for place in (low, high))
-                with build.loop(self.lanes, AxisKind.VECTOR) as lane:
-                    first, second = (add(mul(place, self.lanes), lane) for place in (a, b))
-                    x, y = build.load(memory, first), build.load(memory, second)
-                    build.store(memory, first, Op(OpCode.MIN, dtypes.int64, (x, y)))
-                    build.store(memory, second, Op(OpCode.MAX, dtypes.int64, (x, y)))
+def rows_of(shape: Shape, axis: int) -> list[Dim]:
+    """Returns the lengths of the other axes."""
+    return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def _constant(value: int) -> Op:
-    return const(value, dtypes.int64)
+def rank_inside(ranks: Op, at: Sequence[Dim], length: Dim) -> Op:
+    """Returns a rank, as far as there is one: the nearest that is."""
+    wanted = cast(element_within(ranks, tuple(at)), dtypes.int64)
+    return integer(OpCode.MAX, integer(OpCode.MIN, wanted, to_op(subtract(length, 1))), 0)
 
 
-def _int(code: OpCode, a: Op, b: Op | int) -> Op:
-    return Op(code, dtypes.int64, (a, b if isinstance(b, Op) else _constant(b)))
+def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
+    """Returns the function that stores a key and its position in a table."""
+
+    def put(place: Dim, key: Op, position: Op) -> None:
+        build.store(tables.keys, tables.at(table, place), key)
+        if tables.positions is not None:
+            build.store(tables.positions, tables.at(table, place), position)
+
+    return put
 
 
 # ---- on a GPU: merging by ranks ----
 THREAD_ELEMENTS_MAX = 8  # at most: of 4-byte keys 256 threads then fill the shared memory that a function may declare
 
-Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
 Key = Callable[[Dim, Dim], Op]  # (row, place): an integer in whose order the elements are
 PutFirst = Callable[[Builder, Dim, Dim, Op], None]  # (row, place, such an integer)
 Phase = Callable[[int], Builder]  # the builder of each phase
@@ -406,6 +184,26 @@ def emit_sort_gpu(nest: Nest, context: Context) -> None:
             build.store(out, flatten((*at[:axis], place, *at[axis:]), anchor.shape), position)
 
     Sorted(x, axis, descending, keep, target, scratch).emit(phase)
+
+
+def emit_ranks_gpu(nest: Nest, context: Context) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the element whose rank is ranks[..., i, ...]."""
+    anchor, scratch = nest.anchor, context.scratch
+    assert anchor is not None and len(nest.outputs) == 1
+    (x, ranks), (axis, descending) = anchor.src, anchor.arg
+    out, order, length = context.params[nest.outputs[0][0]], scratch(dtypes.int64, numel(x.shape)), x.shape[axis]
+
+    def keep(build: Builder, row: Dim, place: Dim, key: Callable[[], Op], position: Op) -> None:
+        build.store(order, add(mul(row, length), place), position)
+
+    num_phases = Sorted(x, axis, descending, keep, context.target, scratch).emit(context.phase)
+    build, count, rows = context.phase(num_phases), anchor.shape[axis], rows_of(x.shape, axis)
+    with grid_of_threads(build, mul(numel(rows), count), context.target) as position:
+        row, i = split(position, [numel(rows), count])
+        at = split(row, rows)
+        here = (*at[:axis], i, *at[axis:])
+        rank = from_op(rank_inside(ranks, here, length))
+        build.store(out, flatten(here, anchor.shape), build.load(order, add(mul(row, length), rank)))
 
 
 class Sorted:
@@ -520,17 +318,6 @@ def tile_of(length: int, key_nbytes: int, target: Target) -> int:
     return tile
 
 
-def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
-    """Returns the function that stores a key and its position in a table."""
-
-    def put(place: Dim, key: Op, position: Op) -> None:
-        build.store(tables.keys, tables.at(table, place), key)
-        if tables.positions is not None:
-            build.store(tables.positions, tables.at(table, place), position)
-
-    return put
-
-
 def merged(
     build: Builder, tables: Tables, source: Dim, length: Dim, exponent: Dim, i: Dim, descending: bool, put: Put
 ) -> None:
@@ -572,7 +359,7 @@ THREADS_MIN = 32  # a warp
 def keeps_few(nest: Nest, target: Target) -> bool:
     """True for first places that are few among those of a row, of keys that fit one integer with their position."""
     assert nest.anchor is not None
-    (x,), (axis, _, *count) = nest.anchor.src, nest.anchor.arg
+    (x, *_), (axis, _, *count) = nest.anchor.src, nest.anchor.arg
     length = x.shape[axis]
     if not target.is_gpu or not any(count) or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
         return False
@@ -607,7 +394,7 @@ def emit_first_places(nest: Nest, context: Context) -> None:
         return packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending)
 
     def put(build: Builder, row: Dim, i: Dim, value: Op) -> None:
-        at, position = split(row, rows), _int(OpCode.AND, value, (1 << POSITION_BITS) - 1)
+        at, position = split(row, rows), integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
         build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
 
     number = 0
@@ -656,9 +443,7 @@ class FirstPlaces(Record):
                 group, of_candidates = Own(thread, self.threads, self.threads), Own(thread, self.threads, most)
                 elements, first = self.read(build, lambda i: key(row, i), mul(tile, self.threads * self.each), thread)
                 build.store(firsts.keys, firsts.at(0, thread), first)
-                of_candidates.each(
-                    build, most, lambda i: build.store(candidates.keys, candidates.at(0, i), _constant(LAST))
-                )
+                of_candidates.each(build, most, lambda i: build.store(candidates.keys, candidates.at(0, i), int64(LAST)))
                 build.barrier()
                 table = sort_by_ranks(build, firsts, group, self.threads, self.threads, False)
                 self.choose(build, firsts, table, elements, first, candidates)
@@ -675,11 +460,11 @@ class FirstPlaces(Record):
         """Brings a thread's group to registers; returns them, and the element that comes first."""
         elements = build.alloc(dtypes.int64, self.each, MemorySpace.REGISTER)
         first = build.alloc(dtypes.int64, 1, MemorySpace.REGISTER)
-        build.store(first, 0, _constant(LAST))
+        build.store(first, 0, int64(LAST))
         with build.loop(self.each, AxisKind.UNROLL) as number:
             i = add(start, add(mul(number, self.threads), thread))
             inside, value = less(i, self.length), key(minimum(i, self.length - 1))
-            build.store(elements, number, where(inside, value, _constant(LAST)) if isinstance(inside, Op) else value)
+            build.store(elements, number, where(inside, value, int64(LAST)) if isinstance(inside, Op) else value)
             smaller = Op(OpCode.MIN, dtypes.int64, (build.load(first, 0), build.load(elements, number)))
             build.store(first, 0, smaller)
         return elements, build.load(first, 0)
@@ -690,19 +475,19 @@ class FirstPlaces(Record):
         An empty group is not among them: several would have one rank.
         """
         last = build.load(firsts.keys, firsts.at(table, self.count - 1))
-        is_chosen = both(negated(is_below(last, first)), is_below(first, _constant(LAST)))
+        is_chosen = both(negated(is_below(last, first)), is_below(first, int64(LAST)))
         low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
         with build.when(is_chosen):
-            build.store(low, 0, _constant(0))
-            build.store(high, 0, _constant(self.count - 1))
+            build.store(low, 0, int64(0))
+            build.store(high, 0, int64(self.count - 1))
             with build.loop((self.count - 1).bit_length(), AxisKind.LOOP):  # low <= the rank <= high
                 a, b = build.load(low, 0), build.load(high, 0)
-                half = _int(OpCode.SHR, a + b, 1)
-                other = build.load(firsts.keys, firsts.at(table, from_op(at_most(half, _constant(self.count - 1)))))
+                half = integer(OpCode.SHR, a + b, 1)
+                other = build.load(firsts.keys, firsts.at(table, from_op(at_most(half, int64(self.count - 1)))))
                 is_behind = both(is_below(a, b), is_below(other, first))
-                build.store(low, 0, where(is_behind, half + _constant(1), a))
+                build.store(low, 0, where(is_behind, half + int64(1), a))
                 build.store(high, 0, where(is_behind, b, half))
-            rank = from_op(at_most(build.load(low, 0), _constant(self.count - 1)))
+            rank = from_op(at_most(build.load(low, 0), int64(self.count - 1)))
             with build.loop(self.each, AxisKind.UNROLL) as number:
                 place = candidates.at(0, add(mul(rank, self.each), number))
                 build.store(candidates.keys, place, build.load(elements, number))

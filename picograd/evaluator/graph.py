@@ -105,13 +105,15 @@ def _scan(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 
 def _sort(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    """Stable argsort; ties keep their order; NaN counts as the greatest value."""
+    """Stable argsort; ties keep their order; NaN counts as the greatest value. A rank outside is the nearest inside."""
     axis, descending, *count = op.arg
     array = double(args[0], op.src[0].dtype)
     if descending:
         order = array.shape[axis] - 1 - np.flip(np.argsort(np.flip(array, axis), axis=axis, kind="stable"), axis)
     else:
         order = np.argsort(array, axis=axis, kind="stable")
+    if len(args) > 1:
+        return np.take_along_axis(order, np.clip(args[1], 0, order.shape[axis] - 1), axis)
     return order.take(range(*count), axis) if count else order
 
 

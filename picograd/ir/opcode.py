@@ -114,7 +114,7 @@ class OpCode(Named):
     # ---- along axes ----
     REDUCE: ClassVar[OpCode]  #          (x,)                 (ADD | MUL | MAX | MIN, axes): the axes disappear
     SCAN: ClassVar[OpCode]  #            (x,)                 (ADD | MUL | MAX | MIN, axis): inclusive
-    SORT: ClassVar[OpCode]  #            (x,)                 (axis, descending[, count]): stable argsort, int64, or a part
+    SORT: ClassVar[OpCode]  #            (x[, ranks])         (axis, descending[, count]): stable argsort, int64, or a part
     GATHER: ClassVar[OpCode]  #          (x, index)           (axis, batch): see ir/shape.py; outside x it is 0
     SCATTER: ClassVar[OpCode]  #         (base, index, updates)  (op, axis, batch); op None stores; outside: left out
     UPDATE: ClassVar[OpCode]  #          (base, value)        ((start, stop), ...): base, with value in that block

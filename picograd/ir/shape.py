@@ -197,6 +197,8 @@ def _scan(src: tuple[Op, ...], arg: tuple[OpCode, int]) -> Shape:
 
 def _sort(src: tuple[Op, ...], arg: tuple[int, bool] | tuple[int, bool, int]) -> Shape:
     _check_axes("sort", (arg[0],), src[0].shape)
+    if len(src) > 1:
+        return src[1].shape
     return tuple([arg[2] if len(arg) > 2 and i == arg[0] else dim for i, dim in enumerate(src[0].shape)])
 
 

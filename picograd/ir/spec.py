@@ -58,7 +58,7 @@ NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
     OpCode.CONV: 2,
     **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER), 3),
-    **dict.fromkeys((OpCode.COPY, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.OUTPUT, OpCode.COLLECTIVE), 1),
+    **dict.fromkeys((OpCode.COPY, OpCode.REDUCE, OpCode.SCAN, OpCode.OUTPUT, OpCode.COLLECTIVE), 1),
 }
 
 
@@ -126,9 +126,12 @@ def _attention_grad_dtypes(op: Op) -> bool:
 
 
 def _keeps(op: Op) -> bool:
-    """Returns whether a SORT that says how many places it keeps has as many."""
-    length = op.src[0].shape[op.arg[0]]
-    return len(op.arg) < 3 or (isinstance(op.arg[2], int) and 0 <= op.arg[2] <= greatest(length))
+    """Returns whether a SORT that says how many places it keeps has as many, or has ranks for each of its rows."""
+    (x, *ranks), (axis, _, *count) = op.src, op.arg
+    if ranks:
+        shapes = [(*s.shape[:axis], *s.shape[axis + 1 :]) for s in op.src]
+        return len(ranks) == 1 and ranks[0].dtype is dtypes.int64 and not count and shapes[0] == shapes[1]
+    return not count or (isinstance(count[0], int) and 0 <= count[0] <= greatest(x.shape[axis]))
 
 
 def _checks(op: Op) -> bool:

@@ -3,7 +3,7 @@
 In:    a simplified graph
 Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an attention;
        `contract`: products with a vector as sums along rows, as are convolutions like them; transposed products as
-       products; long sums as sums of sums
+       products; long sums as sums of sums; few first places of a long row, on a GPU, as those of blocks
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import isqrt, prod
+from math import isqrt, nan, prod
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -30,16 +30,19 @@ from picograd.ir.build import (
     gather,
     iota,
     pad,
+    pad_axis,
     permute,
+    positions,
     reduce,
     repeat_axes,
     reshape,
     shrink,
     static_shape,
     swap_last,
+    where,
     zeros_like,
 )
-from picograd.ir.op import Dim, Op, greatest_numel, toposort
+from picograd.ir.op import Dim, Op, filled, greatest_numel, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
@@ -522,7 +525,7 @@ def _is_chosen(op: Op) -> bool:
 
 
 # ---- products and long sums ----
-PRODUCTS = ATTENTIONS | {OpCode.MATMUL, OpCode.CONV}
+PRODUCTS = ATTENTIONS | {OpCode.MATMUL, OpCode.CONV, OpCode.SORT}
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
 MANY_STEPS = 64  # of computing a value
 MOST_PLACES = 64  # of a window: few
@@ -562,6 +565,8 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             became[op] = attention(op, [became[s] for s in op.src], target)
         elif op.code is OpCode.OUTPUT and became[op.src[0]].dtype is not op.src[0].dtype:
             became[op] = cast(Op(op.code, became[op.src[0]].dtype, (became[op.src[0]],), op.arg), op.dtype)
+        elif has_blocks(op, target):
+            became[op] = first_of_blocks(op, became[op.src[0]])
         elif is_long(op):
             became[op] = in_pieces(op, became[op.src[0]])
         else:
@@ -571,6 +576,41 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (became[op],))
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
+
+
+LEAST_BLOCK = 64  # elements that are put in order at once, at least
+MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
+
+
+def has_blocks(op: Op, target: Target | None) -> bool:
+    """True for few first places along a long last axis, on a GPU."""
+    if op.code is not OpCode.SORT or len(op.arg) < 3 or target is None or not target.is_gpu:
+        return False
+    (x,), (axis, _, count) = op.src, op.arg
+    length = x.shape[axis]
+    is_long = isinstance(length, int) and length >= MANY_BLOCKS * max(LEAST_BLOCK, 8 * count)
+    return is_long and axis == len(x.shape) - 1
+
+
+def first_of_blocks(op: Op, x: Op) -> Op:
+    """Returns first places as those of what comes first in each block: at most an eighth of the row, and so on.
+
+    Equal elements keep their order, since blocks do, and the filling of the last block is at its end.
+    """
+    axis, descending, count = op.arg
+    rows, length, block = x.shape[:axis], x.shape[axis], max(LEAST_BLOCK, 8 * count)
+    assert isinstance(length, int)
+    last = x.dtype.min if descending else nan if x.dtype.is_float else x.dtype.max
+    shape = (*rows, length + -length % block)
+    inside, padded = (pad_axis(part, axis, 0, -length % block) for part in (filled(True, dtypes.bool_, x.shape), x))
+    blocks = reshape(where(inside, padded, filled(last, x.dtype, shape)), (*rows, shape[axis] // block, block))
+    first = Op(OpCode.SORT, op.dtype, (blocks,), (axis + 1, descending, count))
+    left = (*rows, shape[axis] // block * count)
+    values = reshape(gather(blocks, first, axis + 1, axis + 1), left)
+    places = reshape(first + positions(first.shape, axis) * block, left)
+    chosen = Op(OpCode.SORT, op.dtype, (values,), op.arg)
+    chosen = first_of_blocks(chosen, values) if left[axis] >= MANY_BLOCKS * block else chosen
+    return gather(places, chosen, axis, axis)
 
 
 def is_transposed_product(op: Op) -> bool:

@@ -131,7 +131,7 @@ def _scan(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
 
 
 def _sort(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    return op.replace((operands[0].op,), (op.arg[0] + 1, *op.arg[1:]))
+    return op.replace(tuple(operand.each(examples) for operand in operands), (op.arg[0] + 1, *op.arg[1:]))
 
 
 def _gather(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:

@@ -1,12 +1,12 @@
 """Elements in order: sorts, ranks, searches, sets.
 
-All of them sort: n log n; for the k-th of few, n log k. A search halves what is left at each step: log2(n) reads for each
-value. Of sets only the number of values is read on the host: equal ones are neighbours once they are sorted.
+A sort costs n; an element of a rank costs less, and so do few first places: no others are put in order. A search halves
+what is left at each step: log2(n) reads for each value. Of sets only the number of values is read on the host: equal ones
+are neighbours once they are sorted.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from picograd import dtype as dtypes
@@ -17,6 +17,7 @@ from picograd.ir.build import (
     either,
     gather,
     iota,
+    joined,
     pad,
     pad_axis,
     positions,
@@ -31,8 +32,10 @@ from picograd.ir.build import (
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
+from picograd.ir.symbolic import add
 from picograd.tensor import pointwise
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
+from picograd.tensor.compute import compute_together
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.formulas import formula
 from picograd.tensor.indexing import along, needs_dtype
@@ -82,10 +85,6 @@ def not_above(a: Op, b: Op) -> Op:
 
 
 # ---- sorts ----
-LEAST_BLOCK = 64  # elements that topk puts in order at once, at least
-MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
-
-
 class SortResult(NamedTuple):
     """The result of sort and topk.
 
@@ -160,29 +159,11 @@ def topk(
         raise ArgumentError(f"topk: k must be from 0 to {length}, the length of axis {dim} of {self.shape}; got {k}.")
     if not self.ndim:
         return _taken(self, argsort(self, dim, largest), dim)
-    return _taken(self, first_in_order(self.movedim(dim, -1), k, largest).movedim(-1, dim), dim)
-
-
-def first_in_order(self: T, k: int, descending: bool) -> T:
-    """Returns the positions of the first k elements of the order along the last axis: argsort, without the rest.
-
-    A long axis is cut into blocks, and what comes first in each is put in order in turn: an eighth of it, at most.
-    Equal elements keep their order, since blocks do, and the filling of the last block is at its end.
-    Cost: n log k.
-    """
-    length, block = known("topk", self.shape, self.ndim - 1), max(LEAST_BLOCK, 8 * k)
-    if length < MANY_BLOCKS * block:
-        return _first_places(self, k, descending)
-    last = math.nan if self.dtype.is_float else self.dtype.max
-    filled_up = self.detach().pad((0, -length % block), value=self.dtype.min if descending else last)
-    blocks = filled_up.unflatten(-1, (-(-length // block), block))
-    inside = _first_places(blocks, k, descending)
-    starts = self.from_op(iota(blocks.shape[-2]) * block, self.cell.device).unsqueeze(-1)
-    first = first_in_order(blocks.take_along_dim(inside, -1).flatten(-2), k, descending)
-    return (inside + starts).flatten(-2).take_along_dim(first, -1)
+    return _taken(self, _first_places(self.movedim(dim, -1), k, largest).movedim(-1, dim), dim)
 
 
 def _first_places(self: T, k: int, descending: bool) -> T:
+    """Returns the positions of the first k elements of the order along the last axis: argsort, without the rest."""
     op = self.read()
     return self.from_op(Op(OpCode.SORT, dtypes.int64, (op,), (len(op.shape) - 1, descending, k)), self.cell.device)
 
@@ -192,6 +173,7 @@ def _taken(self: T, order: T, dim: int) -> SortResult:
 
 
 # ---- ranks ----
+FEW_PARTS = 64  # of a row are few: one of so many parts is found by its places, what is behind it by its rank
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -211,7 +193,10 @@ def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int
     if not 1 <= whole("kthvalue", "k", k) <= length:
         raise ArgumentError(f"kthvalue: k must be from 1 to {length}, the axis {dim} of {self.shape}, got {k}.")
     line = _row(self, "kthvalue", dim)
-    return _at_rank(line, first_in_order(line, k, False).narrow(-1, k - 1, 1), dim, keepdim, self.ndim)
+    if FEW_PARTS * k <= length:
+        return _at_rank(line, _first_places(line, k, False).narrow(-1, k - 1, 1), dim, keepdim, self.ndim)
+    rank = filled(k - 1, dtypes.int64, (*line.op.shape[:-1], 1))
+    return _at_rank(line, self.from_op(_places_of_ranks(line.read(), rank), self.cell.device), dim, keepdim, self.ndim)
 
 
 def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
@@ -253,7 +238,7 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
         found = _median(flat.detach(), function, 0, False, skips_nan).values
         return self.from_op(_shared_by_equals(flat.read(), found.op), self.cell.device)
     line = _row(self, function, dim)
-    length, order, op = line.shape[-1], argsort(line, -1), detached(line.read())
+    length, op = line.shape[-1], detached(line.read())
     if not length:
         raise ShapeError(f"{function}: shape {self.shape} has no element along axis {dim}.")
     rank = filled((length - 1) // 2, dtypes.int64, (*op.shape[:-1], 1))
@@ -265,7 +250,7 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
             rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
         else:  # the first NaN comes after all numbers
             rank = where(compare(OpCode.CMPLT, 0, count), rank.filled(length) - count, rank)
-    places = order.take_along_dim(self.from_op(rank, self.cell.device), -1)
+    places = self.from_op(_places_of_ranks(op, rank), self.cell.device)
     return _at_rank(line, places, dim, keepdim, self.ndim)
 
 
@@ -374,9 +359,9 @@ def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, in
         raise ShapeError(f"{function}: shape {self.shape} has no element.")
     fractions, device = _fractions(self, function, q), self.cell.device
     line = self.flatten() if dim is None else _row(self, function, dim)
-    ordered = sort(line, -1).values.read()
-    rank = _ranks(ordered, fractions, skips_nan)
-    found = self.from_op(_between(ordered, rank, interpolation), device)  # (..., Q)
+    op = line.read()
+    rank = _ranks(detached(op), fractions, skips_nan)
+    found = self.from_op(_between(op, rank, interpolation), device)  # (..., Q)
     rest = found.shape[:-1]
     if keepdim:
         axis = axis_of(function, self.shape, dim) if dim is not None else 0
@@ -426,12 +411,17 @@ def _place_in_run(ordered: Op) -> Op:
     return place - scan(where(starts_run(ordered), place, 0), OpCode.MAX, axis)
 
 
-def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
-    """Returns the rank (..., Q), a float, of each fraction in rows (..., N) in order; of a row with NaN the last."""
-    axis, length, wide = len(ordered.shape) - 1, ordered.shape[-1], ordered.dtype.compute_dtype
+def _places_of_ranks(rows: Op, ranks: Op) -> Op:
+    """Returns the positions of elements (..., R) of rows (..., N), of which so many come before each in order."""
+    return Op(OpCode.SORT, dtypes.int64, (rows, ranks), (len(rows.shape) - 1, False))
+
+
+def _ranks(rows: Op, fractions: Op, skips_nan: bool) -> Op:
+    """Returns the rank (..., Q), a float, of each fraction in rows (..., N); of a row with NaN the last."""
+    axis, length, wide = len(rows.shape) - 1, rows.shape[-1], rows.dtype.compute_dtype
     assert isinstance(length, int)
-    shape = (*ordered.shape[:-1], *fractions.shape)
-    nans = reduce(cast(pointwise.is_nan(ordered), dtypes.int64), OpCode.ADD, (axis,), keepdim=True)
+    shape = (*rows.shape[:-1], *fractions.shape)
+    nans = reduce(cast(pointwise.is_nan(rows), dtypes.int64), OpCode.ADD, (axis,), keepdim=True)
     part = broadcast_to(cast(fractions, wide), shape)
     last = nans.filled(length - 1)
     if skips_nan:
@@ -442,24 +432,24 @@ def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
     return where(has_nan, rank.filled(length - 1), rank)
 
 
-def _between(ordered: Op, rank: Op, interpolation: str) -> Op:
+def _between(rows: Op, rank: Op, interpolation: str) -> Op:
     """Returns the values at ranks between those of elements."""
-    axis = len(ordered.shape) - 1
     if interpolation == "nearest":
         rank = pointwise.round_even(rank)
-    below = pointwise.ceil(rank) if interpolation == "higher" else pointwise.floor(rank)
-    low = _value_at(ordered, below, axis)
+    below, above = pointwise.floor(rank), pointwise.ceil(rank)
     if interpolation in ("lower", "higher", "nearest"):
-        return low
+        return _values_at(rows, above if interpolation == "higher" else below)
     weight = rank - below
     if interpolation == "midpoint":
         weight = where(compare(OpCode.CMPLT, 0, weight), weight.filled(0.5), weight)
-    high = _value_at(ordered, pointwise.ceil(rank), axis)
+    axis, count = len(rank.shape) - 1, rank.shape[-1]
+    ends = _values_at(rows, joined([below, above], axis))
+    low, high = (shrink_axis(ends, axis, start, add(start, count)) for start in (0, count))
     return low + cast(weight, low.dtype) * (high - low)
 
 
-def _value_at(ordered: Op, rank: Op, axis: int) -> Op:
-    return along(ordered, cast(rank, dtypes.int64), axis)
+def _values_at(rows: Op, ranks: Op) -> Op:
+    return along(rows, _places_of_ranks(detached(rows), cast(ranks, dtypes.int64)), len(rows.shape) - 1)
 
 
 # ---- searches ----
@@ -617,11 +607,20 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
     assert isinstance(length, int)
     if length and not line.numel:
         raise ShapeError(f"{function}: the slices along axis {dim} of {self.shape} have no elements.")
-    order, starts = _runs(line, sorts) if length else (iota(0), filled(False, dtypes.bool_, (0,)))
-    number = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # of its run
-    total = int(self.from_op(number, device)._host(function)[-1]) + 1 if length else 0
+    keys = detached(line) if len(line.shape) == 1 or not length else _dense_ranks(detached(line))
+    order = Op(OpCode.SORT, dtypes.int64, (keys,), (0, False)) if sorts else iota(length)
+    ordered = self.from_op(gather(keys, order, 0, 0) if sorts else keys, device)
+    starts = starts_run(ordered.op) if length else filled(False, dtypes.bool_, (0,))
+    count = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # the number of its run
+    held = [self.from_op(op, device) for op in (order, count, shrink_axis(count, 0, max(0, length - 1), length))]
+    compute_together(each.cell for each in (ordered, *held))  # what the results are made of is there once their number is
+    total = int(held[-1]._host(function)[0]) + 1 if length else 0
+    (order, number, _), starts = (each.read() for each in held), starts_run(ordered.read()) if length else starts
     begins = scatter(iota(total), where(starts, number, -1), iota(length), None, 0, 0)
-    taken = gather(line, gather(order, begins, 0, 0), 0, 0)
+    if keys is detached(line) and not line.needs_grad:
+        taken = gather(ordered.read(), begins, 0, 0)  # contiguous, where the elements themselves are anywhere
+    else:
+        taken = gather(line, gather(order, begins, 0, 0), 0, 0)
     result = self.from_op(taken, device)
     results = [result if dim is None or not shape else result.movedim(0, axis)]
     if inverse:
@@ -635,16 +634,6 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
 
 
 # ---- on Ops ----
-def _runs(line: Op, sorts: bool) -> tuple[Op, Op]:
-    """Returns (order, whether a run of equal slices starts at each place of it)."""
-    length = line.shape[0]
-    keys = detached(line) if len(line.shape) == 1 else _dense_ranks(detached(line))
-    if not sorts:
-        return iota(length), starts_run(keys)
-    order = Op(OpCode.SORT, dtypes.int64, (keys,), (0, False))
-    return order, starts_run(gather(keys, order, 0, 0))
-
-
 def _dense_ranks(rows: Op) -> Op:
     """Returns one integer for each row, in the order of rows compared from their first element on.
 

@@ -309,12 +309,19 @@ def scan(g: Generator, v: Value) -> Value | None:
 
 
 def sort(g: Generator, v: Value) -> Value | None:
-    """The order of exact values: of others an error within bounds could change it."""
+    """The order of exact values, its first places, or some of its ranks: of others an error could change it."""
     if not v.shape or not v.exact:
         return None
     axis = int(g.rng.integers(len(v.shape)))
-    op = Op(OpCode.SORT, dtypes.int64, (v.op,), (axis, g.chance(0.5)))
-    return Value(op, float(v.shape[axis]), 0.0)
+    length = int(v.shape[axis])
+    count, kind = int(g.rng.integers(1, length + 1)) if length else 0, g.pick((0, 1, 2))
+    sources, arg = [v.op], [axis, g.chance(0.5)]
+    if kind == 1:
+        arg.append(count)
+    elif kind == 2 and length:
+        shape = (*v.shape[:axis], count, *v.shape[axis + 1 :])
+        sources.append(build.positions(shape, axis) * int(g.rng.integers(1, 3)))
+    return Value(Op(OpCode.SORT, dtypes.int64, tuple(sources), tuple(arg)), float(length), 0.0)
 
 
 AXES: tuple[Action, ...] = (reduce, reduce, reduce, normalise, normalise, softmax, scan, sort)

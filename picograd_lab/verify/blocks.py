@@ -162,9 +162,9 @@ def _reduce(blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
 
 def _along(axis: int, blocks: _Blocks, op: Op, ranges: Ranges) -> Op:
     """A SCAN or a SORT: whole lines of it."""
-    lines = (*ranges[:axis], every(op.shape)[axis], *ranges[axis + 1 :])
-    part = op.replace(src=(blocks.of(op.src[0], lines),))
-    if lines == ranges:
+    lines = [(*ranges[:axis], every(s.shape)[axis], *ranges[axis + 1 :]) for s in (op, *op.src)]
+    part = op.replace(src=tuple(map(blocks.of, op.src, lines[1:])))
+    if lines[0] == ranges:
         return part
     return shrink(part, tuple([(0, b - a) if i != axis else (a, b) for i, (a, b) in enumerate(ranges)]))
 

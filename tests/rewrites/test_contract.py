@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.evaluator import evaluate
 from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.rewrites.contract import MANY_STEPS, contract, is_joined, shared_by_convolutions, shared_by_products
 from tests.calls import calls
-from tests.same_meaning import check_same_meaning
+from tests.same_meaning import GPU_TARGET, check_same_meaning
 
 
 def param(slot: int, *shape: int) -> Op:
@@ -171,3 +173,27 @@ def test_looking_for_shared_images_takes_work_in_proportion_to_the_graph() -> No
 
     few, many = residual(100), residual(400)
     assert calls(lambda: shared_by_convolutions(many)) <= 4.6 * calls(lambda: shared_by_convolutions(few))
+
+
+def test_few_first_places_of_a_long_row_are_those_of_blocks_on_a_gpu() -> None:
+    for count, longest in ((10, 4096), (100, 25600)):
+        x = Op(OpCode.PARAM, dtypes.int64, (), (0, (1 << 20,)))
+        first = Op(OpCode.SORT, dtypes.int64, (x,), (0, True, count))
+        assert contract([first]) == [first]
+        sorts = [op for op in toposort(contract([first], GPU_TARGET)) if op.code is OpCode.SORT]
+        assert sum(op.src[0].numel for op in sorts) < 2 * (1 << 20)
+        assert max(op.src[0].shape[-1] for op in sorts) < longest and all(op.shape[-1] == count for op in sorts)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int64, dtypes.uint8], ids=str)
+def test_first_places_of_blocks_are_those_of_the_row(dtype: DType, descending: bool) -> None:
+    """Of a row with a last block cut off, equal elements in many blocks, and of floats NaN and infinities."""
+    x = Op(OpCode.PARAM, dtype, (), (0, (2, 4133)))
+    first = Op(OpCode.SORT, dtypes.int64, (x,), (1, descending, 3))
+    values = np.random.default_rng(0).integers(0, 50, (2, 4133)).astype(dtype.numpy)
+    if dtype.is_float:
+        values[0, [5, 4132, 4130, 70]] = np.nan, -np.inf, np.nan, np.inf
+    cut = contract([first], GPU_TARGET)
+    assert cut != [first]
+    np.testing.assert_array_equal(evaluate(cut, {x: values})[0], evaluate([first], {x: values})[0])

@@ -11,6 +11,7 @@ from picograd import Tensor
 from picograd.errors import ArgumentError
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from tests.helpers import same_as_torch, same_value
 
 
@@ -50,13 +51,25 @@ def test_topk_of_a_long_axis_is_the_start_of_the_order(largest, dtype, device, r
     same_value(Tensor(numbers).kthvalue(3).values, torch.tensor(numbers).kthvalue(3).values)
 
 
-def test_topk_of_a_long_axis_sorts_blocks():
-    for k, longest in ((10, 4096), (100, 25600)):
-        top = Tensor.zeros(1 << 20).topk(k)
-        sorts = [op for op in toposort([top.indices.op]) if op.code is OpCode.SORT]
-        sorted_ = [op.src[0] for op in sorts]
-        assert sum(x.numel for x in sorted_) < 2 * (1 << 20) and max(x.shape[-1] for x in sorted_) < longest
-        assert all(op.shape[-1] == k for op in sorts)
+def test_few_elements_of_an_order_are_no_whole_order():
+    """A SORT keeps k places, or has ranks: kernels of a CPU then put no other element in order."""
+    x = Tensor.zeros(1000, device="NUMPY")
+    for result, sources, count in (
+        (x.topk(10).indices, 1, 10), (x.kthvalue(15).indices, 1, 15), (x.kthvalue(16).indices, 2, 1),
+        (x.median(0).indices, 2, 1), (x.quantile(0.3), 2, 2), (x.quantile(0.3, interpolation="lower"), 2, 1),
+    ):  # fmt: skip
+        (sort,) = [op for op in toposort([result.op]) if op.code is OpCode.SORT]
+        assert (len(sort.src), sort.shape) == (sources, (count,))
+
+
+def test_what_a_set_is_made_of_is_computed_once():
+    """The number of values is read on the host; the order that it is counted in is not computed again after that."""
+    x = Tensor([3.0, 1.0, 3.0, 2.0])
+    x.unique(return_inverse=True, return_counts=True)[0].tolist()
+    with watch() as counts:
+        for result in Tensor([3.0, 1.0, 3.0, 4.0]).unique(return_inverse=True, return_counts=True):
+            result.tolist()
+    assert [name.split("_")[0] for name in counts.names].count("sort") == 1
 
 
 def test_topk_of_too_many_is_refused():

@@ -1,0 +1,544 @@
+"""A stable argsort on a CPU: by a network of exchanges or by digits; of it one element, or few, by counts of parts.
+
+A network of exchanges, of several short rows and keys of 32 bits or fewer: the lanes of a vector are rows. Key and
+position are packed into one integer of 64 bits, the key above, so that order of integers is the stable order. An exchange
+is a minimum and a maximum; which two places it compares does not depend on values, so nothing is predicted and nothing
+waits (Batcher, "Sorting networks and their applications", 1968: n log2(n)^2 / 4 exchanges).
+
+    pass p merges runs of h = 2^p:   place t of the first run against place h - 1 - t of the second,
+                                     then of each half, quarter, ... place t against the place s behind it
+
+Exchanges over short distances are done block by block, so that a block stays in the first-level cache.
+
+A row that is longer, alone, or of 64-bit keys is one thread's. Digits of eight bits are taken in turn, the last first: how
+often each value comes says where its elements begin, and each element goes behind those before it. Cost: 2 n for a digit.
+
+An element of a rank is not worth an order. Parts between the least and the greatest are counted, and the part that has the
+rank is cut again (selection by a histogram). Of few first places, an element that is no less than the last of them is
+most often left out with all its neighbours: the firsts of groups of neighbours tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder, Context, Scratch
+from picograd.codegen.index import element_within
+from picograd.codegen.loops import along, split
+from picograd.codegen.sort import (
+    LAST,
+    POSITION_BITS,
+    Tables,
+    at_most,
+    int64,
+    integer,
+    is_below,
+    negated,
+    one_of,
+    ordered,
+    packed,
+    rank_inside,
+    rows_of,
+    stored_in,
+    unsigned,
+)
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.arithmetic import identity
+from picograd.ir.build import both, cast, compare, where
+from picograd.ir.op import Dim, Op, const, greatest
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, flatten, floordiv, from_op, less, minimum, mul, subtract, to_op
+from picograd.record import Record
+
+# ---- a network of exchanges ----
+STACK_BYTES_MAX = 128 << 10  # of what a thread sorts at once, on its stack: the second-level cache holds it
+NETWORK_ELEMENTS_MAX = 1024  # of a row, half as many where only some ranks are wanted: longer ones are one thread's
+BLOCK_BYTES = 16 << 10  # of exchanges done together, half of a first-level cache
+
+
+def has_network(nest: Nest, target: Target) -> bool:
+    """True for several rows of a known length that is short, of keys that fit one integer with their position."""
+    assert nest.anchor is not None
+    (x, *ranks), axis = nest.anchor.src, nest.anchor.arg[0]
+    length = x.shape[axis]
+    if target.is_gpu or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4 or is_few(nest.anchor):
+        return False
+    return 1 < length <= NETWORK_ELEMENTS_MAX // (2 if ranks else 1) and num_rows_of(nest.anchor) != 1
+
+
+def is_few(anchor: Op) -> bool:
+    """True for first places of a long row that are few, so that it does not pay to put others in order."""
+    if len(anchor.src) > 1:
+        return False
+    length, count = (op.shape[anchor.arg[0]] for op in (anchor.src[0], anchor))
+    return isinstance(length, int) and isinstance(count, int) and max(COUNTED_ELEMENTS_MAX, FEW_PLACES * count) < length
+
+
+def num_rows_of(anchor: Op) -> Dim:
+    """Returns how many rows are sorted."""
+    return numel(rows_of(anchor.src[0].shape, anchor.arg[0]))
+
+
+def emit_sort_network(nest: Nest, context: Context) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
+    params, target = context.params, context.target
+    build = context.phase(0)
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    (x, *ranks), (axis, descending, *_) = anchor.src, anchor.arg
+    length, count = x.shape[axis], anchor.shape[axis]
+    assert isinstance(length, int), "has_network"
+    rows = rows_of(x.shape, axis)
+
+    def key(row: Dim, i: Dim) -> Op:
+        at = split(row, rows)
+        return packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending)
+
+    def put(row: Dim, i: Dim, value: Op) -> None:
+        at = split(row, rows)
+        position = integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
+        build.store(params[nest.outputs[0][0]], flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
+
+    def place(row: Dim, i: Dim) -> Dim:
+        at = split(row, rows)
+        return from_op(rank_inside(ranks[0], (*at[:axis], i, *at[axis:]), length)) if ranks else i
+
+    _sort_rows(numel(rows), length, count, target.lanes(dtypes.int64), build, key, place, put)
+
+
+def _sort_rows(
+    num_rows: Dim, length: int, count: Dim, lanes: int, build: Builder, key: Callable[[Dim, Dim], Op],
+    place: Callable[[Dim, Dim], Dim], put: Callable[[Dim, Dim, Op], None],
+) -> None:  # fmt: skip
+    """Sorts as many rows as there are lanes at a time; a lane that has none of its own repeats the last row.
+
+    Args:
+      count:  results of a row
+      place:  where in the order a result of a row is
+    """
+    with build.loop(floordiv(add(num_rows, lanes - 1), lanes), AxisKind.GRID) as group:
+        network = Network(length, lanes)
+        memory = network.alloc(build)
+        last = add(num_rows, -1)
+        with build.loop(length, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
+            row = minimum(add(mul(group, lanes), lane), last)
+            build.store(memory, add(mul(i, lanes), lane), key(row, i))
+        network.sort(build, memory)
+        with build.loop(count, AxisKind.LOOP) as i, build.loop(lanes, AxisKind.VECTOR) as lane:
+            row = minimum(add(mul(group, lanes), lane), last)
+            put(row, i, build.load(memory, add(mul(place(row, i), lanes), lane)))
+
+
+class Network(Record):
+    """Sorts `length` vectors of `lanes` integers lane by lane.
+
+    block:  how many of them are exchanged together, a power of two
+    whole:  how many there are in memory, full blocks
+    """
+
+    length: int
+    lanes: int
+
+    @property
+    def block(self) -> int:
+        return min(BLOCK_BYTES // (8 * self.lanes), 1 << (self.length - 1).bit_length())
+
+    @property
+    def whole(self) -> int:
+        return -(-self.length // self.block) * self.block
+
+    @property
+    def nbytes(self) -> int:
+        return self.whole * self.lanes * 8
+
+    def alloc(self, build: Builder) -> Op:
+        return build.alloc(dtypes.int64, self.whole * self.lanes, MemorySpace.SHARED)
+
+    def sort(self, build: Builder, memory: Op) -> None:
+        """Writes the loops: the passes of each block, then those that merge blocks."""
+        with build.loop(self.whole - self.length, AxisKind.LOOP) as i, build.loop(self.lanes, AxisKind.VECTOR) as lane:
+            place = add(mul(add(i, self.length), self.lanes), lane)
+            build.store(memory, place, const(LAST, dtypes.int64))
+        levels, most = (self.block - 1).bit_length(), (self.whole - 1).bit_length()
+        with build.loop(self.whole // self.block, AxisKind.LOOP) as block:
+            start = mul(block, self.block)
+            with build.loop(levels, AxisKind.LOOP) as number:
+                self.exchange(build, memory, to_op(number), start, self.block, True)
+                with build.loop(number, AxisKind.LOOP) as step:
+                    distance = integer(OpCode.SUB, integer(OpCode.SUB, to_op(number), 1), to_op(step))
+                    self.exchange(build, memory, distance, start, self.block, False)
+        for level in range(levels, most):  # few
+            self.exchange(build, memory, int64(level), 0, 1 << most, True)
+            for log in range(level - 1, levels - 1, -1):
+                self.exchange(build, memory, int64(log), 0, 1 << most, False)
+            with build.loop(self.whole // self.block, AxisKind.LOOP) as block:
+                start = mul(block, self.block)
+                with build.loop(levels, AxisKind.LOOP) as step:
+                    distance = integer(OpCode.SUB, int64(levels - 1), to_op(step))
+                    self.exchange(build, memory, distance, start, self.block, False)
+
+    def exchange(self, build: Builder, memory: Op, log: Op, start: Dim, count: int, is_mirrored: bool) -> None:
+        """Puts pairs in order, at a distance of s = 2^log, of `count` places from `start` on.
+
+        Pair i is t = i % s of block i // s, at a = 2 i - t; its partner is b = a + s, or mirrored the one that is as far
+        from the block's end as a is from its start.
+        """
+        s = integer(OpCode.SHL, const(1, dtypes.int64), log)
+        with build.loop(count // 2, AxisKind.LOOP) as i:
+            t = integer(OpCode.AND, to_op(i), integer(OpCode.SUB, s, 1))
+            base = integer(OpCode.SHL, integer(OpCode.SUB, to_op(i), t), 1)
+            low = integer(OpCode.ADD, base, t)
+            if is_mirrored:
+                high = integer(OpCode.ADD, base, integer(OpCode.SUB, integer(OpCode.SUB, integer(OpCode.SHL, s, 1), 1), t))
+            else:
+                high = integer(OpCode.ADD, low, s)
+            inside = count <= self.whole or compare(OpCode.CMPLT, high, self.whole)
+            with build.when(inside):
+                a, b = (add(start, from_op(at_most(place, int64(count - 1)))) for place in (low, high))
+                with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                    first, second = (add(mul(place, self.lanes), lane) for place in (a, b))
+                    x, y = build.load(memory, first), build.load(memory, second)
+                    build.store(memory, first, Op(OpCode.MIN, dtypes.int64, (x, y)))
+                    build.store(memory, second, Op(OpCode.MAX, dtypes.int64, (x, y)))
+
+
+# ---- a row for itself ----
+DIGIT_BITS = 8
+DIGIT_VALUES = 1 << DIGIT_BITS
+COUNTED_ELEMENTS_MAX = 128  # whose ranks are counted: for more, digits are faster
+SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for more, the row is put in order
+PARTS_BITS, FEW_PARTS_BITS = 11, 8  # of a selection: 2 ** bits parts of a row, and of one of FEW_ELEMENTS_MAX
+FEW_ELEMENTS_MAX = 1 << 14
+GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # of a row of which few first places are wanted
+FEW_PLACES = 4  # first places are few: one of more than so many
+FEW_GROUPS = 4  # so many for each of these places, at least
+
+Element = Callable[[Dim], tuple[Op, Op]]  # what is at a place: an integer in whose order elements are, the position
+
+
+def emit_sort_row(nest: Nest, context: Context) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    (x, *ranks), (axis, descending, *_) = anchor.src, anchor.arg
+    out, rows, length, count = (
+        context.params[nest.outputs[0][0]],
+        rows_of(x.shape, axis),
+        x.shape[axis],
+        anchor.shape[axis],
+    )
+    kind, lanes = Elements.of(x.dtype, length), context.target.lanes(dtypes.int64)
+    build, memory = context.phase(0), kind.scratch(length, numel(rows), context.scratch)
+    with build.loop(numel(rows), AxisKind.GRID) as row:
+        at = split(row, rows)
+        ordering = RowOrder(build, kind, kind.tables(build, length, row, memory), length, lanes)
+
+        def element(i: Dim) -> tuple[Op, Op]:
+            return kind.packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending), to_op(i)
+
+        def put(i: Dim, position: Op) -> None:
+            build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
+
+        def rank(i: Dim) -> Op:
+            return rank_inside(ranks[0], (*at[:axis], i, *at[axis:]), length)
+
+        def put_ranked(place: Op, position: Op) -> None:
+            with build.loop(count, AxisKind.LOOP) as i, build.when(compare(OpCode.CMPEQ, place, rank(i))):
+                put(i, position)
+
+        if ranks and isinstance(length, int) and length <= COUNTED_ELEMENTS_MAX:
+            ordering.count_ranks(length, element, put_ranked)
+        elif ranks and isinstance(count, int) and count <= SELECTIONS_MAX:
+            with build.loop(count, AxisKind.LOOP) as i:
+                put(i, ordering.select(element, length, rank(i))[1])
+        elif ranks:
+            position = ordering.sort_digits(element, length)
+            with build.loop(count, AxisKind.LOOP) as i:
+                put(i, position(from_op(rank(i))))
+        elif is_few(anchor):
+            ordering.sort(ordering.keep_first(element, count), lambda i: ordering.element(0, i), count, put)
+        else:
+            ordering.sort(length, element, count, put)
+
+
+class Elements(Record):
+    """Form of the elements of a row while they are put in order.
+
+    is_packed:    an integer has the key above and the position below, if they fit; else positions have their own table
+    place_dtype:  of these positions
+    """
+
+    is_packed: bool
+    place_dtype: DType
+
+    @staticmethod
+    def of(dtype: DType, length: Dim) -> Elements:
+        """Returns how elements of a dtype are kept."""
+        place_dtype = dtypes.int32 if greatest(length) <= dtypes.int32.max else dtypes.int64
+        return Elements(dtype.compute_dtype.itemsize <= 4 and greatest(length) < 1 << POSITION_BITS, place_dtype)
+
+    def packed(self, key: Op, position: Dim, descending: bool) -> Op:
+        """Returns an integer in whose order elements are; where it has no position, equal ones are in theirs."""
+        return packed(key, position, descending) if self.is_packed else ordered(key, descending)
+
+    def scratch(self, length: Dim, num_rows: Dim, scratch: Scratch) -> tuple[Op, Op | None] | None:
+        """Returns memory for the tables of all rows; None where a row's are on the stack of its thread."""
+        of_element = 8 if self.is_packed else 8 + self.place_dtype.itemsize
+        if isinstance(length, int) and 2 * length * of_element <= STACK_BYTES_MAX:
+            return None
+        total = mul(num_rows, mul(2, length))
+        return scratch(dtypes.int64, total), None if self.is_packed else scratch(self.place_dtype, total)
+
+    def tables(self, build: Builder, length: Dim, row: Dim, memory: tuple[Op, Op | None] | None) -> Tables:
+        """Returns the two tables of a row."""
+        if memory is not None:
+            return Tables(*memory, mul(row, mul(2, length)), length)
+        assert isinstance(length, int), "scratch"
+        keys = build.alloc(dtypes.int64, 2 * length, MemorySpace.SHARED)
+        return Tables(
+            keys, None if self.is_packed else build.alloc(self.place_dtype, 2 * length, MemorySpace.SHARED), 0, length
+        )
+
+
+class RowOrder(Record):
+    """A row that a thread puts in order, or a part of it: in two tables, of which each has room for the row."""
+
+    build: Builder
+    kind: Elements
+    tables: Tables
+    length: Dim
+    lanes: int
+
+    # ---- elements ----
+    def put(self, table: Dim, place: Dim, element: tuple[Op, Op]) -> None:
+        """Stores an element."""
+        stored_in(self.build, self.tables, table)(place, element[0], cast(element[1], self.kind.place_dtype))
+
+    def element(self, table: Dim, place: Dim) -> tuple[Op, Op]:
+        """Returns the element at a place of a table."""
+        at = self.tables.at(table, place)
+        key = self.build.load(self.tables.keys, at)
+        if self.tables.positions is None:
+            return key, integer(OpCode.AND, key, (1 << POSITION_BITS) - 1)
+        return key, cast(self.build.load(self.tables.positions, at), dtypes.int64)
+
+    def inside(self, place: Op) -> Dim:
+        """Returns a place, as the proof of bounds can see."""
+        return from_op(at_most(place, to_op(subtract(self.length, 1))))
+
+    def number(self, value: Dim) -> Op:
+        """Makes a variable."""
+        memory = self.build.alloc(dtypes.int64, 1, MemorySpace.REGISTER)
+        self.build.store(memory, 0, to_op(value))
+        return memory
+
+    def counts(self, count: int) -> Op:
+        """Makes counts, all 0."""
+        memory = self.build.alloc(dtypes.int64, count, MemorySpace.SHARED)
+        along(self.build, 0, count, self.lanes, lambda place: self.build.store(memory, place, int64(0)))
+        return memory
+
+    def combined(self, codes: Sequence[OpCode], value: Callable[[Dim], Op], count: Dim) -> list[Op]:
+        """Returns the sum, the least, the greatest of `count` values, by vectors and a rest."""
+        build, lanes = self.build, self.lanes
+        starts = [const(identity(code, dtypes.int64), dtypes.int64) for code in codes]
+        several, one = ([build.alloc(dtypes.int64, n, MemorySpace.REGISTER) for _ in codes] for n in (lanes, 1))
+
+        def step(into: list[Op], place: Dim, i: Dim) -> None:
+            here = value(i)
+            for code, memory in zip(codes, into):
+                build.store(memory, place, integer(code, build.load(memory, place), here))
+
+        with build.loop(lanes, AxisKind.VECTOR) as lane:
+            for memory, start in zip(several, starts):
+                build.store(memory, lane, start)
+        with build.loop(floordiv(count, lanes), AxisKind.LOOP) as number, build.loop(lanes, AxisKind.VECTOR) as lane:
+            step(several, lane, add(mul(number, lanes), lane))
+        with build.loop(lanes, AxisKind.VECTOR) as lane:
+            for code, memory, total in zip(codes, several, one):
+                found = build.load(memory, lane)
+                build.store(total, 0, Op(OpCode.REDUCE, dtypes.int64, (found,), (code, ())) if lanes > 1 else found)
+        whole = mul(floordiv(count, lanes), lanes)
+        with build.loop(subtract(count, whole), AxisKind.LOOP) as i:
+            step(one, 0, add(whole, i))
+        return [build.load(total, 0) for total in one]
+
+    # ---- order ----
+    def sort(self, count: Dim, element: Element, wanted: Dim, put: Callable[[Dim, Op], None]) -> None:
+        """Writes put(place, position) for the `wanted` first places in the order of `count` elements."""
+        is_short = less(subtract(count, 1), COUNTED_ELEMENTS_MAX)
+
+        def put_first(rank: Op, position: Op) -> None:
+            with self.build.when(is_below(rank, to_op(wanted))):
+                put(from_op(at_most(rank, to_op(subtract(wanted, 1)))), position)
+
+        with self.build.when(is_short):
+            self.count_ranks(count, element, put_first)
+        with self.build.when(negated(is_short) if isinstance(is_short, Op) else not is_short):
+            position = self.sort_digits(element, count)
+            with self.build.loop(wanted, AxisKind.LOOP) as i:
+                put(i, position(i))
+
+    def count_ranks(self, count: Dim, element: Element, put: Callable[[Op, Op], None]) -> None:
+        """Writes put(place, position) for each of few elements: its place in the order is how many come before it."""
+        build = self.build
+        with build.loop(count, AxisKind.LOOP) as i:
+            self.put(0, i, element(i))
+        with build.loop(count, AxisKind.LOOP) as i:
+            key, position = self.element(0, i)
+
+            def before(j: Dim, i: Dim = i, key: Op = key) -> Op:
+                other = build.load(self.tables.keys, self.tables.at(0, j))
+                comes = is_below(other, key)
+                if not self.kind.is_packed:
+                    comes = one_of(comes, both(compare(OpCode.CMPEQ, other, key), is_below(to_op(j), to_op(i))))
+                return cast(comes, dtypes.int64)
+
+            (rank,) = self.combined([OpCode.ADD], before, count)
+            put(rank, position)
+
+    def sort_digits(self, element: Element, count: Dim) -> Callable[[Dim], Op]:
+        """Writes the passes of all digits, the last first; returns what gives the position of an element by its place.
+
+        A pass moves each element behind those before it whose digit is not greater. Keys count from the least one, and a
+        digit that all of them share needs no pass: of small integers few are left.
+        """
+        build, low_bit = self.build, POSITION_BITS if self.kind.is_packed else 0
+        num_digits = (64 - low_bit) // DIGIT_BITS
+        counts = self.counts(num_digits * DIGIT_VALUES)
+        (least,) = self.combined([OpCode.MIN], lambda i: element(i)[0], count)
+        low = integer(OpCode.AND, least, -1 << low_bit)
+        with build.loop(count, AxisKind.LOOP) as i:
+            key, position = element(i)
+            key = integer(OpCode.SUB, key, low)
+            self.put(0, i, (key, position))
+            for digit in range(num_digits):
+                self.increase(counts, add(digit * DIGIT_VALUES, _digit(key, low_bit + digit * DIGIT_BITS)))
+        turn = self.number(0)
+        with build.loop(num_digits, AxisKind.LOOP) as number:
+            self.move_by_digit(counts, count, mul(number, DIGIT_VALUES), add(low_bit, mul(number, DIGIT_BITS)), turn)
+        last = from_op(integer(OpCode.AND, build.load(turn, 0), 1))
+        return lambda i: self.element(last, i)[1]
+
+    def increase(self, counts: Op, place: Dim) -> Op:
+        """Adds 1 to a count; returns what it was."""
+        count = self.build.load(counts, place)
+        self.build.store(counts, place, integer(OpCode.ADD, count, 1))
+        return count
+
+    def move_by_digit(self, counts: Op, count: Dim, first: Dim, shift: Dim, turn: Op) -> None:
+        """Writes the pass of the digit whose counts begin at `first`, unless all elements have the same one."""
+        build = self.build
+        source = from_op(integer(OpCode.AND, build.load(turn, 0), 1))
+        of_one = build.load(counts, add(first, _digit(self.element(source, 0)[0], shift)))
+        with build.when(is_below(of_one, to_op(count))):
+            before = self.number(0)
+            with build.loop(DIGIT_VALUES, AxisKind.LOOP) as value:
+                here, start = build.load(counts, add(first, value)), build.load(before, 0)
+                build.store(counts, add(first, value), start)
+                build.store(before, 0, integer(OpCode.ADD, start, here))
+            with build.loop(count, AxisKind.LOOP) as i:
+                element = self.element(source, i)
+                place = self.increase(counts, add(first, _digit(element[0], shift)))
+                self.put(subtract(1, source), self.inside(place), element)
+            build.store(turn, 0, to_op(subtract(1, source)))
+
+    # ---- one element by its rank ----
+    def select(self, element: Element, count: Dim, rank: Op) -> tuple[Op, Op]:
+        """Returns the element of a rank among the first `count`: what it is kept as, and its position.
+
+        The distance between the least and the greatest is cut into parts, and the elements of each are counted; those of
+        the part that has the rank are kept in the second table, in their order, and are cut again, until all are equal.
+        """
+        build, bits = self.build, PARTS_BITS if greatest(count) > FEW_ELEMENTS_MAX else FEW_PARTS_BITS
+        left, wanted, distance = self.number(count), self.number(from_op(rank)), self.number(1)
+        self.narrow(element, count, bits, left, wanted, distance)
+        with build.loop(-(-64 // bits) - 1, AxisKind.LOOP):
+            differ = compare(OpCode.CMPNE, build.load(distance, 0), 0)
+            with build.when(differ):
+                here = self.inside(build.load(left, 0) - int64(1))
+                self.narrow(lambda i: self.element(1, i), add(here, 1), bits, left, wanted, distance)
+        return self.element(1, self.inside(build.load(wanted, 0)))
+
+    def narrow(self, element: Element, count: Dim, bits: int, left: Op, wanted: Op, distance: Op) -> None:
+        """Writes one cut: keeps the elements of a part, stores how many are left, and the rank among them."""
+        build = self.build
+        low, high = self.combined([OpCode.MIN, OpCode.MAX], lambda i: element(i)[0], count)
+        build.store(distance, 0, integer(OpCode.SUB, high, low))
+        range_ = Op(OpCode.BITCAST, dtypes.uint64, (build.load(distance, 0),))
+        shift = int64(0)
+        for step in (32, 16, 8, 4, 2, 1):
+            further = Op(OpCode.SHR, dtypes.uint64, (range_, unsigned(integer(OpCode.ADD, shift, step - 1))))
+            more = compare(OpCode.CMPLE, const(1 << bits, dtypes.uint64), further)
+            shift = where(more, integer(OpCode.ADD, shift, step), shift)
+
+        def part(key: Op) -> Dim:
+            offset = Op(OpCode.BITCAST, dtypes.uint64, (integer(OpCode.SUB, key, low),))
+            number = Op(OpCode.SHR, dtypes.uint64, (offset, unsigned(shift)))
+            return from_op(integer(OpCode.AND, Op(OpCode.BITCAST, dtypes.int64, (number,)), (1 << bits) - 1))
+
+        counts = self.counts(1 << bits)
+        with build.loop(count, AxisKind.LOOP) as i:
+            self.increase(counts, part(element(i)[0]))
+        rank, before, chosen, start, kept = build.load(wanted, 0), *(self.number(0) for _ in range(4))
+        with build.loop(1 << bits, AxisKind.LOOP) as value:
+            here = build.load(before, 0)
+            is_before = compare(OpCode.CMPLE, here, rank)
+            build.store(chosen, 0, where(is_before, to_op(value), build.load(chosen, 0)))
+            build.store(start, 0, where(is_before, here, build.load(start, 0)))
+            build.store(before, 0, integer(OpCode.ADD, here, build.load(counts, value)))
+        with build.loop(count, AxisKind.LOOP) as i:
+            one, place = element(i), build.load(kept, 0)
+            self.put(1, self.inside(place), one)
+            is_here = compare(OpCode.CMPEQ, to_op(part(one[0])), build.load(chosen, 0))
+            build.store(kept, 0, integer(OpCode.ADD, place, cast(is_here, dtypes.int64)))
+        build.store(left, 0, build.load(kept, 0))
+        build.store(wanted, 0, integer(OpCode.SUB, rank, build.load(start, 0)))
+
+    # ---- few first places ----
+    def keep_first(self, element: Element, wanted: int) -> Dim:
+        """Brings all that may be among the `wanted` first to the first table, in their order; returns how many there are.
+
+        Of groups of neighbours the firsts are found. As many groups as places are wanted have a first that is no greater
+        than the last of these groups' firsts, so nothing greater is among the first; and a group whose first is
+        greater has no element that is. Where groups are too few, the last of the first places itself is selected.
+        """
+        build, length = self.build, self.length
+        assert isinstance(length, int)
+        of_group = max(GROUP_VECTORS_MIN * self.lanes, -(-length // GROUPS_MAX))
+        num_groups = -(-length // of_group)
+        kept = self.number(0)
+
+        def keep(i: Dim, last: Op) -> None:
+            one, place = element(i), build.load(kept, 0)
+            self.put(0, self.inside(place), one)
+            is_first = compare(OpCode.CMPLE, one[0], last)
+            build.store(kept, 0, integer(OpCode.ADD, place, cast(is_first, dtypes.int64)))
+
+        if num_groups < FEW_GROUPS * wanted:
+            last, _ = self.select(element, length, int64(wanted - 1))
+            with build.loop(length, AxisKind.LOOP) as i:
+                keep(i, last)
+        else:
+            firsts = build.alloc(dtypes.int64, num_groups, MemorySpace.SHARED)
+            with build.loop(num_groups, AxisKind.LOOP) as group:
+                start = mul(group, of_group)
+                count = minimum(subtract(length, start), of_group)
+                (least,) = self.combined([OpCode.MIN], lambda i: element(add(start, i))[0], count)
+                build.store(firsts, group, least)
+            last, _ = self.select(lambda i: (build.load(firsts, i), to_op(i)), num_groups, int64(wanted - 1))
+            with build.loop(num_groups, AxisKind.LOOP) as group:
+                start = mul(group, of_group)
+                count = minimum(subtract(length, start), of_group)
+                may_have = compare(OpCode.CMPLE, build.load(firsts, group), last)
+                with build.when(may_have), build.loop(count, AxisKind.LOOP) as i:
+                    keep(add(start, i), last)
+        return add(self.inside(build.load(kept, 0) - int64(1)), 1)
+
+
+def _digit(key: Op, shift: Dim) -> Dim:
+    return from_op(integer(OpCode.AND, integer(OpCode.SHR, key, to_op(shift)), DIGIT_VALUES - 1))
