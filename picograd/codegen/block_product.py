@@ -12,6 +12,9 @@ time; its rows are groups of four, and all threads together have every group onc
 reads few lines, and no two from one bank. Each element of shared memory serves a row or column of threads, each element
 in a register as many multiply-adds as the tile of a thread has columns or rows.
 
+The right operand of a convolution may be a box of images instead, with whole windows in it: the elements of a row that the
+windows of four neighbouring columns lie in are then read once for all taps of that row.
+
 Matrix instructions, of 16 bits, or of float32 as TF32: a tile is (positions, K) or (K, positions) in shared memory, as
 its operand is in memory, and fragments are transposed on their way to registers. A warp loads four matrices of 8 x 8
 elements of 16 bits by one instruction: each thread says where one of their rows begins. Elements of float32 are read one
@@ -22,26 +25,28 @@ the result in the registers of its threads, 16 x 8 at a time; a fragment serves 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd
 
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.loops import over_registers
+from picograd.codegen.loops import nested, over_registers
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.build import cast, multiply_add
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
+from picograd.ir.opts import GROUP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
 from picograd.ir.ranges import divisor_of
 from picograd.ir.statements import COPY_BYTES, MATRIX_ROW, WARP_THREADS
-from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholder
-from picograd.record import Record
+from picograd.ir.symbolic import Coords, add, both, flatten, floordiv, less, mod, mul, placeholder, unflatten, weighted_sum
+from picograd.record import Record, replace
 
 # ---- staging an operand in shared memory ----
+BANKS = 32  # of shared memory, each a word of 4 bytes wide
 ANYWHERE = 1 << 31  # positions, and places in K, at which an address is examined: beyond the operand's, too
 
 
@@ -61,40 +66,30 @@ class Operand(Record):
     lanes: int
     copied: bool = False
 
+    def holds(self, position: Dim) -> Op | bool:
+        """Returns whether the operand has a position."""
+        return less(position, self.extent)
 
-class Staged(Record, dict=True):
-    """A tile of an operand in shared memory, some stages of it.
 
-    first:        position of the tile
-    width, depth: positions, and K, of the tile
-    k:            length of the product
-    threads:      of the block
-    by_position:  elements of one position are contiguous, else those of one k
-    padding:      elements between the rows of shared memory, so that a column of it is not all in one bank
-    unrolled:     the kind of loops over registers
+class Side(Record, dict=True):
+    """The shared memory of one operand: some stages of K, each brought by all threads of a block.
+
+    depth:     of K, in a stage
+    k:         length of the product
+    threads:   of the block
+    unrolled:  the kind of loops over registers
     """
 
     build: Builder
-    operand: Operand
     dtype: DType
-    first: Dim
-    width: int
     depth: int
     k: Dim
     threads: int
-    by_position: bool
-    padding: int
     unrolled: AxisKind
 
     def shared_memory(self, stages: int = 1) -> Op:
         """Makes the shared memory of some stages."""
         return self.build.alloc(self.dtype, stages * self.stage_nbytes // self.dtype.itemsize, MemorySpace.SHARED)
-
-    @property
-    def stage_nbytes(self) -> int:
-        """Bytes of a stage."""
-        rows, row = (self.width, self.depth) if self.by_position else (self.depth, self.width)
-        return rows * (row + self.padding) * self.dtype.itemsize
 
     def registers(self) -> Op:
         """Makes the registers in which elements wait."""
@@ -104,6 +99,89 @@ class Staged(Record, dict=True):
     def num_steps(self) -> Dim:
         """Tiles along K."""
         return floordiv(add(self.k, self.depth - 1), self.depth)
+
+    def own(self, lanes: int) -> int:
+        """Returns the accesses of a thread, at most."""
+        return -(-self.numel // lanes // self.threads)
+
+    @property
+    @abstractmethod
+    def numel(self) -> int:
+        """Elements that are brought for a stage."""
+
+    @property
+    @abstractmethod
+    def stage_nbytes(self) -> int:
+        """Bytes of a stage."""
+
+    @property
+    @abstractmethod
+    def lanes(self) -> int:
+        """Elements of an access."""
+
+    @property
+    @abstractmethod
+    def copy_lanes(self) -> int:
+        """Elements of a copy in the background; 0 where they go by way of registers."""
+
+    @abstractmethod
+    def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
+        """Reads the elements of a step into registers; where there are none it stores 0."""
+
+    @abstractmethod
+    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
+        """Starts to copy the elements of a step to a stage of shared memory, zeros where there are none."""
+
+    @abstractmethod
+    def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
+        """Moves what was fetched into a stage of shared memory."""
+
+    def _start(self, memory: Op, to: Dim, value: Op) -> None:
+        """Starts to copy an element, and its neighbours, to shared memory."""
+        if value.code is OpCode.LOAD:
+            self.build.copy_async(memory, to, value, self.copy_lanes)
+            return
+        with self.build.loop(self.copy_lanes, AxisKind.VECTOR) as lane:  # the 0 of an element that does not exist
+            self.build.store(memory, add(to, lane), value)
+
+    def _accesses(self, thread: Dim, lanes: int, body: Callable[[Dim, Dim], None]) -> None:
+        """Runs body(place in the registers, number of the access) for the accesses of a thread."""
+        with self.build.loop(self.own(lanes), self.unrolled) as number:
+            access = add(mul(number, self.threads), thread)
+            with self.build.when(less(access, self.numel // lanes)):
+                body(mul(number, lanes), access)
+
+    def _copied_lanes(self, value: Op, lanes: int) -> int:
+        """Returns how many of a value's `lanes` go in a copy: from a multiple of their number on, or none."""
+        if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
+            return 0
+        lanes = gcd(lanes, divisor_of(value.src[1], {}))
+        return lanes if lanes * self.dtype.itemsize in COPY_BYTES else 0
+
+
+class Staged(Side):
+    """A tile of an operand in shared memory.
+
+    first:        position of the tile
+    width:        positions of the tile
+    by_position:  elements of one position are contiguous, else those of one k
+    padding:      elements between the rows of shared memory, so that a column of it is not all in one bank
+    """
+
+    operand: Operand
+    first: Dim
+    width: int
+    by_position: bool
+    padding: int
+
+    @property
+    def numel(self) -> int:
+        return self.width * self.depth
+
+    @property
+    def stage_nbytes(self) -> int:
+        rows, row = (self.width, self.depth) if self.by_position else (self.depth, self.width)
+        return rows * (row + self.padding) * self.dtype.itemsize
 
     @property
     def lanes(self) -> int:
@@ -122,15 +200,7 @@ class Staged(Record, dict=True):
         lanes = gcd(self.lanes, self.padding) if along_k == self.by_position else 1
         steps = (1, lanes) if along_k else (lanes, 1)
         position, k = (mul(placeholder(axis, ANYWHERE), step) for axis, step in zip((2, 3), steps))
-        value = self.operand.at(add(self.first, position), k, True)
-        if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
-            return 0
-        lanes = gcd(lanes, divisor_of(value.src[1], {}))
-        return lanes if lanes * self.dtype.itemsize in COPY_BYTES else 0
-
-    def own(self, lanes: int) -> int:
-        """Returns the accesses of a thread, at most."""
-        return -(-self.width * self.depth // lanes // self.threads)
+        return self._copied_lanes(self.operand.at(add(self.first, position), k, True), lanes)
 
     def index(self, stage: Dim, k: Dim, position: Dim) -> Dim:
         """Returns the place of an element in shared memory."""
@@ -140,8 +210,6 @@ class Staged(Record, dict=True):
         return add(mul(add(mul(stage, rows), at), row + self.padding), column)
 
     def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
-        """Reads the elements of a step into registers; where there are none it stores 0."""
-
         def one(place: Dim, position: Dim, k: Dim, lane: Dim) -> None:
             inside, position, k = self._at(first_k, position, k)
             position, k = self._lane(position, k, lane)
@@ -150,23 +218,14 @@ class Staged(Record, dict=True):
         self._each_lane(thread, one)
 
     def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
-        """Starts to copy the elements of a step to a stage of shared memory, zeros where there are none."""
-
         def one(place: Dim, position: Dim, k: Dim) -> None:
             to = self.index(stage, k, position)
             inside, position, k = self._at(first_k, position, k)
-            value = self.operand.at(position, k, inside)
-            if value.code is OpCode.LOAD:
-                self.build.copy_async(memory, to, value, self.copy_lanes)
-                return
-            with self.build.loop(self.copy_lanes, AxisKind.VECTOR) as lane:  # the 0 of an element that does not exist
-                self.build.store(memory, add(to, lane), value)
+            self._start(memory, to, self.operand.at(position, k, inside))
 
         self._each(thread, self.copy_lanes, one)
 
     def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
-        """Moves what was fetched into a stage of shared memory."""
-
         def one(place: Dim, position: Dim, k: Dim, lane: Dim) -> None:
             position, k = self._lane(position, k, lane)
             value = self.build.load(registers, add(place, lane))
@@ -194,17 +253,219 @@ class Staged(Record, dict=True):
 
     def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Dim, Dim], None]) -> None:
         """Runs body(place in the registers, position, k) for the accesses of a thread."""
-        build, num_accesses = self.build, self.width * self.depth // lanes
-        with build.loop(self.own(lanes), self.unrolled) as number:
-            access = add(mul(number, self.threads), thread)
-            with build.when(less(access, num_accesses)):
-                if self.operand.along_k:
-                    steps = self.depth // lanes
-                    position, k = floordiv(access, steps), mul(mod(access, steps), lanes)
-                else:
-                    groups = self.width // lanes
-                    position, k = mul(mod(access, groups), lanes), floordiv(access, groups)
-                body(mul(number, lanes), position, k)
+
+        def one(place: Dim, access: Dim) -> None:
+            if self.operand.along_k:
+                steps = self.depth // lanes
+                position, k = floordiv(access, steps), mul(mod(access, steps), lanes)
+            else:
+                groups = self.width // lanes
+                position, k = mul(mod(access, groups), lanes), floordiv(access, groups)
+            body(place, position, k)
+
+        self._accesses(thread, lanes, one)
+
+
+# ---- staging what windows read ----
+class Box(Record, dict=True):
+    """The part of a convolution that a stage of a block computes: some windows, and some of their taps.
+
+    images, places:    of the result's columns: images, and positions of each along each axis
+    channels, taps:    of K: channels, and taps of each along each axis
+    stride, dilation:  between windows, and between taps
+    along_images:      neighbouring columns are images, else positions along the last axis
+    lead, lanes:       copies of `lanes` elements start so many before the first one that a row needs
+    """
+
+    images: int
+    places: tuple[int, ...]
+    channels: int
+    taps: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    along_images: bool
+    lead: int
+    lanes: int
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of the result."""
+        return self.images * math.prod(self.places)
+
+    @cached_property
+    def depth(self) -> int:
+        """Elements of K."""
+        return self.channels * math.prod(self.taps)
+
+    @cached_property
+    def span(self) -> int:
+        """Elements of a row that the windows of a group of columns lie in, whole accesses."""
+        return self._reach(GROUP)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Images, channels, and elements along each axis that the windows lie in."""
+        *outer, last = zip(self.places, self.stride, self.taps, self.dilation)
+        rows = [(place - 1) * step + (tap - 1) * apart + 1 for place, step, tap, apart in outer]
+        place, step, tap, apart = last
+        row = (place - 1) * step + (tap - 1) * apart + 1 if self.along_images else self._reach(place)
+        return (self.images, self.channels, *rows, row)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Elements of shared memory from one image, channel, and place along each axis, to the next."""
+        images, channels, *rows, row = self.shape
+        if self.along_images:
+            apart = images + PADDING_ELEMENTS
+            *outer, _ = _strides((channels, *rows, row, apart))
+            return (1, *outer)
+        return (*_strides((images, channels, *rows, self.pitch)),)
+
+    @cached_property
+    def pitch(self) -> int:
+        """Elements from one row to the next: windows of eight groups of columns are then in other banks, if they can."""
+        row = self.shape[-1]
+        at = [self.column(GROUP * group) for group in range(min(WARP_WIDE, self.columns // GROUP))]
+
+        def turns(pitch: int) -> int:
+            apart = _strides((*self.shape[:-1], pitch))
+            steps = (apart[0], *map(math.prod, zip(self.stride, apart[2:])))
+            return _turns([sum(map(math.prod, zip(place, steps))) for place in at])
+
+        return min(range(row, row + BANKS, GROUP), key=lambda pitch: (turns(pitch), pitch))
+
+    @cached_property
+    def turns(self) -> int:
+        """Turns of shared memory in which eight groups of columns read as many elements each, and all do at once."""
+        return _turns([self.window(GROUP * group) for group in range(min(WARP_WIDE, self.columns // GROUP))])
+
+    @cached_property
+    def numel(self) -> int:
+        """Elements of shared memory for a stage."""
+        images, channels, *rows, row = self.shape
+        row = row * (images + PADDING_ELEMENTS) if self.along_images else images * self.pitch
+        return channels * math.prod(rows) * row
+
+    def column(self, column: Dim) -> Coords:
+        """Returns the image and the place of a column."""
+        if self.along_images:
+            *place, image = unflatten(column, (*self.places, self.images))
+            return (image, *place)
+        return unflatten(column, (self.images, *self.places))
+
+    def window(self, column: Dim) -> Dim:
+        """Returns where in shared memory the window of a column begins, or accesses do that lead to it."""
+        image, *place = self.column(column)
+        of_image, _, *rows = self.strides
+        apart = zip(place, self.stride, rows)
+        return weighted_sum([(image, of_image), *((at, step * stride) for at, step, stride in apart)])
+
+    def tap(self, channel: Dim, taps: Sequence[Dim]) -> Dim:
+        """Returns how far a tap is from the beginning of its window."""
+        _, of_channel, *rows = self.strides
+        apart = zip(taps, self.dilation, rows)
+        return weighted_sum([(channel, of_channel), *((at, step * stride) for at, step, stride in apart)])
+
+    def _reach(self, places: int) -> int:
+        needed = self.lead + (places - 1) * self.stride[-1] + (self.taps[-1] - 1) * self.dilation[-1] + 1
+        return -(-needed // GROUP) * GROUP
+
+
+class Images(Record):
+    """The right operand of a convolution, of which a block has a box in shared memory.
+
+    box:     what a block has of it in a stage
+    at:      (first column, first k, image, channel and place in the box, lane) -> the element; 0 outside
+    holds:   column -> whether the result has it
+    copied:  in the background, where elements are in memory as they are
+    """
+
+    box: Box
+    at: Callable[[Dim, Dim, Coords, Dim], Op]
+    holds: Callable[[Dim], Op | bool]
+    copied: bool
+
+    def of_part(self, first: Dim) -> Images:
+        """Returns the part from index `first` of K on."""
+        return replace(self, at=lambda column, k, inner, lane: self.at(column, add(first, k), inner, lane))
+
+
+class StagedImages(Side):
+    """A box of images in shared memory: an element is brought once for all windows and taps that read it.
+
+    first:  column of the tile
+    """
+
+    images: Images
+    first: Dim
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.images.box.shape)
+
+    @property
+    def stage_nbytes(self) -> int:
+        return self.images.box.numel * self.dtype.itemsize
+
+    @property
+    def lanes(self) -> int:
+        return self.images.box.lanes
+
+    @cached_property
+    def copy_lanes(self) -> int:
+        if not self.images.copied:
+            return 0
+        access = mul(placeholder(2, self.numel // self.lanes), self.lanes)
+        first_k = mul(placeholder(3, ANYWHERE), self.depth)
+        value = self.images.at(self.first, first_k, unflatten(access, self.images.box.shape), 0)
+        return self._copied_lanes(value, self.lanes)
+
+    def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
+        def one(place: Dim, at: Coords) -> None:
+            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                value = cast(self.images.at(self.first, first_k, at, lane), self.dtype)
+                self.build.store(registers, add(place, lane), value)
+
+        self._each(thread, self.lanes, one)
+
+    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
+        def one(place: Dim, at: Coords) -> None:
+            self._start(memory, self._index(stage, at), self.images.at(self.first, first_k, at, 0))
+
+        self._each(thread, self.copy_lanes, one)
+
+    def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
+        def one(place: Dim, at: Coords) -> None:
+            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                value = self.build.load(registers, add(place, lane))
+                self.build.store(memory, add(self._index(stage, at), lane), value)
+
+        self._each(thread, self.lanes, one)
+
+    def index(self, stage: Dim, column: Dim, channel: Dim, taps: Sequence[Dim]) -> Dim:
+        """Returns the place in shared memory of what a column's window has under a tap, or of the accesses before it."""
+        box = self.images.box
+        return add(mul(stage, box.numel), add(box.window(column), box.tap(channel, taps)))
+
+    def _index(self, stage: Dim, at: Coords) -> Dim:
+        box = self.images.box
+        return add(mul(stage, box.numel), weighted_sum(zip(at, box.strides)))
+
+    def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Coords], None]) -> None:
+        """Runs body(place in the registers, coordinates in the box) for the accesses of a thread."""
+        shape = self.images.box.shape
+        self._accesses(thread, lanes, lambda place, access: body(place, unflatten(mul(access, lanes), shape)))
+
+
+def _turns(places: Sequence[Dim]) -> int:
+    """Returns how many accesses of GROUP elements begin in one bank, where most do."""
+    banks = [floordiv(place, GROUP) % (BANKS // GROUP) for place in places]
+    return max(map(banks.count, banks))
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Returns the row-major strides of a shape."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
 # ---- stages of K ----
@@ -227,7 +488,7 @@ class StagedProduct(Record):
     sum_dtype: DType
     k: Dim
     left: Operand
-    right: Operand
+    right: Operand | Images
     store_lanes: int
 
     @property
@@ -246,11 +507,11 @@ class StagedProduct(Record):
         """Stages of shared memory that are worth having."""
 
     @abstractmethod
-    def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
+    def staged(self, operand: Operand | Images, width: int, first: Dim) -> Side:
         """Returns the tile of an operand."""
 
     @abstractmethod
-    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Staged], memories: Sequence[Op], acc: Op) -> None:
+    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Side], memories: Sequence[Op], acc: Op) -> None:
         """Adds the products of one stage of shared memory."""
 
     @abstractmethod
@@ -261,6 +522,10 @@ class StagedProduct(Record):
     def unrolled(self) -> AxisKind:
         """The kind of loops over registers."""
         return over_registers(self.target)
+
+    def inside(self, row: Dim, column: Dim) -> Op | bool:
+        """Returns whether the result has an element there."""
+        return both(self.left.holds(row), self.right.holds(column))
 
     def emit(self, first_row: Dim, first_column: Dim, store: Store) -> None:
         """Writes the block whose result begins at (first_row, first_column)."""
@@ -279,7 +544,7 @@ class StagedProduct(Record):
             self.store(thread, first_row, first_column, acc, store)
 
 
-def num_stages(sides: Sequence[Staged], most: int, target: Target) -> int:
+def num_stages(sides: Sequence[Side], most: int, target: Target) -> int:
     """Returns how many stages of K shared memory gets: as many as it holds, at most `most`, at most all of K.
 
     Two are enough where nothing is copied in the background.
@@ -293,7 +558,7 @@ def num_stages(sides: Sequence[Staged], most: int, target: Target) -> int:
 
 
 def pipeline(
-    build: Builder, sides: Sequence[Staged], memories: Sequence[Op], stages: int, thread: Dim,
+    build: Builder, sides: Sequence[Side], memories: Sequence[Op], stages: int, thread: Dim,
     multiply: Callable[[Dim], None],
 ) -> None:  # fmt: skip
     """Walks K: while multiply(stage) works on one stage of shared memory, elements for the others are on their way.
@@ -361,10 +626,12 @@ class BlockProduct(StagedProduct):
     def most_stages(self) -> int:
         return ADDS_STAGES_MAX
 
-    def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
+    def staged(self, operand: Operand | Images, width: int, first: Dim) -> Side:
         depth, threads = self.tile.depth, self.tile.threads
         k, padding = self.k, PADDING_ELEMENTS
-        return Staged(self.build, operand, self.dtype, first, width, depth, k, threads, False, padding, self.unrolled)
+        if isinstance(operand, Images):
+            return StagedImages(self.build, self.dtype, depth, k, threads, self.unrolled, operand, first)
+        return Staged(self.build, self.dtype, depth, k, threads, self.unrolled, operand, first, width, False, padding)
 
     def place(self, thread: Dim) -> tuple[Dim, Dim]:
         """Returns the row and column of a thread in the tile's high x wide: warps are 8 wide where possible."""
@@ -376,17 +643,64 @@ class BlockProduct(StagedProduct):
         y = add(mul(floordiv(warp, warps), WARP_THREADS // WARP_WIDE), floordiv(lane, WARP_WIDE))
         return y, add(mul(mod(warp, warps), WARP_WIDE), mod(lane, WARP_WIDE))
 
-    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Staged], memories: Sequence[Op], acc: Op) -> None:
+    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Side], memories: Sequence[Op], acc: Op) -> None:
         """Adds the products of one stage: at each k a thread reads its rows and columns once and multiplies all by all."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         rows = build.alloc(self.dtype, tile.own_rows, MemorySpace.REGISTER)
+        if isinstance(sides[1], StagedImages):
+            self._multiply_windows(y, x, stage, rows, sides[1], _tiles(sides)[0], memories, acc)
+            return
         columns = build.alloc(self.dtype, tile.own_columns, MemorySpace.REGISTER)
         with build.loop(tile.depth, AxisKind.LOOP) as k:
-            left, right = (partial(_element, side, memory, stage, k) for side, memory in zip(sides, memories))
+            left, right = (partial(_element, side, memory, stage, k) for side, memory in zip(_tiles(sides), memories))
             self._read_own(rows, tile.own_rows, tile.row_group, tile.high, y, left)
             self._read_own(columns, tile.own_columns, tile.column_group, tile.wide, x, right)
-            self._add_products(rows, columns, acc)
+            self._add_products(rows, columns, tile.column_group, 1, 0, acc)
+
+    def _multiply_windows(
+        self, y: Dim, x: Dim, stage: Dim, rows: Op, side: StagedImages, left: Staged, memories: Sequence[Op], acc: Op
+    ) -> None:
+        """Adds the products of one stage where the right operand is a box of images.
+
+        Where neighbouring columns are positions, a thread reads the part of a row that its windows lie in once for all
+        taps of that row; else the elements under one tap are neighbours, and are read for each.
+        """
+        build, tile, box = self.build, self.tile, side.images.box
+        group_length, taps = tile.column_group, (box.channels, *box.taps)
+        span, step = (group_length, 1) if box.along_images else (box.span, box.stride[-1])
+        columns = build.alloc(self.dtype, tile.own_columns // group_length * span, MemorySpace.REGISTER)
+
+        def read_windows(channel: Dim, at: Sequence[Dim]) -> None:
+            with (
+                build.loop(tile.own_columns // group_length, self.unrolled) as group,
+                build.loop(span // group_length, self.unrolled) as part,
+                build.loop(group_length, AxisKind.VECTOR) as lane,
+            ):
+                column, place = mul(add(mul(group, tile.wide), x), group_length), add(mul(part, group_length), lane)
+                value = read(memories[1], add(side.index(stage, column, channel, at), place))
+                build.store(columns, add(mul(group, span), place), value)
+
+        def add_tap(at: Sequence[Dim], shift: Dim) -> None:
+            self._read_own(
+                rows, tile.own_rows, tile.row_group, tile.high, y,
+                partial(_element, left, memories[0], stage, flatten(at, taps)),
+            )  # fmt: skip
+            self._add_products(rows, columns, span, step, shift, acc)
+
+        def along_a_row(at: list[Dim]) -> None:
+            read_windows(at[0], (*at[1:], 0))
+            with build.loop(taps[-1], self.unrolled) as tap:
+                add_tap((*at, tap), add(box.lead, mul(tap, box.dilation[-1])))
+
+        def under_a_tap(at: list[Dim]) -> None:
+            read_windows(at[0], at[1:])
+            add_tap(at, 0)
+
+        if box.along_images:
+            nested(build, taps, [], under_a_tap)
+        else:
+            nested(build, taps[:-1], [], along_a_row)
 
     def _read_own(
         self, own: Op, count: int, group_length: int, apart: int, first: Dim, element: Callable[[Dim], Op]
@@ -400,17 +714,17 @@ class BlockProduct(StagedProduct):
             position = add(mul(add(mul(group, apart), first), group_length), lane)
             build.store(own, add(mul(group, group_length), lane), element(position))
 
-    def _add_products(self, rows: Op, columns: Op, acc: Op) -> None:
-        """Adds each of a thread's rows times each of its columns."""
+    def _add_products(self, rows: Op, columns: Op, span: int, step: int, shift: Dim, acc: Op) -> None:
+        """Adds each of a thread's rows times its columns; of a group they are `step` apart from group * span + shift on."""
         build, tile = self.build, self.tile
         with (
             build.loop(tile.own_rows, self.unrolled) as i,
             build.loop(tile.own_columns // tile.column_group, self.unrolled) as group,
             build.loop(tile.column_group, AxisKind.VECTOR) as lane,
         ):
-            column = add(mul(group, tile.column_group), lane)
-            where = add(mul(i, tile.own_columns), column)
-            product = multiply_add(build.load(rows, i), build.load(columns, column), build.load(acc, where))
+            where = add(mul(i, tile.own_columns), add(mul(group, tile.column_group), lane))
+            place = add(mul(group, span), add(mul(lane, step), shift))
+            product = multiply_add(build.load(rows, i), build.load(columns, place), build.load(acc, where))
             build.store(acc, where, product)
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
@@ -425,9 +739,13 @@ class BlockProduct(StagedProduct):
             row_group, row_rest = floordiv(i, tile.row_group), mod(i, tile.row_group)
             row = add(first_row, add(mul(add(mul(row_group, tile.high), y), tile.row_group), row_rest))
             column = add(first_column, add(mul(add(mul(group, tile.wide), x), tile.column_group), rest))
-            inside = both(less(row, self.left.extent), less(column, self.right.extent))
-            with build.when(inside), build.loop(lanes, AxisKind.VECTOR) as lane:
+            with build.when(self.inside(row, column)), build.loop(lanes, AxisKind.VECTOR) as lane:
                 store(row, add(column, lane), build.load(acc, add(mul(i, tile.own_columns), add(number, lane))))
+
+
+def _tiles(sides: Sequence[Side]) -> list[Staged]:
+    """Returns the sides that are tiles of operands."""
+    return [side for side in sides if isinstance(side, Staged)]
 
 
 def _element(side: Staged, memory: Op, stage: Dim, k: Dim, position: Dim) -> Op:
@@ -516,12 +834,13 @@ class TensorProduct(StagedProduct):
     def most_stages(self) -> int:
         return MATRIX_STAGES_MAX
 
-    def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
+    def staged(self, operand: Operand | Images, width: int, first: Dim) -> Side:
         """Returns the tile of an operand, in the same order in shared memory as in its own memory."""
+        assert isinstance(operand, Operand)
         depth, threads, by_position = self.tile.depth, self.tile.threads, operand.along_k
         padding = PADDING_BYTES // self.dtype.itemsize * (2 if by_position and self.dtype.itemsize == 4 else 1)
         return Staged(
-            self.build, operand, self.dtype, first, width, depth, self.k, threads, by_position, padding, self.unrolled
+            self.build, self.dtype, depth, self.k, threads, self.unrolled, operand, first, width, by_position, padding
         )
 
     def place(self, thread: Dim) -> tuple[Dim, Dim, Dim, Dim]:
@@ -531,10 +850,10 @@ class TensorProduct(StagedProduct):
         column = mul(mod(warp, self.tile.wide), self.tile.warp_columns)
         return row, column, floordiv(lane, 4), mod(lane, 4)
 
-    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Staged], memories: Sequence[Op], acc: Op) -> None:
+    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Side], memories: Sequence[Op], acc: Op) -> None:
         build, tile = self.build, self.tile
         left, right = (
-            Matrix(memory, partial(side.index, stage), side.by_position) for side, memory in zip(sides, memories)
+            Matrix(memory, partial(side.index, stage), side.by_position) for side, memory in zip(_tiles(sides), memories)
         )
         row, column, _, _ = self.place(thread)
         lhs = build.alloc(self.dtype, 8 * tile.high_tiles, MemorySpace.REGISTER)
@@ -562,6 +881,5 @@ class TensorProduct(StagedProduct):
             at_row = add(add(first_row, row), add(mul(i, MMA_ROWS), add(g, mul(below, 8))))
             at_column = add(add(first_column, column), add(mul(j, MMA_COLUMNS), add(mul(t, 2), right)))
             place = add(mul(add(mul(i, tile.wide_tiles), j), 4), add(mul(below, 2), right))
-            inside = both(less(at_row, self.left.extent), less(at_column, self.right.extent))
-            with build.when(inside), build.loop(lanes, AxisKind.VECTOR) as lane:
+            with build.when(self.inside(at_row, at_column)), build.loop(lanes, AxisKind.VECTOR) as lane:
                 store(at_row, add(at_column, lane), build.load(acc, add(place, lane)))

@@ -56,7 +56,7 @@ class Panel:
         self.width = padded(features)
         operand = operand_of(matrix, placeholders(matrix.shape[:2]), target)
         self.staged = Staged(
-            rows.build, operand, cut.dtype, 0, count, self.width, features, cut.threads, True, cut.padding, rows.unrolled
+            rows.build, cut.dtype, self.width, features, cut.threads, rows.unrolled, operand, 0, count, True, cut.padding
         )
         self.is_copied = self.staged.copy_lanes > 0
         self.memory = self.staged.shared_memory(2 if self.is_copied and is_walked else 1)

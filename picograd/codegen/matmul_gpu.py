@@ -5,32 +5,44 @@ fill a GPU and K is long, blocks share it: each stores the sums of its part in s
 parts of an element in order. The number of parts depends only on the shape, so results are reproducible bit for bit.
 
 A convolution is a product whose right operand is read through windows: rows are the output channels of a group, columns
-its positions in all images, k = (channel, tap); no window is stored. Where a group has few output channels (depthwise
-convolutions, pools), no other thread needs the same elements: then each element of the result is a thread's own sum.
+its positions in all images, k = (channel, tap); no window is stored. By multiply-adds a block brings a box of the images to
+shared memory, where each element serves all windows and taps that read it, if a model of clocks finds that faster. Where a
+group has few output channels (depthwise convolutions, pools), no other thread needs the same elements: then each element of
+the result is a thread's own sum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, reduce
+from itertools import product
 from math import gcd
 
-from picograd.codegen.block_product import BlockProduct, Operand, TensorProduct
+from picograd.codegen.block_product import (
+    PADDING_ELEMENTS,
+    WARP_WIDE,
+    BlockProduct,
+    Box,
+    Images,
+    Operand,
+    TensorProduct,
+)
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import Windows
+from picograd.codegen.convolution import Windows, guarded
 from picograd.codegen.index import element_or_zero, vector_lanes
 from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split
 from picograd.codegen.matmul import contiguous_axis, is_plain, store_outputs
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.build import cast, multiply_add, swap_last
+from picograd.ir.build import cast, multiply_add, static_shape, swap_last
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
-from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, RegisterTile, WarpTile
+from picograd.ir.opts import GROUP, K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, RegisterTile, WarpTile
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import Coords, add, both, flatten, floordiv, less, mod, mul, unflatten
+from picograd.ir.symbolic import Coords, add, both, flatten, floordiv, less, mod, mul, subtract, unflatten
 from picograd.record import Record, replace
 
 # ---- choosing a tile ----
@@ -107,9 +119,9 @@ def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, 
     return max(1, -(-k // part_length(k, max(1, min(most_parts(k), BLOCKS_WANTED // blocks)))))
 
 
-def part_length(k: int, parts: int) -> int:
+def part_length(k: int, parts: int, step: int = K_STEP) -> int:
     """Returns the length of the parts of K, whole steps of any tile; the last one may have less."""
-    return max(1, -(-k // (parts * K_STEP))) * K_STEP
+    return max(1, -(-k // (parts * step))) * step
 
 
 def most_parts(k: Dim) -> int:
@@ -158,10 +170,12 @@ def emit_matmul_gpu(nest: Nest, context: Context) -> None:
         return operand_of(a, at, target), operand_of(swap_last(b), at, target)
 
     lanes = lanes_along([value for _, value in nest.outputs], n, target)
-    product = GridProduct(
-        nest, params, target, batch, m, n, a.shape[-1], sides, lambda at, row, column: (*at, row, column), lanes
+    k = a.shape[-1]
+    parts = num_parts(m, n, k, numel(batch), anchor.dtype, target, takes_tf32(anchor))
+    grid = GridProduct(
+        nest, params, target, batch, m, n, k, parts, sides, lambda at, row, column: (*at, row, column), lanes
     )
-    product.emit(build, after, tile, scratch)
+    grid.emit(build, after, tile, scratch)
 
 
 def operand_of(operand: Op, batch: Sequence[Dim], target: Target) -> Operand:
@@ -191,6 +205,7 @@ def lanes_along(values: Sequence[Op], along: Dim, target: Target) -> int:
 class GridProduct(Record):
     """Products of m x k and k x n, a batch of them.
 
+    parts:   of K, which blocks share
     sides:   position in the batch -> the operands
     coords:  (position in the batch, row, column) -> where the result has that
     lanes:   columns that are stored at once
@@ -203,7 +218,8 @@ class GridProduct(Record):
     m: Dim
     n: Dim
     k: Dim
-    sides: Callable[[Sequence[Dim]], tuple[Operand, Operand]]
+    parts: int
+    sides: Callable[[Sequence[Dim]], tuple[Operand, Operand | Images]]
     coords: Callable[[Sequence[Dim], Dim, Dim], Coords]
     lanes: int
 
@@ -214,8 +230,7 @@ class GridProduct(Record):
 
     def emit(self, build: Builder, after: Builder, tile: BlockTile | WarpTile, scratch: Scratch) -> None:
         """Writes the product, and where K has parts their sum."""
-        anchor, batch = self.anchor, numel(self.batch)
-        parts = num_parts(self.m, self.n, self.k, batch, anchor.dtype, self.target, takes_tf32(anchor))
+        parts = self.parts
         if parts == 1 or not isinstance(self.k, int):
             self._emit_tiles(build, tile, 1, self.k, self._store)
             return
@@ -225,13 +240,16 @@ class GridProduct(Record):
         def leave(build: Builder, part: Dim, at: Sequence[Dim], row: Dim, column: Dim, value: Op) -> None:
             build.store(sums, flatten((part, *at, row, column), shape), value)
 
-        self._emit_tiles(build, tile, parts, part_length(self.k, parts), leave)
+        right = self.sides([0] * len(self.batch))[1]
+        step = right.box.depth if isinstance(right, Images) else K_STEP
+        self._emit_tiles(build, tile, parts, part_length(self.k, parts, step), leave)
         with grid_of_threads(after, numel(shape[1:]), self.target) as place:
             total = read(sums, place)
             for part in range(1, parts):
                 total = total + read(sums, add(place, mul(numel(shape[1:]), part)))
             *at, row, column = split(place, shape[1:])
-            self._store(after, 0, at, row, column, total)
+            with after.when(right.holds(column)):
+                self._store(after, 0, at, row, column, total)
 
     def _emit_tiles(
         self, build: Builder, tile: BlockTile | WarpTile, parts: int, length: Dim,
@@ -243,16 +261,18 @@ class GridProduct(Record):
             part, *at, row_tile, column_tile = split(place, [parts, *self.batch, *tiles])
             sides = self.sides(at)
             if parts > 1:
-                left, right = (of_part(side, mul(part, length), self.k) for side in sides)
-                sides = left, right
-            product = self._product(build, tile, length, sides)
-            product.emit(
+                left, right = sides
+                first = mul(part, length)
+                sides = of_part(left, first, self.k), (
+                    right.of_part(first) if isinstance(right, Images) else of_part(right, first, self.k)
+                )
+            self._product(build, tile, length, sides).emit(
                 mul(row_tile, tile.rows), mul(column_tile, tile.columns),
                 lambda row, column, value: store(build, part, at, row, column, value),
             )  # fmt: skip
 
     def _product(
-        self, build: Builder, tile: BlockTile | WarpTile, length: Dim, sides: tuple[Operand, Operand]
+        self, build: Builder, tile: BlockTile | WarpTile, length: Dim, sides: tuple[Operand, Operand | Images]
     ) -> BlockProduct | TensorProduct:
         """Returns the emitter of one block's product."""
         dtype, wide = self.anchor.dtype, self.anchor.dtype.compute_dtype
@@ -281,13 +301,17 @@ FEW_CHANNELS_MAX = 4  # output channels of a group
 def emit_convolution_gpu(nest: Nest, context: Context) -> None:
     """Writes a convolution: a block for each tile of channels and positions, or a thread for each element."""
     params, target, scratch = context.params, context.target, context.scratch
-    build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     windows = Windows(nest.anchor)
     if windows.m < FEW_CHANNELS_MAX:
-        _emit_elements(nest, windows, params, build, target)
+        _emit_elements(nest, windows, params, context.phase(0), target)
+        return
+    cut = box_of(windows, target)
+    if cut is None:
+        grid, tile = _by_columns(nest, windows, params, target)
     else:
-        _emit_blocks(nest, windows, params, build, after, target, scratch)
+        grid, tile = _by_boxes(nest, windows, params, target, *cut), cut[0]
+    grid.emit(context.phase(0), context.phase(1), tile, scratch)
 
 
 def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
@@ -305,34 +329,283 @@ def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Bu
         store_outputs(nest, params, (b, o, *at), cast(build.load(acc, 0), anchor.dtype), build)
 
 
-def _emit_blocks(
-    nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
-) -> None:
-    """Writes the weight, (output channels, K), times windows, (K, positions): a block of threads a tile of that product."""
+def _by_columns(
+    nest: Nest, windows: Windows, params: Sequence[Op], target: Target
+) -> tuple[GridProduct, BlockTile | WarpTile]:
+    """Returns the weight, (output channels, K), times windows, (K, positions), each element of which is read on its own."""
     anchor = windows.anchor
     images, positions = anchor.shape[0], mul(anchor.shape[0], numel(windows.spatial))
-    matrix = swap_last(windows.matrix)  # (groups, output channels, K)
 
     def sides(at: Sequence[Dim]) -> tuple[Operand, Operand]:
-        (group,) = at
-
-        def weight(row: Dim, k: Dim, inside: Op | bool) -> Op:
-            return element_or_zero(matrix, (group, row, k), inside)
-
         def column(position: Dim, k: Dim, inside: Op | bool) -> Op:
             b, *place = unflatten(position, (images, *windows.spatial))
-            return windows.column(b, place, group, floordiv(k, windows.num_taps), mod(k, windows.num_taps), inside)
+            return windows.column(b, place, at[0], floordiv(k, windows.num_taps), mod(k, windows.num_taps), inside)
 
-        left = Operand(windows.m, weight, True, operand_lanes(matrix, windows.k, target), target.has_async_copies)
-        return left, Operand(positions, column, False, 1, target.has_async_copies)
+        return _weights(windows, at[0], target), Operand(positions, column, False, 1, target.has_async_copies)
 
     def coords(at: Sequence[Dim], row: Dim, position: Dim) -> Coords:
         b, *place = unflatten(position, (images, *windows.spatial))
         return (b, add(mul(at[0], windows.m), row), *place)
 
+    shape = (windows.m, positions, windows.k, windows.groups, anchor.dtype, target, takes_tf32(anchor))
     lanes = lanes_along([value for _, value in nest.outputs], (windows.spatial or (1,))[-1], target)
-    product = GridProduct(
-        nest, params, target, [windows.groups], windows.m, positions, windows.k, sides, coords, lanes
+    grid = GridProduct(
+        nest, params, target, [windows.groups], windows.m, positions, windows.k, num_parts(*shape), sides, coords, lanes
     )
-    tile = gpu_tile(windows.m, positions, windows.k, windows.groups, anchor.dtype, target, takes_tf32(anchor))
-    product.emit(build, after, tile, scratch)
+    return grid, gpu_tile(*shape)
+
+
+def _weights(windows: Windows, group: Dim, target: Target) -> Operand:
+    """Returns the weight of a group, (output channels, K)."""
+    matrix = swap_last(windows.matrix)  # (groups, output channels, K)
+
+    def weight(row: Dim, k: Dim, inside: Op | bool) -> Op:
+        return element_or_zero(matrix, (group, row, k), inside)
+
+    return Operand(windows.m, weight, True, operand_lanes(matrix, windows.k, target), target.has_async_copies)
+
+
+# ---- a convolution: boxes of images ----
+def _by_boxes(
+    nest: Nest, windows: Windows, params: Sequence[Op], target: Target, tile: BlockTile, box: Box, parts: int
+) -> GridProduct:
+    """Returns the weight times windows, where a block brings what its windows read of the images once for all taps.
+
+    K is walked in steps of the box: its blocks of channels and of taps, in the order of k, so sums have the same order.
+    """
+    x, before = windows.anchor.src[0], [first for first, _ in windows.arg.padding]
+    images, _, *spatial = static_shape(windows.anchor.shape)
+    _, channels, *of_taps = static_shape(windows.anchor.src[1].shape)
+    at_once, of_k = (box.images, *box.places), (box.channels, *box.taps)
+    tiles, steps = (*map(num_tiles, (images, *spatial), at_once),), (*map(num_tiles, (channels, *of_taps), of_k),)
+    leads = [*before[:-1], before[-1] + box.lead]
+
+    def place(column: Dim) -> Coords:
+        first, own = unflatten(floordiv(column, box.columns), tiles), box.column(mod(column, box.columns))
+        return tuple(add(mul(at, apart), i) for at, apart, i in zip(first, at_once, own))
+
+    def holds(column: Dim) -> Op | bool:
+        return reduce(both, map(less, place(column), (images, *spatial)))
+
+    def sides(at: Sequence[Dim]) -> tuple[Operand, Images]:
+        group, weights = at[0], _weights(windows, at[0], target)
+
+        def weight(row: Dim, k: Dim, inside: Op | bool) -> Op:
+            if box.taps != windows.taps:
+                first, own = unflatten(floordiv(k, box.depth), steps), unflatten(mod(k, box.depth), of_k)
+                k = flatten([add(mul(i, apart), j) for i, apart, j in zip(first, of_k, own)], (channels, *of_taps))
+            return weights.at(row, k, both(inside, less(k, windows.k)))
+
+        def element(first_column: Dim, first_k: Dim, inner: Coords, lane: Dim) -> Op:
+            image, *places = unflatten(floordiv(first_column, box.columns), tiles)
+            channel, *taps = unflatten(floordiv(first_k, box.depth), steps)
+            image, channel = add(mul(image, box.images), inner[0]), add(mul(channel, box.channels), inner[1])
+            valid, found = both(less(image, images), less(channel, channels)), list[Dim]()
+            for axis, length in enumerate(x.shape[2:]):
+                of_place, of_tap = box.places[axis] * box.stride[axis], box.taps[axis] * box.dilation[axis]
+                first = add(mul(places[axis], of_place), mul(taps[axis], of_tap))
+                where = add(first, subtract(inner[2 + axis], leads[axis]))
+                valid = both(valid, both(less(-1, where), less(where, length)))
+                found.append(where)
+            found[-1] = add(found[-1], lane)
+            return guarded(x, (image, add(mul(group, channels), channel), *found), valid)
+
+        lanes = gcd(weights.lanes, box.taps[-1]) if box.taps != windows.taps else weights.lanes
+        left = Operand(windows.m, weight, True, lanes, target.has_async_copies)
+        return left, Images(box, element, holds, target.has_async_copies)
+
+    def coords(at: Sequence[Dim], row: Dim, column: Dim) -> Coords:
+        image, *position = place(column)
+        return (image, add(mul(at[0], windows.m), row), *position)
+
+    lanes = 1 if box.along_images else lanes_along([value for _, value in nest.outputs], spatial[-1], target)
+    columns, k = math.prod(tiles) * box.columns, math.prod(steps) * box.depth
+    return GridProduct(nest, params, target, [windows.groups], windows.m, columns, k, parts, sides, coords, lanes)
+
+
+def num_tiles(extent: int, own: int) -> int:
+    """Returns how many tiles of so many cover an extent."""
+    return -(-extent // own)
+
+
+# ---- which box: a model of clocks ----
+SUMS_MAX = 64  # of a thread
+# Of a multiprocessor, which has at least two blocks; of a thread; and what NVRTC takes for each copy of a stage, whose
+# address it keeps, and for the rest.
+REGISTERS, REGISTERS_MAX, COPY_REGISTERS, OTHER_REGISTERS = 1 << 16, 168, 4, 28
+COLUMNS_MIN, COLUMNS_TILE_MAX = 32, 256  # of a box
+WINDOWS_MAX = 32  # of an image, where a box has all of them
+MORE_PRODUCTS_MAX = 1.1  # times those by columns: threads without a result multiply, too
+WARPS_FILLED_MIN = 0.85  # of a warp's threads
+DEPTHS = 16, 40, 72  # of K in a stage, at most about
+SECTOR_BYTES = 32
+# Of a multiprocessor in a clock: multiply-adds; bytes of memory. And clocks of a warp to start a copy, since indices and
+# bounds are computed for each. A warp's access of shared memory takes one. Not measured with these kernels.
+ADDS_CLOCK, BYTES_CLOCK, COPY_CLOCKS = 128, 64, 4
+
+
+class Sizes(Record):
+    """The lengths of a convolution.
+
+    m, channels:      output and input channels of a group
+    places, lengths:  of the result, and of the input, along each axis
+    lanes:            elements of the input that an access may have
+    """
+
+    m: int
+    images: int
+    channels: int
+    groups: int
+    places: tuple[int, ...]
+    lengths: tuple[int, ...]
+    taps: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    lanes: int
+
+    @property
+    def k(self) -> int:
+        """The length of the product."""
+        return self.channels * math.prod(self.taps)
+
+    @property
+    def positions(self) -> int:
+        """Windows of all images."""
+        return self.images * math.prod(self.places)
+
+    def columns(self, box: Box) -> int:
+        """Returns how many boxes cover the result."""
+        return num_tiles(self.images, box.images) * math.prod(map(num_tiles, self.places, box.places))
+
+    def parts(self, tile: BlockTile, columns: int) -> int:
+        """Returns how many blocks share K where so many columns of tiles cover the result."""
+        return max(1, min(most_parts(self.k), BLOCKS_WANTED // (self.groups * num_tiles(self.m, tile.rows) * columns)))
+
+
+def box_of(windows: Windows, target: Target) -> tuple[BlockTile, Box, int] | None:
+    """Returns how blocks of threads cut a convolution into boxes, and K into parts; None: it is better read by columns.
+
+    Elements of an image are read once a block for all taps, but a box has whole places, so some threads may have no
+    result; and what is brought around the windows counts the more, the smaller the box.
+    """
+    anchor, arg = windows.anchor, windows.arg
+    x, w = anchor.src
+    shapes = [tuple(dim for dim in value.shape if isinstance(dim, int)) for value in (anchor, x, w)]
+    is_known = all(len(shape) == len(value.shape) for shape, value in zip(shapes, (anchor, x, w)))
+    if not windows.spatial or not is_known or 0 in shapes[0] + shapes[1] + shapes[2] or {*arg.input_dilation} != {1}:
+        return None
+    (images, _, *places), (_, _, *lengths), (_, channels, *taps) = shapes
+    dtype = anchor.dtype.compute_dtype
+    lanes = target.lanes(x.dtype) if x.dtype is dtype and is_plain(x) else 1
+    sizes = Sizes(
+        windows.m, images, channels, arg.groups, tuple(places), tuple(lengths), tuple(taps), arg.stride, arg.dilation,
+        tuple(before for before, _ in arg.padding), lanes,
+    )  # fmt: skip
+    tile = gpu_tile(sizes.m, sizes.positions, sizes.k, sizes.groups, anchor.dtype, target, takes_tf32(anchor))
+    return _best_box(sizes, tile, dtype.itemsize, target) if isinstance(tile, BlockTile) else None
+
+
+@lru_cache(maxsize=256)
+def _best_box(sizes: Sizes, tile: BlockTile, itemsize: int, target: Target) -> tuple[BlockTile, Box, int] | None:
+    """Returns the cut of the fewest clocks; None where a product by columns, cut by `tile`, takes no more."""
+    sector = SECTOR_BYTES // itemsize
+
+    def clocks(tile: BlockTile, columns: int, loads: float, copies: float, elements: float, k: int) -> float:
+        """Returns the clocks of a multiprocessor: `loads` of a thread, `copies` and `elements` of a block for one of K."""
+        parts = sizes.parts(tile, columns)
+        blocks = sizes.groups * num_tiles(sizes.m, tile.rows) * columns * parts
+        warps = num_tiles(tile.threads, WARP_THREADS)
+        adds = warps * WARP_THREADS * tile.own_rows * tile.own_columns / ADDS_CLOCK
+        brought = copies / WARP_THREADS * COPY_CLOCKS + elements * itemsize / BYTES_CLOCK
+        of_k = adds + loads * warps + brought
+        return num_tiles(blocks, BLOCKS_WANTED) * of_k * num_tiles(k, parts)
+
+    def whole(elements: int) -> int:
+        return num_tiles(elements, sector) * sector
+
+    loads = tile.own_rows / tile.row_group + tile.own_columns / tile.column_group
+    brought = min(sizes.m, tile.rows) + min(sizes.positions, tile.columns)
+    columns = num_tiles(sizes.positions, tile.columns)
+    fewest = clocks(tile, columns, loads, brought, brought, sizes.k)
+    most = MORE_PRODUCTS_MAX * num_tiles(sizes.m, tile.rows) * tile.rows * columns * tile.columns * sizes.k
+    best = None
+    for box in _boxes(sizes):
+        *inner, row = (min(each, length) for each, length in zip(box.shape[2:], sizes.lengths))
+        elements = box.images * box.channels * math.prod(inner) * whole(row) / box.depth
+        copies = math.prod(box.shape) / box.lanes / box.depth
+        columns, k = sizes.columns(box), num_tiles(sizes.channels, box.channels) * box.channels * math.prod(sizes.taps)
+        reads = box.turns * (1 if box.along_images else box.span / GROUP / box.taps[-1])
+        for cut in _block_tiles(sizes.m, box, itemsize, target):
+            rows = min(sizes.m, cut.rows)
+            if num_tiles(sizes.m, cut.rows) * cut.rows * columns * cut.columns * k > most:
+                continue
+            loads = cut.own_rows / cut.row_group + cut.own_columns / GROUP * reads * turns_of_columns(cut)
+            taken = clocks(cut, columns, loads, copies + rows, elements + rows * whole(box.depth) / box.depth, k)
+            if taken < fewest:
+                fewest, best = taken, (cut, box, sizes.parts(cut, columns))
+    return best
+
+
+def _boxes(sizes: Sizes) -> Iterator[Box]:
+    """Yields boxes worth a look: of positions powers of two and parts of an image, or all windows of several images."""
+
+    def fitting(most: int, extent: int, step: int = 1) -> list[int]:
+        parts = [num_tiles(num_tiles(extent, number), step) * step for number in (1, 2, 3, 4)]
+        powers = [step << bit for bit in range((most // step).bit_length()) if step << bit < 2 * extent]
+        return sorted({*powers, *(part for part in parts if part <= 2 * most)})
+
+    *outer, last = sizes.places
+    highs = [(*[1] * (len(outer) - 1), high) for high in fitting(16, outer[-1])] if outer else [()]
+    of_images = [1 << bit for bit in range(4) if 1 << bit < 2 * sizes.images]
+    for channels, taps in sorted({_depth(sizes.channels, sizes.taps, most) for most in DEPTHS}):
+        cut = sizes.stride, sizes.dilation
+        for wide, high, images in product(fitting(32, last, GROUP), highs, of_images):
+            steps = wide * sizes.stride[-1], taps[-1] * sizes.dilation[-1] if taps[-1] < sizes.taps[-1] else 0
+            lanes = gcd(sizes.lanes, sizes.lengths[-1], *steps)
+            box = Box(images, (*high, wide), channels, taps, *cut, False, -sizes.before[-1] % lanes, lanes)
+            if COLUMNS_MIN <= box.columns <= COLUMNS_TILE_MAX:
+                yield box
+        for images in (8, 16, 32) if math.prod(sizes.places) <= WINDOWS_MAX else ():
+            if images < 2 * sizes.images:
+                yield Box(images, sizes.places, channels, taps, *cut, True, 0, 1)
+
+
+def _depth(channels: int, taps: tuple[int, ...], most: int) -> tuple[int, tuple[int, ...]]:
+    """Returns how many channels and taps a stage has, about `most`: parts of an axis only below whole inner ones.
+
+    Taps are parts that divide an axis: what a window reads beyond its last tap is a number of the image, and may be NaN.
+    """
+    own: tuple[int, ...] = ()
+    for axis in reversed(range(len(taps))):
+        room = most // math.prod(own) if own == taps[axis + 1 :] else 1
+        own = (max(part for part in range(1, taps[axis] + 1) if taps[axis] % part == 0 and part <= max(1, room)), *own)
+    of_channels = 1
+    while own == taps and of_channels < channels and 2 * of_channels * math.prod(taps) <= most:
+        of_channels *= 2
+    return of_channels, own
+
+
+def turns_of_columns(tile: BlockTile) -> int:
+    """Returns the turns of shared memory in which a warp reads a group of columns for each of its threads."""
+    is_square = tile.wide % WARP_WIDE == 0 and tile.high % (WARP_THREADS // WARP_WIDE) == 0
+    return num_tiles(WARP_WIDE if is_square else min(tile.wide, WARP_THREADS), WARP_WIDE)
+
+
+def _block_tiles(m: int, box: Box, itemsize: int, target: Target) -> Iterator[BlockTile]:
+    """Yields blocks of threads for the columns of a box."""
+    groups, reads = box.columns // GROUP, 1 if box.along_images else box.span // GROUP
+    for own, threads in product(range(1, SUMS_MAX // GROUP + 1), (target.block_threads, target.block_threads // 2)):
+        wide = groups // own
+        high = 1 << (threads // wide).bit_length() - 1 if groups % own == 0 and wide <= threads else 0
+        if not high or high * wide < WARPS_FILLED_MIN * num_tiles(high * wide, WARP_THREADS) * min(WARP_THREADS, threads):
+            continue
+        for rows in (1, 2, 4, 8):
+            nbytes = (box.depth * (high * rows + PADDING_ELEMENTS) + box.numel) * itemsize
+            brought = high * rows * box.depth, math.prod(box.shape) // box.lanes
+            copies = sum(num_tiles(each, high * wide) for each in brought)
+            held = (rows * own * GROUP + own * reads * GROUP + rows) * itemsize // 4
+            registers = held + COPY_REGISTERS * copies + OTHER_REGISTERS
+            has_room = registers <= min(REGISTERS_MAX, REGISTERS // (2 * threads)) and 2 * nbytes <= target.shared_bytes
+            if has_room and rows * own * GROUP > THREAD_ELEMENTS_MIN and high * rows < 2 * max(m, high):
+                yield BlockTile(high, wide, rows, own * GROUP, box.depth)
