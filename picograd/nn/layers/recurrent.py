@@ -142,7 +142,7 @@ class Recurrent(Module):
 
     def _kind(self) -> str:
         """Returns the name of its step in STEPS."""
-        raise NotImplementedError
+        raise ArgumentError(f"{type(self).__name__} has no step; use RNN, LSTM, GRU or one of their cells.")
 
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
         """Returns the new state from the gates' parts of input and state, each (N, G H)."""
