@@ -34,6 +34,7 @@ from picograd.ir.symbolic import dim_value
 from picograd.look import Profiling, active
 
 
+# ---- graphs that are computed together ----
 class _Realized:
     """The set of Ops whose values have been computed, at which a walk over a graph stops."""
 
