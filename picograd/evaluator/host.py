@@ -1,9 +1,9 @@
 """The meaning of the functions of ir/host.py, in NumPy, on arrays that the host holds.
 
-Functions of numbers come first, in float64: those that go on until they converge (incomplete gamma functions, orthogonal
-polynomials), then Bessel functions and Airy's, by recurrences and integrals near 0 and asymptotic series far away.
-Functions of stacks of matrices and of signals follow; matrices are computed in their own precision, as LAPACK does, and a
-function of several fails by the number of the first one in its batch that has no result.
+Functions of numbers come first, in float64: those that go on until they are done (common divisors, of integers; incomplete
+gamma functions, orthogonal polynomials), then Bessel functions and Airy's, by recurrences and integrals near 0 and
+asymptotic series far away. Functions of stacks of matrices and of signals follow; matrices are computed in their own
+precision, as LAPACK does, and a function of several fails by the number of the first one in its batch that has no result.
 
 Source: NIST Digital Library of Mathematical Functions: 8.7.1 and 8.9.2 (incomplete gamma functions), 8.12.3 (their uniform
 expansion), 18.9.1 (polynomials), 10.6.1, 10.12.4 and 10.23.15 (recurrence, its scale, Y by a sum of J), 10.17.3 (series for
@@ -175,6 +175,7 @@ def _polynomial(name: str) -> Callable[[Array, Array], Array]:
 
 
 ITERATED: dict[str, Callable[..., Any]] = {
+    "gcd": np.gcd,
     "gammainc": _gammainc,
     "gammaincc": _gammaincc,
     "poisson": _poisson,

@@ -1,9 +1,9 @@
 """Functions that a plan calls on the host, and kernels that a user has written.
 
-No kernel is generated for linear algebra and Fourier transforms. A function of the host has one result. Where mathematics
-has several (the factors of a matrix) they are in it one after the other, and slices of it, which cost nothing, are the
-factors. The functions' values are in evaluator/host.py, their gradients in autodiff/host.py; ir/checks.py has the errors of
-those that may fail.
+No kernel is generated for linear algebra, Fourier transforms and iterations of no fixed length. A function of the host has
+one result. Where mathematics has several (the factors of a matrix) they are in it one after the other, and slices of it,
+which cost nothing, are the factors. The functions' values are in evaluator/host.py, their gradients in autodiff/host.py;
+ir/checks.py has the errors of those that may fail.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _irfft(src: tuple[Op, ...], options: Options) -> Shape:
 
 
 OF_NUMBERS = (  # functions of numbers that no fixed graph computes
-    "gammainc", "gammaincc", "poisson", "binomial",
+    "gcd", "gammainc", "gammaincc", "poisson", "binomial",
     "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he",
     "laguerre_l", "legendre_p", "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
@@ -265,5 +265,5 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "fft": _same,  #               (..., n, .., 2)               (axes, sign)       sum of x e^(sign 2 pi i j k / n)
     "rfft": _rfft,  #              (..., n)                      (n,)               the half of fft that says all
     "irfft": _irfft,  #            (..., n // 2 + 1, 2)          (n,)               the real signal of half a spectrum
-    **dict.fromkeys(OF_NUMBERS, _same),  # arrays of one shape, float64  ()           a number of each element's numbers
+    **dict.fromkeys(OF_NUMBERS, _same),  # arrays of one shape, float64; gcd: integers  ()  a number of each element's
 }

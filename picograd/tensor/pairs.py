@@ -441,7 +441,7 @@ def gcd(self: T, other: Operand) -> T:
     Raises:
       DTypeError: floats or bools.
 
-    Cost: as many divisions of each element as the dtype can need: 46 for int32, 92 for int64.
+    Cost: NumPy computes it on the host.
 
     >>> Tensor([12, -9]).gcd(Tensor([18, 6]))
     Tensor([6, 3])

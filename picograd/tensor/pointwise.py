@@ -18,6 +18,7 @@ from typing import Any
 from picograd.dtype import Scalar, float64, int32, int64
 from picograd.ir.build import both, compare, either, maximum, unary, where
 from picograd.ir.build import cast as ir_cast
+from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
@@ -474,10 +475,6 @@ def hypot(a: Op, b: Op) -> Op:
     return where(infinite, absolute(where(is_infinite(a), a, b)), length)
 
 
-# ---- two numbers ----
-DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighbours in Fibonacci's sequence
-
-
 # ---- remainders and divisors ----
 def fmod(a: Op, b: Op) -> Op:
     """Remainder of division rounded toward zero; it has the sign of a."""
@@ -488,12 +485,8 @@ def fmod(a: Op, b: Op) -> Op:
 
 
 def gcd(a: Op, b: Op) -> Op:
-    """The greatest common divisor of integers, never negative, by as many divisions as the dtype can need."""
-    a, b = absolute(a), absolute(b)
-    for _ in range(DIVISIONS[a.dtype.bits]):
-        done = compare(OpCode.CMPEQ, b, 0)
-        a, b = where(done, a, b), where(done, b, Op(OpCode.MOD, a.dtype, (a, where(done, 1, b))))
-    return a
+    """The greatest common divisor of integers, never negative: the host's, since Euclid's algorithm has no fixed length."""
+    return host_call("gcd", a.dtype, (a, b))
 
 
 def lcm(a: Op, b: Op) -> Op:

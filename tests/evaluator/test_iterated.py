@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import picograd as pg
 from picograd.evaluator.host import BESSEL, ITERATED
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
 
 
 @pytest.mark.parametrize("name", ["gammainc", "gammaincc"])
@@ -23,6 +27,24 @@ def test_parts_of_gamma_for_orders_of_all_sizes(name: str, rng: np.random.Genera
 def test_both_parts_add_up_to_one(rng: np.random.Generator) -> None:
     a, x = (pg.Tensor(10.0 ** rng.uniform(-3, 9, 200)) for _ in range(2))
     np.testing.assert_allclose((a.igamma(x) + a.igammac(x)).numpy(), np.ones(200), rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
+def test_a_common_divisor_is_one_call_of_the_host(dtype: str) -> None:
+    """Special values beside PyTorch's, and a graph that is no longer for a wider dtype."""
+    info = np.iinfo(dtype)
+    values = np.array([0, 1, 2, 12, 89, 55, info.max, info.max - 1, info.min + 1, info.min // 2, -(info.min // 4)], dtype)
+    a, b = (grid.ravel() for grid in np.meshgrid(values, values))
+    divisor = pg.Tensor(a).gcd(pg.Tensor(b))
+    codes = [op.code for op in toposort([divisor.read()])]
+    assert codes.count(OpCode.CUSTOM) == 1 and OpCode.MOD not in codes
+    np.testing.assert_array_equal(divisor.numpy(), torch.gcd(torch.tensor(a), torch.tensor(b)).numpy())
+    multiple = pg.Tensor(a).lcm(pg.Tensor(b))
+    assert len(toposort([multiple.read()])) < 40
+    known = torch.lcm(torch.tensor(a), torch.tensor(b))  # of one that overflows, PyTorch's has no sign
+    np.testing.assert_array_equal(np.abs(multiple.numpy()), np.abs(known.numpy()))
+    least = pg.Tensor(np.array([info.min], dtype))
+    assert least.gcd(info.max).item() == math.gcd(int(info.min), int(info.max))  # PyTorch's is -1 for signed ones
 
 
 @pytest.mark.parametrize("name", BESSEL)
