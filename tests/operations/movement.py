@@ -122,7 +122,8 @@ VIEWS = [
     view("vsplit", (2,), ((1, 3),)),
     view("dsplit", (5,), ((1, 2),)),
     view("unbind", (), (1,), (-1,), more=on((0, 2), ())),
-    view("unfold", (0, 2, 1), (1, 3, 1), (2, 2, 3), (-1, 5, 1), (0, 1, 3), more=on((), (0, 1, 1)), drawn=drawn(windows, 1)),
+    view("unfold", (0, 2, 1), (1, 3, 1), (2, 2, 3), (-1, 5, 1), (0, 1, 3), (2, 3, 2), (2, 4, 2), more=on((), (0, 1, 1)),
+         drawn=drawn(windows, 1)),  # fmt: skip
     view("diagonal", (), (1,), (-2, 1, 2), (0, 2, 0), (9,), (-9,), more=on((2, 0), ()), drawn=drawn(diagonals, 2)),
     view("diag", (), (1,), (-2,), shape=(4, 3), more=several(on((3,), (), (1,), (-2,)), on((0,), ()))),
     view("diagflat", (), (1,), (-1,), shape=(2, 3), more=several(on((), ()), on((0,), ()))),

@@ -90,3 +90,12 @@ def test_ten_times_the_elements_are_about_ten_times_the_work(name: str, monkeypa
     (small, few), (large, many) = (work(CALLS[name], count, monkeypatch) for count in (200, 2000))
     assert large <= 10 * small * max(1.0, many / few) * 1.05
     assert many <= 1.5 * few  # a step more for each doubling, where halves are searched
+
+
+@pytest.mark.req("C5")
+def test_windows_with_a_step_are_no_windows_of_step_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of windows and of their gradient is that of the elements they show, not of a window at each element."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    calls: list[Call] = [lambda x, i, m: x.unfold(0, 32, 8) + 0, lambda x, i, m: x.unfold(0, 32, 32) + 0]
+    (shown, _), (apart, _) = (work(call, 4096, monkeypatch) for call in calls)
+    assert shown <= 10 * apart  # an element is in four windows, and moved between shapes
