@@ -39,7 +39,7 @@ from picograd.rewrites.contract import MANY_TERMS, PRODUCTS, compose_attention, 
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.rewrites.simplify import DETOURS, simplify_graph, strip_identity
 from picograd.schedule.create import group, make_unit, scheduled
-from picograd.schedule.fuse import fuse
+from picograd.schedule.fuse import fuse, unshaped
 from picograd.schedule.loops import normalize_loops
 from picograd.schedule.memory import Order, order_units, versions_of, write_blocks
 
@@ -77,6 +77,7 @@ def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedu
     """Returns the Schedule of simplified graphs. A root that is a BUFFER already is its own output and runs nothing."""
     if codes_in(roots) & WITH_BODY:
         roots = normalize_loops(roots)  # every result of a loop has memory of its own
+    roots = unshaped(roots)  # memory has no shape
     return _schedule(roots, {}, True, target)
 
 

@@ -210,7 +210,20 @@ MOST_AGAIN = 32  # points at which one element reads values that it reads elsewh
 STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDATE, OpCode.CUSTOM})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
 MANY_PIECES = 8  # joined, each element of which belongs to one piece: where several read them they are stored
+ALONE_IN_MEMORY = STORES_ITSELF | {OpCode.CONTIGUOUS, OpCode.OUTPUT}
 ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
+
+
+def unshaped(roots: Sequence[Op]) -> list[Op]:
+    """Returns values with the same memory: of a RESHAPE of a value that no nest goes on with, that value.
+
+    Two roots stay two values, each with memory of its own.
+    """
+    found = list(roots)
+    for number, root in enumerate(roots):
+        if root.code is OpCode.RESHAPE and root.src[0].code in ALONE_IN_MEMORY and root.src[0] not in found:
+            found[number] = root.src[0]
+    return found
 
 
 def fuse(roots: Sequence[Op], target: Target | None = None) -> Fused:

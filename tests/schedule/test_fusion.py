@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
 from picograd import Tensor
@@ -134,6 +136,49 @@ def test_movement_makes_no_kernel() -> None:
     counts = forward(moved, numbers(N, C))
     assert counts.kernels == 1
     assert counts.temporary_nbytes == 0
+
+
+SHAPED = {
+    "scatter": lambda x: x.scatter_add(1, pg.zeros(6, 40, dtype=pg.int64), x),
+    "scan": lambda x: x.cumsum(1),
+    "attention": lambda x: F.scaled_dot_product_attention(*[x.reshape(1, 2, 15, 8)] * 3),
+    "a loop": lambda x: pg.scan(lambda carry, row: (carry + row, carry * row), x[0], x)[1],
+    "what a user stores": lambda x: (x + 1).contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_another_shape_of_a_stored_result_is_no_copy(name: str) -> None:
+    plain = SHAPED[name](numbers(N, C))
+    shaped = plain.reshape(-1).reshape(C, N)
+    first, second = schedule_graphs([plain.op]), schedule_graphs([shaped.op])
+    assert (len(second.items), second.arena_nbytes) == (len(first.items), first.arena_nbytes)
+    assert np.array_equal(pg.jit(lambda x: SHAPED[name](x).reshape(C, N))(numbers(N, C)).numpy(), shaped.numpy())
+
+
+def test_a_result_and_its_other_shapes_have_memory_of_their_own() -> None:
+    x = numbers(N, C)
+    expected = x.cumsum(1).numpy()
+    sums, flat, tall = x.cumsum(1), x.cumsum(1).reshape(-1), x.cumsum(1).reshape(C, N)
+    pg.realize([sums, flat, tall])
+    flat += 1
+    tall += 2
+    assert np.array_equal(sums.numpy(), expected)
+    assert np.array_equal(flat.numpy(), expected.reshape(-1) + 1)
+    assert np.array_equal(tall.numpy(), expected.reshape(C, N) + 2)
+
+
+@pytest.mark.parametrize(("kernel", "padding", "num_kernels"), [(2, 0, 2), (3, 1, 3)])
+def test_the_gradient_of_a_max_pool_is_stored_once(kernel: int, padding: int, num_kernels: int) -> None:
+    """The padding, places of the maxima, and a scatter that stores the gradient itself."""
+
+    def pool(library: Any) -> Callable[..., Any]:
+        return lambda x: library.nn.functional.max_pool2d(x, kernel, 2, padding)
+
+    assert backward(pool(pg), numbers(2, 3, 12, 12)).kernels == num_kernels
+    ties = numbers(2, 3, 12, 12).numpy().round()
+    ties[0, 0, 3, 3:5] = np.nan
+    same_as_torch(pool(pg), ties, reference=pool(torch))
 
 
 # ---- G3: hash-consing and rules ----
