@@ -381,6 +381,9 @@ def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
 
 
 # ---- factors ----
+COLUMNS = 32  # that LU computes one by one
+
+
 def _eigh(a: Array) -> Array:
     values, vectors = _each(np.linalg.eigh, a)
     return np.concatenate([values[..., None, :], vectors], -2)
@@ -465,15 +468,11 @@ def _is_positive(a: Array) -> bool:
 
 def _lu_pivots(a: Array) -> Array:
     """For each column the row that is exchanged with the next one: the greatest of the rest, the first of equals."""
-    m, n = a.shape[-2:]
-    left = _flat(np.array(a))
-    every, pivots = np.arange(len(left)), np.zeros((len(left), min(m, n)), np.int64)
-    for i in range(min(m, n)):
-        chosen = i + np.abs(left[:, i:, i]).argmax(-1)
-        pivots[:, i] = chosen + 1
-        left[every, chosen], left[:, i] = left[:, i].copy(), left[every, chosen]
-        _eliminate(left, i)
-    return pivots.reshape(*a.shape[:-2], min(m, n))
+    k = min(a.shape[-2:])
+    turned = _turned(a)
+    pivots = np.zeros((len(turned), k), np.int64)
+    _eliminate(turned, pivots)
+    return pivots.reshape(*a.shape[:-2], k)
 
 
 def _rows_of_pivots(pivots: Array, m: int) -> Array:
@@ -491,17 +490,35 @@ def _lu_rows(a: Array) -> Array:
 
 def _lu(a: Array) -> Array:
     """L below the diagonal, U on it and above, of rows in a good order."""
-    left = np.array(a)
-    for i in range(a.shape[-1]):
-        _eliminate(left, i)
-    return left
+    turned = _turned(a)
+    _eliminate(turned)
+    return _mirrored(turned).reshape(a.shape)
 
 
-def _eliminate(left: Array, i: int) -> None:
-    """Makes one step of LU in place; a column of zeros gives zeros."""
-    pivot = left[..., i, None, i]
-    left[..., i + 1 :, i] /= np.where(pivot == 0, 1, pivot)
-    left[..., i + 1 :, i + 1 :] -= left[..., i + 1 :, i, None] * left[..., i, None, i + 1 :]
+def _turned(a: Array) -> Array:
+    """Returns a copy of transposed matrices with one batch axis: what was a column lies in one piece."""
+    return np.array(_mirrored(_flat(a)), order="C")
+
+
+def _eliminate(turned: Array, pivots: Array | None = None) -> None:
+    """Makes LU of transposed matrices in place, some columns after the others: what lies behind them follows in a product.
+
+    With `pivots` rows are exchanged first; it receives which, counted from 1.
+    """
+    every, (n, m) = np.arange(len(turned)), turned.shape[-2:]
+    for start in range(0, min(m, n), COLUMNS):
+        k = min(COLUMNS, min(m, n) - start)
+        block, behind = turned[:, start : start + k, start:], turned[:, start + k :, start:]
+        for i in range(k):
+            if pivots is not None:
+                chosen = start + i + np.abs(block[:, i, i:]).argmax(-1)
+                pivots[:, start + i] = chosen + 1
+                turned[every, :, chosen], turned[:, :, start + i] = turned[:, :, start + i].copy(), turned[every, :, chosen]
+            pivot = block[:, i, i, None]
+            block[:, i, i + 1 :] /= np.where(pivot == 0, 1, pivot)  # a column of zeros gives zeros
+            block[:, i + 1 :, i + 1 :] -= block[:, i + 1 :, i, None] * block[:, i, None, i + 1 :]
+        behind[..., :k] = _mirrored(_solve_triangular(_mirrored(block[..., :k]), _mirrored(behind[..., :k]), False, True))
+        behind[..., k:] -= behind[..., :k] @ block[..., k:]
 
 
 PADE_13 = (
@@ -538,7 +555,9 @@ def _complex(x: Array) -> Array:
 
 
 def _pairs(z: Array) -> Array:
-    return np.stack([z.real, z.imag], -1)
+    """Returns complex numbers as pairs (..., 2), in the same memory."""
+    whole = np.ascontiguousarray(z)
+    return whole.view(whole.real.dtype).reshape(*z.shape, 2)
 
 
 def _fft(x: Array, axes: int, sign: int) -> Array:

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
 from picograd import Tensor
@@ -208,3 +209,37 @@ def test_complex_arrays_of_real_eigenvalues_are_real(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(vectors.numpy(), [[-(0.5**0.5), 1.0], [0.5**0.5, 0.0]], rtol=1e-6)
     with pytest.raises(pg.LinAlgError, match="complex eigenvalues"):
         pg.linalg.eigvals(pg.Tensor([[0.0, 1.0], [-1.0, 0.0]])).realize()
+
+
+@pytest.mark.parametrize("shape", [(70, 70), (3, 40, 40), (100, 40), (40, 100), (2, 5, 3)])
+def test_lu_computes_a_block_of_columns_after_the_other(shape, monkeypatch):
+    solved, solve = [], functions._solve_triangular
+    monkeypatch.setattr(functions, "_solve_triangular", lambda *args: solved.append(args) or solve(*args))
+    a = np.random.default_rng(0).standard_normal(shape)
+    a[..., 0, 1] = a[..., 1, 1] = 0
+    pivots = functions._lu_pivots(a)
+    k = min(shape[-2:])
+    assert len(solved) == -(-k // functions.COLUMNS)
+    expected, expected_pivots = torch.linalg.lu_factor(torch.from_numpy(a))
+    np.testing.assert_array_equal(pivots, expected_pivots.numpy())
+    rows = functions._rows_of_pivots(pivots, shape[-2])
+    corner = np.take_along_axis(a, rows[..., None], -2)[..., :k, :k]
+    np.testing.assert_allclose(functions._lu(corner), expected.numpy()[..., :k, :k], rtol=1e-9, atol=1e-9)
+
+
+def test_lu_of_a_singular_matrix_has_zeros_behind_a_column_of_zeros():
+    a = np.random.default_rng(0).standard_normal((50, 50))
+    a[:, 35] = a[:, 3] * 0
+    rows = functions._lu_rows(a)
+    lu = functions._lu(a[rows])
+    assert np.isfinite(lu).all() and not lu[36:, 35].any()
+    np.testing.assert_allclose((np.tril(lu, -1) + np.eye(50)) @ np.triu(lu), a[rows], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers_are_pairs_in_the_same_memory(dtype):
+    z = np.array([[1 + 2j, 3 - 4j]], dtype)
+    pairs = functions._pairs(z)
+    assert np.shares_memory(pairs, z)
+    np.testing.assert_array_equal(pairs, [[[1, 2], [3, -4]]])
+    np.testing.assert_array_equal(functions._pairs(z.T), [[[1, 2]], [[3, -4]]])
