@@ -34,6 +34,7 @@ from picograd.record import Struct
 
 LEAST_STEPS = 4  # fewer are written out
 LEAST_CHEAP_STEPS = 16  # where no step has a product or a sum: some of them are a few instructions of one kernel
+LEAST_FORMULA_OPS = 256  # of all steps that differ in constants: fewer are one kernel's
 MOST_OPERANDS = 8  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
 LONG = 16  # of a graph: a shorter one has no steps
 LEVELS = (3, 9)  # below an Op that tell its form, and more where that leaves two in one place
@@ -45,6 +46,7 @@ OF_STEPS = ELEMENTWISE | MOVEMENT | {
     OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
     OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP,
 }  # fmt: skip
+OF_FORMULAS = ELEMENTWISE | {OpCode.CONST, OpCode.EXPAND, OpCode.DETACH}
 VIEWED = MOVEMENT | {OpCode.CAST, OpCode.CONTIGUOUS}  # between a weight and its product
 Column = tuple[Op, ...]  # for each step one
 
@@ -93,7 +95,7 @@ def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> tuple[dict[Op, Op]
         steps = _alike(seeds, order, inputs)
         while steps is not None and (longer := _with_one_before(steps)) is not None:
             steps = longer
-        if steps is not None and (steps.num_steps >= LEAST_CHEAP_STEPS or steps.is_costly()) and not steps.are_layers():
+        if steps is not None and steps.are_worth_a_loop() and not steps.are_layers():
             steps.go_up()
             return _loop(steps, roots)
     return {}, {}
@@ -384,6 +386,17 @@ class _Steps:
     def is_costly(self) -> bool:
         """True where a step has kernels of its own."""
         return any(column[0].code in COSTLY or column[0].code in SEVERAL_RESULTS for column in self.columns)
+
+    def are_formula(self) -> bool:
+        """True for a few steps of elements that differ in constants, as those of Horner's rule: they are one kernel's."""
+        rows = [place.column[0] for places in self.sources for place in places if isinstance(place, _Rows)]
+        is_short = self.num_steps * len(self.columns) < LEAST_FORMULA_OPS
+        are_elements = all(column[0].code in OF_FORMULAS for column in self.columns)
+        return is_short and are_elements and all(row.code is OpCode.CONST for row in rows)
+
+    def are_worth_a_loop(self) -> bool:
+        """True for steps with kernels of their own, and for many others."""
+        return self.is_costly() or self.num_steps >= LEAST_CHEAP_STEPS and not self.are_formula()
 
     def are_layers(self) -> bool:
         """True where the right side of a product is other memory in each step, which would have to be joined."""

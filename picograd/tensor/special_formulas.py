@@ -36,7 +36,7 @@ def chebyshev(t: Op, coefficients: tuple[float, ...]) -> Op:
     before, last = t.filled(0.0), t.filled(coefficients[-1])
     double = t * 2.0
     for coefficient in reversed(coefficients[1:-1]):
-        before, last = last, double * last - before + coefficient
+        before, last = last, double * last + (before.filled(coefficient) - before)
     return t * last - before + coefficients[0]
 
 

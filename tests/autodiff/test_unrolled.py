@@ -208,6 +208,29 @@ def test_a_loop_has_the_values_of_its_steps(
     assert num_loops == count
 
 
+def horner(x: Any, terms: int) -> Any:
+    total = x * 0.0
+    for k in range(terms):
+        total = total * x + 1.0 / (k + 1)
+    return total
+
+
+def test_a_formula_is_written_out_and_a_long_one_is_a_loop() -> None:
+    """A LOOP of Horner's rule would pass over memory for each term; a kernel does once."""
+    x = given(64)
+    assert not loops_of([horner(x, 24)]) and len(loops_of([horner(x, 300)])) == 1
+    for function in (pg.erfc, pg.special.i0, pg.special.erfcx):
+        assert not loops_of([function(x)])
+        forgotten()
+        with watch() as counts:
+            function(x).realize()
+        assert counts.scheduled == 1
+    recurrence, rows = x.clone(), given(20, 64)
+    for k in range(20):  # of as few instructions, but a row of memory in each step
+        recurrence = recurrence * 0.5 + rows[k]
+    assert len(loops_of([recurrence])) == 1
+
+
 def trained(cell: Any, num_steps: int, lib: Any, weights: Sequence[np.ndarray[Any, Any]]) -> list[float]:
     """Returns the losses of three steps of a training over time."""
     x = lib.from_numpy(np.linspace(-1, 1, 2 * 64 * 3, dtype=np.float32).reshape(2, 64, 3))[:, :num_steps]
