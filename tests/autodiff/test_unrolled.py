@@ -219,7 +219,7 @@ def test_a_formula_is_written_out_and_a_long_one_is_a_loop() -> None:
     """A LOOP of Horner's rule would pass over memory for each term; a kernel does once."""
     x = given(64)
     assert not loops_of([horner(x, 24)]) and len(loops_of([horner(x, 300)])) == 1
-    for function in (pg.erfc, pg.special.i0, pg.special.erfcx):
+    for function in (pg.erfc, pg.erfinv, pg.special.i0, pg.special.erfcx):
         assert not loops_of([function(x)])
         forgotten()
         with watch() as counts:
