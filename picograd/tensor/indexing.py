@@ -518,10 +518,35 @@ def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: O
     """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
     before = self.read()
     subscript, self.cell.device = _beside(self, function, subscript)
+    subscript = _without_gaps(self, subscript, before.shape)
     index_op, axis, order = _selection(self, subscript, before.shape, function)
     merged = _merge(before, subscript.places, order)
     scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
     return _unmerge(scattered, before.shape, order)
+
+
+FEW_PARTS = 16  # of elements: a part of them at most is written one by one, rather than all of them moved and moved back
+
+
+def _without_gaps(self: T, subscript: Subscript, shape: Shape) -> Subscript:
+    """Returns the subscript of a write with an array for each whole axis among the others, if it names few elements.
+
+    x[i, :, j] is x[i[:, None], arange(n), j[:, None]], for which no axis of x is moved.
+    """
+    places, common = subscript.places, common_shape(subscript.arrays)
+    gaps = [axis for axis in range(places[-1]) if axis not in places]
+    lengths = [shape[axis] for axis in gaps]
+    counts = numel((*common, *lengths, FEW_PARTS)), numel(shape[: places[-1] + 1])
+    if _front(subscript) or not gaps or not all(isinstance(n, int) for n in counts) or counts[0] > counts[1]:
+        return subscript
+    device, ones = self.cell.device, tuple(1 for _ in gaps)
+    arrays: dict[int, TensorCore | Array] = {
+        place: self.from_op(reshape(a.read(), (*a.shape, *ones)), device) if isinstance(a, TensorCore)
+        else a.reshape(*a.shape, *ones) for place, a in zip(places, subscript.arrays)
+    }  # fmt: skip
+    for n, axis in enumerate(gaps):
+        arrays[axis] = self.from_op(reshape(iota(shape[axis]), (shape[axis], *ones[n + 1 :])), device)
+    return replace(subscript, arrays=tuple(arrays[axis] for axis in sorted(arrays)), places=tuple(sorted(arrays)))
 
 
 def _selected_shape(self: T, subscript: Subscript, shape: Shape) -> Shape:

@@ -97,6 +97,24 @@ def test_assignment_follows_numpy(index, device, rng):
 
 
 @pytest.mark.req("B7")
+@pytest.mark.parametrize("rows, accumulate", [([0, 3], False), ([0, 3], True), ([4, 4], True)])
+def test_few_elements_are_written_with_no_axis_moved(rows, accumulate, device, rng):
+    """Writes through arrays with whole axes between them move no axis of the tensor."""
+    x, values = rng.standard_normal((7, 4, 6, 5)), rng.standard_normal((2, 4, 5))
+    columns = [row // 3 for row in rows]
+    gap, spread = (rows, None, columns), ([[row] for row in rows], [[0, 1, 2, 3]], [[column] for column in columns])
+
+    def put(t, v):
+        library, index = (pg, gap) if isinstance(t, Tensor) else (torch, spread)
+        return t.index_put(tuple(part and library.tensor(part) for part in index), v, accumulate)
+
+    same_as_torch(put, x, values)
+    graph = toposort([put(Tensor(x), Tensor(values)).op])
+    assert any(op.code is OpCode.SCATTER for op in graph)
+    assert not any(op.code is OpCode.PERMUTE and op.numel == x.size for op in graph)
+
+
+@pytest.mark.req("B7")
 def test_masks(device, rng):
     x = rng.standard_normal((3, 4)).astype(np.float32)
     same_as_torch(lambda t: t[t > 0], x)
