@@ -47,19 +47,14 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
         raise ShapeError(f"unfold: a window of {count} is longer than axis {dimension} of {self.shape}.")
     line = self.movedim(axis, -1)
     windows = (length - count) // step + 1
-    if step < count:  # a window is the beginning of whole pieces of `step` elements
-        taps = -(-count // step)
-        pieces = _cut_to(line, (windows + taps - 1) * step).unflatten(-1, (-1, step)).transpose(-1, -2)
-        whole_pieces = _overlapping(pieces, taps).movedim(-3, -1).flatten(-2)
-        return cut(whole_pieces, self.ndim, 0, count).movedim(-2, axis)
-    apart = _cut_to(cut(line, self.ndim - 1, 0, (windows - 1) * step + count), windows * step)
-    return cut(apart.unflatten(-1, (windows, step)), self.ndim, 0, count).movedim(-2, axis)
-
-
-def _cut_to(self: T, length: int) -> T:
-    """Returns the view of the last axis made `length` long: cut, or with zeros after its end."""
-    have = static(self.shape[-1])
-    return cut(self, self.ndim - 1, 0, length) if length < have else _with_margin(self, length - have)
+    span = (windows - 1) * step + count
+    if step < count and count % step:
+        return _thinned(_overlapping(line, count).movedim(-2, 0), step).movedim(0, axis)
+    if step < count:  # a window is several pieces of `step` elements
+        pieces = cut(line, self.ndim - 1, 0, span).unflatten(-1, (-1, step)).transpose(-1, -2)
+        return _overlapping(pieces, count // step).movedim(-3, -1).flatten(-2).movedim(-2, axis)
+    padded = _with_margin(cut(line, self.ndim - 1, 0, span), windows * step - span)  # contiguous windows: a shape, cut
+    return cut(padded.unflatten(-1, (windows, step)), self.ndim, 0, count).movedim(-2, axis)
 
 
 def _with_margin(self: T, after: int) -> T:
