@@ -12,7 +12,7 @@ import torch
 
 import picograd as pg
 from picograd import ArgumentError, DTypeError, Tensor, dtypes
-from picograd.autodiff.gradient import graph_sources
+from picograd.autodiff.gradient import graph_sources, written_out
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 
@@ -121,6 +121,21 @@ def test_an_inverse_of_the_error_function_is_one_step_from_a_polynomial() -> Non
     found = Tensor(ends).erfinv().numpy()
     np.testing.assert_allclose(found, torch.tensor(ends).erfinv().numpy(), rtol=2e-15)
     assert np.array_equal(np.signbit(found[:7]), np.signbit(ends[:7]))
+
+
+LOGIT = [0.0, 1e-30, 0.2499, 0.25, 0.4999, 0.5, 0.5001, 0.75, 0.7501, 1.0, -1e-30, 1.5, np.nan, np.inf]
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_logit_takes_two_logarithms(name: str) -> None:
+    theirs = torch.tensor(LOGIT, dtype=getattr(torch, name)).requires_grad_()
+    mine = Tensor(theirs.detach().double().numpy()).to(getattr(dtypes, name)).requires_grad_()
+    assert [op.code for op in toposort(written_out([mine.logit().read()]), sources=graph_sources)].count(OpCode.LOG) == 2
+    mine.logit().sum().backward()
+    theirs.logit().sum().backward()
+    known, eps = theirs.detach().double().logit().to(theirs.dtype), torch.finfo(theirs.dtype).eps
+    for found, wanted in ((mine.logit().detach(), known), (mine.grad, theirs.grad)):
+        np.testing.assert_allclose(found.double().numpy(), wanted.double().numpy(), rtol=4 * eps, atol=eps)
 
 
 # ---- gradients at the ends ----
