@@ -108,9 +108,19 @@ def may_be_transposed(factors: Sequence[Sequence[Dim] | None], extents: Sequence
     if not isinstance(count, int) or count < ELEMENTS_MIN or greatest(extents[-1]) < EXTENT_MIN:
         return False
     for steps in factors:
-        if steps is not None and steps[-1] not in (0, 1) and 1 in steps and greatest(extents[steps.index(1)]) >= EXTENT_MIN:
+        if steps is not None and steps[-1] not in (-1, 0, 1) and _read_across(steps, extents) is not None:
             return True
     return False
+
+
+def _read_across(steps: Sequence[Dim], extents: Sequence[Dim]) -> int | None:
+    """Returns the group along which elements are contiguous, in either direction; None if they are along the last."""
+    if steps[-1] in (-1, 0, 1):
+        return None
+    for group, step in enumerate(steps):
+        if step in (-1, 1):
+            return group if greatest(extents[group]) >= EXTENT_MIN else None
+    return None
 
 
 class TransposedReads:
@@ -138,8 +148,9 @@ class TransposedReads:
                 terms, _ = affine(op.src[1])
                 steps = [terms.get(place, 0) for place in self.places]
                 apart = all(atom in self.places for atom in terms)
-                if apart and steps[-1] > 1 and 1 in steps and greatest(self.extents[steps.index(1)]) >= EXTENT_MIN:
-                    found.setdefault(steps.index(1), []).append(op)
+                across = _read_across(steps, self.extents) if apart else None
+                if across is not None:
+                    found.setdefault(across, []).append(op)
         return max(found.items(), key=lambda item: len(item[1]), default=(-1, []))
 
     def there(self, before: Sequence[Dim], across: Dim, last: Dim) -> dict[Op, Dim]:

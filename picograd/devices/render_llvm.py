@@ -275,6 +275,7 @@ class LlvmWriter(ABC):
     values:    VAR -> the name of its value
     constants: VAR -> the constant in all its lanes
     repeated:  VAR -> the scalar in all its lanes
+    vectors:   VAR of int64 in several lanes -> its value
     intervals: integer VAR -> its least and greatest value
     indices:   integer VARs with their values whose intervals nobody has asked for
     ranges:    id of a RANGE -> the name of its value
@@ -296,6 +297,7 @@ class LlvmWriter(ABC):
         self.values: dict[Op, str] = {}
         self.constants: dict[Op, Op] = {}
         self.repeated: dict[Op, Op] = {}
+        self.vectors: dict[Op, Op] = {}
         self.intervals: dict[Op, Interval] = {}
         self.indices: list[tuple[Op, Op]] = []
         self.ranges: dict[int, str] = {}
@@ -515,6 +517,8 @@ class LlvmWriter(ABC):
             self.values[var] = self.operation(value, lanes)
             return
         self.indices.append((var, value))
+        if lanes > 1:
+            self.vectors[var] = value
         found = add_up(value, self.sum_of) if self.loops and lanes == 1 else None
         if found is None:
             self.values[var] = self.operation(value, lanes)

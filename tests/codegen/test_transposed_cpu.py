@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import elementwise
+from picograd.device import Target
+from picograd.devices.cpu.render import render
 from picograd.dtype import DType
-from picograd.ir.build import cast, expand, gather, iota, pad, permute, reshape
+from picograd.ir.build import cast, expand, flip, gather, iota, pad, permute, reshape
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.stages import Program
@@ -36,12 +40,21 @@ TURNED = {
     "int8": permute(param(0, 65, 64, dtype=dtypes.int8), (1, 0)),
     "half to float": cast(permute(param(0, 65, 64, dtype=dtypes.float16), (1, 0)), dtypes.float32),
 }
+BACKWARDS = {
+    "a quarter": flip(permute(SQUARE, (1, 0)), (0,)),
+    "a quarter back": permute(flip(SQUARE, (0,)), (1, 0)),
+    "both axes": flip(permute(SQUARE, (1, 0)), (0, 1)),
+    "and as it lies": flip(permute(SQUARE, (1, 0)), (0,)) + LONG,
+    "int8": flip(permute(param(0, 65, 64, dtype=dtypes.int8), (1, 0)), (0,)),
+}
 AS_BEFORE = {
     "one column": Op(OpCode.SHRINK, dtypes.float32, (permute(SQUARE, (1, 0)),), ((0, 130), (3, 4))),
     "padded": pad(permute(SQUARE, (1, 0)), ((1, 0), (0, 2))),
     "picked": permute(gather(SQUARE, iota(20) * 3, 1, 0), (1, 0)),
+    "a row backwards": flip(SQUARE, (1,)),
     "as it lies": SQUARE + permute(permute(SQUARE, (1, 0)), (1, 0)),
 }
+EVERY = {**TURNED, **AS_BEFORE, **{f"{name}, backwards": root for name, root in BACKWARDS.items()}}
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +79,9 @@ def values_for(root: Op) -> dict[Op, np.ndarray]:
 
 
 @pytest.mark.variants(every=14)
-@pytest.mark.parametrize("name", [*TURNED, *AS_BEFORE])
+@pytest.mark.parametrize("name", EVERY)
 def test_it_means_the_same_at_every_level(name: str) -> None:
-    root = {**TURNED, **AS_BEFORE}[name]
+    root = EVERY[name]
     check_same_meaning([root], values_for(root), targets=CPU_TARGETS)
 
 
@@ -81,6 +94,16 @@ def test_memory_is_read_in_the_order_it_lies_in(name: str, nbytes: int) -> None:
     assert copies_of(program)
     assert all(load.index.code is not OpCode.VAR or load.index.arg[1] == 1 for load in loads), "a gather"
     assert any(load.var.arg[1] > 1 for load in loads), "not one vector"
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: str(target.vector_bytes))
+def test_what_is_turned_and_backwards_is_copied_in_whole_vectors(name: str, target: Target) -> None:
+    (item,) = create_schedule([BACKWARDS[name]]).items
+    program = lower(item.kernel, target)
+    assert len(copies_of(program)) == 2, "a tile, and its transpose"
+    text = render(program, target).text
+    assert "gather" not in text and not re.search(r"insertelement <\d+ x (float|i8)>", text), "lane by lane"
 
 
 def test_two_turned_operands_are_copied_each_and_transposed() -> None:

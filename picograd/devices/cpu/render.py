@@ -22,7 +22,7 @@ through the cache in 3.2.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import gcd
 
 from picograd import dtype as dtypes
@@ -159,29 +159,46 @@ class CpuWriter(LlvmWriter):
 
     # ---- loads and stores ----
     def read(self, load: Load) -> str:
-        """Writes a Load; where the condition is false another address is read, or some lanes are masked."""
+        """Writes a Load; where the condition is false another address is read, or some lanes are masked.
+
+        Contiguous elements in falling order are loaded as they lie, and reversed in the register.
+        """
         lanes, dtype = int(load.var.arg[1]), load.var.dtype
-        valid_lanes = 0 if load.valid is None else lanes_of(load.valid)
         if load.index in self.repeated:
             held = self._repeated(load, self.repeated[load.index], lanes)
-        elif lanes_of(load.index) > 1:
-            held = self._gather(load, lanes)
-        elif load.valid is None:
-            held = self._load(self.address(load.memory, load.index), dtype, lanes)
-        elif valid_lanes == 1:
+        elif lanes_of(load.index) == 1:
             address = self.address(load.memory, load.index)
-            condition = self.operand(load.valid, 1)
-            held = self._load(self.emit(f"select i1 {condition}, ptr {address}, ptr @zeros"), dtype, lanes)
+            held = self._load(address, dtype, lanes) if load.valid is None else self._contiguous(load, address, lanes)
+        elif step_between(load.index, self.vectors, self.constants) == -1:
+            least = self.emit(f"extractelement <{lanes} x i64> {self.operand(load.index, lanes)}, i64 {lanes - 1}")
+            address = self.emit(f"getelementptr {memory_type(dtype)}, ptr {self.pointers[load.memory]}, i64 {least}")
+            held = self._contiguous(load, address, lanes, is_reversed=True)
+            held = self._reversed(memory_type(dtype, lanes), held, lanes)
         else:
-            address, mask = self.address(load.memory, load.index), self.operand(load.valid, lanes)
-            kind = memory_type(dtype, lanes)
-            if self._may_be_far(load):
-                address = self.emit(f"select i1 {self._any(mask, lanes)}, ptr {address}, ptr @zeros")
-            held = self.emit(
-                f"call {kind} @llvm.masked.load.{suffix(kind)}.p0(ptr align {dtype.itemsize} {address}, "
-                f"<{lanes} x i1> {mask}, {kind} zeroinitializer)"
-            )
+            held = self._gather(load, lanes)
         return self.from_memory(held, dtype, lanes)
+
+    def _contiguous(self, load: Load, address: str, lanes: int, is_reversed: bool = False) -> str:
+        """Loads as many elements as there are lanes; where they are reversed the last lane's condition is first."""
+        dtype = load.var.dtype
+        if load.valid is None:
+            return self._load(address, dtype, lanes)
+        if lanes_of(load.valid) == 1:
+            condition = self.operand(load.valid, 1)
+            return self._load(self.emit(f"select i1 {condition}, ptr {address}, ptr @zeros"), dtype, lanes)
+        mask, kind = self.operand(load.valid, lanes), memory_type(dtype, lanes)
+        if is_reversed:
+            mask = self._reversed(f"<{lanes} x i1>", mask, lanes)
+        if self._may_be_far(load):
+            address = self.emit(f"select i1 {self._any(mask, lanes)}, ptr {address}, ptr @zeros")
+        return self.emit(
+            f"call {kind} @llvm.masked.load.{suffix(kind)}.p0(ptr align {dtype.itemsize} {address}, "
+            f"<{lanes} x i1> {mask}, {kind} zeroinitializer)"
+        )
+
+    def _reversed(self, kind: str, value: str, lanes: int) -> str:
+        """Returns the lanes of a vector in the opposite order."""
+        return self._picked(kind, value, "poison", [*reversed(range(lanes))])
 
     def write(self, store: Store) -> None:
         """Writes a Store; where the condition is false it goes where nothing reads, or some lanes are masked."""
@@ -343,6 +360,23 @@ class CpuWriter(LlvmWriter):
                 address = self.emit(f"select i1 {condition}, ptr {address}, ptr {elsewhere}")
             addresses.append(address)
         return addresses
+
+
+# ---- indices of lanes ----
+def step_between(index: Op, vectors: Mapping[Op, Op], constants: Mapping[Op, Op]) -> int | None:
+    """Returns by how much each lane of an index exceeds the one before, or None where that is no constant."""
+    value = vectors.get(index, index)
+    if value.code is OpCode.LANES:
+        return 1
+    if value.code is OpCode.EXPAND:
+        return 0
+    if value.code is OpCode.ADD:
+        a, b = (step_between(s, vectors, constants) for s in value.src)
+        return None if a is None or b is None else a + b
+    if value.code is OpCode.MUL and value.src[1] in constants:
+        step = step_between(value.src[0], vectors, constants)
+        return None if step is None else step * int(constants[value.src[1]].arg)
+    return None
 
 
 # ---- remainders of floats ----

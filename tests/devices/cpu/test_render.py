@@ -1,7 +1,8 @@
-"""Stores that pass by the cache: which those are, and that memory at any address is written all the same."""
+"""Loads and stores of whole vectors: which pass by the cache, which are masked, and which run backwards."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,9 +13,11 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.devices.compile_llvm import assembly, processor_target
 from picograd.devices.cpu.render import STREAMED_NBYTES, render, streamed_stores
-from picograd.ir.build import cast, expand, pad, permute, reduce, reshape
+from picograd.dtype import DType
+from picograd.ir.build import cast, expand, flip, pad, permute, reduce, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.nn import functional
 from picograd.road import create_schedule, lower
 from tests.same_meaning import CPU_TARGETS
 
@@ -22,8 +25,8 @@ SIDE = 4096
 LARGE = STREAMED_NBYTES // 4  # elements of float32
 
 
-def param(slot: int, *shape: int) -> Op:
-    return Op(OpCode.PARAM, dtypes.float32, (), (slot, shape))
+def param(slot: int, *shape: int, dtype: DType = dtypes.float32) -> Op:
+    return Op(OpCode.PARAM, dtype, (), (slot, shape))
 
 
 def streams(root: Op, target: Target = CPU_TARGETS[2]) -> int:
@@ -151,3 +154,38 @@ def test_floats_become_integers_in_vectors(name: str, bits: int) -> None:
     text = render(lower(item.kernel, CPU_TARGETS[2]), CPU_TARGETS[2]).text
     assert ".sat." not in text and "to <" in text
     assert pg.tensor(np.tile(values, 8)).to(getattr(pg, name)).tolist() == 8 * list(map(int, exact))
+
+
+BACKWARDS = {
+    "a row": flip(param(0, 1000), (0,)),
+    "rows": flip(param(0, 30, 70), (1,)),
+    "all of it": flip(param(0, 30, 70), (0, 1)),
+    "bytes": flip(param(0, 30, 70, dtype=dtypes.int8), (1,)),
+    "with an edge": pad(flip(param(0, 30, 70), (1,)), ((1, 2), (3, 4))),
+    "and forwards": flip(param(0, 30, 70), (1,)) * param(1, 30, 70),
+}
+
+
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: str(target.vector_bytes))
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_elements_in_falling_order_are_loaded_as_they_lie_and_reversed(name: str, target: Target) -> None:
+    (item,) = create_schedule([BACKWARDS[name] + 0]).items
+    text = render(lower(item.kernel, target), target).text
+    lanes = target.vector_bytes // 4
+    order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
+    assert f"<{lanes} x i32> <{order}>" in text
+    assert "gather" not in text and not re.search(r"insertelement <\d+ x (float|i8)>", text), "lane by lane"
+
+
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "int32", "float32", "int64", "float64"])
+def test_elements_in_falling_order_have_their_values(dtype: str, rng: np.random.Generator) -> None:
+    x = rng.integers(-9, 9, (211, 173)).astype(dtype)
+    tensor = pg.Tensor(x)
+    np.testing.assert_array_equal(tensor.flip(1).contiguous().numpy(), x[:, ::-1])
+    np.testing.assert_array_equal(tensor.flip(0, 1).contiguous().numpy(), x[::-1, ::-1])
+    np.testing.assert_array_equal(
+        functional.pad(tensor.flip(1), (3, 4, 1, 2)).numpy(), np.pad(x[:, ::-1], ((1, 2), (3, 4)))
+    )
+    for turns in range(4):
+        np.testing.assert_array_equal(pg.rot90(tensor, turns).contiguous().numpy(), np.rot90(x, turns))
