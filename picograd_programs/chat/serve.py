@@ -1,13 +1,15 @@
 """`picograd serve`: a language model behind the addresses that clients of OpenAI's interface ask.
 
-    GET  /v1/models             its name
+    GET  /v1/models             its name; also /v1/models/NAME
     POST /v1/chat/completions   an answer to a dialogue, whole or as events while it is written
+    POST /v1/completions        the same for a text that is continued as it is
+    POST /v1/embeddings         is refused: models that write have none
 
 Several clients may ask at once: requests wait in line, and each is answered whole, first come, first served. A dialogue
 that goes on is not read again: its part in common with the one before stays in the cache. Only this machine is listened to,
 unless another address is given; then a token is needed.
 
-Source: OpenAI, API reference, "Chat completions"; WHATWG, HTML, "Server-sent events".
+Source: OpenAI, API reference, "Chat completions", "Completions", "Models"; WHATWG, HTML, "Server-sent events".
 """
 
 from __future__ import annotations
@@ -23,18 +25,23 @@ from dataclasses import asdict, dataclass, fields, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd_programs.chat.answer import Choice
-from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue, too_long
+from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
 from picograd_programs.train.program import check_settings
 
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
 WAIT_SECONDS = 10  # for a client that sends nothing
 STOPS_MAX = 4
+PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
+SEEDS = 2**64  # a negative seed counts from the end
+CHAT, PLAIN, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 NOT_DONE = (
     "tools", "functions", "logprobs", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
+    "echo", "suffix",
 )  # fmt: skip
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -55,58 +62,94 @@ class Serve:
 class Request:
     """The wish of a client.
 
-    messages:  (role, text) of each turn
-    choice:    how tokens are drawn
-    num:       most tokens of the answer
-    seed:      of draws
-    streams:   the answer is sent while it is written
-    stops:     texts before which the answer ends
+    given:       (role, text) of each turn; or the text to be continued
+    choice:      how tokens are drawn
+    num:         most tokens of the answer
+    seed:        of draws
+    streams:     the answer is sent while it is written
+    wants_usage: its last event says how many tokens it took
+    stops:       texts before which the answer ends
     """
 
-    messages: list[tuple[str, str]]
+    given: list[tuple[str, str]] | str
     choice: Choice
     num: int
     seed: int
     streams: bool
+    wants_usage: bool = False
     stops: tuple[str, ...] = ()
 
 
-def request_of(body: Any) -> Request:
+def request_of(body: Any, is_plain: bool = False) -> Request:
     """Returns the request in a body of JSON.
+
+    Args:
+      is_plain:  it has a text to be continued, and else a dialogue
 
     Raises:
       ArgumentError: an entry is missing, of another type or out of its range, or asks for something that is not done.
     """
-    if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or not body["messages"]:
-        raise ArgumentError("messages must be a list of turns, at least one.")
+    if not isinstance(body, dict):
+        raise ArgumentError("the body must be an object.")
+    given = prompt_of(body.get("prompt")) if is_plain else turns_of(body.get("messages"))
     for name in NOT_DONE:
         if body.get(name):
             raise ArgumentError(f"{name} is not supported.")
-    if body.get("n", 1) not in (1, None):
-        raise ArgumentError("n must be 1.")
-    messages = [turn_of(message) for message in body["messages"]]
-    if messages[-1][0] != "user":
-        raise ArgumentError("the last of messages must be of role user.")
+    for name in ("n", "best_of"):
+        if body.get(name, 1) not in (1, None):
+            raise ArgumentError(f"{name} must be 1.")
 
     def entry(name: str, default: Any) -> Any:
         value = body.get(name)
         value = default if value is None else value
         kinds = (int, float) if isinstance(default, float) else (int,)
         if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ArgumentError(f"{name} must be a number, got {str(value)[:40]}.")
+            kind = "a number" if float in kinds else "a whole number"
+            raise ArgumentError(f"{name} must be {kind}, got {str(value)[:40]}.")
         return type(default)(value)
 
     plain = Choice()
     choice = Choice(**{field.name: entry(field.name, getattr(plain, field.name)) for field in fields(plain)})
-    num, seed = entry("max_completion_tokens", entry("max_tokens", 512)), entry("seed", 0)
-    check_settings(Chat(**asdict(choice), max_tokens=num, seed=seed))
+    limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    num = entry(limit, PLAIN_NUM if is_plain else CHAT_NUM)
+    check_settings(Chat(**asdict(choice), max_tokens=num), lambda name: limit if name == "max_tokens" else name)
     if choice.repetition == 0 or choice.top_p == 0:
         raise ArgumentError("repetition and top_p must be above 0.")
     stop = body.get("stop")
     stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
     if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
         raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(stop)[:40]!r}.")
-    return Request(messages, choice, num, seed, body.get("stream") is True, tuple(stops))
+    streams, options = body.get("stream") is True, body.get("stream_options")
+    if options is not None and not (streams and isinstance(options, dict)):
+        raise ArgumentError("stream_options must be an object, and stream true.")
+    wants_usage = bool(options and options.get("include_usage"))
+    return Request(given, choice, num, entry("seed", 0) % SEEDS, streams, wants_usage, tuple(stops))
+
+
+def prompt_of(prompt: Any) -> str:
+    """Returns the text that is to be continued; it may be in a list.
+
+    Raises:
+      ArgumentError: it is no text, or there are several.
+    """
+    text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    if not isinstance(text, str) or not text:
+        raise ArgumentError(f"prompt must be a text, not empty, or a list of one, got {str(prompt)[:40]!r}.")
+    return text
+
+
+def turns_of(messages: Any) -> list[tuple[str, str]]:
+    """Returns role and text of each turn of a dialogue.
+
+    Raises:
+      ArgumentError: there are none, or the last is not the user's; or as `turn_of`.
+    """
+    if not isinstance(messages, list) or not messages:
+        raise ArgumentError("messages must be a list of turns, at least one.")
+    turns = [turn_of(message) for message in messages]
+    if turns[-1][0] != "user":
+        raise ArgumentError("the last of messages must be of role user.")
+    return turns
 
 
 def turn_of(message: Any) -> tuple[str, str]:
@@ -184,14 +227,21 @@ class Answerer:
         """Yields pieces of the answer; the facts about it are there afterwards.
 
         Raises:
-          ArgumentError: the dialogue does not fit into the context.
+          ArgumentError: the dialogue or the text does not fit into the context.
           DataError: the model's numbers are not finite.
         """
         dialogue, reader = self.dialogue, self.dialogue.reader
         assert dialogue.turns is not None, "a Dialogue that is not raw has turns"
-        tokens = dialogue.turns.dialogue(request.messages)
+        is_plain = isinstance(request.given, str)
+        if isinstance(request.given, str):
+            tokens = [*dialogue.start, *dialogue.tokenizer.encode(request.given)]
+        else:
+            tokens = dialogue.turns.dialogue(request.given)
         if reader.length < len(tokens) + ANSWER_MIN:
-            raise ArgumentError(too_long(len(tokens), 0, reader.length, dialogue.longest))
+            raise ArgumentError(
+                f"{'prompt' if is_plain else 'messages'}: {len(tokens):,} tokens, and an answer needs {ANSWER_MIN}; "
+                f"this server's context has room for {reader.length:,}. Send a shorter text."
+            )
         stream, self.num_read, self.num_written = dialogue.tokenizer.stream(), len(tokens), 0
         self.has_ended = False
 
@@ -233,17 +283,28 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "picograd"
 
     def do_GET(self) -> None:
-        """The models there are."""
-        if self._is_allowed("/v1/models"):
-            entry = {"id": self.answerer.name, "object": "model", "created": 0, "owned_by": "picograd"}
+        """The models there are, or the one that is named."""
+        name, path = self.answerer.name, self._path()
+        entry = {"id": name, "object": "model", "created": 0, "owned_by": "picograd"}
+        one = path.removeprefix("/v1/models/")
+        if not self._is_allowed("/v1/models", f"/v1/models/{one}"):
+            return
+        if path == "/v1/models":
             self._send(HTTPStatus.OK, {"object": "list", "data": [entry]})
+        elif one == name:
+            self._send(HTTPStatus.OK, entry)
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is no model of this name but {name}.", "model_not_found")
 
     def do_POST(self) -> None:
-        """An answer to a dialogue."""
-        if not self._is_allowed("/v1/chat/completions"):
+        """An answer to a dialogue, or what follows a text."""
+        if not self._is_allowed(CHAT, PLAIN, EMBEDDINGS):
             return
         try:
-            request = request_of(self._body())
+            body, path = self._body(), self._path()
+            if path == EMBEDDINGS:
+                raise ArgumentError(f"{self.answerer.name} writes text and has no embeddings; picograd embed has MiniLM's.")
+            request = request_of(body, path == PLAIN)
             with self.answerer.line:
                 self._answer(request)
         except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -259,30 +320,44 @@ class Handler(BaseHTTPRequestHandler):
         """
         pieces = self.answerer.answer(request)
         first = next(pieces, "")  # raises before anything is sent
-        facts = {"id": f"chatcmpl-{secrets.token_hex(8)}", "created": int(time.time()), "model": self.answerer.name}
+        is_plain = isinstance(request.given, str)
+        facts = {
+            "id": f"{'cmpl' if is_plain else 'chatcmpl'}-{secrets.token_hex(8)}",
+            "object": "text_completion" if is_plain else "chat.completion",
+            "created": int(time.time()),
+            "model": self.answerer.name,
+        }
         if request.streams:
-            self._stream(facts, first, pieces)
+            self._stream(request, facts, first, pieces)
             return
-        message = {"role": "assistant", "content": first + "".join(pieces)}
-        choice = {"index": 0, "message": message, "finish_reason": self.answerer.reason(), "logprobs": None}
-        body = {**facts, "object": "chat.completion", "choices": [choice], "usage": self.answerer.usage()}
-        self._send(HTTPStatus.OK, body)
+        text = first + "".join(pieces)
+        said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
+        choice = {"index": 0, **said, "finish_reason": self.answerer.reason(), "logprobs": None}
+        self._send(HTTPStatus.OK, {**facts, "choices": [choice], "usage": self.answerer.usage()})
 
-    def _stream(self, facts: dict[str, Any], first: str, pieces: Iterator[str]) -> None:
+    def _stream(self, request: Request, facts: dict[str, Any], first: str, pieces: Iterator[str]) -> None:
         """Sends an answer as events."""
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
+        is_plain = isinstance(request.given, str)
+        if not is_plain:
+            facts = {**facts, "object": "chat.completion.chunk"}
 
-        def event(delta: dict[str, str], reason: str | None = None) -> None:
-            choice = {"index": 0, "delta": delta, "finish_reason": reason}
-            chunk = {**facts, "object": "chat.completion.chunk", "choices": [choice]}
+        def send(choices: list[Any], usage: dict[str, int] | None = None) -> None:
+            chunk = {**facts, "choices": choices} | ({"usage": usage} if request.wants_usage else {})
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
-        event({"role": "assistant", "content": first})
+        def event(text: str | None, reason: str | None = None, **role: str) -> None:
+            said = {"text": text or ""} if is_plain else {"delta": role | ({} if text is None else {"content": text})}
+            send([{"index": 0, **said, "finish_reason": reason}])
+
+        event(first, role="assistant")
         for piece in pieces:
-            event({"content": piece})
-        event({}, self.answerer.reason())
+            event(piece)
+        event(None, self.answerer.reason())
+        if request.wants_usage:
+            send([], self.answerer.usage())
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _body(self) -> Any:
@@ -298,19 +373,23 @@ class Handler(BaseHTTPRequestHandler):
             raise ArgumentError(f"Content-Length must be a number up to {BODY_NBYTES_MAX:,}.")
         return json.loads(self.rfile.read(int(length)))
 
-    def _is_allowed(self, path: str) -> bool:
-        """Returns whether a request is of this address and has the token; refuses it otherwise."""
+    def _path(self) -> str:
+        """Returns the address that is asked, without what is behind a question mark."""
+        return unquote(self.path.partition("?")[0])
+
+    def _is_allowed(self, *paths: str) -> bool:
+        """Returns whether a request is of one of these addresses and has the token; refuses it otherwise."""
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
             self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN")
-        elif self.path.partition("?")[0] != path:
-            self._refuse(HTTPStatus.NOT_FOUND, "there are GET /v1/models and POST /v1/chat/completions.")
+        elif self._path() not in paths:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there are GET /v1/models, POST {CHAT} and POST {PLAIN}.")
         else:
             return True
         return False
 
-    def _refuse(self, status: HTTPStatus, message: str) -> None:
-        self._send(status, {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}})
+    def _refuse(self, status: HTTPStatus, message: str, code: str | None = None) -> None:
+        self._send(status, {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}})
 
     def _send(self, status: HTTPStatus, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()

@@ -13,7 +13,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,18 +72,28 @@ class SampleSettings:
     seed: int = 0  # of draws
 
 
-def check_settings(settings: Any) -> None:
+def option_name(name: str) -> str:
+    """Returns the option of the command line that gives a setting.
+
+    >>> option_name("save_every")
+    '--save-every'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> None:
     """Checks that every whole number is at least 1, or 0 where that is a default, and every rate finite and at least 0.
 
     Args:
       settings:  a dataclass instance
+      named:     a setting's name -> what who gave it calls it
 
     Raises:
       ArgumentError: a setting is out of its range.
     """
     for field in fields(settings):
         value = getattr(settings, field.name)
-        flag = f"--{field.name.replace('_', '-')}"
+        flag = named(field.name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
             raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
         if not isinstance(value, int) or isinstance(value, bool):

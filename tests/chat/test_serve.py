@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -113,15 +114,18 @@ def test_an_answer_ends_before_a_text_whole_and_in_pieces(server: Server, answer
     assert asked(server, {**body, "stop": "never"})[1]["choices"][0] == whole, "and the next answer is as before"
 
 
-def streamed(server: Server, body: dict[str, Any]) -> list[Any]:
-    """Returns the choices of the events of an answer."""
+def chunks(server: Server, body: dict[str, Any], path: str) -> list[Any]:
+    """Returns the events of an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
-    connection.request(
-        "POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
-    )
+    connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
     lines = [line[6:] for line in connection.getresponse().read().decode().splitlines() if line.startswith("data: ")]
     assert lines.pop() == "[DONE]"
-    return [json.loads(line)["choices"][0] for line in lines]
+    return [json.loads(line) for line in lines]
+
+
+def streamed(server: Server, body: dict[str, Any], path: str = "/v1/chat/completions") -> list[Any]:
+    """Returns the choices of the events of an answer."""
+    return [chunk["choices"][0] for chunk in chunks(server, body, path)]
 
 
 # ---- several clients ----
@@ -198,13 +202,16 @@ def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, ans
         (b"{", "no JSON"),
         (b"\xff", "no JSON"),
         (b"[" * 10**5, "no JSON"),
-        ([], "messages must be a list of turns"),
+        ([], "the body must be an object"),
         ({"messages": []}, "messages must be a list of turns"),
         ({"messages": [{"role": "robot", "content": ""}]}, "one of system, developer, user, assistant, got robot"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "content must be text"),
         ({"messages": [{"role": "assistant", "content": "Hi"}]}, "the last of messages must be of role user"),
         ({"messages": TURNS, "temperature": "hot"}, "temperature must be a number, got hot"),
-        ({"messages": TURNS, "max_tokens": 0}, "--max-tokens: got 0, it must be at least 1"),
+        ({"messages": TURNS, "max_tokens": 0}, "max_tokens: got 0, it must be at least 1"),
+        ({"messages": TURNS, "max_completion_tokens": -1}, "max_completion_tokens: got -1, it must be at least 1"),
+        ({"messages": TURNS, "seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"messages": TURNS, "stream_options": {"include_usage": True}}, "an object, and stream true"),
         ({"messages": TURNS, "top_p": 0}, "top_p must be above 0"),
         ({"messages": TURNS, "stop": ["x", ""]}, "stop must be a text or up to 4 of them, none empty, got \"['x', '']\""),
         ({"messages": TURNS, "stop": [*"abcde"]}, "stop must be a text or up to 4 of them"),
@@ -212,12 +219,111 @@ def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, ans
         ({"messages": TURNS, "tools": [{}]}, "tools is not supported"),
         ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
         ({"messages": TURNS, "n": 2}, "n must be 1"),
-        ({"messages": [{"role": "user", "content": "x" * 300}]}, "This model reads 256 at most"),
+        ({"messages": [{"role": "user", "content": "x" * 300}]}, "context has room for 256. Send a shorter text."),
     ],
 )
 def test_a_wrong_request_is_refused_and_says_why(body: Any, words: str, server: Server) -> None:
     status, answer = asked(server, body)
-    assert status == 400 and words in answer["error"]["message"]
+    message = answer["error"]["message"]
+    assert status == 400 and words in message and "--" not in message, "no option of the command line is named"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "prompt must be a text, not empty, or a list of one, got 'None'"),
+        ({"prompt": ""}, "prompt must be a text"),
+        ({"prompt": ["one", "two"]}, "prompt must be a text"),
+        ({"prompt": [1, 2]}, "prompt must be a text"),
+        ({"prompt": "x" * 300}, "prompt: 3"),
+        ({"prompt": "x", "echo": True}, "echo is not supported"),
+        ({"prompt": "x", "best_of": 2}, "best_of must be 1"),
+        ({"prompt": "x", "temperature": -1}, "temperature: got -1.0"),
+    ],
+)
+def test_a_wrong_request_to_continue_a_text_is_refused_and_says_why(body: Any, words: str, server: Server) -> None:
+    status, answer = asked(server, body, "/v1/completions")
+    message = answer["error"]["message"]
+    assert status == 400 and words in message and "--" not in message
+
+
+# ---- the other addresses ----
+def test_a_text_is_continued_as_it_is_whole_and_in_pieces(server: Server, answerer: Answerer) -> None:
+    body = {"model": answerer.name, "prompt": "Once upon", **GREEDY}
+    status, whole = asked(server, body, "/v1/completions")
+    (choice,) = whole["choices"]
+    assert status == 200 and whole["object"] == "text_completion" and whole["id"].startswith("cmpl-")
+    assert set(choice) == {"text", "index", "logprobs", "finish_reason"}
+    dialogue = answerer.dialogue
+    read = [*dialogue.start, *dialogue.tokenizer.encode("Once upon")]
+    assert whole["usage"]["prompt_tokens"] == len(read), "no turn was written around it"
+    dialogue.reader.tokens = []
+    settings = serve.request_of(body, is_plain=True)
+    written = [*dialogue.reader.answer(read, dialogue.ends, settings.num, settings.choice, settings.seed)]
+    stream = dialogue.tokenizer.stream()
+    assert choice["text"] == "".join(map(stream.text, written)) + stream.rest()
+    events = streamed(server, body, "/v1/completions")
+    assert "".join(event["text"] for event in events) == choice["text"]
+    assert [event["finish_reason"] for event in events] == [None] * (len(events) - 1) + [choice["finish_reason"]]
+    assert asked(server, {**body, "prompt": ["Once upon"]}, "/v1/completions")[1]["choices"] == [choice]
+
+
+def test_the_last_event_has_the_usage_where_it_is_asked_for(server: Server) -> None:
+    for path, body in (("/v1/chat/completions", {"messages": TURNS}), ("/v1/completions", {"prompt": "Hello"})):
+        usage = asked(server, {**body, **GREEDY}, path)[1]["usage"]
+        *others, last = chunks(server, {**body, **GREEDY, "stream_options": {"include_usage": True}}, path)
+        assert last["choices"] == [] and last["usage"] == usage
+        assert {str(chunk["usage"]) for chunk in others} == {"None"} and all(chunk["choices"] for chunk in others)
+        assert not any("usage" in chunk for chunk in chunks(server, {**body, **GREEDY}, path))
+
+
+def got(server: Server, path: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def test_a_model_is_asked_for_by_its_name(server: Server, answerer: Answerer) -> None:
+    (entry,) = got(server, "/v1/models")[1]["data"]
+    for name in (answerer.name, quote(answerer.name, safe="")):
+        assert got(server, f"/v1/models/{name}") == (200, entry)
+    status, answer = got(server, "/v1/models/gpt-4")
+    assert status == 404 and answer["error"]["code"] == "model_not_found" and answerer.name in answer["error"]["message"]
+
+
+def test_embeddings_are_refused_in_a_sentence(server: Server) -> None:
+    status, answer = asked(server, {"model": "any", "input": "Hello", "encoding_format": "base64"}, "/v1/embeddings")
+    assert status == 400 and set(answer["error"]) == {"message", "type", "param", "code"}
+    assert "has no embeddings" in answer["error"]["message"]
+
+
+def test_seeds_may_be_negative(server: Server) -> None:
+    def drawn(seed: int) -> str:
+        body = {"messages": TURNS, "temperature": 1.0, "max_tokens": 12, "seed": seed}
+        text: str = asked(server, body)[1]["choices"][0]["message"]["content"]
+        return text
+
+    assert drawn(-5) == drawn(-5) != drawn(-6)
+
+
+def test_openais_client_asks_every_address(server: Server, answerer: Answerer) -> None:
+    openai = pytest.importorskip("openai", reason="the openai package, a client, is not installed")
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0) as client:
+        name = answerer.name
+        assert client.models.retrieve(name).id == name
+        whole = client.completions.create(model=name, prompt="Once upon", **GREEDY)
+        pieces = list(
+            client.completions.create(
+                model=name, prompt="Once upon", stream=True, stream_options={"include_usage": True}, **GREEDY
+            )
+        )
+        assert pieces.pop().usage == whole.usage
+        assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
+        with pytest.raises(openai.BadRequestError, match="has no embeddings"):
+            client.embeddings.create(model=name, input="Hello")
+        with pytest.raises(openai.NotFoundError, match="no model of this name"):
+            client.models.retrieve("gpt-4")
 
 
 def test_other_addresses_and_pages_of_a_browser_are_refused(server: Server) -> None:
