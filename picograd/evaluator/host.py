@@ -115,14 +115,40 @@ def _uniform(a: Array, x: Array) -> tuple[Array, Array]:
 FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(11)])
 
 
+COUNTED_RATE = 32.0  # below this, probabilities are added up from that of 0; e^-rate is far from underflow
+
+
 def _poisson(uniform: Array, rate: Array) -> Array:
-    """The least count whose probability, with all below it, exceeds `uniform`: halving an interval that holds it."""
+    """The least count whose probability, with all below it, exceeds `uniform`."""
+    count, is_low = np.zeros_like(rate), rate < COUNTED_RATE
+    count[is_low] = _counted(uniform[is_low], rate[is_low])
+    count[~is_low] = _halved(uniform[~is_low], rate[~is_low])
+    return count
+
+
+def _counted(uniform: Array, rate: Array) -> Array:
+    """Adds up probabilities where the sum is not enough and still grows."""
+    count, k, where = np.zeros_like(rate), 0, np.arange(rate.size)
+    weight = total = np.exp(-rate)
+    while where.size:
+        going = (total <= uniform) & ((k < rate) | (total + weight > total))
+        where, uniform, rate, weight, total = (each[going] for each in (where, uniform, rate, weight, total))
+        k += 1
+        weight = weight * rate / k
+        total = total + weight
+        count[where] = k
+    return count
+
+
+def _halved(uniform: Array, rate: Array) -> Array:
+    """Halves an interval that holds the count."""
     low, high = np.full_like(rate, -1.0), np.ceil(rate + 12 * np.sqrt(rate) + 50)
     while np.any(high - low > 1):
         middle = np.floor((low + high) / 2)
         enough = _gammaincc(middle + 1, rate, FACTORIALS[np.clip(middle, 0, 10).astype(np.int64)]) > uniform
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.where(rate == 0, 0.0, high)
+    count: Array = high
+    return count
 
 
 def _binomial(uniform: Array, count: Array, chance: Array) -> Array:

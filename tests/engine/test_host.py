@@ -243,3 +243,16 @@ def test_complex_numbers_are_pairs_in_the_same_memory(dtype):
     assert np.shares_memory(pairs, z)
     np.testing.assert_array_equal(pairs, [[[1, 2], [3, -4]]])
     np.testing.assert_array_equal(functions._pairs(z.T), [[[1, 2]], [[3, -4]]])
+
+
+def test_low_rates_are_counted_up_to_the_counts_that_halving_finds(monkeypatch):
+    rng = np.random.default_rng(0)
+    rate, uniform = rng.random(3000) * 40, rng.random(3000)
+    rate[:2], uniform[2:4] = 0, (0, 1 - 2.0**-53)
+    halved, found = [], functions._halved
+    monkeypatch.setattr(functions, "_halved", lambda uniform, rate: halved.append(rate) or found(uniform, rate))
+    counts = functions._poisson(uniform, rate)
+    assert halved[0].size == (rate >= functions.COUNTED_RATE).sum()
+    usual = np.arange(rate.size) != 3  # where the rounding of the sum decides
+    np.testing.assert_array_equal(counts[usual], found(uniform, rate)[usual])
+    assert not counts[:3].any() and rate[3] < counts[3] < rate[3] + 12 * np.sqrt(rate[3]) + 50
