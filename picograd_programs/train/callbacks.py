@@ -233,8 +233,11 @@ class Log(Callback):
             text = self.path.read_text()
         except OSError:
             return []
+        whole, end, cut = text.rpartition("\n")
+        if cut:  # the machine stopped within a write
+            print(f"warning: Log: {self.path}: its last line is cut, and dropped.", file=sys.stderr, flush=True)
         try:
-            return [json.loads(line) for line in text.splitlines()]
+            return [json.loads(line) for line in whole.splitlines()]
         except ValueError:
             raise DataError(f"Log: {self.path} is no log of a training.", hint="name another file.") from None
 
@@ -342,10 +345,9 @@ class Checkpoints(Callback):
           DataError: the folder cannot be written.
         """
         if not trainer.done:
-            for path in [*self.paths(), self.folder / BEST]:  # of an earlier training, which would be taken for this one's
-                path.unlink(missing_ok=True)
             self.least, self.least_at = math.inf, 0
-            self.write(trainer)
+            self.write(trainer)  # first: what an earlier training left stays until this one has a checkpoint
+            (self.folder / BEST).unlink(missing_ok=True)
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
         """Keeps the state, if it is time.
@@ -382,11 +384,15 @@ class Checkpoints(Callback):
             self.write(trainer)
 
     def write(self, trainer: Trainer) -> None:
-        """Writes a checkpoint now, and removes those beyond the last `keep`."""
-        self.keep_as(f"step-{trainer.done:08}.safetensors", trainer)
+        """Writes a checkpoint now, and removes those before the last `keep`, and later steps: corrupt, or made again."""
+        name = f"step-{trainer.done:08}.safetensors"
+        self.keep_as(name, trainer)
         self.saved = trainer.done
-        for path in self.paths()[: -self.keep]:
-            path.unlink(missing_ok=True)
+        paths = self.paths()
+        stay = [path for path in paths if path.name <= name][-self.keep :]
+        for path in paths:
+            if path not in stay:
+                path.unlink(missing_ok=True)
 
     def keep_as(self, name: str, trainer: Trainer) -> None:
         """Writes the state to a file of the folder."""
@@ -397,21 +403,35 @@ class Checkpoints(Callback):
         save({**trainer.state_dict(), "facts": self.facts, **least}, self.folder / name)
 
     def restore(self, trainer: Trainer) -> bool:
-        """Gives back the newest state that is whole, and returns whether there was one.
+        """Gives back the newest state that is whole, and returns whether there was one."""
+        found = self.newest()
+        if found is not None:
+            self.take(trainer, found[1])
+        return found is not None
 
-        Of a file that is truncated or corrupt standard error says so, and the one before is taken.
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """Returns the newest checkpoint that is whole, and its state; None where none is.
+
+        Of a file that is truncated or corrupt standard error says so.
         """
-        for path in reversed(self.paths()):
+        paths = self.paths()
+        for path in reversed(paths):
             try:
-                state = load(path)
+                return path, load(path)
             except DataError as error:
-                print(f"warning: {error.fact} The checkpoint before it is used.", file=sys.stderr, flush=True)
-                continue
-            trainer.load_state_dict(state)
-            self.least, self.least_at = state.get("least", math.inf), state.get("least_at", 0)
-            self.saved = trainer.done
-            return True
-        return False
+                before = "" if path is paths[0] else " The checkpoint before it is used."
+                print(f"warning: {error.fact}{before}", file=sys.stderr, flush=True)
+        return None
+
+    def take(self, trainer: Trainer, state: Mapping[str, Any]) -> None:
+        """Gives a trainer the state of a checkpoint.
+
+        Raises:
+          PicogradError: it is that of another model.
+        """
+        trainer.load_state_dict(state)
+        self.least, self.least_at = state.get("least", math.inf), state.get("least_at", 0)
+        self.saved = trainer.done
 
 
 @contextmanager

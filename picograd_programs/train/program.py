@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from picograd import dtype as dtypes
 from picograd.config import num_threads
 from picograd.cuda import get_device_name
-from picograd.errors import ArgumentError, DataError
+from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.files import write_whole
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
@@ -257,11 +257,11 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     )
     checkpoints = Checkpoints(program.folder, settings.save_every, settings.keep, program.facts, program.lowest)
     if settings.resume:
-        check_same(program, checkpoints)
-        checkpoints.restore(trainer)
-    elif checkpoints.paths():
-        again = command_line(f"picograd train {program.name}", settings, resume=True)
-        print(f"{program.folder} has an earlier training, which is replaced; {again} goes on with it.", file=sys.stderr)
+        go_on(program, checkpoints, trainer)
+    elif (earlier := checkpoints.newest()) is not None:
+        check_program(program, *earlier)
+        choice = "--resume would go on with it, --out names another folder"
+        print(f"{program.folder}: this training replaces the earlier one there; {choice}.", file=sys.stderr)
     print(f"{program.title}: {program.describe()}", flush=True)
     before = trainer.done
     done = trainer.fit(
@@ -319,19 +319,44 @@ def machine_of(model: Module) -> str:
 
 
 # ---- checkpoints of programs ----
-def check_same(program: Program, checkpoints: Checkpoints) -> None:
-    """Checks that the newest checkpoint is one of this run.
+def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
+    """Gives a trainer the newest state that is whole.
 
     Raises:
       DataError: there is none, or it was made with other data or settings.
     """
-    path = newest(checkpoints.folder)
-    facts = load(path).get("facts", {})
+    path, state = newest(checkpoints.folder)
+    check_program(program, path, state)
+    facts = state["facts"]
+    check_same(program, path, facts)
+    try:
+        checkpoints.take(trainer, state)
+    except PicogradError as error:
+        of_the_model = {field.name for field in fields(program.settings)} - {field.name for field in fields(Settings)}
+        other = [name for name in facts if name in of_the_model and facts[name] != program.facts[name]]
+        hint = " ".join(f"--{name.replace('_', '-')} {facts[name]}" for name in other)
+        raise DataError(f"{path}: its weights are not those of this model: {error.fact}", hint or None) from None
+
+
+def check_program(program: Program | type[Program], path: Path, state: Any, hint: str = "") -> None:
+    """Checks that a checkpoint is one of a program.
+
+    Raises:
+      DataError: it is that of another one, or of none.
+    """
+    facts = state.get("facts", {}) if isinstance(state, dict) else {}
     if facts.get("program") != program.name:
-        raise DataError(
-            f"{path}: a checkpoint of `train {facts.get('program')}`, not of `train {program.name}`.",
-            hint="--out names another folder",
-        )
+        found = f"of `train {facts['program']}`" if "program" in facts else "of no training"
+        hint = hint or "--out names another folder; or delete what is in this one."
+        raise DataError(f"{path}: a checkpoint {found}, not of `train {program.name}`.", hint)
+
+
+def check_same(program: Program, path: Path, facts: Mapping[str, Any]) -> None:
+    """Checks that a checkpoint is one of this run.
+
+    Raises:
+      DataError: it was made with other data or settings.
+    """
     for name in program.same:
         default = getattr(type(program.settings)(), name, None)  # of a setting that is younger than the checkpoint
         before, now = facts.get(name, default), program.facts[name]
@@ -347,18 +372,19 @@ def check_same(program: Program, checkpoints: Checkpoints) -> None:
         )
 
 
-def newest(place: Path) -> Path:
-    """Returns a checkpoint: the file itself, or the newest one of a training's folder.
+def newest(place: Path) -> tuple[Path, dict[str, Any]]:
+    """Returns a checkpoint and its state: the file itself, or the newest one of a training's folder that is whole.
 
     Raises:
-      DataError: there is none.
+      DataError: there is none, or the file is corrupt.
     """
     if place.is_file():
-        return place
-    paths = Checkpoints(place).paths()
-    if not paths:
-        raise DataError(f"{place}: no checkpoint is there.", hint="picograd train NAME --out FOLDER writes checkpoints.")
-    return paths[-1]
+        return place, load(place)
+    checkpoints = Checkpoints(place)
+    if (found := checkpoints.newest()) is not None:
+        return found
+    fact = "none of its checkpoints is whole" if checkpoints.paths() else "no checkpoint is there"
+    raise DataError(f"{place}: {fact}.", hint="picograd train NAME --out FOLDER writes checkpoints.")
 
 
 def trained(program: type[Program], place: Path) -> tuple[Any, dict[str, Any]]:
@@ -367,12 +393,9 @@ def trained(program: type[Program], place: Path) -> tuple[Any, dict[str, Any]]:
     Raises:
       DataError: it is not there, corrupt, or of another program.
     """
-    path = newest(place)
-    state = load(path)
-    facts = state.get("facts", {}) if isinstance(state, dict) else {}
-    if facts.get("program") != program.name:
-        found = f"of `train {facts['program']}`" if "program" in facts else "of no training"
-        raise DataError(f"{path}: a checkpoint {found}, not of `train {program.name}`.", hint="--checkpoint names another.")
+    path, state = newest(place)
+    check_program(program, path, state, "--checkpoint names another.")
+    facts = state["facts"]
     manual_seed(0)
     model = program.build(facts)
     averaged = {name.removeprefix("module."): value for name, value in state.get("averaged", {}).items() if "." in name}

@@ -105,6 +105,17 @@ def test_a_resumed_run_takes_lines_away_that_it_writes_again(tmp_path: Path) -> 
     assert path.read_text() == "no log\n"
 
 
+def test_a_cut_last_line_of_the_log_is_dropped_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.jsonl"
+    trainer().fit(rows, 40, [Log(path)])
+    path.write_bytes(path.read_bytes()[:-9])
+    ours = trainer()
+    ours.done = 40
+    ours.fit(rows, 60, [Log(path)])
+    assert f"{path}: its last line is cut, and dropped." in capsys.readouterr().err
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20, 60]
+
+
 def test_texts_of_every_are_printed_and_a_number_below_1_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     trainer().fit(rows, 4, [Every(2, lambda model: f"a sample in {'training' if model.training else 'evaluation'}")])
     assert capsys.readouterr().err.splitlines() == ["a sample in evaluation"] * 2
@@ -137,6 +148,23 @@ def test_the_last_checkpoints_stay(tmp_path: Path) -> None:
     assert pg.load(checkpoints.paths()[-1])["facts"] == {"seed": 3}
     trainer().fit(rows, 5, [checkpoints])  # a training from the start takes those of the one before away
     assert [path.name for path in checkpoints.paths()] == ["step-00000000.safetensors", "step-00000005.safetensors"]
+
+
+def test_an_earlier_training_stays_until_the_new_one_has_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path, every=10, lowest="held-out")
+    trainer().fit(rows, 20, [losses_at({10: 2.0, 20: 1.0}), checkpoints])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if "00000000" not in path.name}
+
+    def full(state: Any, path: Path) -> None:
+        raise FileError(f"save: {path}: cannot be written: No space left on device.")
+
+    monkeypatch.setattr(callbacks, "save", full)
+    with pytest.raises(FileError, match="No space left"):
+        trainer().fit(rows, 20, [Checkpoints(tmp_path)])
+    assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
+    assert "best.safetensors" in before
 
 
 @pytest.mark.parametrize("fault", ["truncated", "flipped", "empty"])

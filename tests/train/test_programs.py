@@ -158,7 +158,7 @@ def test_a_run_resumed_after_ctrl_c_ends_as_an_unbroken_one(
     go_on = said.splitlines()[-1]
     assert go_on.startswith(f"go on with: picograd train {name} ") and " --resume" in go_on
     assert cli.main(shlex.split(go_on.removeprefix("go on with: picograd "))) == 0
-    expected, actual = (list(_arrays(pg.load(newest(place)))) for place in (tmp_path / "unbroken", out))
+    expected, actual = (list(_arrays(newest(place)[1])) for place in (tmp_path / "unbroken", out))
     assert [name for name, _ in expected] == [name for name, _ in actual]
     for (key, before), (_, after) in zip(expected, actual):
         assert before.tobytes() == after.tobytes(), key
@@ -195,7 +195,7 @@ def test_a_result_begins_with_the_lowest_loss_where_that_is_not_the_last(
         (["--block", "4"], "made with block 8, this run has block 4", "--block 8"),
         (["--heads", "1"], "made with heads 2, this run has heads 1", "--heads 2"),
         (["--text", "OTHER"], "the characters that it was made with are not", "resume with the data the checkpoint"),
-        (["--width", "32"], "wte.weight", None),
+        (["--width", "32"], "step-00000012.safetensors: its weights are not those of this model: ", "--width 16"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused_and_kept(
@@ -203,14 +203,14 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(
 ) -> None:
     out = tmp_path / "run"
     cli.main(options("gpt", little, out))
-    before = newest(out).read_bytes()
+    before = newest(out)[0].read_bytes()
     (tmp_path / "other").write_text(TEXT.upper())
     more = [word.replace("OTHER", str(tmp_path / "other")) for word in more]
     capsys.readouterr()
     assert cli.main([*options("gpt", little, out, "--resume"), *more]) == 1
     printed = capsys.readouterr().err
     assert said in printed and (hint is None or hint in printed)
-    assert newest(out).read_bytes() == before
+    assert newest(out)[0].read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -250,6 +250,41 @@ def test_a_checkpoint_of_another_program_is_named(little: Path, tmp_path: Path, 
     assert "a checkpoint of `train rnn`, not of `train gru`." in capsys.readouterr().err
     with pytest.raises(DataError, match="no checkpoint is there"):
         newest(tmp_path)
+
+
+def test_of_a_damaged_checkpoint_the_one_before_is_gone_on_from_and_sampled(
+    little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.main(options("rnn", little, out)) == 0
+    last = out / "step-00000012.safetensors"
+    whole = last.read_bytes()
+    last.write_bytes(whole[:1000])
+    capsys.readouterr()
+    assert cli.main(["sample", "rnn", "--checkpoint", str(out)]) == 0
+    assert capsys.readouterr().err.count("The checkpoint before it is used.") == 1
+    assert cli.main(options("rnn", little, out, "--resume", "--keep", "1")) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("The checkpoint before it is used.") == 1 and "trained 4 of 12 steps" in printed.out
+    assert pg.load(last)["done"] == 12
+    last.write_bytes(b"")
+    assert cli.main(options("rnn", little, out, "--resume")) == 1
+    assert "none of its checkpoints is whole." in capsys.readouterr().err
+
+
+def test_a_folder_of_another_model_is_refused_and_one_of_the_same_is_replaced_with_a_word(
+    little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    cli.main(options("rnn", little, out))
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    capsys.readouterr()
+    assert cli.main(options("gru", little, out)) == 1
+    said = capsys.readouterr().err
+    assert "a checkpoint of `train rnn`, not of `train gru`." in said and "--out names another folder" in said
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert cli.main(options("rnn", little, out)) == 0
+    assert "this training replaces the earlier one there" in capsys.readouterr().err
 
 
 def test_a_text_to_fill_is_checked(little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
