@@ -6,8 +6,10 @@ two can be told apart), and to files for curves.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -61,6 +63,10 @@ class Every(Callback):
         if steps < 1:
             raise ArgumentError(f"Every: steps must be at least 1, got {steps}.")
         self.every, self.function, self.last = steps, function, -1
+
+    def begin(self, trainer: Trainer) -> None:
+        """Takes the step that a training goes on from as asked about before."""
+        self.last = trainer.done or -1
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
         """Asks the function, if it is time."""
@@ -215,7 +221,7 @@ class Log(Callback):
     """
 
     def __init__(self, path: str | PathLike[str]):
-        self.path, self.since = Path(path), 0.0
+        self.path, self.since, self.is_full = Path(path), 0.0, False
 
     def begin(self, trainer: Trainer) -> None:
         """Opens the file.
@@ -242,17 +248,20 @@ class Log(Callback):
             raise DataError(f"Log: {self.path} is no log of a training.", hint="name another file.") from None
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
-        """Adds a line.
-
-        Raises:
-          DataError: the file cannot be written.
-        """
+        """Adds a line, or leaves the file as it is where it cannot be written; the first time standard error says so."""
         line = {"step": trainer.done, "seconds": round(time.perf_counter() - self.since, 3), **figures}
+        text = (json.dumps(line) + "\n").encode()
         try:
-            with self.path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            with self.path.open("ab", buffering=0) as file:
+                whole = file.tell()
+                if file.write(text) < len(text):
+                    file.truncate(whole)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise FileError.of(error, f"Log: {self.path}: cannot be written", None) from None
+            if not self.is_full:
+                fact = f"Log: {self.path}: cannot be written: {error.strerror}."
+                print(f"warning: {fact} The training goes on, figures are left out.", file=sys.stderr, flush=True)
+            self.is_full = True
 
 
 class TensorBoard(Callback):
@@ -293,8 +302,8 @@ class Checkpoints(Callback):
     """Keeps the state of a training in a folder, every so many steps and at the end; the last ones stay.
 
     A file is written under a temporary name, flushed to the disk and renamed, so that it is whole or not there; it has a
-    checksum. A state with a weight that is not finite is not kept. Where the disk is full during a training, a warning is
-    printed, the files that are there stay, and the training goes on.
+    checksum. A state with a weight that is not finite, or after a loss that is not, is not kept. Where the disk is full
+    during a training, a warning is printed, the files that are there stay, and the training goes on.
 
     Args:
       folder:  made where it is missing
@@ -353,7 +362,7 @@ class Checkpoints(Callback):
         """Keeps the state, if it is time.
 
         Raises:
-          NotFinite: a weight is NaN or infinite.
+          NotFinite: a loss or a weight is NaN or infinite.
         """
         if trainer.done % self.every == 0 and trainer.done < trainer.steps:
             with full_disk_tolerated():
@@ -363,7 +372,7 @@ class Checkpoints(Callback):
         """Keeps the state apart, if its figure is the lowest so far.
 
         Raises:
-          NotFinite: a weight is NaN or infinite.
+          NotFinite: a loss or a weight is NaN or infinite.
         """
         if self.lowest is not None and figures.get(self.lowest, math.inf) < self.least:
             kept = self.least, self.least_at
@@ -377,7 +386,7 @@ class Checkpoints(Callback):
         """Keeps the state at the end.
 
         Raises:
-          NotFinite: a weight is NaN or infinite.
+          NotFinite: a loss or a weight is NaN or infinite.
           DataError: it cannot be written.
         """
         if self.saved != trainer.done:
@@ -396,6 +405,7 @@ class Checkpoints(Callback):
 
     def keep_as(self, name: str, trainer: Trainer) -> None:
         """Writes the state to a file of the folder."""
+        trainer.look_at_losses()
         if not trainer.is_finite():
             raise NotFinite(f"a weight after step {trainer.done} is not finite")
         self.folder.mkdir(parents=True, exist_ok=True)

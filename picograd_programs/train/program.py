@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from picograd import dtype as dtypes
 from picograd.config import num_threads
 from picograd.cuda import get_device_name
-from picograd.errors import ArgumentError, DataError, PicogradError
+from picograd.errors import ArgumentError, DataError, FileError, PicogradError
 from picograd.files import write_whole
 from picograd.nn.module import Module
 from picograd.optim.optimizer import Optimizer
@@ -264,18 +264,24 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         print(f"{program.folder}: this training replaces the earlier one there; {choice}.", file=sys.stderr)
     print(f"{program.title}: {program.describe()}", flush=True)
     before = trainer.done
-    done = trainer.fit(
-        program.batch,
-        program.steps,
-        [
-            Every(settings.eval_every, program.evaluate),
-            *callbacks,
-            checkpoints,
-            Log(program.folder / "log.jsonl"),
-            *([TensorBoard(program.folder)] if settings.tensorboard else []),
-            Progress(program.title, program.item, program.per),
-        ],
-    )
+    try:
+        done = trainer.fit(
+            program.batch,
+            program.steps,
+            [
+                Every(settings.eval_every, program.evaluate),
+                *callbacks,
+                checkpoints,
+                Log(program.folder / "log.jsonl"),
+                *([TensorBoard(program.folder)] if settings.tensorboard else []),
+                Progress(program.title, program.item, program.per),
+            ],
+        )
+    except FileError as error:
+        if not trainer.done or not checkpoints.paths():
+            raise
+        again = command_line(f"picograd train {program.name}", settings, resume=True)
+        raise FileError(error.fact, f"make space, then go on with: {again}", error.errno) from None
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
     lowest = f"lowest {program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"

@@ -22,7 +22,7 @@ import numpy as np
 
 from picograd.autodiff.gradient import written_out
 from picograd.dtype import DType, float16
-from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError
+from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError, warn_user
 from picograd.ir.op import toposort
 from picograd.ir.shape import flops_of
 from picograd.nn.module import Module
@@ -193,6 +193,7 @@ class Trainer:
         self.rates = [float(group["lr"]) for group in self.groups]
         self.done, self.steps, self.should_stop, self.beside = 0, 0, False, 0.0
         self.latest: dict[str, float] = {}
+        self.unread: list[Tensor] = []  # losses of the last steps, which wait for the next look
         self.callbacks: list[Callback] = []
         self.jit, self._run = jit, self.step
 
@@ -271,7 +272,10 @@ class Trainer:
                 while self.done < steps and not interrupt.asked and not self.should_stop:
                     parts = [tensors_of(next(source)) for _ in range(self.accumulate)]
                     figures = self.make_step(parts)
+                    self.unread.append(figures["loss"])
                     is_shown = self.done % SHOW_EVERY == 0 or self.done == steps
+                    if is_shown:
+                        self.look_at_losses()
                     numbers = read(figures) if is_shown else {}
                     started = time.perf_counter()
                     for callback in self.callbacks:
@@ -296,14 +300,8 @@ class Trainer:
         return figures
 
     def show(self, figures: Mapping[str, float]) -> None:
-        """Has every callback show figures of the step that was made last.
-
-        Raises:
-          NotFinite: the loss is NaN or infinite.
-        """
+        """Has every callback show figures of the step that was made last."""
         self.latest |= figures
-        if not math.isfinite(figures.get("loss", 0.0)):
-            raise NotFinite(f"the loss of step {self.done} is {figures['loss']}")
         for callback in self.callbacks:
             callback.shown(self, figures)
 
@@ -364,6 +362,17 @@ class Trainer:
         fact = f"fit: {seen}. It comes from step {number + 1}: {found}"
         return AnomalyError(fact, f"the checkpoint of step {kept} is whole.", line=line)
 
+    def look_at_losses(self) -> None:
+        """Reads the losses of the steps since the last look: nothing is shown or kept before.
+
+        Raises:
+          NotFinite: one is NaN or infinite; the first one's step is named.
+        """
+        losses, self.unread = self.unread, []
+        for step, loss in enumerate(losses, self.done - len(losses) + 1):
+            if not math.isfinite(number := float(loss.item())):
+                raise NotFinite(f"the loss of step {step} is {number}")
+
     def is_finite(self) -> bool:
         """Returns whether all weights are finite."""
         return all(bool(parameter.isfinite().all().item()) for parameter in self.parameters)
@@ -379,7 +388,8 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state that `state_dict` returned.
 
-        Learning rates stay those of this run.
+        Learning rates stay those of this run. An average of weights that this training does not keep is dropped, with a
+        warning.
 
         Raises:
           PicogradError: names or shapes are those of another model.
@@ -392,8 +402,11 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
         if self.averaged is not None:
             self.averaged.load_state_dict(state.get("averaged") or _averaged_at_start(self.averaged, state["model"]))
+        elif state.get("averaged"):
+            warn_user("Trainer: the state has an average of weights; this training keeps none (ema), and drops it.")
         for group, rate in zip(self.groups, rates):
             group["lr"] = rate
+        self.unread = []
         self.done = int(state["done"])
 
 

@@ -116,6 +116,33 @@ def test_a_cut_last_line_of_the_log_is_dropped_and_said(tmp_path: Path, capsys: 
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20, 60]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's length")
+def test_a_full_disk_costs_lines_of_the_log_and_not_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import resource
+
+    path, limits = tmp_path / "log.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(model: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9, limits[1]))
+
+    try:
+        assert trainer().fit(rows, 80, [Log(path), Every(30, fill)]) == 80
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert capsys.readouterr().err.count("The training goes on, figures are left out.") == 1
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20]
+
+
+def test_a_run_that_is_done_is_not_evaluated_again(tmp_path: Path) -> None:
+    asked: list[int] = []
+    ours = trainer()
+    for steps in (30, 30, 40):
+        ours.fit(rows, steps, [Every(30, lambda model: asked.append(ours.done))])
+    assert asked == [30, 40]
+
+
 def test_texts_of_every_are_printed_and_a_number_below_1_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     trainer().fit(rows, 4, [Every(2, lambda model: f"a sample in {'training' if model.training else 'evaluation'}")])
     assert capsys.readouterr().err.splitlines() == ["a sample in evaluation"] * 2
@@ -239,12 +266,16 @@ def test_a_lowest_figure_that_could_not_be_kept_is_not_named(
     assert (checkpoints.least, pg.load(tmp_path / "best.safetensors")["least"]) == (2.0, 2.0)
 
 
-def test_weights_that_are_not_finite_are_not_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("every", "said"),
+    [(1, "a weight after step 1 is not finite. It comes"), (5, "the loss of step 2 is nan. It comes from step 1")],
+)
+def test_weights_that_are_not_finite_are_not_kept(every: int, said: str, tmp_path: Path) -> None:
     pg.manual_seed(0)
     model = nn.Linear(1, 1)
     ours = Trainer(model, pg.optim.SGD(model.parameters(), lr=1.0), lambda model, x: (model(x) * 0.0).sqrt().sum())
-    checkpoints = Checkpoints(tmp_path, every=5)
-    with pytest.raises(AnomalyError, match="a weight after step 5 is not finite"):
+    checkpoints = Checkpoints(tmp_path, every=every)
+    with pytest.raises(AnomalyError, match=said):
         ours.fit([Tensor([[1.0]])], 10, [checkpoints])
     assert [path.name[5:13] for path in checkpoints.paths()] == ["00000000"]
 

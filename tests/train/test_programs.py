@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import picograd as pg
-from picograd.errors import DataError
+from picograd.errors import DataError, FileError
 from picograd_programs import cli
 from picograd_programs.data.mnist import Mnist
 from picograd_programs.data.tables import Table
 from picograd_programs.models import bigram, digits, names, regression, sentiment, vae
 from picograd_programs.models import diffusion as diffusion_model
+from picograd_programs.train import callbacks
 from picograd_programs.train.program import HEARD_CTRL_C, newest
 from picograd_programs.train.trainer import Trainer
 from tests.helpers import mostly_evaluated
@@ -285,6 +286,25 @@ def test_a_folder_of_another_model_is_refused_and_one_of_the_same_is_replaced_wi
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert cli.main(options("rnn", little, out)) == 0
     assert "this training replaces the earlier one there" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_at_the_end_is_an_error_that_says_how_to_go_on(
+    little: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = callbacks.save
+
+    def full(state: Any, path: Path) -> None:
+        if state["done"] == 12:
+            raise FileError(f"save: {path}: cannot be written: No space left on device.")
+        whole(state, path)
+
+    monkeypatch.setattr(callbacks, "save", full)
+    assert cli.main(options("rnn", little, tmp_path / "run")) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.undo()
+    monkeypatch.setattr(names, "load_names", lambda: NAMES)
+    assert cli.main(shlex.split(said.partition("go on with: picograd ")[2])) == 0
+    assert "trained 4 of 12 steps" in capsys.readouterr().out
 
 
 def test_a_text_to_fill_is_checked(little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -311,7 +311,7 @@ def test_a_loss_that_is_not_finite_is_traced_to_its_step_and_line(tmp_path: Any)
     pg.manual_seed(1)
     model = nn.Linear(2, 2)
     ours = Trainer(model, pg.optim.SGD(model.parameters(), lr=1e5), growing)
-    said = r"the loss of step 20 is nan\. It comes from step 3: this line has the first infinity: "
+    said = r"the loss of step 3 is inf\. It comes from step 3: this line has the first infinity: "
     with pytest.raises(AnomalyError, match=said) as caught:
         ours.fit(rows, 60, [Checkpoints(tmp_path, every=40)])
     assert "error * 1e3" in str(caught.value) and caught.value.hint == "the checkpoint of step 0 is whole."
@@ -323,8 +323,24 @@ def test_without_checkpoints_the_error_says_what_finds_the_line() -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(AnomalyError) as caught:
         Trainer(model, pg.optim.SGD(model.parameters(), lr=1e5), growing).fit(rows, 60, [])
-    assert caught.value.fact == "fit: the loss of step 20 is nan."
+    assert caught.value.fact == "fit: the loss of step 3 is inf."
     assert caught.value.hint == "callbacks=[pg.train.Checkpoints(folder, every=100)] finds the line."
+
+
+def test_no_state_is_kept_after_a_loss_that_is_not_finite_though_weights_are(tmp_path: Any) -> None:
+    def sick(model: nn.Module, x: Tensor, y: Tensor, bad: Tensor) -> Tensor:
+        return loss(model, x, y) + (bad - 1).detach().log()
+
+    checkpoints = Checkpoints(tmp_path, every=5, keep=2)
+    with pytest.raises(AnomalyError, match=r"the loss of step 12 is nan\. It comes from step 12: .* LOG") as caught:
+        trainer(loss=sick).fit(lambda n: (*rows(n), Tensor(2.0 if n < 11 else 0.0)), 60, [checkpoints])
+    assert caught.value.hint == "the checkpoint of step 10 is whole."
+    assert [path.name[5:13] for path in checkpoints.paths()] == ["00000005", "00000010"]
+
+
+def test_an_average_that_is_dropped_is_said() -> None:
+    with pytest.warns(UserWarning, match="average of weights"):
+        trainer().load_state_dict(trainer(ema=0.9).state_dict())
 
 
 # ---- several optimizers ----
