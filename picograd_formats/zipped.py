@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import zipfile
 import zlib
@@ -33,6 +34,10 @@ def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
             yield archive
     except (DataError, DeviceError):
         raise
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise DataError("it is a damaged zip file (it names places outside of itself)") from None
     except DAMAGED as error:
         raise DataError(f"it is a damaged zip file ({error})") from None
 

@@ -9,6 +9,8 @@ Letters: N characters, B batch, T positions.
 
 from __future__ import annotations
 
+import codecs
+import shlex
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -28,6 +30,10 @@ SHAKESPEARE_FILE = DataFile(
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",),
 )
+MARKS = {  # the longer first: one of UTF-32 begins as one of UTF-16
+    codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16",
+}  # fmt: skip
 PYTHON_NBYTES = 4 * 2**20  # about as much source as is taken; the last file is whole
 # Tables, programs and tests: the first say nothing, the others are missing in some distributions of Python.
 SKIPPED = frozenset({"encodings", "pydoc_data", "distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtledemo"})
@@ -62,8 +68,24 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise DataError(
             f"--text: {path}: not UTF-8: byte {error.start:,} is 0x{data[error.start]:02x} ({error.reason}).",
-            hint=f"iconv -f latin1 -t utf-8 {path} converts Latin-1.",
+            hint=f"iconv -f {encoding_of(data)} -t utf-8 {shlex.quote(str(path))} converts it.",
         ) from None
+
+
+def encoding_of(data: bytes) -> str:
+    """Returns the likely encoding of a text that is not UTF-8, as iconv calls it.
+
+    Marks of the order of bytes tell UTF-16 and UTF-32; without one, zero bytes tell UTF-16, since other texts have none.
+
+    >>> encoding_of("Käse".encode("utf-16")), encoding_of("Käse".encode("utf-16-be")), encoding_of("Käse".encode("latin1"))
+    ('UTF-16', 'UTF-16BE', 'LATIN1')
+    """
+    for mark, encoding in MARKS.items():
+        if data.startswith(mark):
+            return encoding
+    if 0 not in data:
+        return "LATIN1"
+    return "UTF-16LE" if data[1::2].count(0) > data[::2].count(0) else "UTF-16BE"
 
 
 def python_source(folder: Path) -> str:
@@ -176,10 +198,11 @@ def split(tokens_N: NDArray[np.int32], block: int) -> tuple[NDArray[np.int32], N
     cut = len(tokens_N) * 9 // 10
     train, validation = tokens_N[:cut], tokens_N[cut:]
     if len(validation) <= block:
+        smaller = f", or a --block of {len(validation) - 1} or less" if len(validation) > 1 else ""
         raise DataError(
             f"--text: {len(tokens_N):,} characters are too few: the last tenth, {len(validation):,}, must be longer than "
             f"the block of {block:,}.",
-            hint=f"a longer text, or --block {max(len(validation) - 1, 1)}",
+            hint=f"a text of {10 * block + 1:,} characters or more{smaller}",
         )
     return train, validation
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from picograd import nn
+from picograd.errors import ArgumentError
 from picograd.nn import functional as F
 from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.modes import no_grad
@@ -32,6 +33,7 @@ from picograd_programs.train.picture import image_grid, write_png
 from picograd_programs.train.program import check_settings, trained
 
 SIDE = 28
+GROUPS = 8  # of channels that are normalized together
 SHOWN, STAGES = 100, 10  # digits on a sheet; amounts of noise that are shown
 SHIFT = 0.008  # of the cosine schedule, so that the first noise is not too small
 
@@ -41,9 +43,9 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int, out: int, time: int):
         super().__init__()
-        self.norm1, self.conv1 = nn.GroupNorm(8, channels), nn.Conv2d(channels, out, 3, padding=1)
+        self.norm1, self.conv1 = nn.GroupNorm(GROUPS, channels), nn.Conv2d(channels, out, 3, padding=1)
         self.time = nn.Linear(time, out)
-        self.norm2, self.conv2 = nn.GroupNorm(8, out), nn.Conv2d(out, out, 3, padding=1)
+        self.norm2, self.conv2 = nn.GroupNorm(GROUPS, out), nn.Conv2d(out, out, 3, padding=1)
         self.skip = nn.Conv2d(channels, out, 1) if channels != out else nn.Identity()
 
     def forward(self, x_BCYX: Tensor, time_BE: Tensor) -> Tensor:
@@ -58,10 +60,16 @@ class UNet(nn.Module):
     """Tells the noise in an image: 28 x 28, halved to 14 x 14 and 7 x 7, and doubled again beside what it was before.
 
     channels:  of the first level; a multiple of 8; the others have twice as many
+
+    Raises:
+      ArgumentError: channels is no multiple of 8.
     """
 
     def __init__(self, channels: int = 32):
         super().__init__()
+        if channels % GROUPS:
+            near = max(GROUPS, round(channels / GROUPS) * GROUPS)
+            raise ArgumentError(f"UNet: channels must be a multiple of {GROUPS}, got {channels}.", f"--channels {near}")
         time, wide = 4 * channels, 2 * channels
         self.channels = channels
         self.time = nn.Sequential(nn.Linear(channels, time), nn.SiLU(), nn.Linear(time, time))
@@ -71,7 +79,7 @@ class UNet(nn.Module):
         self.middle = Residual(wide, wide, time)
         self.grow = nn.Upsample(scale_factor=2, mode="nearest")
         self.up2, self.up1 = Residual(2 * wide, channels, time), Residual(2 * channels, channels, time)
-        self.norm, self.last = nn.GroupNorm(8, channels), nn.Conv2d(channels, 1, 3, padding=1)
+        self.norm, self.last = nn.GroupNorm(GROUPS, channels), nn.Conv2d(channels, 1, 3, padding=1)
 
     def forward(self, x_B1YX: Tensor, times_B: Tensor) -> Tensor:
         """Returns the noise in images (B, 1, 28, 28) at times (B,), from 0 to 1: (B, 1, 28, 28)."""

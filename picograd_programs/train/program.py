@@ -35,6 +35,7 @@ from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Pro
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
+BELOW_ONE = frozenset({"ema"})  # settings that are a part of something, and never all of it
 HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
 
 
@@ -84,6 +85,8 @@ def option_name(name: str) -> str:
 def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> None:
     """Checks that every whole number is at least 1, or 0 where that is a default, and every rate finite and at least 0.
 
+    A part of something, such as ema, is below 1.
+
     Args:
       settings:  a dataclass instance
       named:     a setting's name -> what who gave it calls it
@@ -96,6 +99,8 @@ def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> 
         flag = named(field.name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
             raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
+        if field.name in BELOW_ONE and value >= 1:
+            raise ArgumentError(f"{flag}: got {value}, it must be below 1.")
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         defaults = [vars(base).get(field.name) for base in type(settings).__mro__]  # 0 means no limit where it was declared

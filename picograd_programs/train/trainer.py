@@ -9,12 +9,13 @@ number. So a run that is stopped and resumed is the unbroken one, bit for bit.
 
 from __future__ import annotations
 
+import inspect
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -225,18 +226,34 @@ class Trainer:
         """Returns the loss on a batch, and what else the loss function returns, by name.
 
         Raises:
-          ArgumentTypeError: the loss function returns no tensor and no figures with a loss.
+          ArgumentTypeError: the loss function takes other arguments than the model and the parts of a batch, or returns no
+            tensor and no figures with a loss.
         """
+        named = batch if isinstance(batch, Mapping) else {}
+        parts = () if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else (batch,)
         with self._precision():
-            if isinstance(batch, Mapping):
-                found = self.loss(self.model, **batch)
-            else:
-                found = self.loss(self.model, *(batch if isinstance(batch, (tuple, list)) else (batch,)))
+            try:
+                found = self.loss(self.model, *parts, **named)
+            except TypeError:
+                self._check_call(parts, named)
+                raise
         figures = {"loss": found} if isinstance(found, Tensor) else found
         if not isinstance(figures, Mapping) or not isinstance(figures.get("loss"), Tensor):
             kind = f"a {type(found).__name__}" + (f" of {', '.join(map(str, found))}" if isinstance(found, Mapping) else "")
             raise ArgumentTypeError(f'Trainer: loss must return a tensor, or a dict with "loss", got {kind}.')
         return dict(figures)
+
+    def _check_call(self, parts: Sequence[Batch], named: Mapping[str, Batch]) -> None:
+        with suppress(ValueError):  # a function in C that says nothing of its arguments
+            signature = inspect.signature(self.loss)
+            try:
+                signature.bind(self.model, *parts, **named)
+            except TypeError as error:
+                given = ", ".join(["the model", *([f"{len(parts)} parts of a batch"] if parts else []), *map(str, named)])
+                raise ArgumentTypeError(
+                    f"Trainer: loss takes {signature}, and is called with {given}: {error}.",
+                    hint="loss(model, inputs, targets) for batches of (inputs, targets); a dict gives arguments by name",
+                ) from None
 
     def _precision(self) -> AbstractContextManager[Any]:
         device = self.parameters[0].device if self.parameters else "cpu"
@@ -257,8 +274,14 @@ class Trainer:
 
         Raises:
           ArgumentError: an iterable has no batches.
+          ArgumentTypeError: batches are neither a function nor an iterable, or the loss does not take what a batch has.
           AnomalyError: the loss is not finite. The step is named, and where callbacks keep checkpoints the line, too.
         """
+        if not callable(batches) and not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+            raise ArgumentTypeError(
+                f"fit: batches must be an iterable, or a function of the step, got a {type(batches).__name__}.",
+                hint="a DataLoader, a list of batches, or lambda step: (inputs, targets)",
+            )
         self.steps, self.should_stop = steps, False
         self._run = _jitted(self) if self.jit else self.step
         self.callbacks = list(callbacks)

@@ -114,6 +114,31 @@ def test_texts_too_short_for_a_block_are_refused(num: int, block: int) -> None:
         split(np.zeros(num, np.int32), block)
 
 
+@pytest.mark.parametrize("num", [0, 1, 5, 10, 11, 20, 21, 99, 640])
+def test_what_is_said_of_a_short_text_helps(num: int) -> None:
+    with pytest.raises(DataError) as caught:
+        split(np.zeros(num, np.int32), 64)
+    least, _, most = str(caught.value.hint).partition(", or a --block of ")
+    assert len(split(np.zeros(int(least.split()[3]), np.int32), 64)[1]) == 65
+    with pytest.raises(DataError):
+        split(np.zeros(int(least.split()[3]) - 1, np.int32), 64)
+    if most:
+        split(np.zeros(num, np.int32), int(most.split()[0]))
+    blocks = int(most.split()[0]) if most else 0
+    with pytest.raises(DataError):
+        split(np.zeros(num, np.int32), blocks + 1)
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin1"])
+def test_the_encoding_that_is_named_reads_the_text(codec: str, tmp_path: Path) -> None:
+    (path := tmp_path / "a b.txt").write_bytes("Käse und Brötchen\n".encode(codec))
+    with pytest.raises(DataError, match="not UTF-8") as caught:
+        read_text(path)
+    _, _, encoding, _, _, quoted, *_ = str(caught.value.hint).split(maxsplit=5)
+    assert quoted.startswith(f"'{path}'")
+    assert path.read_bytes().decode(encoding) == "Käse und Brötchen\n"
+
+
 def test_shortest_text_that_is_not_too_short() -> None:
     train, validation = split(np.arange(20, dtype=np.int32), 1)
     assert (len(train), len(validation)) == (18, 2)

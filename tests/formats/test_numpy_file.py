@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import picograd as pg
 from picograd import DataError, Tensor, dtypes
+from picograd_formats.zipped import opened_zip
 
 NUMPYS = [dtype for dtype in dtypes.ALL if dtype.numpy.isbuiltin == 1]
 
@@ -154,6 +156,28 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused() -> None:
     file.seek(0)
     with pytest.raises(DataError, match=r"its [\d,]+ bytes unpack to 269,484,032; at most 268,435,456 are read"):
         pg.load(file)
+
+
+@pytest.mark.parametrize("kind", ["npz", "pt"])
+def test_a_directory_that_names_places_outside_is_damage_and_no_fault_of_the_disk(kind: str, tmp_path: Path) -> None:
+    whole, path = tmp_path / f"whole.{kind}", tmp_path / f"damaged.{kind}"
+    if kind == "npz":
+        np.savez(whole, a=np.arange(6.0), b=np.arange(3))
+    else:
+        pg.save({"a": pg.arange(6.0), "b": pg.arange(3)}, whole)
+    data = whole.read_bytes()
+    for place in range(data.index(b"PK\x01\x02"), len(data) - 8):
+        path.write_bytes(data[:place] + b"\xff" * 8 + data[place + 8 :])
+        try:
+            pg.load(path)
+        except DataError as error:
+            assert not isinstance(error, OSError), (place, error.fact)
+    # Some versions of Python go where the directory says.
+    with pytest.raises(DataError, match="it names places outside of itself"), whole.open("rb") as file, opened_zip(file):
+        file.seek(-1)
+    with pytest.raises(OSError, match="Input/output") as caught, whole.open("rb") as file, opened_zip(file):
+        raise OSError(errno.EIO, "Input/output error")
+    assert not isinstance(caught.value, DataError), "a fault of the disk stays one"
 
 
 def test_damage_in_an_archive_names_the_array(tmp_path: Path) -> None:

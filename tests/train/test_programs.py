@@ -361,3 +361,19 @@ def test_a_checkpoint_from_before_a_setting_was_there_is_gone_on_from(
     assert cli.main([*words, "--shift", "1"]) == 1
     assert "made with shift 0, this run has shift 1" in capsys.readouterr().err
     assert cli.main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diffusion", "--channels", "3"], ["UNet: channels must be a multiple of 8, got 3.", "--channels 8"]),
+        (["gpt", "--ema", "1.5"], ["--ema: got 1.5, it must be below 1."]),
+        (["gpt", "--ema", "1"], ["--ema: got 1.0, it must be below 1."]),
+    ],
+)
+def test_a_setting_out_of_its_range_is_named_as_its_option(
+    words: list[str], said: list[str], little: Path, tmp_path: Path, capsys: Any
+) -> None:
+    assert cli.main(["train", *words, "--out", str(tmp_path)]) == 1
+    err = capsys.readouterr().err
+    assert all(each in err for each in said), err

@@ -206,6 +206,40 @@ def test_an_iterable_is_begun_again_and_an_empty_one_is_an_error() -> None:
     assert caught.value.hint == "an iterator is exhausted after one epoch: give a list."
 
 
+@pytest.mark.parametrize("batches", [None, 5, 1.5])
+def test_what_are_no_batches_is_refused_before_anything_begins(batches: Any) -> None:
+    begun: list[int] = []
+
+    class Told(Callback):
+        def begin(self, trainer: Trainer) -> None:
+            begun.append(1)
+
+    with pytest.raises(ArgumentTypeError, match=f"fit: batches must be .*, got a {type(batches).__name__}") as caught:
+        trainer().fit(batches, 3, [Told()])
+    assert "DataLoader" in str(caught.value.hint) and not begun
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(
+    ("wrong", "batch", "said"),
+    [
+        (lambda model, x: model(x).sum(), rows(0), "takes (model, x), and is called with the model, 2 parts of a batch"),
+        (lambda model, x, y, z: model(x).sum(), rows(0), "missing a required argument: 'z'"),
+        (lambda model, x, y: model(x).sum(), {"x": rows(0)[0]}, "with the model, x: missing a required argument: 'y'"),
+    ],
+)
+def test_a_loss_with_other_arguments_than_a_batch_has_is_named(wrong: Any, batch: Any, said: str, jit: bool) -> None:
+    with pytest.raises(ArgumentTypeError) as caught:
+        trainer(loss=wrong, jit=jit).fit([batch], 1)
+    assert said in caught.value.fact and "loss(model, inputs, targets)" in str(caught.value.hint)
+
+
+def test_a_type_error_within_the_loss_stays_what_it_is() -> None:
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        trainer(loss=lambda model, x, y: None + 1).fit(rows, 1)
+    assert not isinstance(caught.value, ArgumentTypeError)
+
+
 def loader() -> pg.utils.data.DataLoader:
     data = pg.utils.data.TensorDataset(Tensor(DRAWN), Tensor(CLASSES))
     return pg.utils.data.DataLoader(data, batch_size=16, shuffle=True)
