@@ -126,6 +126,7 @@ def packed(array: Array) -> PackedTensor:
 def in_their_names(fact: str, kind: Architecture) -> str:
     """Returns a sentence in which tensors have the names of the folder.
 
+    >>> from picograd_programs.models.architectures import ARCHITECTURES
     >>> in_their_names("a tensor blk.1.ffn_up.weight of (48, 32)", ARCHITECTURES["phi3"])
     'a tensor layers.1.mlp.gate_up_proj.weight of (48, 32)'
     """

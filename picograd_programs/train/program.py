@@ -32,6 +32,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.state_file import load
 from picograd_lab.doctor import processor_name
 from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Progress, TensorBoard
+from picograd_programs.train.peaks import peak_flops
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
@@ -289,6 +290,9 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         raise FileError(error.fact, f"make space, then go on with: {again}", error.errno) from None
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
+    device = str(next(program.model.parameters()).device).lower()
+    if peak_flops(device, trainer.precision) is None:
+        print(f"MFU is unknown, since the peak of {device} is: FLOP/s stand in its place.", file=sys.stderr)
     lowest = f"lowest {program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"
     if checkpoints.least_at:
         print(f"{lowest}; checkpoint: {checkpoints.folder / BEST}")

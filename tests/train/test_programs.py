@@ -20,7 +20,7 @@ from picograd_programs.data.mnist import Mnist
 from picograd_programs.data.tables import Table
 from picograd_programs.models import bigram, digits, names, regression, sentiment, vae
 from picograd_programs.models import diffusion as diffusion_model
-from picograd_programs.train import callbacks
+from picograd_programs.train import callbacks, program
 from picograd_programs.train.program import HEARD_CTRL_C, newest
 from picograd_programs.train.trainer import Trainer
 from tests.helpers import mostly_evaluated
@@ -377,3 +377,12 @@ def test_a_setting_out_of_its_range_is_named_as_its_option(
     assert cli.main(["train", *words, "--out", str(tmp_path)]) == 1
     err = capsys.readouterr().err
     assert all(each in err for each in said), err
+
+
+@pytest.mark.parametrize("peak", [None, 1e12])
+def test_an_end_says_where_mfu_is_unknown(
+    peak: float | None, little: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "peak_flops", lambda device, precision: peak)
+    assert cli.main(options("bag", little, tmp_path / "run")) == 0
+    assert ("MFU is unknown, since the peak of " in capsys.readouterr().err) == (peak is None)
