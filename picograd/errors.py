@@ -28,6 +28,8 @@ PACKAGES = (
 )  # fmt: skip
 _PLACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE_FOLDERS = tuple(os.path.join(_PLACE, package, "") for package in PACKAGES)
+# Models of the command line are programs, written as a user's: the lines of their losses are named.
+PROGRAM_FOLDERS = tuple(os.path.join(_PLACE, "picograd_programs", part, "") for part in ("models", "nano"))
 # Files by which picograd calls itself, too, or by which NumPy's functions call it.
 BETWEEN = (*PACKAGE_FOLDERS, os.path.dirname(numpy.__file__) + os.sep, contextlib.__file__, functools.__file__)
 

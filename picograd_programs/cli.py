@@ -162,6 +162,8 @@ def main(args: list[str] | None = None) -> int:
         return status
     except PicogradError as error:
         print(f"{type(error).__name__}: {error.fact}", file=sys.stderr)
+        if error.is_exact:  # the line of the model that computed it; else it is that of this command
+            print(f"  at {error.line}", file=sys.stderr)
         if error.hint:
             print(f"  hint: {error.hint}", file=sys.stderr)
         return 1

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, ClassVar, NamedTuple, cast
 
 from picograd.dtype import DType
-from picograd.errors import BETWEEN, Line, OutOfMemoryError
+from picograd.errors import BETWEEN, PROGRAM_FOLDERS, Line, OutOfMemoryError
 from picograd.interrupts import LivingSet
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
@@ -46,7 +46,7 @@ class _IsOwn(dict[str, bool]):
     """File name -> is it picograd's: worked out once for each name."""
 
     def __missing__(self, name: str) -> bool:
-        own = self[name] = name.startswith(BETWEEN)
+        own = self[name] = name.startswith(BETWEEN) and not name.startswith(PROGRAM_FOLDERS)
         return own
 
 

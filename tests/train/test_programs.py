@@ -307,6 +307,14 @@ def test_a_disk_that_is_full_at_the_end_is_an_error_that_says_how_to_go_on(
     assert "trained 4 of 12 steps" in capsys.readouterr().out
 
 
+def test_the_line_of_a_loss_that_is_not_finite_is_printed(
+    little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(options("rnn", little, tmp_path / "run", "--lr", "1e38")) == 1
+    said = capsys.readouterr().err
+    assert "AnomalyError: fit: " in said and re.search(r"\n  at names\.py:\d+    \S.*\n  hint: ", said), said
+
+
 def test_a_text_to_fill_is_checked(little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(options("bert", little, tmp_path / "run"))
     for text, said in (("q" * 9, "--text: 9 characters; the model reads 1 to 8."), ("QU_", "--text: 'Q' is not one of")):
