@@ -28,7 +28,7 @@ OUTPUT = re.compile("^```text$", re.MULTILINE)  # of the block above; the builde
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
 AS_THEY_ARE = (".svg", ".png", ".html")
 # Pages for users; the others are for those who read on.
-USE = ("train", "from_pytorch", "models", "nano", "devices", "kernels", "settings", "verify")
+USE = ("train", "from_pytorch", "models", "nano", "chat", "devices", "kernels", "settings", "verify")
 # Outputs have a line at their left and no copy button; lines of code fit a wide screen; columns are as wide as what is in
 # them. Tables of eight columns or more, such as those of ladders, are set small, to fit a wide screen; on a narrow one they
 # are moved in their box, and the names of rows stay.
