@@ -59,7 +59,7 @@ static void wait_for_kernels() {  // the copies that follow do, for those launch
   if (copies) check(cudaEventRecord(used, 0)), check(cudaStreamWaitEvent(copies, used, 0));
 }
 #else
-#include "primitives.h"
+#include "cuda/primitives.h"
 #include "cudasim/simulator.cpp"
 #include <functional>
 #include <iterator>
