@@ -143,6 +143,8 @@ class Known(NamedTuple):
                     free[offset.op, offset.axis] = moving.name(group), constant
         offsets = []
         for i, (block, part) in enumerate(zip(seen.blocks, seen.parts)):
+            if part.code is not block.code or len(part.arg) != len(block.arg):
+                part = block  # it went into a loop's body, where its offset stays
             for axis, ((start, _), (first, _)) in enumerate(zip(block.arg, part.arg)):
                 if start.__class__ is int:
                     name, constant = free.get((part, axis), (None, first))

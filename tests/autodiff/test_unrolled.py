@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
 from picograd.autodiff import unrolled
@@ -399,3 +400,29 @@ def test_steps_among_which_one_differs_are_no_loop_of_all() -> None:
         x = (x @ w).relu() if t == STEPS + 5 else (x @ w).tanh()
     counts = sorted(op.arg[2] for op in loops_of([x]))
     assert len(counts) == 2 and counts[0] >= STEPS - 2 and sum(counts) <= 2 * STEPS + 4
+
+
+def gates_cut_by_hand(library: Any, xs: Any, w: Any, u: Any, b: Any) -> Any:
+    h = library.zeros(2, 3)
+    for x in xs:
+        (r1, z1, n1), (r2, z2, n2) = (x @ w + b).split(3, dim=1), (h @ u).split(3, dim=1)
+        r, z = (r1 + r2).sigmoid(), (z1 + z2).sigmoid()
+        h = (1 - z) * (n1 + r * n2).tanh() + z * h
+    return (h * h).sum()
+
+
+def test_parts_of_gates_stay_in_a_body_and_the_plan_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of the graph is in the body of the loop, where it has no offset that could move."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    forgotten()
+    weights, plans = [leaf(4, 9), leaf(3, 9), leaf(9)], []
+    theirs = [torch.tensor(each.detach().numpy(), requires_grad=True) for each in weights]
+    for seed in range(4):
+        xs = np.random.default_rng(seed).standard_normal((10, 2, 4)).astype(np.float32)
+        with watch() as counts:
+            found = pg.grad(gates_cut_by_hand(pg, pg.Tensor(xs), *weights), weights)
+            values = [each.numpy() for each in found]
+        plans.append(counts.scheduled)
+        for ours, expected in zip(values, torch.autograd.grad(gates_cut_by_hand(torch, torch.tensor(xs), *theirs), theirs)):
+            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
+    assert plans[2:] == [0, 0]
