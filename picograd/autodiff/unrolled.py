@@ -388,11 +388,14 @@ class _Steps:
         return any(column[0].code in COSTLY or column[0].code in SEVERAL_RESULTS for column in self.columns)
 
     def are_formula(self) -> bool:
-        """True for a few steps of elements that differ in constants, as those of Horner's rule: they are one kernel's."""
+        """True for a few steps of elements that differ in what is given: Horner's rule, a sum of many tensors.
+
+        They are a kernel's, or a few kernels'; a loop would read constants from memory, and join the tensors first.
+        """
         rows = [place.column[0] for places in self.sources for place in places if isinstance(place, _Rows)]
         is_short = self.num_steps * len(self.columns) < LEAST_FORMULA_OPS
         are_elements = all(column[0].code in OF_FORMULAS for column in self.columns)
-        return is_short and are_elements and all(row.code is OpCode.CONST for row in rows)
+        return is_short and are_elements and all(row.code is OpCode.CONST or _is_leaf(row) for row in rows)
 
     def are_worth_a_loop(self) -> bool:
         """True for steps with kernels of their own, and for many others."""

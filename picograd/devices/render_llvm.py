@@ -463,7 +463,7 @@ class LlvmWriter(ABC):
         """Returns a register's value, whose lanes are in `parts`; 0 where the condition is false."""
         values = [self.held.get(part, "poison") for part in parts]  # unspecified until something is stored
         if is_lookup(load):
-            values = [self.look_up(parts[0], load.index)]
+            values = [self.look_up(parts, load.index)]
         if load.valid is not None:
             values = [
                 self._chosen(load.valid, lane, part, value, "zeroinitializer")
@@ -476,13 +476,18 @@ class LlvmWriter(ABC):
             held = self.emit(f"insertelement {kind} {held}, {scalar} {value}, i64 {lane}")
         return held
 
-    def look_up(self, slot: Slot, index: Op) -> str:
-        """Returns lanes of a table that is held in a register.
-
-        Raises:
-          VerifyError: the machine has no instruction for such a table.
-        """
-        raise VerifyError(f"render llvm: {slot[0]} is in registers, and each lane has a place of its own.")
+    def look_up(self, parts: Sequence[Slot], index: Op) -> str:
+        """Returns lanes of a table in registers of one element each; LLVM folds places that follow from numbers alone."""
+        lanes, dtype = lanes_of(index), parts[0][0].dtype
+        table, places, held = "poison", self.operand(index, lanes), "poison"
+        for i, part in enumerate(parts):
+            one = f"{type_of(dtype)} {self.held.get(part, 'poison')}"
+            table = self.emit(f"insertelement {type_of(dtype, len(parts))} {table}, {one}, i64 {i}")
+        for lane in range(lanes):
+            place = self.emit(f"extractelement {type_of(index.dtype, lanes)} {places}, i64 {lane}")
+            one = self.emit(f"extractelement {type_of(dtype, len(parts))} {table}, {type_of(index.dtype)} {place}")
+            held = self.emit(f"insertelement {type_of(dtype, lanes)} {held}, {type_of(dtype)} {one}, i64 {lane}")
+        return held
 
     def write_register(self, store: Store, parts: list[Slot]) -> None:
         """Gives a register a value, whose lanes are in `parts`; where the condition is false it keeps its own."""

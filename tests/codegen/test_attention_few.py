@@ -212,7 +212,7 @@ def test_nothing_is_guarded() -> None:
     """But the first and last key of a number of keys that may be 0: whose index would be -1."""
     some = Op(OpCode.VARIABLE, dtypes.int64, (), ("keys", 1, MOST_KEYS))
     for lengths, _, dtype in CASES:
-        for arg in ARGS:
+        for arg in (arg for arg in ARGS if not arg.dropout):  # with dropout few queries are composed
             for keys in (lengths[4], some):
                 for target, mask in ((GPU_TARGET, None), (TARGET, None), (TARGET, MASKS[0]))[: 3 if arg is ARGS[0] else 2]:
                     assert lower(kernel_of(lengths, arg, dtype, target, keys, mask), target).num_guards == 0

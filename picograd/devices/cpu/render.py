@@ -297,8 +297,9 @@ class CpuWriter(LlvmWriter):
     def _store(self, value: str, address: str, dtype: DType, lanes: int) -> None:
         self.lines.append(f"  store {memory_type(dtype, lanes)} {value}, ptr {address}, align {dtype.itemsize}")
 
-    def look_up(self, slot: Slot, index: Op) -> str:
+    def look_up(self, parts: Sequence[Slot], index: Op) -> str:
         """Returns lanes of a table: AVX-512's vpermps, which reads the low bits of an index alone."""
+        (slot,) = parts
         if type_of(slot[0].dtype, slot[2]) != "<16 x float>" or lanes_of(index) != slot[2]:
             raise VerifyError(f"render llvm: {slot[0]} is no table of 16 float32 for as many lanes.")
         table = self.held.get(slot, "poison")

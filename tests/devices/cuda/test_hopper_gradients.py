@@ -141,7 +141,8 @@ BUGS = {
     ),
     "nothing hidden": (r"scores\[i\] = below_all\(\)", "scores[i] = scores[i]", "Mismatched elements"),
     "nothing hidden before a window": (
-        r"== BY_KEYS\) scores\[i( \+ 1)?\] = below_all\(\)", r"== BY_KEYS) scores[i\1] *= 1.0f", "Mismatched elements",
+        r"== BY_KEYS\) scores\[i( \+ 1)?\] = below_all\(\)", r"== BY_KEYS) scores[i\1] = scores[i\1]",
+        "Mismatched elements",
     ),
     "tiles behind a window that are not waited for": (
         r"if constexpr \(Cut::WINDOW > 0\) skip.*\n", "", "deadlock|race|Mismatched elements",
