@@ -232,8 +232,8 @@ def by_patches(op: Op, x: Op, w: Op, plain_sums: bool) -> Op:
     assert whole is not None
     moved, window = [(0, 0), (0, 0)], [(0, batch), (0, groups * outputs)]
     for i in axes:
-        start, length = arg.padding[i][0] - (taps[i] - 1), static_shape(op.shape)[2 + i]
-        moved.append((max(0, start), max(0, length - start - static_shape(whole.shape)[2 + i])))
+        start, (length, there) = arg.padding[i][0] - (taps[i] - 1), static_shape((op.shape[2 + i], whole.shape[2 + i]))
+        moved.append((max(0, start), max(0, length - start - there)))
         window.append((max(0, -start), max(0, -start) + length))
     return shrink(pad(whole, tuple(moved)), tuple(window))
 
