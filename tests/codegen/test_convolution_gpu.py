@@ -126,7 +126,7 @@ def test_every_cut_means_the_same(name: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.float16], ids=str)
 @pytest.mark.parametrize("name", ["padded", "taps as many as places"])
 def test_what_is_chosen_means_the_same_of_any_dtype(name: str, dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of operands that are computed, with a bias behind; halves are multiplied as float32 where there is no instruction."""
+    """Operands are computed, with a bias behind; halves are multiplied as float32 where there is no instruction."""
     x_shape, w_shape, how = CASES[name]
     x, w = (Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, shape in enumerate((x_shape, w_shape)))
     rectified = Op(OpCode.MAX, dtype, (x, x * 0))
@@ -205,7 +205,7 @@ LARGE: list[Case] = [
 
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_a_block_brings_an_element_for_several_taps(case: Case) -> None:
-    """What a stage brings of images is at most 0.6 of its windows' elements, and few multiply-adds are of no result."""
+    """A stage brings of images at most 0.6 of its windows' elements, and few multiply-adds are of no result."""
     kernel = convolution(*case, dtypes.float32)
     cut = cut_of(kernel)
     assert cut is not None

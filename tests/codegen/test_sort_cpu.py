@@ -28,7 +28,7 @@ def sort(*shape: Dim, axis: int = -1, descending: bool = False, dtype: DType = d
 
 
 def positions_of(root: Op, values: np.ndarray, nbytes: int = 32) -> np.ndarray:
-    """What the Program for a vector width gives."""
+    """Results of the Program for a vector width."""
     (item,) = create_schedule([root]).items
     program = lower(item.kernel, next(target for target in CPU_TARGETS if target.vector_bytes == nbytes))
     assert program.num_guards == 0
@@ -196,7 +196,7 @@ def ranked(
 def test_elements_of_ranks_are_those_of_the_order(
     length: int, count: int, dtype: DType, descending: bool, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of short rows all ranks are found, of long ones few are selected. A rank outside is the nearest that is inside."""
+    """Short rows have all ranks found, long ones few selected. A rank outside is the nearest that is inside."""
     monkeypatch.setattr(sort_cpu, "COUNTED_ELEMENTS_MAX", 20)
     monkeypatch.setattr(sort_cpu, "NETWORK_ELEMENTS_MAX", 60)
     root = ranked((2, length), Op(OpCode.PARAM, dtypes.int64, (), (1, (2, count))), descending=descending, dtype=dtype)

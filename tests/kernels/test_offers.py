@@ -306,7 +306,7 @@ def test_a_kernel_in_c_is_a_candidate_on_processors(name: str, last_wins: list[s
 
 
 def test_a_gpu_is_given_one_text_of_generated_functions_and_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC, which compiles CUDA, is not installed")
     x, kernels, compiler = normal(6, 40), kernels_asked_for(monkeypatch), compiler_for("CUDASIM")
     ((x * 2).sin().softmax(1) * 3 + 1).realize()
     with rows().offer(x) as offer:

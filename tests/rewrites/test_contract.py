@@ -188,7 +188,7 @@ def test_few_first_places_of_a_long_row_are_those_of_blocks_on_a_gpu() -> None:
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int64, dtypes.uint8], ids=str)
 def test_first_places_of_blocks_are_those_of_the_row(dtype: DType, descending: bool) -> None:
-    """Of a row with a last block cut off, equal elements in many blocks, and of floats NaN and infinities."""
+    """Rows have a last block cut off and equal elements in many blocks, those of floats NaN and infinities."""
     x = Op(OpCode.PARAM, dtype, (), (0, (2, 4133)))
     first = Op(OpCode.SORT, dtypes.int64, (x,), (1, descending, 3))
     values = np.random.default_rng(0).integers(0, 50, (2, 4133)).astype(dtype.numpy)

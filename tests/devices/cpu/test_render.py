@@ -143,7 +143,7 @@ def test_a_remainder_of_floats_calls_no_function_for_each_lane() -> None:
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_floats_become_integers_in_vectors(name: str, bits: int) -> None:
-    """What is beyond the limits becomes the nearer one, NaN 0."""
+    """Floats beyond the limits become the nearer one, NaN 0."""
     limits = np.iinfo(name)
     near = [float(edge) + step for edge in (limits.min, limits.max) for step in (-1.5, -0.5, 0.0, 0.5, 1.5)]
     near += [0.999999 * value for value in near]
