@@ -64,5 +64,5 @@ def load_weights(name: str) -> GGUF:
     try:
         return read_gguf(Path(name))
     except FileError as error:
-        hint = f"--model names a GGUF file, the folder of a Llama, or {' or '.join(KNOWN)}, which are fetched."
+        hint = f"--model names a GGUF file, a folder (docs/chat.md), or {' or '.join(KNOWN)}, which are fetched."
         raise FileError(error.fact, hint, error.errno) from None

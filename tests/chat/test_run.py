@@ -124,7 +124,7 @@ def test_a_prompt_longer_than_the_context_says_what_to_do(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "nowhere.gguf"], "a GGUF file, the folder of a Llama, or smollm2 or gemma3, which are fetched"),
+        (["--model", "nowhere.gguf"], "a GGUF file, a folder (docs/chat.md), or smollm2 or gemma3, which are fetched"),
         (["--model", __file__], "does not begin with GGUF"),
         (["--temperature", "-1"], "--temperature: got -1.0"),
         (["--repetition", "0"], "--repetition and --top-p must be above 0"),
