@@ -39,7 +39,7 @@ from picograd.codegen.hopper import (
 )
 from picograd.codegen.loops import over_registers
 from picograd.codegen.unfuse import Cut, Split, unfuse, unfuse_given, unfuse_in_parts, unfuse_operands
-from picograd.config import num_threads, shown_stages
+from picograd.config import num_threads
 from picograd.device import Target
 from picograd.devices.cuda.render_hopper import WrittenEpilogue, functions_of, header_of
 from picograd.engine.cache import entry_name, read_entry, write_entry
@@ -212,7 +212,7 @@ def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
         return []
     splits = unfuse(kernel)
     if isinstance(splits, str):
-        show("choice", lambda: f"{kernel.name}: {name} is no candidate: {splits}.")
+        show_refusal(kernel, name, f"{splits}.")
         return []
     for split in splits:
         try:
@@ -226,7 +226,12 @@ def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) 
     """Notes that a library failed, and so is no candidate for a kernel."""
     note("library_failures")
     own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
-    show("choice", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
+    show_refusal(kernel, f"{name}{own}", reason)
+
+
+def show_refusal(kernel: Kernel, name: str, reason: str) -> None:
+    """Prints, with PICOGRAD_SHOW=choice, why another's kernel is no candidate for a kernel."""
+    show("choice", lambda: f"{kernel.name}: {name} is no candidate: {reason}")
 
 
 # ---- kernels written by hand ----
@@ -306,8 +311,8 @@ def offered_candidates(kernel: Kernel, target: Target, writes: Writes) -> list[O
         reason = cut if isinstance(cut, str) else _why_not_joined(cut, target, writes)
         if not isinstance(cut, str) and not reason:
             found.append(Offered(offer.name, _digest_of(cut)))
-        elif "choice" in shown_stages():
-            print(f"{kernel.name}: {offer.name} is no candidate: {reason}.")
+        else:
+            show_refusal(kernel, offer.name, f"{reason}.")
     return found
 
 
