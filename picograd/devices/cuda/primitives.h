@@ -95,13 +95,16 @@ template <class T, int N> PRIMITIVE void store_lanes(T* memory, int64 index, Lan
   for (int i = 0; i < N; i++) memory[index + i] = lanes.at[i];
 }
 #else
-template <int N, class Memory> PRIMITIVE auto load_lanes(Memory& memory, int64 index) {
+template <int N, class Memory> PRIMITIVE auto load_lanes(Memory& memory, int64 index, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   Lanes<typename Memory::Type, N> lanes;
   COUNT_AS_ONE(N);
   for (int i = 0; i < N; i++) lanes.at[i] = memory[index + i];
   return lanes;
 }
-template <class Memory, class T, int N> PRIMITIVE void store_lanes(Memory& memory, int64 index, Lanes<T, N> lanes) {
+template <class Memory, class T, int N>
+PRIMITIVE void store_lanes(Memory& memory, int64 index, Lanes<T, N> lanes, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   COUNT_AS_ONE(N);
   for (int i = 0; i < N; i++) memory[index + i] = lanes.at[i];
 }
@@ -179,24 +182,29 @@ OF_SHARED(atomic_exchange)
 OF_SHARED(compare_and_swap)
 #else
 template <class Memory, class T = typename Memory::Type>
-PRIMITIVE T atomic_add(Memory& memory, int64 index, typename Memory::Type value) {
+PRIMITIVE T atomic_add(Memory& memory, int64 index, typename Memory::Type value, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   return memory.change(index, [&](T before) { return (T)(before + value); });
 }
 template <class Memory, class T = typename Memory::Type>
-PRIMITIVE T atomic_max(Memory& memory, int64 index, typename Memory::Type value) {
+PRIMITIVE T atomic_max(Memory& memory, int64 index, typename Memory::Type value, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   return memory.change(index, [&](T before) { return before > value ? before : value; });
 }
 template <class Memory, class T = typename Memory::Type>
-PRIMITIVE T atomic_min(Memory& memory, int64 index, typename Memory::Type value) {
+PRIMITIVE T atomic_min(Memory& memory, int64 index, typename Memory::Type value, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   return memory.change(index, [&](T before) { return before < value ? before : value; });
 }
 template <class Memory, class T = typename Memory::Type>
-PRIMITIVE T atomic_exchange(Memory& memory, int64 index, typename Memory::Type value) {
+PRIMITIVE T atomic_exchange(Memory& memory, int64 index, typename Memory::Type value, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   return memory.change(index, [&](T) { return value; });
 }
 template <class Memory, class T = typename Memory::Type>
-PRIMITIVE T compare_and_swap(
-    Memory& memory, int64 index, typename Memory::Type expected, typename Memory::Type value) {
+PRIMITIVE T compare_and_swap(Memory& memory, int64 index, typename Memory::Type expected, typename Memory::Type value,
+                             int32 line = __builtin_LINE()) {
+  const cudasim::FromLine from(line);
   return memory.change(index, [&](T before) { return memcmp(&before, &expected, sizeof(T)) ? before : value; });
 }
 #endif
@@ -228,7 +236,8 @@ template <int N> PRIMITIVE void wait_copies() { asm volatile("cp.async.wait_grou
 #else
 template <int N, class T, int64 LENGTH, class Memory>
 PRIMITIVE void copy_async(const cudasim::SharedMemory<T, LENGTH>& shared, int64 to, const Memory& memory, int64 from,
-                          bool valid) {
+                          bool valid, int32 line = __builtin_LINE()) {
+  const cudasim::FromLine of_memory(line);
   static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "copy_async: 4, 8 or 16 bytes");
   T values[N] = {};
   COUNT_INSTRUCTION(ASYNC_COPIES);

@@ -5,8 +5,8 @@
 // then the next one runs. A kernel is
 // stopped with a message as soon as
 //   - an access is outside its memory (global, shared or registers),
-//   - two threads touch one shared element between two barriers, at least one of them writing (a race); in plain CUDA C (plain.h)
-//     one element of a result, too, whatever their blocks,
+//   - two threads touch one shared element between two barriers, at least one of them writing (a race); in users' kernels
+//     one element of a result, too, whatever their blocks, and of each element no more than a thread touches (plain.h),
 //   - shared memory or a register is read that nothing has written in this block,
 //   - what is copied in the background is touched before its thread has waited for it (copies.h),
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
@@ -84,8 +84,16 @@ extern Fiber fibers[MAX_THREADS], *running;
 extern Index block_shape, grid_shape;
 extern Block blocks[MOST_BLOCKS];  // of a cluster, or the one that runs
 extern int32 at_line;              // of the text, where a user's kernel touches memory; 0: somewhere
+extern bool names_lines;            // whether this is a user's kernel
 extern char* dynamic_shared;       // memory that a launch asks for
 extern int64 dynamic_nbytes;
+
+// Says where a user's kernel touches memory until its scope ends, or that of another around it.
+struct FromLine {
+  const int32 before;
+  ACCESSOR explicit FromLine(int32 line) : before(at_line) { if (names_lines && !before) at_line = line; }
+  ACCESSOR ~FromLine() { at_line = before; }
+};
 
 static inline int64 own_rank() { return running->block - blocks; }
 

@@ -21,8 +21,6 @@ struct Cell {
   Several *readers, *changers;
 };
 
-extern Cell* dynamic_cells;  // of the memory that a launch asks for, one a byte
-
 void check_bounds(int64 index, int64 numel, const char* name, const char* verb);
 
 // The running thread writes, reads or changes a shared element.
@@ -30,13 +28,26 @@ void note_write(Cell& cell, const char* name, int64 index);
 void note_read(Cell& cell, const char* name, int64 index);
 void note_atomic(Cell& cell, const char* name, int64 index);
 
-// The same of an element of a result, in memory of the device that plain CUDA C touches (races.h).
+// The same in users' kernels, where a thread may touch a part of an element, or several: of shared memory, and of a result in
+// memory of the device (races.h). A piece has as many bytes as the least that a thread has touched at once. Touched are `nbytes`
+// from byte `at` on of memory of `total`, in which an element has `itemsize`.
+template <class Known> struct Pieces {
+  Known* known;
+  int64 granule, num_pieces;
+};
 struct Trace;
-Trace* traces_of(char* bytes, int64 count);
-void trace_read(Trace* traces, const char* name, int64 index);
-void trace_write(Trace* traces, const char* name, int64 index, bool is_same);
-void trace_atomic(Trace* traces, const char* name, int64 index);
+enum Touch { READS, WRITES, WRITES_THE_SAME, CHANGES };
+void note_touch(Pieces<Cell>& pieces, Touch touch, const char* name, int64 itemsize, int64 total, int64 at, int64 nbytes);
+void note_touch(Pieces<Trace>& pieces, Touch touch, const char* name, int64 itemsize, int64 total, int64 at, int64 nbytes);
+Pieces<Trace>* traces_of(const void* bytes);
 void fence();
+
+// An index, and the line of the text where it is.
+struct Place {
+  int64 index;
+  int32 line;
+  template <class I> ACCESSOR Place(const I& index, int32 line = __builtin_LINE()) : index((int64)index), line(line) {}
+};
 
 // `memory[i]` on its way to being read or written: Memory has `read(i)` and `write(i, value)`.
 template <class T, class Memory> struct Element {
@@ -48,40 +59,67 @@ template <class T, class Memory> struct Element {
   ACCESSOR T operator+=(T value) const { return memory->write(index, memory->read(index) + value); }
 };
 
+// The same of memory of the device, with the line where it is touched.
+template <class T, class Memory> struct ElementAt {
+  Memory* memory;
+  Place place;
+  ACCESSOR T read() const {
+    const FromLine from(place.line);
+    return memory->read(place.index);
+  }
+  ACCESSOR T write(T value) const {
+    const FromLine from(place.line);
+    return memory->write(place.index, value);
+  }
+  ACCESSOR operator T() const { return read(); }
+  ACCESSOR T operator=(T value) const { return write(value); }
+  ACCESSOR T operator=(const ElementAt& other) const { return write(other.read()); }
+  ACCESSOR T operator+=(T value) const { return write(read() + value); }
+};
+
+// traces: of a result of a user's kernel.
 template <class T> struct GlobalMemory {
   using Type = T;
   T* elements;
   int64 numel;
   const char* name;
+  Pieces<Trace>* traces = nullptr;
+  ACCESSOR void trace(Touch touch, int64 i) const {
+    if (traces) note_touch(*traces, touch, name, sizeof(T), numel * (int64)sizeof(T), i * (int64)sizeof(T), sizeof(T));
+  }
   ACCESSOR T read(int64 i) const {
     check_bounds(i, numel, name, "reads");
     COUNT_ACCESS(GLOBAL_LOADS, elements + i, sizeof(T));
+    trace(READS, i);
     return elements[i];
   }
   ACCESSOR T write(int64 i, T value) const {
     check_bounds(i, numel, name, "writes");
     COUNT_ACCESS(GLOBAL_STORES, elements + i, sizeof(T));
+    if (traces) trace(memcmp(elements + i, &value, sizeof(T)) ? WRITES : WRITES_THE_SAME, i);
     return elements[i] = value;
   }
   // Stores next(element), and returns what was there.
   template <class Next> ACCESSOR T change(int64 i, Next next) const {
     check_bounds(i, numel, name, "changes");
     COUNT_ACCESS(GLOBAL_ATOMICS, elements + i, sizeof(T));
+    trace(CHANGES, i);
     const T before = elements[i];
     elements[i] = next(before);
     return before;
   }
-  Element<T, const GlobalMemory> operator[](int64 i) const { return {this, i}; }
+  ACCESSOR ElementAt<T, const GlobalMemory> operator[](Place place) const { return {this, place}; }
 };
 template <class T> struct GlobalMemory<const T> {
   using Type = T;
   const T* elements;
   int64 numel;
   const char* name;
-  ACCESSOR T operator[](int64 i) const {
-    check_bounds(i, numel, name, "reads");
-    COUNT_ACCESS(GLOBAL_LOADS, elements + i, sizeof(T));
-    return elements[i];
+  ACCESSOR T operator[](Place place) const {
+    const FromLine from(place.line);
+    check_bounds(place.index, numel, name, "reads");
+    COUNT_ACCESS(GLOBAL_LOADS, elements + place.index, sizeof(T));
+    return elements[place.index];
   }
 };
 

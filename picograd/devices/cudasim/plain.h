@@ -15,28 +15,26 @@
 
 namespace cudasim {
 
-// Bytes in which pointers are; of shared memory, and of results, what is known of each piece of `granule` bytes.
+extern Pieces<Cell> dynamic_cells;  // of the memory that a launch asks for
+
+// Bytes in which pointers are, of elements of `itemsize`; cells: of shared memory; traces: of a result.
 struct Memory {
   char* bytes;
   int64 nbytes;
   const char* name;
-  Cell* cells;
-  int64 granule;
-  bool is_global;
-  Trace* traces = nullptr;
-};
-
-// An index, and the line where it is.
-struct Place {
-  int64 index;
-  int32 line;
-  template <class I> Place(const I& index, int32 line = __builtin_LINE()) : index((int64)index), line(line) {}
+  int64 itemsize;
+  Pieces<Cell>* cells = nullptr;
+  bool is_global = false;
+  Pieces<Trace>* traces = nullptr;
+  ACCESSOR void note(Touch touch, int64 at, int64 width) const {
+    if (cells) note_touch(*cells, touch, name, itemsize, nbytes, at, width);
+    else if (traces) note_touch(*traces, touch, name, itemsize, nbytes, at, width);
+  }
 };
 
 template <class T> struct Pointer;
 
-template <class T> static void check_access(const Memory& memory, int64 at, int32 line, const char* verb) {
-  at_line = line;
+template <class T> static void check_access(const Memory& memory, int64 at, const char* verb) {
   const int64 width = sizeof(T), index = (at < 0 ? at - width + 1 : at) / width;
   if (__builtin_expect(at < 0 || at + width > memory.nbytes, 0))
     fail("%s %s[%lld], which has %lld elements.", verb, memory.name, index, memory.nbytes / width);
@@ -51,45 +49,29 @@ template <class T> struct Reference {
   Memory memory;
   int64 at;
   int32 line;
-  int64 first() const { return at / memory.granule; }
-  int64 last() const { return (at + (int64)sizeof(T) - 1) / memory.granule; }
-  bool is_traced() const { return memory.traces && (int64)sizeof(T) >= memory.granule; }  // not in parts
   ACCESSOR Value read() const {
-    check_access<T>(memory, at, line, "reads");
-    if (memory.cells) {
-      COUNT_ACCESS(SHARED_LOADS, memory.bytes + at, sizeof(T));
-      for (int64 i = first(); i <= last(); i++) note_read(memory.cells[i], memory.name, i);
-    } else if (memory.is_global) {
-      COUNT_ACCESS(GLOBAL_LOADS, memory.bytes + at, sizeof(T));
-      for (int64 i = first(); is_traced() && i <= last(); i++) trace_read(memory.traces, memory.name, i);
-    }
-    at_line = 0;
+    const FromLine from(line);
+    check_access<T>(memory, at, "reads");
+    if (memory.cells) COUNT_ACCESS(SHARED_LOADS, memory.bytes + at, sizeof(T));
+    else if (memory.is_global) COUNT_ACCESS(GLOBAL_LOADS, memory.bytes + at, sizeof(T));
+    memory.note(READS, at, sizeof(T));
     return *(const Value*)(memory.bytes + at);
   }
   ACCESSOR void write(Value value) const {
-    check_access<T>(memory, at, line, "writes");
-    if (memory.cells) {
-      COUNT_ACCESS(SHARED_STORES, memory.bytes + at, sizeof(T));
-      for (int64 i = first(); i <= last(); i++) note_write(memory.cells[i], memory.name, i);
-    } else if (memory.is_global) {
-      COUNT_ACCESS(GLOBAL_STORES, memory.bytes + at, sizeof(T));
-      const bool is_same = !memcmp(memory.bytes + at, &value, sizeof(T));
-      for (int64 i = first(); is_traced() && i <= last(); i++) trace_write(memory.traces, memory.name, i, is_same);
-    }
-    at_line = 0;
+    const FromLine from(line);
+    check_access<T>(memory, at, "writes");
+    if (memory.cells) COUNT_ACCESS(SHARED_STORES, memory.bytes + at, sizeof(T));
+    else if (memory.is_global) COUNT_ACCESS(GLOBAL_STORES, memory.bytes + at, sizeof(T));
+    memory.note(memory.traces && !memcmp(memory.bytes + at, &value, sizeof(T)) ? WRITES_THE_SAME : WRITES, at, sizeof(T));
     *(Value*)(memory.bytes + at) = value;
   }
   // Stores next(element) in one step, and returns what was there.
   template <class Next> ACCESSOR Value change(Next next) const {
-    check_access<T>(memory, at, line, "changes");
-    if (memory.cells) {
-      COUNT_ACCESS(SHARED_ATOMICS, memory.bytes + at, sizeof(T));
-      note_atomic(memory.cells[first()], memory.name, first());
-    } else if (memory.is_global) {
-      COUNT_ACCESS(GLOBAL_ATOMICS, memory.bytes + at, sizeof(T));
-      if (is_traced()) trace_atomic(memory.traces, memory.name, first());
-    }
-    at_line = 0;
+    const FromLine from(line);
+    check_access<T>(memory, at, "changes");
+    if (memory.cells) COUNT_ACCESS(SHARED_ATOMICS, memory.bytes + at, sizeof(T));
+    else if (memory.is_global) COUNT_ACCESS(GLOBAL_ATOMICS, memory.bytes + at, sizeof(T));
+    memory.note(CHANGES, at, sizeof(T));
     Value& element = *(Value*)(memory.bytes + at);
     const Value before = element;
     element = next(before);
@@ -128,18 +110,18 @@ template <class T> struct Item : Reference<T> {
 
 template <class T> struct Pointer {
   using Type = T;
-  Memory memory = {nullptr, 0, "null", nullptr, 1, false};
+  Memory memory = {nullptr, 0, "null", 1};
   int64 at = 0;
   int32 line = 0;
   Pointer() = default;
   Pointer(std::nullptr_t) {}
   Pointer(const Memory& memory, int64 at, int32 line = 0) : memory(memory), at(at), line(line) {}
-  Pointer(T* raw) : memory{nullptr, (int64)(~0ull >> 1), "local memory", nullptr, 1, false}, at((int64)raw) {}
+  Pointer(T* raw) : memory{nullptr, (int64)(~0ull >> 1), "local memory", 1}, at((int64)raw) {}
   template <class U, int64 N, class = std::enable_if_t<std::is_convertible_v<U*, T*>>>
-  Pointer(U (&array)[N]) : memory{(char*)array, (int64)sizeof array, "a local array", nullptr, 1, false} {}
+  Pointer(U (&array)[N]) : memory{(char*)array, (int64)sizeof array, "a local array", 1} {}
   Pointer(const GlobalMemory<T>& given)
-      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, nullptr, sizeof(T), true} {
-    if constexpr (!std::is_const_v<T>) memory.traces = traces_of(memory.bytes, given.numel);
+      : memory{(char*)given.elements, given.numel * (int64)sizeof(T), given.name, sizeof(T), nullptr, true} {
+    if constexpr (!std::is_const_v<T>) memory.traces = given.traces;
   }
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
   Pointer(const Pointer<U>& other) : memory(other.memory), at(other.at), line(other.line) {}
@@ -148,8 +130,8 @@ template <class T> struct Pointer {
   Item<T> operator[](Place place) const { return {memory, at + place.index * (int64)sizeof(T), place.line}; }
   Item<T> operator*() const { return {memory, at, line}; }
   T* operator->() const {
-    check_access<T>(memory, at, line, "reads");
-    at_line = 0;
+    const FromLine from(line);
+    check_access<T>(memory, at, "reads");
     return (T*)(memory.bytes + at);
   }
   Pointer operator+(Place n) const { return {memory, at + n.index * (int64)sizeof(T), n.line}; }
@@ -187,7 +169,7 @@ template <class T, int64 N, int64... M> static auto array_in(const Memory& memor
 // Shared memory that the launch asks for; it may be declared outside of functions, before there is any.
 template <class T> struct Dynamic {
   const char* name;
-  Pointer<T> start() const { return {{dynamic_shared, dynamic_nbytes, name, dynamic_cells, sizeof(T), false}, 0}; }
+  Pointer<T> start() const { return {{dynamic_shared, dynamic_nbytes, name, sizeof(T), &dynamic_cells}, 0}; }
   template <class U> operator Pointer<U>() const { return (Pointer<U>)start(); }
   Item<T> operator[](Place place) const { return start()[place]; }
   Pointer<T> operator+(Place n) const { return start() + n; }
@@ -236,6 +218,8 @@ PARTS(float, float) PARTS(int, int) PARTS(uint, unsigned) PARTS(double, double)
 // Memory of a plan under the name that the user's kernel has for it.
 template <class T> static GlobalMemory<T> named(GlobalMemory<T> memory, const char* name) {
   memory.name = name;
+  names_lines = true;
+  if constexpr (!std::is_const_v<T>) memory.traces = traces_of(memory.elements);
   return memory;
 }
 template <class To, class From> static To as(From&& from) { return (To)from; }
@@ -255,13 +239,13 @@ namespace cudasim {
 template <class T, int64... N> struct SharedBytes {
   static constexpr int64 NUMEL = (N * ... * 1);
   alignas(16) T elements[NUMEL];
-  Cell cells[NUMEL];
-  auto array(const char* name) { return array_in<T, N...>({(char*)elements, sizeof elements, name, cells, sizeof(T), false}); }
+  Pieces<Cell> cells;
+  auto array(const char* name) { return array_in<T, N...>({(char*)elements, sizeof elements, name, sizeof(T), &cells}); }
 };
 template <class T> struct SharedBytes<T> {
   T element;
-  Cell cell;
-  Item<T> array(const char* name) { return {{(char*)&element, sizeof element, name, &cell, sizeof(T), false}, 0, 0}; }
+  Pieces<Cell> cells;
+  Item<T> array(const char* name) { return {{(char*)&element, sizeof element, name, sizeof(T), &cells}, 0, 0}; }
 };
 }  // namespace cudasim
 

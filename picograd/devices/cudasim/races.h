@@ -1,8 +1,9 @@
-// Races in memory of the device, of users' kernels: in results, for nobody writes what is const.
+// Races in users' kernels: in shared memory, and in results, for nobody writes what is const.
 //
-// Included by simulator.cpp, called by plain.h. Threads of a block are ordered as in
-// shared memory; blocks only by atomics. An atomic on an element comes after all of a block that has changed that element
-// behind a __threadfence. Two writes of the same bits are no race.
+// Included by simulator.cpp. In results threads of a block are ordered as in shared memory; blocks only by atomics. An atomic
+// on an element comes after all of a block that has changed that element behind a __threadfence. Two writes of the same bits
+// are no race. Memory is known by pieces, as large as the least that a thread has touched at once: halves of a word are two
+// threads' own, and a vector is all its elements.
 
 #ifndef PICOGRAD_CUDASIM_RACES_H
 #define PICOGRAD_CUDASIM_RACES_H
@@ -97,15 +98,13 @@ static void add_trace(Access& access, Several*& several, int32& line, Access& ot
   line = at_line;
 }
 
-void trace_read(Trace* traces, const char* name, int64 index) {
-  Trace& trace = traces[index];
+static void trace_read(Trace& trace, const char* name, int64 index) {
   own_past();
   check_last_written(trace, "reads", name, index);
   check_all_changed(trace, "reads", name, index);
   add_trace(trace.cell.read, trace.cell.readers, trace.read_line, trace.other_read, trace.other_read_line);
 }
-void trace_write(Trace* traces, const char* name, int64 index, bool is_same) {
-  Trace& trace = traces[index];
+static void trace_write(Trace& trace, const char* name, int64 index, bool is_same) {
   own_past();
   if (!is_same) check_last_written(trace, "writes", name, index);
   check_all_changed(trace, "writes", name, index);
@@ -113,8 +112,7 @@ void trace_write(Trace* traces, const char* name, int64 index, bool is_same) {
   trace.cell.written = own_access();
   trace.written_line = at_line;
 }
-void trace_atomic(Trace* traces, const char* name, int64 index) {
-  Trace& trace = traces[index];
+static void trace_atomic(Trace& trace, const char* name, int64 index) {
   Past& own = own_past();
   if (trace.told && trace.told < num_past) tell_of(own, trace.told - 1);
   check_last_written(trace, "an atomic on", name, index);
@@ -123,24 +121,76 @@ void trace_atomic(Trace* traces, const char* name, int64 index) {
   if (fenced_in[thread_number(running)] == block_epoch) trace.told = (int32)num_past;
 }
 
-// Traces of the results of a launch.
+// ---- pieces ----
+static Several* copy_of(const Several* several) {
+  if (!several) return nullptr;
+  const size_t nbytes = sizeof(Several) + (size_t)several->room * sizeof(Several::Entry);
+  return (Several*)memcpy(malloc(nbytes), several, nbytes);
+}
+static Cell& cell_of(Cell& cell) { return cell; }
+static Cell& cell_of(Trace& trace) { return trace.cell; }
+
+template <class Known> static void forget(Pieces<Known>& pieces) {
+  for (int64 i = 0; i < pieces.num_pieces; i++) {
+    free(cell_of(pieces.known[i]).readers);
+    free(cell_of(pieces.known[i]).changers);
+  }
+  free(pieces.known);
+  pieces = {};
+}
+
+// Cuts each piece into some of `granule` bytes, of which is known what is known of all of it.
+template <class Known> static void cut(Pieces<Known>& pieces, int64 granule, int64 total) {
+  Pieces<Known> cut = {(Known*)calloc((size_t)(total / granule + 1), sizeof(Known)), granule, total / granule + 1};
+  for (int64 i = 0; pieces.known && i < cut.num_pieces; i++) {
+    cut.known[i] = pieces.known[i * granule / pieces.granule];
+    Cell& cell = cell_of(cut.known[i]);
+    cell.readers = copy_of(cell.readers);
+    cell.changers = copy_of(cell.changers);
+  }
+  forget(pieces);
+  pieces = cut;
+}
+
+// Calls note(what is known of a piece, number of its element) for all pieces of `nbytes` from byte `at` on, of `total`.
+template <class Known, class Note>
+static void each_piece(Pieces<Known>& pieces, int64 itemsize, int64 total, int64 at, int64 nbytes, Note note) {
+  const int64 granule = (at | nbytes | itemsize) & -(at | nbytes | itemsize);
+  if (!pieces.known || granule < pieces.granule) cut(pieces, granule, total);
+  for (int64 end = at + nbytes; at < end; at += pieces.granule) note(pieces.known[at / pieces.granule], at / itemsize);
+}
+
+void note_touch(Pieces<Cell>& pieces, Touch touch, const char* name, int64 itemsize, int64 total, int64 at, int64 nbytes) {
+  each_piece(pieces, itemsize, total, at, nbytes, [&](Cell& cell, int64 index) {
+    if (touch == READS) note_read(cell, name, index);
+    else if (touch == CHANGES) note_atomic(cell, name, index);
+    else note_write(cell, name, index);
+  });
+}
+void note_touch(Pieces<Trace>& pieces, Touch touch, const char* name, int64 itemsize, int64 total, int64 at, int64 nbytes) {
+  each_piece(pieces, itemsize, total, at, nbytes, [&](Trace& trace, int64 index) {
+    if (touch == READS) trace_read(trace, name, index);
+    else if (touch == CHANGES) trace_atomic(trace, name, index);
+    else trace_write(trace, name, index, touch == WRITES_THE_SAME);
+  });
+}
+
+// Traces of the results of a launch, by the address of each.
 struct Traced {
-  char* bytes;
-  Trace* traces;
+  const void* bytes;
+  Pieces<Trace> traces;
 };
-static const int64 MOST_TRACED = 64;
-static Traced traced[MOST_TRACED];
+static Traced traced[MOST_ARGUMENTS];
 static int64 num_traced;
 
-Trace* traces_of(char* bytes, int64 count) {
+Pieces<Trace>* traces_of(const void* bytes) {
   for (int64 i = 0; i < num_traced; i++)
-    if (traced[i].bytes == bytes) return traced[i].traces;
-  if (num_traced == MOST_TRACED || !count) return nullptr;
-  traced[num_traced] = {bytes, (Trace*)calloc((size_t)count, sizeof(Trace))};
-  return traced[num_traced++].traces;
+    if (traced[i].bytes == bytes) return &traced[i].traces;
+  traced[num_traced] = {bytes, {}};
+  return &traced[num_traced++].traces;
 }
 static void forget_traces() {
-  for (int64 i = 0; i < num_traced; i++) free(traced[i].traces);
+  for (int64 i = 0; i < num_traced; i++) forget(traced[i].traces);
   for (int64 i = 0; i < num_past; i++) free(past[i].known);
   num_traced = num_past = 0;
 }

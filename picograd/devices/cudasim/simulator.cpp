@@ -21,9 +21,10 @@ Fiber fibers[MAX_THREADS], *running;
 Index block_shape, grid_shape;
 Block blocks[MOST_BLOCKS];
 int32 at_line;
+bool names_lines;
 char* dynamic_shared;
 int64 dynamic_nbytes;
-Cell* dynamic_cells;
+Pieces<Cell> dynamic_cells;
 const Argument* arguments;
 static void* scheduler_stack_pointer;
 static void (*run_thread)();
@@ -342,9 +343,9 @@ const char* launch(const char* name, void (*thread)(), const Argument* given, co
   num_threads = num_blocks * block_threads;
   if (num_blocks > 1 && refuse_cluster(grid)) return message;
   at_line = 0;
+  names_lines = false;
   dynamic_nbytes = shape[6];
   dynamic_shared = (char*)aligned_alloc(128, (size_t)(dynamic_nbytes + 127) / 128 * 128);
-  dynamic_cells = (Cell*)calloc((size_t)dynamic_nbytes, sizeof(Cell));
   thread_order = order;
   const size_t stack_bytes = (size_t)(num_threads * STACK_BYTES + SPARE_BYTES);
   char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -359,7 +360,7 @@ const char* launch(const char* name, void (*thread)(), const Argument* given, co
   forget_traces();
   free(turns);
   free(dynamic_shared);
-  free(dynamic_cells);
+  forget(dynamic_cells);
   munmap(stacks, stack_bytes);
   return failed ? message : nullptr;
 }
