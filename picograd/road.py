@@ -77,14 +77,17 @@ def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedu
     """Returns the Schedule of simplified graphs. A root that is a BUFFER already is its own output and runs nothing."""
     if codes_in(roots) & WITH_BODY:
         roots = normalize_loops(roots)  # every result of a loop has memory of its own
-    roots = unshaped(roots)  # memory has no shape
+    roots = unshaped(roots)  # a RESHAPE of a stored value is that memory
     return _schedule(roots, {}, True, target)
 
 
 def _schedule(
     roots: Sequence[Op], bodies: dict[tuple[Op, ...], Schedule], is_outermost: bool, target: Target | None
 ) -> Schedule:
-    """Returns the Schedule of graphs; those of the bodies of their loops are made once and kept in `bodies`, by roots."""
+    """Returns the Schedule of graphs; those of the bodies of their loops are made once and kept in `bodies`, by roots.
+
+    It begins again where a block cannot be written in its place, as a reader of the old value would come after it.
+    """
 
     def of_body(roots: tuple[Op, ...]) -> Schedule:
         if roots not in bodies:
@@ -100,7 +103,7 @@ def _schedule(
         if is_outermost and OpCode.PAD in codes:
             graph = write_blocks(graph, refused)  # a block of a buffer is written in its place
         if codes & PRODUCTS or long_sums:
-            graph = contract(graph, target)  # products, convolutions, long sums and few of a row as their kernels take them
+            graph = contract(graph, target)  # products, convolutions and long sums in the form that their kernels take
         fused = fuse(graph, target)  # nests of loops, and which values they store
         groups = group(fused)  # kernels: nests that run one after the other on the same elements
         units = [make_unit(each, fused, of_body) for each in groups]

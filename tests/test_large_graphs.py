@@ -17,7 +17,7 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.stages import Executable, Kernel, Launch, Schedule
 from picograd.ir.text import format_graph
 from picograd.road import schedule_graphs
-from picograd.schedule.create import MAX_KERNEL_OPS, MAX_VALUES
+from picograd.schedule.create import KERNEL_OPS_MAX, KERNEL_VALUES_MAX
 from tests.calls import PYTHON_AND_C, calls
 
 Roots = tuple[list[Tensor], Tensor]  # results, and what the first is differentiated by
@@ -134,8 +134,8 @@ def test_many_equal_kernels_are_few_distinct_ones(make: Callable[[int], Roots], 
 def test_kernels_stay_short(make: Callable[[int], Roots]) -> None:
     for item in plan_of(graph_of(make, 2000)).items:
         values = [value for phase in item.kernel.phases for nest in phase for _, value in nest.outputs]
-        assert len(values) <= 2 * MAX_VALUES  # a nest may be asked for some of its values later, by a backward pass
-        assert len([op for op in toposort(values) if op.code in ELEMENTWISE]) <= MAX_KERNEL_OPS
+        assert len(values) <= 2 * KERNEL_VALUES_MAX  # a nest may be asked for some of its values later, by a backward pass
+        assert len([op for op in toposort(values) if op.code in ELEMENTWISE]) <= KERNEL_OPS_MAX
 
 
 @pytest.mark.variants(first=1)

@@ -99,7 +99,7 @@ def constant_part(grad: Op) -> Op | None:
 
 
 # ---- CALL ----
-MOST_BODIES = 512  # whose derivatives are remembered; bodies hold no memory
+BODIES_MAX = 512  # whose derivatives are remembered; bodies hold no memory
 
 
 def sink(roots: Sequence[Op], mark: str | None = None) -> Op:
@@ -163,7 +163,7 @@ def call_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rules
     return [None if place is None else output(back, made.body.src, place) for place in made.places]
 
 
-@lru_cache(maxsize=MOST_BODIES)
+@lru_cache(maxsize=BODIES_MAX)
 def _call_gradient(
     body: Op, given: tuple[tuple[int, Op | None], ...], needed: tuple[int, ...], num_sources: int, rules: PatternMatcher
 ) -> CallGradient:
@@ -211,7 +211,7 @@ def call_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) ->
     return [None if place is None else output(made, body.src, place) for place in places]
 
 
-@lru_cache(maxsize=MOST_BODIES)
+@lru_cache(maxsize=BODIES_MAX)
 def _call_tangent(
     body: Op, moving: tuple[int, ...], num_sources: int, rules: PatternMatcher
 ) -> tuple[Op | None, tuple[int | None, ...]]:

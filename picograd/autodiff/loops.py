@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from picograd.autodiff.bodies import (
-    MOST_BODIES,
+    BODIES_MAX,
     body_gradients,
     constant_part,
     depending,
@@ -229,7 +229,7 @@ def _place(op: Op, kept: Op, num_carry: int) -> tuple[str, int]:
     return "row", kept.src.index(op, num_carry)
 
 
-@lru_cache(maxsize=MOST_BODIES)
+@lru_cache(maxsize=BODIES_MAX)
 def _loop_gradient(
     body: Op, num_carry: int, num_sources: int, given: Given, needed: tuple[int, ...], rules: PatternMatcher
 ) -> LoopGradient:
@@ -408,7 +408,7 @@ class LoopTangent(Record):
     places: tuple[int | None, ...]
 
 
-@lru_cache(maxsize=MOST_BODIES)
+@lru_cache(maxsize=BODIES_MAX)
 def _loop_tangent(
     body: Op, num_carry: int, num_sources: int, moving: tuple[int, ...], rules: PatternMatcher
 ) -> LoopTangent | None:

@@ -34,7 +34,7 @@ from picograd.ir.symbolic import add, mul, subtract
 from picograd.record import replace
 
 WITH_FACTORS = frozenset({OpCode.MUL, OpCode.ADD, OpCode.SUB, OpCode.NEG})  # what a sum of products begins with
-MOST_PRODUCTS = 4  # of one that is taken apart
+PRODUCTS_MAX = 4  # of one that is taken apart
 
 # ---- movement ----
 
@@ -80,7 +80,7 @@ def _with_factors(grad: Op, axes: tuple[int, ...]) -> list[tuple[Op, Op]]:
             if factor is rhs and not _is_same_along(rhs, axes):
                 return []
             found.append((-factor.src[0] if is_negative else factor.src[0], rest))
-        elif op.code in WITH_FACTORS and len(addends) < 2 * MOST_PRODUCTS:
+        elif op.code in WITH_FACTORS and len(addends) < 2 * PRODUCTS_MAX:
             first, *second = op.src
             addends.append((first, is_negative != (op.code is OpCode.NEG)))
             addends += [(s, is_negative != (op.code is OpCode.SUB)) for s in second]

@@ -32,15 +32,15 @@ from picograd.ir.opcode import COSTLY, ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, O
 from picograd.ir.origin import copy_lines
 from picograd.record import Struct
 
-LEAST_STEPS = 4  # fewer are written out
-LEAST_CHEAP_STEPS = 16  # where no step has a product or a sum: some of them are a few instructions of one kernel
-LEAST_FORMULA_OPS = 256  # of all steps that differ in constants: fewer are one kernel's
-MOST_OPERANDS = 8  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
+STEPS_MIN = 4  # fewer are written out
+CHEAP_STEPS_MIN = 16  # where no step has a product or a sum: some of them are a few instructions of one kernel
+FORMULA_OPS_MIN = 256  # of all steps that differ in constants: fewer are one kernel's
+OPERANDS_MAX = 8  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
 LONG = 16  # of a graph: a shorter one has no steps
 LEVELS = (3, 9)  # below an Op that tell its form, and more where that leaves two in one place
-MOST_LAG = 4  # steps back that a step may look
-MOST_TRIALS = 8  # chains whose steps are compared, and cuts at their ends
-MOST_LOOPS = 16  # in one graph
+LAG_STEPS_MAX = 4  # steps back that a step may look
+TRIALS_MAX = 8  # chains whose steps are compared, and cuts at their ends
+LOOPS_MAX = 16  # in one graph
 JOINED_NBYTES = 1 << 16  # of a value that is joined with those of other steps
 OF_STEPS = ELEMENTWISE | MOVEMENT | {
     OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
@@ -64,8 +64,8 @@ def rolled(
     """
     if len(toposort(roots, sources=graph_sources)) < LONG:
         return roots, blocks
-    graphs, has_loops = written_out([*roots, *blocks], most_operands=MOST_OPERANDS), False
-    for _ in range(MOST_LOOPS):
+    graphs, has_loops = written_out([*roots, *blocks], most_operands=OPERANDS_MAX), False
+    for _ in range(LOOPS_MAX):
         became, stacked = _one_loop(graphs[: len(roots)], inputs)
         if not became:
             break
@@ -103,8 +103,8 @@ def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> tuple[dict[Op, Op]
 
 def _alike(seeds: Sequence[Op], order: Sequence[Op], inputs: Collection[Op]) -> _Steps | None:
     """Returns the steps of a chain, or of a part of it, that are alike."""
-    for _ in range(MOST_TRIALS):
-        if len(seeds) < LEAST_STEPS:
+    for _ in range(TRIALS_MAX):
+        if len(seeds) < STEPS_MIN:
             break
         steps = _Steps(seeds, order, inputs)
         try:
@@ -135,15 +135,15 @@ def _chains(order: Sequence[Op]) -> Iterator[list[Op]]:
     """Yields chains of Ops of one form, of each part of a graph the longest and uppermost first, lower parts first."""
     for groups in _by_form(order):
         runs = [(*_longest_run(sorted({op.depth for op in group})), group) for group in groups]
-        runs = [run for run in runs if run[1] >= LEAST_STEPS]
-        for _ in range(MOST_TRIALS):
+        runs = [run for run in runs if run[1] >= STEPS_MIN]
+        for _ in range(TRIALS_MAX):
             if not runs:
                 break
             lowest = min(runs, key=lambda run: run[0])
             near = [run for run in runs if run[0] < lowest[0] + 2 * lowest[2]]
-            for _, _, apart, group in sorted(near, key=lambda run: (-run[1], -run[0]))[:MOST_TRIALS]:
+            for _, _, apart, group in sorted(near, key=lambda run: (-run[1], -run[0]))[:TRIALS_MAX]:
                 chain = _chain(group, apart)
-                if len(chain) >= LEAST_STEPS:
+                if len(chain) >= STEPS_MIN:
                     yield chain
             runs = [run for run in runs if run not in near]
 
@@ -165,7 +165,7 @@ def _by_form(order: Sequence[Op]) -> Iterator[list[list[Op]]]:
         groups: dict[int, list[Op]] = {}
         for op in left:
             groups.setdefault(forms[number[op]], []).append(op)
-        found = [group for group in groups.values() if len(group) >= LEAST_STEPS]
+        found = [group for group in groups.values() if len(group) >= STEPS_MIN]
         unclear = [group for group in found if len({op.depth for op in group}) < len(group)]
         left = [op for group in unclear for op in group]
         yield found if levels == LEVELS[-1] else [group for group in found if group not in unclear]
@@ -349,7 +349,7 @@ class _Steps:
         last = self.num_steps - 1
         number, step = self.place.get(column[-1], (None, self.since.get(column[-1], last)))
         lag = last - step
-        if not 0 < lag <= MOST_LAG:
+        if not 0 < lag <= LAG_STEPS_MAX:
             return 0
         for i in range(lag + 1, last):
             if self.place.get(column[i], (number, i - lag)) != (number, i - lag):
@@ -393,13 +393,13 @@ class _Steps:
         They are a kernel's, or a few kernels'; a loop would read constants from memory, and join the tensors first.
         """
         rows = [place.column[0] for places in self.sources for place in places if isinstance(place, _Rows)]
-        is_short = self.num_steps * len(self.columns) < LEAST_FORMULA_OPS
+        is_short = self.num_steps * len(self.columns) < FORMULA_OPS_MIN
         are_elements = all(column[0].code in OF_FORMULAS for column in self.columns)
         return is_short and are_elements and all(row.code is OpCode.CONST or _is_leaf(row) for row in rows)
 
     def are_worth_a_loop(self) -> bool:
         """True for steps with kernels of their own, and for many others."""
-        return self.is_costly() or self.num_steps >= LEAST_CHEAP_STEPS and not self.are_formula()
+        return self.is_costly() or self.num_steps >= CHEAP_STEPS_MIN and not self.are_formula()
 
     def are_layers(self) -> bool:
         """True where the right side of a product is other memory in each step, which would have to be joined."""
@@ -438,7 +438,7 @@ class _Steps:
             if step is None:
                 continue
             form = (op.code, op.dtype, op.shape, op.arg, *[read and (read[0], step - read[1]) for read in reads])
-            for again in range(MOST_LAG):
+            for again in range(LAG_STEPS_MAX):
                 number = numbers.setdefault((form, again), len(self.columns) + len(numbers))
                 if step not in members.setdefault(number, {}):
                     members[number][step] = op

@@ -796,7 +796,7 @@ def _load(
     else:
         of_k = add(of_k, row)
     index = matrix.index(add(k, of_k), add(position, of_position))
-    build.load_matrices(into, place, matrix.memory, index, turned=not matrix.along_k)
+    build.load_matrices(into, place, matrix.memory, index, transposed=not matrix.along_k)
 
 
 def _load_elements(

@@ -147,9 +147,9 @@ class Builder:
         """Waits for all groups of copies but the `still` latest, which may still run."""
         self._open[-1].append(WaitForCopies(still))
 
-    def load_matrices(self, into: Op, place: Dim, memory: Op, index: Dim, turned: bool) -> None:
+    def load_matrices(self, into: Op, place: Dim, memory: Op, index: Dim, transposed: bool) -> None:
         """Brings a thread's part of four matrices of 8 x 8 to registers; a thread's index is where one of their rows is."""
-        self._open[-1].append(LoadMatrices(into, to_op(place), memory, to_op(index), turned))
+        self._open[-1].append(LoadMatrices(into, to_op(place), memory, to_op(index), transposed))
 
     def shuffle(self, value: Op, distance: int) -> Op:
         """Returns the value of the thread in the same warp whose number differs in the bit `distance`."""

@@ -44,7 +44,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, Tile, WarpTile
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
-from picograd.ir.statements import Check, For, If, Let, Statement
+from picograd.ir.statements import Check, Statement, walk
 from picograd.record import replace
 
 
@@ -102,24 +102,9 @@ def _on_gpu(condition: Condition) -> Condition:
     return lambda nest, target: target.is_gpu and condition(nest, target)
 
 
-def _has_parts(nest: Nest, target: Target) -> bool:
-    return nest.anchor is not None and parts_of(nest.anchor, target) is not None
-
-
-def _has_ranks(nest: Nest, target: Target) -> bool:
-    return nest.anchor is not None and len(nest.anchor.src) > 1
-
-
-def _is_gradient(nest: Nest, target: Target) -> bool:
-    return nest.anchor is not None and nest.anchor.code is OpCode.ATTENTION_GRAD
-
-
-def _is_direct(nest: Nest, target: Target) -> bool:
-    return nest.anchor is not None and is_direct(nest.anchor, target)
-
-
-def _has_planes(nest: Nest, target: Target) -> bool:
-    return nest.anchor is not None and has_planes(nest.anchor, target)
+def _of_anchor(condition: Callable[[Op, Target], bool]) -> Condition:
+    """Returns a condition on the Op that a nest is built around."""
+    return lambda nest, target: nest.anchor is not None and condition(nest.anchor, target)
 
 
 def _emit_few_rows_gpu(nest: Nest, context: Context) -> None:
@@ -127,6 +112,9 @@ def _emit_few_rows_gpu(nest: Nest, context: Context) -> None:
 
 
 _gpu = _on_gpu(_always)
+_has_parts = _of_anchor(lambda anchor, target: parts_of(anchor, target) is not None)
+_has_ranks = _of_anchor(lambda anchor, target: len(anchor.src) > 1)
+_is_gradient = _of_anchor(lambda anchor, target: anchor.code is OpCode.ATTENTION_GRAD)
 EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
     NestKind.ELEMENTWISE: ((_always, emit_elementwise),),
     NestKind.REDUCE: ((_gpu, emit_reduce_gpu), (_always, emit_reduce)),
@@ -149,8 +137,8 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
     ),
     NestKind.CONV: (
         (_gpu, emit_convolution_gpu),
-        (_is_direct, emit_direct),
-        (_has_planes, emit_planes),
+        (_of_anchor(is_direct), emit_direct),
+        (_of_anchor(has_planes), emit_planes),
         (_always, emit_convolution),
     ),
     NestKind.MATMUL: (
@@ -194,15 +182,6 @@ def each_phase(program: Program, of_phase: Callable[[Sequence[Statement]], tuple
 
 def with_report(program: Program) -> Program:
     """Returns the Program with a parameter for what its CHECKs find, if it has any."""
-    if not any(map(_has_check, program.phases)):
+    if not any(Check in map(type, walk(phase)) for phase in program.phases):
         return program
     return replace(program, params=(*program.params, Param(dtypes.int64, REPORT_WORDS, "report")))
-
-
-def _has_check(statements: Sequence[Statement]) -> bool:
-    for statement in statements:
-        if isinstance(statement, Let):  # most are
-            continue
-        if isinstance(statement, Check) or (isinstance(statement, For | If) and _has_check(statement.body)):
-            return True
-    return False

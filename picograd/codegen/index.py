@@ -42,8 +42,7 @@ from picograd.ir.symbolic import (
 
 # ---- elements ----
 FIRST_SEEN = -1000  # ids of RANGEs that stand for positions read from memory; nested ones count down from here
-INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
-
+INDEX_ATOMS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
 # One element of one Op: the Op, its coordinates, and when its value matters; otherwise memory must not be touched.
 Point = tuple[Op, Coords, Op | bool]
@@ -146,9 +145,9 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
     Why not all of int64: a user's integers wrap, and expanding their products could take forever.
     """
     done: dict[Op, Op] = {}
-    index: set[Op] = set()  # what is made of loops' integers alone
+    index: set[Op] = set()  # arithmetic on integers of loops alone
     for op in toposort(roots, stop=values):
-        made_of_index = (op.code in INTEGERS or op.code in INDEX_ARITHMETIC) and index.issuperset(op.src)
+        made_of_index = (op.code in INDEX_ATOMS or op.code in INDEX_ARITHMETIC) and index.issuperset(op.src)
         if op.dtype is dtypes.int64 and (made_of_index or op in values):
             index.add(op)
         if op in values:

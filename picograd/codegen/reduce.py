@@ -60,9 +60,11 @@ Stored = tuple[Op, Dim, Op]  # memory, index, value
 
 
 class Rows(Record, dict=True):
-    """An iteration space whose axes are either rows or reduced.
+    """A walk over a reduce nest: its axes are merged to loops that number rows, and loops along a row, its columns.
 
-    groups:      loops in the order of the domain's axes, from `merge_axes`
+    params:      the kernel's, by slot
+    groups:      loops in the order of the domain's axes, each a group of axes, from `merge_axes`
+    extents:     iterations of each loop
     row_groups, column_groups: positions in `groups`; there may be none of either
     levels:      reductions by how many other reductions they depend on
     has_fma:     an instruction multiplies and adds
@@ -279,13 +281,13 @@ class Totals(Record):
 
     @staticmethod
     def new(build: Builder, level: Sequence[Op], count: int, space: MemorySpace, each: EachPlace) -> Totals:
-        """Makes totals of nothing, at `count` places."""
+        """Makes totals that hold the identity of their reduction, at `count` places."""
         totals = Totals({r: build.alloc(r.dtype.compute_dtype, count, space) for r in level}, build, each)
         totals.clear()
         return totals
 
     def clear(self) -> None:
-        """Stores the start of each reduction."""
+        """Stores the identity of each reduction."""
 
         def put(place: Dim) -> None:
             for r, memory in self.memories.items():
@@ -430,7 +432,7 @@ def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping
 
 
 def worth_keeping(rows: Rows) -> list[list[Op]]:
-    """Returns for each level of reductions which values of elements should be stored: those dear and needed again."""
+    """Returns for each level of reductions which values of elements should be stored: costly ones that are needed again."""
     if not _length_kept(rows) or not (rows.of_elements or len(rows.levels) > 1):
         return []
     outputs = [value for _, value in rows.of_elements]
@@ -439,12 +441,12 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
     found = []
     for number, roots in enumerate(sources):
         later, elsewhere = _of_elements([*chain(*sources[number + 1 :]), *outputs], known)
-        dear: dict[Op, bool] = {}
+        costly: dict[Op, bool] = {}
         for op in _of_elements(roots, known)[0]:
-            dear[op] = op.code in TRANSCENDENTAL or any(dear.get(s, False) for s in op.src)
-        shared = {op for op, is_dear in dear.items() if is_dear and op in later} - elsewhere
+            costly[op] = op.code in TRANSCENDENTAL or any(costly.get(s, False) for s in op.src)
+        shared = {op for op, is_costly in costly.items() if is_costly and op in later} - elsewhere
         inner = {s for op in shared for s in op.src}
-        found.append([op for op in dear if op in shared - inner])
+        found.append([op for op in costly if op in shared - inner])
         known |= set(found[-1])
     return found
 
@@ -485,7 +487,7 @@ class _LineTotals(Record):
 
     @staticmethod
     def new(sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool) -> _LineTotals:
-        """Returns totals of nothing."""
+        """Returns totals that hold the identity of their reduction."""
         of_vectors = sums if use_vectors else []
         vectors = [build.alloc(r.dtype.compute_dtype, lanes * copies, MemorySpace.REGISTER) for r in of_vectors]
         singles = [build.alloc(r.dtype.compute_dtype, 1, MemorySpace.REGISTER) for r in sums]
@@ -494,7 +496,7 @@ class _LineTotals(Record):
         return totals
 
     def clear(self, build: Builder, vectors: Sequence[Op], singles: Sequence[Op]) -> None:
-        """Stores the start of each reduction."""
+        """Stores the identity of each reduction."""
         for r, vector, single in zip_longest(self.sums, vectors, singles):
             start = start_of(r.arg[0], r.dtype.compute_dtype)
             if single is not None:
@@ -508,7 +510,7 @@ class _LineTotals(Record):
             body(add(mul(copy, self.lanes), lane))
 
     def of_line(self, build: Builder) -> _LineTotals:
-        """Returns totals of nothing for a part of a line: its vectors, or where it has none its elements."""
+        """Returns fresh totals for a part of a line: its vectors, or where it has none its elements."""
         memories = self.vectors if self.copies else self.singles
         own = [build.alloc(memory.dtype, memory.arg[1], MemorySpace.REGISTER) for memory in memories]
         totals = replace(self, vectors=own) if self.copies else replace(self, singles=own)
@@ -571,7 +573,7 @@ class _Walk:
         return [found[i : i + len(level)] for i in range(0, len(found), len(level))]
 
     def fresh(self) -> _LineTotals:
-        """Makes totals of nothing."""
+        """Returns fresh totals."""
         return _LineTotals.new(self.sums, self.build, self.lanes, self.copies, self.use_vectors)
 
     def line(self, total: _LineTotals, outer: list[Dim]) -> None:

@@ -294,7 +294,7 @@ class _Draft:
         return None
 
     def finish(self, nest: Nest, rest: Sequence[Nest] = (), product: PlainProduct | None = None) -> Split:
-        """Returns the split with `nest` as the library's; raises NotPlain where that is no plain product, or too dear.
+        """Returns the split with `nest` as the library's; raises NotPlain where that is no plain product, or too costly.
 
         Args:
           product:  what the library is asked for, where that does not follow from `nest`

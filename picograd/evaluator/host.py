@@ -551,13 +551,13 @@ PADE_13 = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
     670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
 )  # fmt: skip
-LEAST_NORM = 5.371920351148152  # below which the approximant is exact to float64
+NORM_MIN = 5.371920351148152  # below which the approximant is exact to float64
 
 
 def _matrix_exp(a: Array) -> Array:
     """Scaling and squaring, Pade approximant of degree 13: Higham 2005, SIAM J. Matrix Anal. 26(4), algorithm 2.3."""
     norm = np.abs(a).sum(-2).max(-1, initial=0)
-    squarings = np.ceil(np.log2(np.maximum(norm / LEAST_NORM, 1))).astype(int)
+    squarings = np.ceil(np.log2(np.maximum(norm / NORM_MIN, 1))).astype(int)
     squarings = np.where(np.isfinite(norm), squarings, 0)
     x = a.astype(np.float64) / 2.0 ** squarings[..., None, None]
     one = np.eye(a.shape[-1])

@@ -210,15 +210,15 @@ def as_tf32(values: Array) -> Array:
     return kept
 
 
-def matrices_part(lane: int, rows: Sequence[Array], turned: bool) -> Array:
+def matrices_part(lane: int, rows: Sequence[Array], transposed: bool) -> Array:
     """Returns two elements of each of four matrices of 8 x 8: those of a thread, from the rows that all threads read.
 
     >>> rows = [np.arange(8) + 10 * row for row in range(WARP_THREADS)]
-    >>> matrices_part(5, rows, turned=False)
+    >>> matrices_part(5, rows, transposed=False)
     array([ 12,  13,  92,  93, 172, 173, 252, 253])
     """
     matrices = np.stack(rows).reshape(4, 8, 8)
-    own = matrices.transpose(0, 2, 1) if turned else matrices
+    own = matrices.transpose(0, 2, 1) if transposed else matrices
     part: Array = own[:, lane // 4, 2 * (lane % 4) : 2 * (lane % 4) + 2].reshape(8)
     return part
 
@@ -644,7 +644,7 @@ class StepMaker(ValueMaker):
             lane, rows = yield Swap(number, read(frame))
             target, at = into(frame), place(frame) + np.arange(8)
             self.check_bounds("store to", s.into, target, at)
-            target.array[at] = matrices_part(lane, rows, s.turned)
+            target.array[at] = matrices_part(lane, rows, s.transposed)
             target.stored[at] = True
 
         return Compiled(True, run)

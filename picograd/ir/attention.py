@@ -198,13 +198,13 @@ def _along(rows: Op, scores: Op) -> Op:
 # hold: each key is read once for all of them. How sums are cut follows from the number of keys and features and from the
 # dtype alone, so that a row has the same bits alone and in any batch.
 FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows that are read only once
-MOST_ROWS = 64  # for one head of keys: more are worth a product by matrix instructions
-MOST_THREADS = 128
-MOST_AT_ONCE = 4  # keys that a team looks at together
+ROWS_MAX = 64  # for one head of keys: more are worth a product by matrix instructions
+THREADS_MAX = 128
+KEYS_AT_ONCE_MAX = 4  # keys that a team looks at together
 ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, once they are as wide as what is computed
 PART_REGISTERS = 112  # with what it keeps of rows; the others are addresses, and 16 bits at a time where they must be
-LEAST_PART = 64  # keys: what storing and joining a part costs is then little
-MOST_PARTS = 64
+PART_KEYS_MIN = 64  # keys: what storing and joining a part costs is then little
+PARTS_MAX = 64
 
 
 class Parts(Record):
@@ -249,22 +249,22 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
         return None
     H, G, D, E = static_shape((heads, groups, features, values))
     num_rows, span = H // G * queries, most_keys(attention, queries, keys)
-    if num_rows > MOST_ROWS or span >= LARGE:
+    if num_rows > ROWS_MAX or span >= LARGE:
         return None
     lanes = gcd(D, E, target.lanes(attention.dtype))
-    threads, team = min(target.block_threads, MOST_THREADS), 1
+    threads, team = min(target.block_threads, THREADS_MAX), 1
     while team < WARP_THREADS and team * lanes < max(D, E):
         team *= 2
     own = sum(-(-features // (team * lanes)) * lanes for features in (D, E))
     words = attention.dtype.compute_dtype.itemsize // 4
-    at_once = max(1, min(MOST_AT_ONCE, ON_ITS_WAY // (own * words)))
+    at_once = max(1, min(KEYS_AT_ONCE_MAX, ON_ITS_WAY // (own * words)))
     left = PART_REGISTERS // words - at_once * own
     if left < own + 2 + at_once:
         return None
     masks = 0 if mask_of(attention) is None or has_one_mask(attention) else at_once  # that a row has of its own
     most_rows = max(1, left // (own + 2 + at_once + masks))
     rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
-    length = max(LEAST_PART, -(-span // MOST_PARTS))
+    length = max(PART_KEYS_MIN, -(-span // PARTS_MAX))
     length += -length % (threads // team * at_once)
     return Parts(threads, team, lanes, at_once, rows, length, max(1, -(-span // length)))
 
@@ -294,10 +294,10 @@ def most_keys(attention: Op, queries: int, keys: Dim) -> int:
 # others comes to shared memory at a time. The first cut in the order of preference that registers and shared memory hold is
 # taken: the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers. It leaves
 # shared memory to a second block of the same multiprocessor, which computes while the first waits.
-MOST_WARPS = 4
+WARPS_MAX = 4
 WIDE = 16  # threads that share a row where no matrix instruction is used
 REGISTERS = 127  # 32-bit words of accumulators and of values on their way; the others of 255 are fragments and addresses
-MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
+REGISTERS_MAX = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
 FEWEST_LANES = 8  # queries that fill lanes of a CPU
@@ -384,7 +384,7 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
     """
     _, _, T, S, _, _ = lengths(attention)
     keys = most_keys(attention, T, S)
-    length = max(LONG_PART, -(-keys // max(1, MOST_PARTS // -(-T // PART_ROWS))))
+    length = max(LONG_PART, -(-keys // max(1, PARTS_MAX // -(-T // PART_ROWS))))
     length += -length % cut.columns
     return length if keys >= MANY_TIMES * T and length < keys else None
 
@@ -439,7 +439,7 @@ def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: in
     dtype, wide = attention.dtype, attention.dtype.compute_dtype
     found = None
     if target.multiplies(dtype, takes_tf32(attention)):
-        threads = min(target.block_threads, MOST_WARPS * WARP_THREADS)
+        threads = min(target.block_threads, WARPS_MAX * WARP_THREADS)
         cuts = [Cut(True, dtype, threads, high, columns) for high, columns in WARP_CUTS]
         found = _first_that_fits(cuts, attention, target, needs, length, num_heads)
         if dtype is not wide:
@@ -457,7 +457,7 @@ def _first_that_fits(
         leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
         most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
         if cut is cuts[-1]:
-            most, room = MOST_REGISTERS, target.shared_bytes
+            most, room = REGISTERS_MAX, target.shared_bytes
         registers = _registers(cut, needs, attention.dtype.compute_dtype, target.has_async_copies)
         fits = registers <= most and _shared_nbytes(cut, needs, target.has_async_copies) <= room
         if fits and (cut.high == 1 or leaves_enough):

@@ -46,7 +46,7 @@ class MemoryUse(Protocol):
         ...
 
 
-MOST_GIVEN = 256  # numbers of bytes that are added up later
+GIVEN_SIZES_MAX = 256  # numbers of bytes that are added up later
 
 
 class MemoryCount:
@@ -72,7 +72,7 @@ class MemoryCount:
         given = self._given
         given += (nbytes,)  # NOTE: no call between this and the next, where an interrupt might come
         held.__del__ = give_back  # type: ignore[assignment]
-        if len(given) > MOST_GIVEN:
+        if len(given) > GIVEN_SIZES_MAX:
             with self._lock:
                 self._collect()
         return held

@@ -310,7 +310,7 @@ def positions(shape: Shape, axis: int, dtype: DType = int64) -> Op:
 
 
 # ---- joins ----
-MOST_JOINED = 16
+JOINED_PIECES_MAX = 16
 
 
 def joined(ops: list[Op], axis: int) -> Op:
@@ -320,10 +320,10 @@ def joined(ops: list[Op], axis: int) -> Op:
     element grows with the logarithm of their number.
     """
     ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
-    if len(ops) > MOST_JOINED:
+    if len(ops) > JOINED_PIECES_MAX:
         ops = _without_rows(ops, axis)
-    while len(ops) > MOST_JOINED:
-        groups = [ops[i : i + MOST_JOINED] for i in range(0, len(ops), MOST_JOINED)]
+    while len(ops) > JOINED_PIECES_MAX:
+        groups = [ops[i : i + JOINED_PIECES_MAX] for i in range(0, len(ops), JOINED_PIECES_MAX)]
         ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
     return _side_by_side(ops, axis)
 
@@ -350,7 +350,7 @@ def _without_rows(ops: list[Op], axis: int) -> list[Op]:
     pieces: list[Op] = []
     for (whole, shape, _), run in itertools.groupby(enumerate(ops), lambda piece: _run_of(*piece)):
         rows = [op for _, op in run]
-        if whole is not None and len(rows) > MOST_JOINED:
+        if whole is not None and len(rows) > JOINED_PIECES_MAX:
             first = _row(rows[0])[1]
             block = reshape(shrink_axis(whole, 0, first, first + len(rows)), (len(rows), *shape))
             block = permute(block, (*range(1, axis + 1), 0, *range(axis + 1, len(block.shape))))

@@ -4,7 +4,7 @@ In:    an OpCode, a dtype, sources and a static argument
 Out:   `Op`, with its shape; `toposort`; `Buffer`
 
 Two exceptions: `unshared` Ops, which stand for graphs that are yet to be made, and an Op that is made while the garbage
-collector frees an equal one (`_intern_beside`).
+collector frees an equal one (`_intern_late`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Op:
     src:         the Ops it reads
     arg:         static payload, by opcode (see opcode.py)
     shape:       of the result; a dimension is an int or a symbolic integer Op
-    needs_grad:  a LEAF is reachable through differentiable Ops
+    needs_grad:  gradients flow to it: a LEAF, where they are collected, is reachable through differentiable Ops
     depth:       Ops on the longest way down to one without sources
     realized:    the BUFFER Op with its value, once that has been computed
     lines:       places in the user's source that made it; see ir/origin.py
@@ -79,13 +79,13 @@ class Op:
     realized: Op | None
     lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
-    text: str
+    text: str  # by which terms of a sum are ordered, once ir/symbolic.py has asked
     was_computed: bool | None  # by a plan, perhaps without keeping its value; True: the next one is to store it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
-    # Filled by ir/shape.py: rules, and the opcodes whose result has the shape that all sources have, which need none.
+    # Filled by ir/shape.py: a rule by opcode; and opcodes whose sources and result have one shape, which need no rule then.
     shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}
-    alike: ClassVar[set[OpCode]] = set()
+    shape_keeping: ClassVar[set[OpCode]] = set()
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
         # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
@@ -97,23 +97,23 @@ class Op:
                 return found
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
-        depth, needs_grad, is_alike = -1, code is OpCode.LEAF, code in _alike
-        shape = src[0].shape if is_alike else ()
+        depth, needs_grad, keeps_shape = -1, code is OpCode.LEAF, code in _shape_keeping
+        shape = src[0].shape if keeps_shape else ()
         for s in src:
             if s.depth > depth:
                 depth = s.depth
             if s.needs_grad:
                 needs_grad = True
-            if is_alike and s.shape is not shape and s.shape != shape:
-                is_alike = False  # which is an error of the rule's
-        rule = None if is_alike else _shape_rules.get(code)
+            if keeps_shape and s.shape is not shape and s.shape != shape:
+                keeps_shape = False  # the rule raises the error
+        rule = None if keeps_shape else _shape_rules.get(code)
         op.shape = shape if rule is None else rule(src, arg)
         if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
             needs_grad = code is OpCode.CALL or code is OpCode.LOOP
         op.needs_grad, op.depth = needs_grad, depth + 1
         entry = weakref.ref(op, MethodType(_leave, key))
         winner = _interned.setdefault(key, entry)
-        return op if winner is entry else _intern_beside(winner, entry, key, op)
+        return op if winner is entry else _intern_late(winner, entry, key, op)
 
     def __copy__(self) -> Op:
         return self
@@ -181,14 +181,14 @@ class Op:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __rsub__ = _no_number
 
 
-_interned, _shape_rules, _alike = Op.interned, Op.shape_rules, Op.alike
+_interned, _shape_rules, _shape_keeping = Op.interned, Op.shape_rules, Op.shape_keeping
 # NOTE: called as _leave(key, entry) when an Op dies: a function in C, which neither an interrupt nor another thread enters.
 _leave = _interned.pop
 _replacing = threading.RLock()  # a signal handler may make Ops, too
 whole_at_fork(_replacing.acquire, _replacing.release)
 
 
-def _intern_beside(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashable, op: Op) -> Op:
+def _intern_late(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashable, op: Op) -> Op:
     """Returns the equal Op that another thread was faster to make, or `op` where `winner` is one that is dying.
 
     A dying Op is seen only during garbage collection. Its end may remove the entry of `op`; the next equal Op is then
@@ -205,24 +205,25 @@ def _intern_beside(winner: weakref.ref[Op], entry: weakref.ref[Op], key: Hashabl
         return op if found is None else found
 
 
+# ---- memory ----
 def is_memory(op: Op) -> bool:
     """True for a value that is in memory, or a graph whose value is."""
     return op.code is OpCode.BUFFER or op.realized is not None
 
 
 def memory_op(buffer: Buffer, shape: Shape) -> Op:
-    """Returns the BUFFER Op of memory, which is new for most: at half the cost of `Op`, and each result is one."""
+    """Returns the BUFFER Op of memory, at half the cost of `Op`: each result of a plan is one, and most are new."""
     op = object.__new__(Op)
     op.code, op.dtype, op.src, op.realized, op.was_computed, op.lines = OpCode.BUFFER, buffer.dtype, (), None, None, ()
     op.arg, op.shape, op.needs_grad, op.depth = (buffer, shape), shape, False, 0
     key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
     entry = weakref.ref(op, MethodType(_leave, key))
     winner = _interned.setdefault(key, entry)
-    return op if winner is entry else _intern_beside(winner, entry, key, op)
+    return op if winner is entry else _intern_late(winner, entry, key, op)
 
 
 def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: Shape, needs_grad: bool) -> Op:
-    """Returns an Op that is not in the table of living Ops: each is an object of its own, at a third of the cost.
+    """Returns an Op that is not in the table of living Ops: equal ones are different objects. It costs a third of `Op`.
 
     It stands for a graph that is yet to be made, whose Ops are shared.
     """
@@ -233,6 +234,7 @@ def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: S
     return op
 
 
+# ---- constants ----
 def const(value: Scalar, dtype: DType) -> Op:
     """Returns the scalar constant `value` as a dtype holds it."""
     return Op(OpCode.CONST, dtype, (), dtype.scalar(value))
@@ -259,6 +261,7 @@ def const_value(op: Op) -> Scalar | None:
     return op.arg if op.code is OpCode.CONST else None
 
 
+# ---- lengths ----
 def greatest(dim: Dim) -> int:
     """Returns the largest value a dimension can have."""
     return _extremes(dim)[1]
@@ -290,7 +293,7 @@ def _extremes(dim: Dim) -> Interval:
 
 def _length_text(op: Op) -> str | None:
     """Returns a symbolic length as users write it, with its value where it has one; None for any other Op."""
-    if op.shape or op.code not in _LENGTHS or not op.dtype.is_int or op.depth > MOST_SHOWN:
+    if op.shape or op.code not in _LENGTHS or not op.dtype.is_int or op.depth > SHOWN_DEPTH_MAX:
         return None
     parts = _shown(op)
     if parts is None or parts[0].isdigit():
@@ -333,10 +336,11 @@ def _shown(op: Op) -> tuple[str, int | None] | None:
     return f"{op.code.name.lower()}({left}, {right})", value
 
 
-MOST_SHOWN = 16  # Ops below one another in a length that is written out
+SHOWN_DEPTH_MAX = 16  # of a length that is written out, in Ops
 _LENGTHS = frozenset({OpCode.VARIABLE, OpCode.BIND, *ARITHMETIC})
 
 
+# ---- walks over graphs ----
 class OpSet(Protocol):
     """A test of whether an Op belongs: a set, a dict, a rule."""
 

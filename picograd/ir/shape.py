@@ -381,7 +381,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
 }
 
 Op.shape_rules.update(RULES)
-Op.alike.update(UNARY | BINARY | TERNARY | IDENTITY | {OpCode.COPY, OpCode.CHECK})
+Op.shape_keeping.update(UNARY | BINARY | TERNARY | IDENTITY | {OpCode.COPY, OpCode.CHECK})
 
 
 # ---- arithmetic of an Op ----

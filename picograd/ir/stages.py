@@ -18,8 +18,6 @@ from picograd.ir.statements import Statement
 from picograd.ir.symbolic import with_variables
 from picograd.record import Record, replace
 
-REPORT_WORDS = 2  # of a "report" parameter
-
 
 class NestKind(Enum):
     """The kind of a nest, which decides its emitter in codegen/."""
@@ -89,6 +87,9 @@ class Elements(Record):
         return greatest(self.numel) * self.dtype.itemsize
 
 
+REPORT_WORDS = 2  # of a Param with the role "report"
+
+
 class Param(Elements):
     """One argument of a kernel.
 
@@ -124,7 +125,7 @@ class ScheduleItem(Record):
     """A kernel and what it runs on.
 
     buffers:  for each slot of the kernel an index into `Schedule.buffers`
-    checks:   for each CHECK of the kernel its number in the plan
+    checks:   for each CHECK of the kernel its number in the plan, by which the plan words its error
     """
 
     kernel: Kernel
@@ -154,7 +155,7 @@ class Result(Record):
     is_row:  step r stores row r of it; else the last step stores it, and the steps before it into `buffer` and `spare`
              in turn, the last but one into `spare`
     spare:   byte offset in the item's memory of a place of the same length; None where it is not needed
-    other:   a second such place, where there is no buffer
+    other:   of a second such place, which is used where `buffer` is None
     """
 
     buffer: int | None
@@ -258,7 +259,7 @@ class Program(Record):
     num_guards: int = 0
 
     def source(self, language: str, text: str, launches: Sequence[Launch]) -> Source:
-        """Returns it as text."""
+        """Returns the text of this Program in a language, with a launch for each phase."""
         return Source(self.name, language, text, self.params, self.variables, tuple(launches))
 
 
@@ -291,13 +292,13 @@ class TileMap(Record):
 class Launch(Record):
     """The launch of one phase.
 
-    symbol:  name of its function
-    grid:    number of GRID iterations (blocks), an expression of the variables
-    block:   threads of a block; 1 on a CPU
-    work:    rough cost of one GRID iteration, in elements touched or FLOPs: decides whether threads share it
-    shared_nbytes:  SHARED memory of a block that has to be asked for at each launch, being more than a function can declare
+    symbol:         name of its function
+    grid:           number of GRID iterations (blocks), an expression of the variables
+    block:          threads of a block; 1 on a CPU
+    work:           rough cost of one GRID iteration, in elements touched or FLOPs: decides whether threads share it
+    shared_nbytes:  SHARED memory of a block that is asked for at each launch, as it is more than a function can declare
     tile_maps:      passed between the buffers and the variables, to kernels written by hand
-    axes:  blocks along y and z, then threads along x, y and z (`block` in all); () if all are along x
+    axes:           blocks along y and z, then threads along x, y and z (`block` in all); () if all are along x
     """
 
     symbol: str
@@ -323,7 +324,7 @@ class Source(Record):
     launches: tuple[Launch, ...]
 
     def binary(self, data: bytes) -> Binary:
-        """Returns it as machine code."""
+        """Returns the machine code that its text was compiled to."""
         return Binary(self.name, data, self.params, self.variables, self.launches)
 
 
@@ -337,7 +338,7 @@ class Binary(Record):
     launches: tuple[Launch, ...]
 
     def executable(self, functions: Sequence[Any], owner: Any = None) -> Executable:
-        """Returns it as code in memory."""
+        """Returns its code once it is loaded: a function for each launch."""
         return Executable(self.name, self.params, self.variables, self.launches, tuple(functions), owner)
 
 

@@ -281,21 +281,21 @@ class LoadMatrices(Described):
 
     All threads of the warp run it together. Thread 8 m + r says where row r of matrix m begins; a row is contiguous.
     Where g, t = divmod(its number in the warp, 4), a thread gets of matrix m into[place + 2 m + i] = its element (g, 2 t +
-    i), or if they are `turned` the element (2 t + i, g).
+    i), or if they are `transposed` the element (2 t + i, g).
     Source: PTX ISA, ldmatrix.
 
     into:          in registers, 16-bit elements of the dtype of memory
     place, index:  int64 of one lane; the index is a multiple of 8
     """
 
-    text: ClassVar[str] = "{turned?}matrices to {into[place]} of {memory[index]}"
+    text: ClassVar[str] = "{transposed?}matrices to {into[place]} of {memory[index]}"
     writes: ClassVar[str] = "into"
     of_warp: ClassVar[bool] = True
     into: Op
     place: Op
     memory: Op
     index: Op
-    turned: bool
+    transposed: bool
 
     def spans(self) -> tuple[Span, ...]:
         return (self.memory, self.index, MATRIX_ROW), (self.into, self.place, 4 * 2)

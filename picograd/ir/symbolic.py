@@ -28,7 +28,7 @@ from picograd.ir.ranges import from_sources
 
 Terms = dict[Op, int]
 TEXT = attrgetter("text")
-MOST_KNOWN = 1 << 12  # results of each function, until `forget_sums`
+KNOWN_RESULTS_MAX = 1 << 12  # results of each function, until `forget_sums`
 LARGE = 1 << 62  # "not bounded" in `bounds`
 
 
@@ -144,7 +144,7 @@ def _in_order(terms: Terms) -> list[Op]:
         return sorted(terms, key=_text)
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(KNOWN_RESULTS_MAX)
 def add(a: Dim, b: Dim) -> Dim:
     """Returns a + b."""
     if isinstance(a, int) and isinstance(b, int):
@@ -157,7 +157,7 @@ def add(a: Dim, b: Dim) -> Dim:
     return _assemble(terms, constant + other_constant)
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(KNOWN_RESULTS_MAX)
 def mul(a: Dim, b: Dim) -> Dim:
     """Returns a * b."""
     if isinstance(a, int) and isinstance(b, int):
@@ -209,7 +209,7 @@ def plus(value: Dim, number: int) -> Dim:
     return value if number == 0 else Op(OpCode.ADD, dtypes.int64, (value, _integer(number)))
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(KNOWN_RESULTS_MAX)
 def bounds(value: Dim) -> Interval:
     """Returns (least, greatest) of an integer expression; +-LARGE where nothing is known."""
     if isinstance(value, int):
@@ -236,7 +236,7 @@ OF_INDICES = frozenset(
 )  # fmt: skip
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(KNOWN_RESULTS_MAX)
 def floordiv(a: Dim, divisor: Dim) -> Dim:
     """Returns a // divisor, rounding to minus infinity; what is divided by 0 is 0."""
     if divisor == 1:
@@ -262,7 +262,7 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
     return add(quotient, Op(OpCode.IDIV, dtypes.int64, (to_op(rest), to_op(divisor))))
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(KNOWN_RESULTS_MAX)
 def mod(a: Dim, divisor: Dim) -> Dim:
     """Returns a - a // divisor * divisor, with the sign of the divisor; modulo 0 is 0."""
     if divisor == 1:

@@ -7,7 +7,7 @@ Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
-    several products or convolutions of one dear value  ->  the value is stored, once
+    several products or convolutions of one costly value  ->  the value is stored, once
     conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
     conv(x with gaps, w)                           ->  a convolution for each phase of its positions
 """
@@ -128,7 +128,7 @@ def is_narrow(op: Op, target: Target | None) -> bool:
 def has_many_gaps(op: Op) -> bool:
     """True for a weight whose x has more gaps than are worth a CONV for each phase; with its role swapped it has none."""
     arg: ConvArg = op.arg
-    if not arg.of_weight or prod(arg.input_dilation) <= MOST_PHASES:
+    if not arg.of_weight or prod(arg.input_dilation) <= PHASES_MAX:
         return False
     if arg.groups != 1 or {*arg.stride, *arg.dilation} != {1}:
         return False
@@ -179,7 +179,7 @@ def _filled(count: int, lanes: int) -> float:
 #
 # Where gaps are as wide as windows, windows do not overlap: a product gives the patch that each element of x contributes,
 # and patches are neighbours. Of many phases, too; patches that overlap are then added up, part by part.
-MOST_PHASES = 16
+PHASES_MAX = 16
 PATCH_CHANNELS_MIN = 4  # that a product adds up: of fewer, phases are as fast
 
 
@@ -189,7 +189,7 @@ def has_phases(op: Op) -> bool:
     if max(arg.input_dilation) == 1 or {*arg.stride, *arg.dilation} != {1} or not op.dtype.is_float:
         return False
     is_known = all(isinstance(n, int) and n > 0 for n in (*op.src[0].shape[2:], *op.src[1].shape))
-    return is_known and (not arg.of_weight or prod(arg.input_dilation) <= MOST_PHASES)
+    return is_known and (not arg.of_weight or prod(arg.input_dilation) <= PHASES_MAX)
 
 
 def has_patches(op: Op) -> bool:
@@ -197,7 +197,7 @@ def has_patches(op: Op) -> bool:
     aparts, (_, channels, *taps) = op.arg.input_dilation, static_shape(op.src[1].shape)
     if op.arg.of_weight:
         return False
-    if prod(aparts) > MOST_PHASES:
+    if prod(aparts) > PHASES_MAX:
         return True
     return channels >= PATCH_CHANNELS_MIN and all(num <= apart for num, apart in zip(taps, aparts))
 
@@ -379,8 +379,8 @@ def _largest_divisor(dim: int, most: int) -> int:
 # lies. So K is taken apart where the matrix takes it apart, and the short axes, which choose, are written out.
 #
 #     sum over k < 4096 of w[k] * x[k]  ->  sum over g < 32, i < 64 of w[g, i, 0] * x[g, i, 0] + w[g, i, 1] * x[g, i, 1]
-MOST_OF_A_BYTE = 4  # elements
-MOST_TERMS = 16  # that short axes are written out as
+BYTE_ELEMENTS_MAX = 4  # elements
+TERMS_MAX = 16  # that short axes are written out as
 
 
 def is_of_bytes(operand: Op) -> bool:
@@ -430,8 +430,8 @@ def _parts(matrix: Op, rows: Op, of_groups: bool) -> list[tuple[Op, Op]]:
     if len(extents) < 2:
         return [(matrix, rows)]
     front = len(matrix.shape) - 1
-    short = [axis for axis, extent in enumerate(extents) if extent <= MOST_OF_A_BYTE]
-    long = [axis for axis, extent in enumerate(extents) if extent > MOST_OF_A_BYTE]
+    short = [axis for axis, extent in enumerate(extents) if extent <= BYTE_ELEMENTS_MAX]
+    long = [axis for axis, extent in enumerate(extents) if extent > BYTE_ELEMENTS_MAX]
     order = (*range(front), *(front + axis for axis in (*short, *long)))
     matrix, rows = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, rows))
     if short and short[-1] > long[0]:
@@ -458,8 +458,8 @@ def _extents(matrix: Op, of_groups: bool) -> tuple[int, ...]:
         if lengths[-1] < length < depth and length % lengths[-1] == 0 and depth % length == 0:
             lengths.append(length)
     extents = tuple([outer // inner for inner, outer in zip(lengths, [*lengths[1:], depth])])[::-1]
-    written_out = prod(extent for extent in extents if extent <= MOST_OF_A_BYTE)
-    return extents if max(extents) > MOST_OF_A_BYTE and written_out <= MOST_TERMS else ()
+    written_out = prod(extent for extent in extents if extent <= BYTE_ELEMENTS_MAX)
+    return extents if max(extents) > BYTE_ELEMENTS_MAX and written_out <= TERMS_MAX else ()
 
 
 def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
@@ -482,7 +482,7 @@ def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
             if op.code is OpCode.PAD:
                 yield from ((length, False) for length in _bounds_of_parts(op, coords, k))
             else:
-                yield from ((length, length > MOST_OF_A_BYTE) for length in _divisors(moved, k))
+                yield from ((length, length > BYTE_ELEMENTS_MAX) for length in _divisors(moved, k))
         for source in sources:
             if source not in seen:
                 seen.add(source)
@@ -528,7 +528,7 @@ def _is_chosen(op: Op) -> bool:
 PRODUCTS = ATTENTIONS | {OpCode.MATMUL, OpCode.CONV, OpCode.SORT}
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
 MANY_STEPS = 64  # of computing a value
-MOST_PLACES = 64  # of a window: few
+WINDOW_PLACES_MAX = 64  # of a window: few
 
 
 def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
@@ -578,7 +578,7 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
     return [became[root] for root in roots]
 
 
-LEAST_BLOCK = 64  # elements that are put in order at once, at least
+BLOCK_ELEMENTS_MIN = 64  # elements that are put in order at once, at least
 MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
 
 
@@ -588,7 +588,7 @@ def has_blocks(op: Op, target: Target | None) -> bool:
         return False
     (x,), (axis, _, count) = op.src, op.arg
     length = x.shape[axis]
-    is_long = isinstance(length, int) and length >= MANY_BLOCKS * max(LEAST_BLOCK, 8 * count)
+    is_long = isinstance(length, int) and length >= MANY_BLOCKS * max(BLOCK_ELEMENTS_MIN, 8 * count)
     return is_long and axis == len(x.shape) - 1
 
 
@@ -598,7 +598,7 @@ def first_of_blocks(op: Op, x: Op) -> Op:
     Equal elements keep their order, since blocks do, and the filling of the last block is at its end.
     """
     axis, descending, count = op.arg
-    rows, length, block = x.shape[:axis], x.shape[axis], max(LEAST_BLOCK, 8 * count)
+    rows, length, block = x.shape[:axis], x.shape[axis], max(BLOCK_ELEMENTS_MIN, 8 * count)
     assert isinstance(length, int)
     last = x.dtype.min if descending else nan if x.dtype.is_float else x.dtype.max
     shape = (*rows, length + -length % block)
@@ -752,7 +752,7 @@ def has_few_long_sums(op: Op) -> bool:
     w, arg = op.src[1], op.arg
     if w.shape[0] != arg.groups or not op.dtype.is_float or set(arg.input_dilation) != {1}:
         return False
-    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= MOST_PLACES
+    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= WINDOW_PLACES_MAX
 
 
 def sums_of_windows(op: Op, x: Op, w: Op) -> Op:

@@ -237,7 +237,7 @@ def attention(op: Op, operands: Sequence[Operand], examples: Examples) -> list[O
 
 
 # ---- graphs ----
-MOST_BODIES = 512  # whose rewritten forms are remembered
+BODIES_MAX = 512  # whose rewritten forms are remembered
 
 
 def for_all(
@@ -405,7 +405,7 @@ def _results(op: Op, made: Op, body: Op, batched: Sequence[bool]) -> list[Operan
     return [Operand(Op(OpCode.OUTPUT, root.dtype, (made,), i), batched[i]) for i, root in enumerate(body.src)]
 
 
-@lru_cache(maxsize=MOST_BODIES)
+@lru_cache(maxsize=BODIES_MAX)
 def _body(
     body: Op, slots: frozenset[int], carried: frozenset[int], examples: Examples
 ) -> tuple[Op, tuple[bool, ...]]:

@@ -29,10 +29,10 @@ from picograd.schedule.memory import Lender, Lifetime, Order, Unit, place_tempor
 from picograd.schedule.nest_draft import Draft, Fused, in_memory
 
 # ---- groups ----
-MAX_VALUES = 64  # that a kernel of several nests reads or stores: its parameters. Nine weights' updates by Adam
-MAX_KERNEL_OPS = 1024  # of a kernel
-MAX_CANDIDATES = 16  # kernels looked at to find one to join
-MAX_LONG = 4  # Ops of many instructions that share a kernel: a nest of its own is compiled once with all that equal it
+KERNEL_VALUES_MAX = 64  # that a kernel of several nests reads or stores: its parameters. Nine weights' updates by Adam
+KERNEL_OPS_MAX = 1024  # of a kernel
+CANDIDATES_MAX = 16  # kernels looked at to find one to join
+KERNEL_LONG_OPS_MAX = 4  # Ops of many instructions that share a kernel: equal nests alone are compiled once
 LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
 SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
@@ -63,7 +63,7 @@ class Group(Struct, eq=False):
 
     def has_room(self, nest: Draft, values: Collection[Op]) -> bool:
         """True when the kernel stays short with `nest` in it, which reads or stores `values`."""
-        return len(self.values.union(values)) <= MAX_VALUES and self.num_ops + nest.num_ops <= MAX_KERNEL_OPS
+        return len(self.values.union(values)) <= KERNEL_VALUES_MAX and self.num_ops + nest.num_ops <= KERNEL_OPS_MAX
 
     def add(self, nest: Draft, values: Collection[Op], phase: int) -> None:
         """Puts `nest` into a phase, at most one behind the last."""
@@ -84,14 +84,19 @@ def group(fused: Fused) -> list[Group]:
 
 
 class _Grouper:
-    """One visit of the nests in order. A nest joins no group before the last one that it needs."""
+    """One visit of the nests in order. A nest joins no group before the last one that it needs.
+
+    group_of:  a nest -> its group, and the phase
+    open:      groups of elementwise nests alone, with room for more
+    by_memory: what a group's first nest reads, if that is a reduction -> such groups
+    """
 
     def __init__(self, fused: Fused):
         self.fused = fused
         self.groups: list[Group] = []
-        self.home: dict[Draft, tuple[Group, int]] = {}  # a nest -> its group, and the phase
-        self.open: list[Group] = []  # elementwise nests alone, with room for more
-        self.by_memory: dict[Op, list[Group]] = {}  # what a group's first nest reads, if that is a reduction
+        self.group_of: dict[Draft, tuple[Group, int]] = {}
+        self.open: list[Group] = []
+        self.by_memory: dict[Op, list[Group]] = {}
 
     def run(self) -> list[Group]:
         """Finds each nest a group, or makes one."""
@@ -102,11 +107,11 @@ class _Grouper:
                 chosen = Group(len(self.groups))
                 self.groups.append(chosen)
                 self.note(nest, read, chosen)
-            phases = [phase for home, phase in map(self.home.__getitem__, nest.needs) if home is chosen]
+            phases = [phase for home, phase in map(self.group_of.__getitem__, nest.needs) if home is chosen]
             phase = max(phases, default=-1) + 1
             chosen.add(nest, [*read, *nest.stored], phase)
             chosen.num_long += num_long_ops(nest, self.fused) if nest.kind is NestKind.ELEMENTWISE else 0
-            self.home[nest] = chosen, phase
+            self.group_of[nest] = chosen, phase
         return self.groups
 
     def note(self, nest: Draft, read: Collection[Op], made: Group) -> None:
@@ -119,41 +124,41 @@ class _Grouper:
 
     def find(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """Returns the last group that `nest` may join."""
-        needed = max((self.home[need][0] for need in nest.needs), key=lambda home: home.index, default=None)
+        needed = max((self.group_of[need][0] for need in nest.needs), key=lambda found: found.index, default=None)
         found: Group | None = None
         if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= SHARING_MAX:
             found = self.group_with_room(nest, read)
         elif nest.kind is NestKind.REDUCE:
-            found = self.over_the_same(nest, read)
+            found = self.group_over_same_memory(nest, read)
         if needed is None or (found is not None and found.index > needed.index):
             return found
-        return needed if self.goes_on(nest, read, needed) else None
+        return needed if self.may_follow(nest, read, needed) else None
 
     def group_with_room(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """The last elementwise group with room."""
         num_long = num_long_ops(nest, self.fused)
         values = [*read, *nest.stored]
-        self.open[-MAX_CANDIDATES:] = [g for g in self.open[-MAX_CANDIDATES:] if len(g.values) < MAX_VALUES]
-        for found in reversed(self.open[-MAX_CANDIDATES:]):
-            if found.has_room(nest, values) and (num_long == 0 or found.num_long + num_long <= MAX_LONG):
+        self.open[-CANDIDATES_MAX:] = [g for g in self.open[-CANDIDATES_MAX:] if len(g.values) < KERNEL_VALUES_MAX]
+        for found in reversed(self.open[-CANDIDATES_MAX:]):
+            if found.has_room(nest, values) and (num_long == 0 or found.num_long + num_long <= KERNEL_LONG_OPS_MAX):
                 return found
         return None
 
-    def over_the_same(self, nest: Draft, read: Collection[Op]) -> Group | None:
+    def group_over_same_memory(self, nest: Draft, read: Collection[Op]) -> Group | None:
         """The last group that reduces some of the same memory: over the same domain, or a much larger one."""
         domain, values = nest.domain, [*read, *nest.stored]
-        groups = [g for leaf in read for g in self.by_memory.get(leaf, [])[-MAX_CANDIDATES:]]
+        groups = [g for leaf in read for g in self.by_memory.get(leaf, [])[-CANDIDATES_MAX:]]
         alike = [g for g in groups if g.first.domain == domain or (not nest.needs and _is_small(domain, g.first.domain))]
         return max([g for g in alike if g.has_room(nest, values)], key=lambda g: g.index, default=None)
 
-    def goes_on(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
+    def may_follow(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
         """True when `nest` may be a later phase of a group with a reduction that it needs."""
         if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest, [*read, *nest.stored]):
             return False
         if all(n.kind is not NestKind.REDUCE for n in needed.nests):
             return False
         for op in read:
-            if op.code is OpCode.CONTIGUOUS and op in self.fused.home and self.home[self.fused.home[op]][0] is needed:
+            if op.code is OpCode.CONTIGUOUS and op in self.fused.home and self.group_of[self.fused.home[op]][0] is needed:
                 return False  # the user asked for a cut here
         alike = nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain
         return alike or _is_small(nest.domain, needed.first.domain) or _is_small(needed.first.domain, nest.domain)

@@ -31,8 +31,8 @@ from picograd.ir.origin import line_of
 from picograd.ir.stages import NestKind
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nest_draft import (
+    EXPRESSION_OPS_MAX,
     KINDS,
-    MAX_OPS,
     Draft,
     Fused,
     Nests,
@@ -50,7 +50,7 @@ from picograd.schedule.nest_draft import (
 from picograd.schedule.recompute import OPS_PER_BYTE, compute_again
 
 # ---- what it costs to compute a value again ----
-MOST_READ = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
+BYTES_READ_RATIO_MAX = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
 TILE = 128  # rows and columns of a GPU's product that a block computes
 LAUNCH_BYTES = 1 << 22  # that a GPU moves while it starts a kernel
 
@@ -66,11 +66,11 @@ def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
 
 def reads_few(nests: Nests, value: Op) -> bool:
     """True for a value that is computed from few bytes; sums along a network would read ever more."""
-    return bytes_read(nests, value) <= MOST_READ * value.nbytes
+    return bytes_read(nests, value) <= BYTES_READ_RATIO_MAX * value.nbytes
 
 
-def dear_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
-    """Returns the operands that a product's tiles on a GPU would recompute at a higher price than storing and reading them.
+def costly_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
+    """Returns the operands that a product's tiles on a GPU would recompute at a higher cost than storing and reading them.
 
     Each column of tiles reads the whole left operand, each row of tiles the right one. What is computed on the way passes
     through registers, which takes as long as to read it once more: copies in the background only take what is stored. A CPU
@@ -86,21 +86,21 @@ def dear_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
             value = value.src[0]
         readers = -(-greatest(across) // TILE) * max(1, operand.numel // max(1, value.numel))
         is_computed = value.code in ELEMENTWISE or value.code is OpCode.GATHER
-        is_dear = is_computed and readers > 1 and value not in nests.home
-        if is_dear and _again(nests, value) * readers > _stored(nests, value, readers):
+        is_costly = is_computed and readers > 1 and value not in nests.home
+        if is_costly and _cost_to_recompute(nests, value) * readers > _cost_to_store(nests, value, readers):
             found.append(value)
     return found
 
 
-def _again(nests: Nests, value: Op) -> int:
-    """Returns the price of computing a value in a tile."""
+def _cost_to_recompute(nests: Nests, value: Op) -> int:
+    """Returns the cost, in bytes, of computing a value in a tile."""
     return bytes_read(nests, value) + value.nbytes + nests.num_ops(value) * value.numel // OPS_PER_BYTE
 
 
-def _stored(nests: Nests, value: Op, readers: int) -> int:
-    """Returns the price of storing a value where it is computed anyway, or else in a kernel of its own, and reading it."""
+def _cost_to_store(nests: Nests, value: Op, readers: int) -> int:
+    """Returns the cost, in bytes, of storing a value, where it is computed or by a kernel of its own, and reading it."""
     is_at_hand = nests.is_bound(value) and nests.is_storable(value)
-    return (0 if is_at_hand else _again(nests, value) + LAUNCH_BYTES) + (1 + readers) * value.nbytes
+    return (0 if is_at_hand else _cost_to_recompute(nests, value) + LAUNCH_BYTES) + (1 + readers) * value.nbytes
 
 
 # ---- random numbers that several readers draw ----
@@ -113,7 +113,7 @@ def _stored(nests: Nests, value: Op, readers: int) -> int:
 # and lead to different sums, products or results; here that is the mask, one byte an element. So is a value that is made of
 # draws and other values, if each of its elements is read many times: as an index, or spread along an axis. A GPU computes
 # while it waits for memory: there all is drawn again where it is read.
-MOST_WAYS, NUM_BITS = 8, 256  # ways of one Op, and results, that are distinguished
+WAYS_MAX, NUM_BITS = 8, 256  # ways of one Op, and results, that are distinguished
 _OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # these are computed again with what they read
 
 
@@ -186,7 +186,7 @@ def _read_apart(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
         else:
             passed = {bit}
         for s in op.src:
-            if len(known := ways.setdefault(s, set())) < MOST_WAYS:
+            if len(known := ways.setdefault(s, set())) < WAYS_MAX:
                 known |= passed
     return found
 
@@ -203,9 +203,9 @@ def _spread(order: Sequence[Op]) -> set[Op]:
 
 
 # ---- fusion ----
-MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
-MOST_POINTS = 16  # at which stored values are read for one element, where it is computed at several places
-MOST_AGAIN = 32  # points at which one element reads values that it reads elsewhere, too
+CHAIN_OPS_MAX = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
+POINTS_MAX = 16  # at which stored values are read for one element, where it is computed at several places
+REPEATED_POINTS_MAX = 32  # points at which one element reads values that it reads elsewhere, too
 # Nothing is computed on what these store.
 STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDATE, OpCode.CUSTOM})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
@@ -278,8 +278,8 @@ class _Fuser:
     def is_long(self, op: Op, num_ops: int) -> bool:
         """True when the expression of `op` should go no further."""
         if op.code in ELEMENTWISE:
-            return self.depth[op] >= MAX_DEPTH or num_ops >= MAX_OPS
-        return self.depth[op] >= 2 * MAX_DEPTH and op.code in MOVEMENT  # a chain of nothing else
+            return self.depth[op] >= CHAIN_OPS_MAX or num_ops >= EXPRESSION_OPS_MAX
+        return self.depth[op] >= 2 * CHAIN_OPS_MAX and op.code in MOVEMENT  # a chain of nothing else
 
     def points_of(self, op: Op) -> frozenset[ReadPoint]:
         """Returns where stored values are read for one element of `op`; of many, some."""
@@ -295,7 +295,7 @@ class _Fuser:
             )  # fmt: skip
         points: frozenset[ReadPoint] = frozenset()
         for s in op.src:
-            points = points | self.points[s] if len(points) <= 2 * MOST_AGAIN else points
+            points = points | self.points[s] if len(points) <= 2 * REPEATED_POINTS_MAX else points
         return points
 
     def is_read_around(self, op: Op) -> bool:
@@ -308,19 +308,20 @@ class _Fuser:
             return False
         points = self.points[op]
         num_places = self.num_moved.get(op, 0) + (op in self.num_read)
-        if num_places > 1 and num_places * len(points) > MOST_POINTS:
+        if num_places > 1 and num_places * len(points) > POINTS_MAX:
             return True
-        return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
+        return len(points) > REPEATED_POINTS_MAX and len(points) - len({value for value, _ in points}) > REPEATED_POINTS_MAX
 
     def is_for_several(self, op: Op) -> bool:
-        """True for draws, and joined pieces as in a batch of a text, that several readers would each make again.
+        """True for draws, and for values joined of pieces, that several readers would each compute again.
 
-        On a CPU they look for one of two pieces element by element: where more than two do, as in a U-Net, it is stored.
+        On a CPU each reader decides for each element which piece it is in: two pieces with more than two readers, as in a
+        U-Net, are stored, too.
         """
         num_users, num_pieces = self.num_users.get(op, 0), _num_pieces(op)
         is_cpu = self.target is None or not self.target.is_gpu
-        is_dear = (num_users > 1 and num_pieces >= MANY_PIECES) or (is_cpu and num_users > 2 and num_pieces > 1)
-        return (op in self.drawn or is_dear) and not self.nests.is_bound(op)
+        is_costly = (num_users > 1 and num_pieces >= MANY_PIECES) or (is_cpu and num_users > 2 and num_pieces > 1)
+        return (op in self.drawn or is_costly) and not self.nests.is_bound(op)
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:
@@ -372,7 +373,7 @@ class _Fuser:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""
         if op.code is OpCode.REDUCE and self.join_rows(op):
             return
-        for s in (*sources_in_memory(op), *dear_operands(self.nests, op, self.target)):
+        for s in (*sources_in_memory(op), *costly_operands(self.nests, op, self.target)):
             self.store(s)
         for s in op.src:
             self.cut(s)
@@ -439,7 +440,7 @@ class _Fuser:
             if joins := joins and self.nests.has_room(at.nest, 1):
                 self.nests.add_anchor(at.nest, op)
             return joins
-        nest = self.nests.with_rows(source, reduced)
+        nest = self.nests.reduce_nest_for(source, reduced)
         if nest is not None:
             self.nests.add_anchor(nest, op)
         return nest is not None
@@ -466,12 +467,12 @@ class _Fuser:
                 break
             op = bound[0]
             is_smaller = op.nbytes < best.nbytes + or_equal and bytes_read(self.nests, best, (op,)) <= best.nbytes
-            if self.nests.is_storable(op) and (is_smaller or self.is_dearer(op, best)):
+            if self.nests.is_storable(op) and (is_smaller or self.is_costlier(op, best)):
                 best = op
         self.nests.put(best, at.nest)
         self.cuts.append(best)
 
-    def is_dearer(self, op: Op, best: Op) -> bool:
+    def is_costlier(self, op: Op, best: Op) -> bool:
         """True if other readers of `op` would compute a costly function again, and `best` is cheap to compute from it."""
         num_readers = self.num_moved.get(op, 0) + self.num_read.get(op, 0)
         if op.code not in TRANSCENDENTAL or num_readers < 2 or op.nbytes > best.nbytes:
@@ -510,7 +511,7 @@ class _Fuser:
 
     def put_free(self, op: Op) -> None:
         """Stores a free value: in an elementwise nest that computes it from what it stores already, or in a new one."""
-        nest = self.nests.goes_on(op)
+        nest = self.nests.elementwise_nest_for(op)
         if nest is None:
             nest = self.nests.new(NestKind.ELEMENTWISE, op.shape, ())
             require(nest, self.nests.needs_of([op]))

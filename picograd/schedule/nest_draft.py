@@ -1,9 +1,9 @@
 """Nests while they grow: what each stores, its Ops with their coordinates, and which nest needs which.
 
 Edges between nests are kept with levels: the level of a nest is the length of the longest chain of nests it needs, so a
-nest needs none of its own level or above, and most questions need no search. A search that meets more than MAX_SEARCH nests
-is given up and answers on the safe side: a nest is then not joined. Nothing here walks more than one nest, or the
-expression of one value, whose length is limited: so fusing a graph takes time linear in its Ops.
+nest needs none of its own level or above, and most questions need no search. A search that meets more nests than
+SEARCHED_NESTS_MAX is given up and answers on the safe side: a nest is then not joined. Nothing here walks more than one
+nest, or the expression of one value, whose length is limited: so fusing a graph takes time linear in its Ops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = {
     OpCode.UPDATE: NestKind.UPDATE, OpCode.CUSTOM: NestKind.HOST, OpCode.ATTENTION: NestKind.ATTENTION,
     OpCode.ATTENTION_GRAD: NestKind.ATTENTION, OpCode.KERNEL: NestKind.HOST,
 }  # fmt: skip
-Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
+Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, its coordinate as a function of an Op's own), by axis
 
 
 class Draft(WithRows, Struct, eq=False):
@@ -55,7 +55,7 @@ class Draft(WithRows, Struct, eq=False):
 
 
 class Attached(Record):
-    """The place of an Op in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
+    """The place of an Op in a nest: the element of the domain that computes each of its elements."""
 
     nest: Draft
     where: Coordinates
@@ -181,7 +181,7 @@ def _same_position(where: Coordinates, extents: Shape, axes: tuple[int, ...], sh
 
 
 # ---- which nest runs before which ----
-MAX_SEARCH = 256  # nests looked at to answer one question
+SEARCHED_NESTS_MAX = 256  # nests looked at to answer one question
 
 
 def depends(needs: Iterable[Draft], nest: Draft) -> bool:
@@ -195,7 +195,7 @@ def depends(needs: Iterable[Draft], nest: Draft) -> bool:
         if here.level <= nest.level or here in seen:
             continue
         seen.add(here)
-        if len(seen) > MAX_SEARCH:
+        if len(seen) > SEARCHED_NESTS_MAX:
             return True
         stack.extend(here.needs)
     return False
@@ -263,14 +263,14 @@ def _raised(least: list[tuple[Draft, int]]) -> dict[Draft, int] | None:
             continue
         levels[nest] = level
         steps += len(nest.readers)
-        if steps > MAX_SEARCH:
+        if steps > SEARCHED_NESTS_MAX:
             return None
         stack.extend((reader, level + 1) for reader in nest.readers)
     return levels
 
 
-def _turn(nest: Draft) -> float:
-    """Returns a nest's place in the order: its level; one number that waits for no other goes before its reader."""
+def _position(nest: Draft) -> float:
+    """Returns a nest's place in the order: its level; a sum to one number that needs none is just before its reader."""
     waits = nest.needs or nest.kind is not NestKind.REDUCE or nest.row_shape != ()
     return nest.level if waits else min((reader.level for reader in nest.readers), default=1) - 0.5
 
@@ -284,10 +284,10 @@ def _wait_alike(nest: Draft, needs: Collection[Draft]) -> bool:
 
 
 # ---- the nests made so far ----
-MAX_OPS = 256  # of the expression of one value: a longer one is stored in between
-MAX_NEST_OPS = 512  # of a nest: one that is full goes on in another, so that kernels stay small
-MAX_STORED = 32  # values of a nest
-MAX_CANDIDATES = 16  # nests looked at to find one to join
+EXPRESSION_OPS_MAX = 256  # of the expression of one value: a longer one is stored in between
+NEST_OPS_MAX = 512  # of a nest: one that is full goes on in another, so that kernels stay small
+NEST_STORED_MAX = 32  # values of a nest
+CANDIDATES_MAX = 16  # nests looked at to find one to join
 
 Leaves = dict[Op, None]  # a set that keeps its order, so that every process decides the same
 Rows = tuple[Shape, tuple[int, ...], Op]  # domain, reduced axes, and memory that is read
@@ -374,7 +374,7 @@ class Nests:
         num_ops = 0
         if op.code not in SOURCES:
             num_ops = 1 if op.code in KINDS else 1 + sum(map(self._length, dict.fromkeys(op.src)))
-        if num_ops > MAX_OPS:  # some may have counted twice
+        if num_ops > EXPRESSION_OPS_MAX:  # some may have counted twice
             num_ops = len(self._expression(op))
         self._num_ops[op] = num_ops
         return num_ops
@@ -402,7 +402,7 @@ class Nests:
 
     def has_room(self, nest: Draft, num_ops: int) -> bool:
         """True when `nest` may compute so many Ops more."""
-        return nest.num_ops + num_ops <= MAX_NEST_OPS and len(nest.stored) < MAX_STORED
+        return nest.num_ops + num_ops <= NEST_OPS_MAX and len(nest.stored) < NEST_STORED_MAX
 
     # ---- what is read, and what must run before ----
     def leaves(self, ops: Iterable[Op], stored: Collection[Op] = (), blocks: bool = False) -> Leaves:
@@ -424,7 +424,7 @@ class Nests:
                 stack.extend(op.src)
         return found
 
-    def leaves_beside(self, op: Op, nest: Draft) -> Leaves | None:
+    def leaves_besides_own(self, op: Op, nest: Draft) -> Leaves | None:
         """Returns the reads of `op` if `nest` computes it from its own values; None if they are needed elsewhere."""
         rest: list[Op] = []
         stack, seen = [op], set()
@@ -445,42 +445,46 @@ class Nests:
         return {self.home[leaf]: None for leaf in self.leaves(ops) if leaf in self.home}
 
     # ---- nests to join ----
-    def goes_on(self, op: Op) -> Draft | None:
-        """Returns an elementwise nest that can go on to store the free value `op` from what it stores already.
+    def elementwise_nest_for(self, op: Op) -> Draft | None:
+        """Returns an elementwise nest that computes the free value `op` from what it stores already, or None.
 
-        Where several store what `op` is computed from, as the two averages of Adam, they become one.
+        It now runs after the other nests that `op` reads. Where several nests store what `op` is computed from, as the two
+        averages of Adam, they become one.
         """
-        near = {nest.number: nest for nest in self.needs_of([op]) if self._may_go_on(nest, op)}
-        nests = [nest for _, nest in sorted(near.items(), reverse=True)[:MAX_CANDIDATES]]
+        near = {nest.number: nest for nest in self.needs_of([op]) if self._may_store(nest, op)}
+        nests = [nest for _, nest in sorted(near.items(), reverse=True)[:CANDIDATES_MAX]]
         for i, nest in enumerate(nests):
-            rest = self.leaves_beside(op, nest)
+            rest = self.leaves_besides_own(op, nest)
             if rest is None or not can_require(nest, self.needs_of(rest)):
                 continue
             for other in nests[i + 1 :]:
-                others = self.leaves_beside(op, other)
+                others = self.leaves_besides_own(op, other)
                 if others is not None and not depends([need for need in self.needs_of(others) if need is not nest], other):
                     self.merge(nest, other)
-            rest = self.leaves_beside(op, nest) or {}
+            rest = self.leaves_besides_own(op, nest) or {}
             needs = self.needs_of(rest)
             if can_require(nest, needs):
                 require(nest, needs)
                 return nest
         return None
 
-    def _may_go_on(self, nest: Draft, op: Op) -> bool:
+    def _may_store(self, nest: Draft, op: Op) -> bool:
         alike = nest.kind is NestKind.ELEMENTWISE and nest.domain == op.shape
         return alike and self.has_room(nest, self._num_ops[op])
 
-    def with_rows(self, source: Op, reduced: tuple[int, ...]) -> Draft | None:
-        """Returns a reduce nest over the rows of the free value `source` that reads some of the same memory."""
+    def reduce_nest_for(self, source: Op, reduced: tuple[int, ...]) -> Draft | None:
+        """Returns a reduce nest over the rows of the free value `source` that reads some of the same memory, or None.
+
+        It now runs after the other nests that `source` reads.
+        """
         needs, alike = self.needs_of([source]), dict[int, Draft]()
         for leaf in self.leaves([source]):
-            for nest in self._by_rows.get((source.shape, reduced, leaf), [])[-MAX_CANDIDATES:]:
+            for nest in self._by_rows.get((source.shape, reduced, leaf), [])[-CANDIDATES_MAX:]:
                 while nest in self._merged_into:
                     nest = self._merged_into[nest]
                 if _wait_alike(nest, needs) and self.has_room(nest, 1 + self._length(source)):
                     alike[nest.number] = nest
-        for _, nest in sorted(alike.items())[:MAX_CANDIDATES]:
+        for _, nest in sorted(alike.items())[:CANDIDATES_MAX]:
             if can_require(nest, needs):
                 require(nest, needs)
                 return nest
@@ -490,7 +494,7 @@ class Nests:
         """Joins two nests of elements, or two that reduce the same rows, if neither needs the other."""
         alike = a.kind is b.kind and a.kind in (NestKind.ELEMENTWISE, NestKind.REDUCE)
         alike = alike and a.domain == b.domain and a.reduced == b.reduced and _wait_alike(a, b.needs)
-        small = a.num_ops + b.num_ops <= MAX_NEST_OPS and len(a.stored) + len(b.stored) <= MAX_STORED
+        small = a.num_ops + b.num_ops <= NEST_OPS_MAX and len(a.stored) + len(b.stored) <= NEST_STORED_MAX
         if not alike or not small or not can_replace(b, a):
             return False
         replace(b, a)
@@ -508,7 +512,7 @@ class Nests:
 
     def finished(self) -> tuple[Draft, ...]:
         """Returns the nests that store something, each after those it needs; who reads a nest is forgotten."""
-        found = tuple(sorted([nest for nest in self.drafts if nest.stored], key=_turn))
+        found = tuple(sorted([nest for nest in self.drafts if nest.stored], key=_position))
         for nest in self.drafts:
             nest.readers.clear()  # nests that know each other would keep graphs until garbage is collected
         return found

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from picograd.autodiff.unrolled import MOST_OPERANDS
+from picograd.autodiff.unrolled import OPERANDS_MAX
 from picograd.dtype import DType
 from picograd.ir import bodies
 from picograd.ir.bodies import Kind
@@ -81,7 +81,7 @@ def by_formula(
       kinds:  dtype and shape of each result
     """
     active = trace.get()
-    waits = active is None or (active.waits and len(operands) > MOST_OPERANDS)
+    waits = active is None or (active.waits and len(operands) > OPERANDS_MAX)
     if waits and not bodies.at_once.get():
         return bodies.by_formula(function, options, operands, kinds)
     return function(options, *operands)

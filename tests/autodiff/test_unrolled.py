@@ -201,7 +201,7 @@ def test_a_loop_has_the_values_of_its_steps(
 ) -> None:
     with pg.device("NUMPY"):
         found, num_loops = values(program)
-        monkeypatch.setattr(unrolled, "LEAST_STEPS", 10**9)
+        monkeypatch.setattr(unrolled, "STEPS_MIN", 10**9)
         wanted, none = values(program)
     assert none == 0
     for a, b in zip(found, wanted):
@@ -345,10 +345,10 @@ def test_the_plan_of_a_loop_is_found_wherever_its_steps_begin(backwards: bool, m
 def test_few_steps_are_a_loop_where_each_has_a_product() -> None:
     x, w = given(2, 4), leaf(4, 4)
     products, cheap = x, x
-    for _ in range(2 * unrolled.LEAST_STEPS):
+    for _ in range(2 * unrolled.STEPS_MIN):
         products, cheap = (products @ w).tanh(), (cheap * 0.5 + 1).tanh()
     (loop,) = loops_of([products])
-    assert loop.arg[2] >= unrolled.LEAST_STEPS and loops_of([cheap]) == []
+    assert loop.arg[2] >= unrolled.STEPS_MIN and loops_of([cheap]) == []
 
 
 def loop_in_a_step(kind: str, num_steps: int) -> tuple[Callable[[Any], Any], Any]:

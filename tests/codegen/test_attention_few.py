@@ -16,7 +16,7 @@ from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
-from picograd.ir.attention import LEAST_PART, MOST_PARTS, Parts, has_one_mask, outputs, parts_of
+from picograd.ir.attention import PART_KEYS_MIN, PARTS_MAX, Parts, has_one_mask, outputs, parts_of
 from picograd.ir.build import expand, static_shape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -199,7 +199,7 @@ def test_masked_keys_behind_the_last_change_no_bit() -> None:
 @pytest.mark.parametrize("arg", ARGS[:4], ids=str)
 def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:
     """From none to the most: no part, one that is short, one and two that are whole, and one key more."""
-    for keys in (0, 1, LEAST_PART - 1, LEAST_PART, LEAST_PART + 1, 2 * LEAST_PART, MOST_KEYS):
+    for keys in (0, 1, PART_KEYS_MIN - 1, PART_KEYS_MIN, PART_KEYS_MIN + 1, 2 * PART_KEYS_MIN, MOST_KEYS):
         lengths = (2, 4, 2, 2, keys, 8, 4)
         for mask in (None, MASKS[0]):
             kernel = kernel_of(lengths, arg, dtypes.float32, TARGET, KEYS, mask)
@@ -245,7 +245,7 @@ def test_a_row_has_the_bits_alone_that_it_has_among_others(dtype: DType) -> None
         # threads, team, lanes, at_once, rows, length, most
         ((1, 32, 32, 1, 4096, 128, 128), dtypes.float16, Parts(128, 16, 8, 2, 1, 64, 64)),
         ((1, 32, 8, 1, 4096, 128, 128), dtypes.float32, Parts(128, 32, 4, 4, 4, 64, 64)),
-        ((1, 16, 2, 4, 100_000, 64, 64), dtypes.bfloat16, Parts(128, 8, 8, 2, 4, 1568, MOST_PARTS)),
+        ((1, 16, 2, 4, 100_000, 64, 64), dtypes.bfloat16, Parts(128, 8, 8, 2, 4, 1568, PARTS_MAX)),
         ((1, 8, 1, 9, 100, 64, 64), dtypes.float32, None),  # 72 rows
         ((1, 1, 1, 16, 100, 64, 64), dtypes.float32, None),  # as many queries as a matrix instruction has rows
         ((1, 1, 1, 1, 100, 4096, 4096), dtypes.float32, None),  # more features than registers

@@ -106,13 +106,13 @@ def program_of(text: str) -> Program:
 
 
 @pytest.mark.parametrize("compute", WAYS)
-@pytest.mark.parametrize("turned", [False, True], ids=["as they are", "turned"])
-def test_a_warp_brings_matrices(turned: bool, compute: Way) -> None:
-    text = BROUGHT.replace("matrices", "turned matrices") if turned else BROUGHT
+@pytest.mark.parametrize("transposed", [False, True], ids=["as they are", "transposed"])
+def test_a_warp_brings_matrices(transposed: bool, compute: Way) -> None:
+    text = BROUGHT.replace("matrices", "transposed matrices") if transposed else BROUGHT
     x, found = np.arange(256).astype(np.float16), np.zeros(256, np.float16)
     compute(program_of(text), [x, found])
     matrices = x.reshape(4, 8, 8)
-    if turned:
+    if transposed:
         matrices = matrices.transpose(0, 2, 1)
     expected = np.stack([matrices[:, lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2].reshape(8) for lane in range(32)])
     np.testing.assert_array_equal(found.reshape(32, 8), expected)

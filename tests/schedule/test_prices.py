@@ -19,7 +19,7 @@ from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind, Schedule
 from picograd.nn import functional as F
 from picograd.road import lower, schedule_graphs
-from picograd.schedule.create import MAX_VALUES
+from picograd.schedule.create import KERNEL_VALUES_MAX
 from picograd.tensor.core import realize
 from tests.compilers.test_generations import CUDA
 from tests.same_meaning import CPU_TARGETS
@@ -117,7 +117,7 @@ def test_each_layer_of_a_network_costs_as_much_as_the_one_before(settings: tuple
     found = [schedules(layers, *settings)[target] for layers in LAYERS]
     kernels = [[item.kernel for item in schedule.kernel_items()] for schedule in found]
     assert max(len(params_of(nest)) for kernel in kernels[-1] for phase in kernel.phases for nest in phase) <= MOST_PARAMS
-    assert max(len(kernel.params) for step in kernels for kernel in step) <= MAX_VALUES  # of small updates side by side
+    assert max(len(kernel.params) for step in kernels for kernel in step) <= KERNEL_VALUES_MAX
     assert len(set(kernels[3])) <= len(set(kernels[1])) + 4  # but for groups of small ones
     one, two, four, eight = map(nbytes_moved, found)
     for more, layers in ((four - two, 2), (eight - four, 4)):

@@ -81,7 +81,7 @@ def youngest(terms: Terms) -> int | None:
 
 # ---- integers as polynomials ----
 INT64 = (-(1 << 63), (1 << 63) - 1)
-MOST_TERMS = 16  # of a product that is multiplied out
+TERMS_MAX = 16  # of a product that is multiplied out
 
 
 class Sum(Record):
@@ -269,7 +269,7 @@ def _multiply(sums: Sums, op: Op) -> Sum | None:
 
 
 def _product(a: Sum, b: Sum) -> Sum | None:
-    if len(a.terms) * len(b.terms) > MOST_TERMS:
+    if len(a.terms) * len(b.terms) > TERMS_MAX:
         return None
     return Sum(times(a.terms, b.terms), *_interval(OpCode.MUL, a, b))
 
@@ -443,11 +443,11 @@ RULES: dict[OpCode, Callable[[Sums, Op], Sum | None]] = {
 
 
 # ---- proofs ----
-FEW_STEPS, MOST_STEPS = 30, 400  # of a search: what takes longer is not proved
-MOST_FAILED = 16  # long searches for nothing, in a kernel: after them short ones have to do
-MOST_DEPTH = 40
-MOST_DERIVED = 4  # facts after each other that follow from what a condition says
-MOST_FACTS = 12  # that are looked through for sharper ones
+FEW_STEPS, SEARCH_STEPS_MAX = 30, 400  # of a search: what takes longer is not proved
+FAILED_SEARCHES_MAX = 16  # long searches for nothing, in a kernel: after them short ones have to do
+SEARCH_DEPTH_MAX = 40
+DERIVED_FACTS_MAX = 4  # facts after each other that follow from what a condition says
+FACTS_MAX = 12  # that are looked through for sharper ones
 ONE: Terms = {(): 1}
 Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
 
@@ -495,7 +495,7 @@ class Known(Sums):
 
     def has_failed_often(self) -> bool:
         """True where long searches in the kernel have found nothing so often that only short ones are made."""
-        return len(self.failed) >= MOST_FAILED
+        return len(self.failed) >= FAILED_SEARCHES_MAX
 
     def choices(self, root: Op) -> list[Op]:
         """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
@@ -519,7 +519,7 @@ class Known(Sums):
             return True
         if self._to_follow:  # what follows from the conditions is worked out where it is needed
             for fact in self._to_follow:
-                self._follow(fact, MOST_DERIVED)
+                self._follow(fact, DERIVED_FACTS_MAX)
             self._to_follow, self._least, self._sharp = [], {}, {}
             return self._is_never or self._is_shown(terms)
         return False
@@ -533,9 +533,9 @@ class Known(Sums):
         was_cut = self._steps == 0
         for choose in (operator.pos, operator.neg):
             parts = self.in_parts(terms, choose)
-            if parts != terms and self._search(parts, MOST_STEPS):
+            if parts != terms and self._search(parts, SEARCH_STEPS_MAX):
                 return True
-        if was_cut and self._search(terms, MOST_STEPS):
+        if was_cut and self._search(terms, SEARCH_STEPS_MAX):
             return True
         self.failed.append(terms)
         return False
@@ -647,7 +647,7 @@ class Known(Sums):
         best, most = self._interval_of(terms)
         if most < enough:
             return best
-        if best < enough and self._steps > 0 and self._depth < MOST_DEPTH:
+        if best < enough and self._steps > 0 and self._depth < SEARCH_DEPTH_MAX:
             self._steps, self._depth = self._steps - 1, self._depth + 1
             for found in self._eliminated(terms, enough):
                 best = max(best, found)
@@ -719,7 +719,7 @@ class Known(Sums):
         key = last, is_positive
         if key not in self._sharp:
             found: list[Terms] = []
-            for most in (1, MOST_FACTS):  # the youngest atom besides, then any of them
+            for most in (1, FACTS_MAX):  # the youngest atom besides, then any of them
                 found += [fact for fact in self._rounded(last, is_positive, most) if fact not in found]
             self._sharp[key] = found
         return self._sharp[key]
@@ -734,7 +734,7 @@ class Known(Sums):
                 yield {atoms: factor // shared for atoms, factor in fact.items()}
             older = sorted({number for atoms in fact for number in atoms} - {last}, reverse=True)
             for other in older[:most_others]:
-                if len(facts) < MOST_FACTS:
+                if len(facts) < FACTS_MAX:
                     facts += self._freed(last, is_positive, fact, other)
 
     def _freed(self, last: int, is_positive: bool, fact: Terms, other: int) -> list[Terms]:

@@ -59,6 +59,7 @@ def _stored_in(body: Sequence[Statement], found: dict[int, frozenset[Op]]) -> fr
     return frozenset(stored)
 
 
+NOTHING: frozenset[Op] = frozenset()
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # "other threads store here" in a set of stored memory
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # compute() names their sources itself
@@ -391,8 +392,6 @@ def _var(dtype: DType, number: int, lanes: int) -> Op:
 
 
 # ---- copies of an unrolled body ----
-NOTHING: frozenset[Op] = frozenset()
-INDICES = frozenset({OpCode.RANGE})
 ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 
 
@@ -494,7 +493,7 @@ class Copies:
             return True
         if op.code not in INDEX_ARITHMETIC or op.dtype is not dtypes.int64:
             return False
-        return {atom.code for atom in self.atoms_in(op)} <= INDICES
+        return {atom.code for atom in self.atoms_in(op)} <= {OpCode.RANGE}
 
     def atoms_in(self, op: Op) -> frozenset[Op]:
         """Returns the RANGEs, VARs and LOADs an expression contains."""

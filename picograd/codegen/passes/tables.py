@@ -29,7 +29,7 @@ from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, walk
 from picograd.record import replace
 
 LENGTH = 16  # of a table: lanes of a vector of float32
-STEPS_MIN = 2  # of computing a value: one is no dearer than to look it up
+STEPS_MIN = 2  # of computing a value: one costs as much as to look it up
 TABLES_MAX = 8  # before a loop, or in it: registers
 READS_MIN = 4  # of a table that each iteration fills
 

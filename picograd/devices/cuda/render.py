@@ -132,7 +132,7 @@ class CudaWriter(BlockWriter):
 
     def write_load_matrices(self, load: LoadMatrices) -> None:
         self.check_whole(load)
-        self.line(f"load_matrices<{'true' if load.turned else 'false'}>({self.accesses(load)});")
+        self.line(f"load_matrices<{'true' if load.transposed else 'false'}>({self.accesses(load)});")
 
     def write_mma(self, mma: Mma) -> None:
         self.check_whole(mma)

@@ -540,7 +540,7 @@ class PtxWriter(LlvmWriter):
         self._check_all_run(load)
         scalar, result = type_of(load.memory.dtype), "{i32, i32, i32, i32}"
         address = self.emit(f"addrspacecast ptr {self.address(load.memory, load.index)} to ptr addrspace(3)")
-        name = MATRICES.format(".trans" if load.turned else "")
+        name = MATRICES.format(".trans" if load.transposed else "")
         made = self.emit(f"call {result} {name}(ptr addrspace(3) {address})")
         (slots,) = parts_of(load)
         for i, slot in enumerate(slots):
