@@ -164,23 +164,19 @@ def same(a: Any, b: Any) -> bool:
     """True when two tokens mean the same."""
     if a is b:
         return True
-    if isinstance(a, Function) and isinstance(b, Function):
-        return a.function() is b.function() or (same(a.code, b.code) and same(a.parts, b.parts))
-    if isinstance(a, frozenset) and isinstance(b, frozenset):
-        return a == b
-    if isinstance(a, list) and isinstance(b, list):
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Function):
+        return a.function() is b.function() or (a.code == b.code and same(a.parts, b.parts))
+    if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
+    if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, weakref.ref) and isinstance(b, weakref.ref):
+    if isinstance(a, weakref.ref):
         return a() is b()
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, CodeType) and isinstance(b, CodeType):
-        return bool(a == b)
-    if isinstance(a, Same) and isinstance(b, Same):
+    if isinstance(a, Same):
         return a.object() is b.object()
-    return type(a) is type(b) and isinstance(a, PLAIN) and (bool(a == b) or (a != a and b != b))
+    return isinstance(a, (*PLAIN, frozenset)) and (bool(a == b) or (a != a and b != b))
 
 
 def how_held(before: Any, now: Any) -> str:

@@ -20,7 +20,6 @@ one.
 from __future__ import annotations
 
 import datetime
-import functools
 import os
 import time
 import weakref
@@ -181,56 +180,31 @@ class Guards(Record):
 
     def shared_with(self, later: Guards) -> Guards:
         """Returns the guards of two traces. A value that differed without changing the graph is `varied`."""
+        before, now = self._tokens(), later._tokens()
+        return replace(later, varied=frozenset(path for path in now if not same(before.get(path, MISSING), now[path])))
+
+    def _tokens(self) -> dict[str, Any]:
+        """Returns the token of each value, by how the user would write it."""
         tokens = {guard.name: guard.token for guard in self.values}
-        tokens |= {path: token_of(value) for _, _, value, path in (*self.held, *self.parts)}
-        now = {guard.name: guard.token for guard in later.values}
-        now |= {path: token_of(value) for _, _, value, path in (*later.held, *later.parts)}
-        return replace(later, varied=frozenset(path for path in now if not same(tokens.get(path, MISSING), now[path])))
+        return tokens | {path: token_of(value) for _, _, value, path in (*self.held, *self.parts)}
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
     """Returns the present meaning of the names in a function and in functions it mentions."""
-    values: dict[str, Guard] = {}
-    held, mentions, outside = _Held(), {}, {}
+    found = _Reads()
     for prefix, called, its_args in functions_of(function, args, kwargs):
-        names = names_of(called.__code__)
-        for variable, read in variables_of(called, its_args):
-            name, value = prefix + variable, read()
-            mentions[name] = names.line(variable)
-            held.add_variable(name, value, names.attributes)
-            for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
-                meant = read_part()
-                token = token_of(meant)
-                last = path.rpartition(".")[2]
-                if isinstance(meant, Iterator):
-                    raise _moves_on(called.__name__, path, names.line(last))
-                if _is_outside(meant) and last in names.lines:
-                    outside[path.removeprefix(prefix)] = meant
-                if token is not MISSING:
-                    path = path if path not in values else f"{path} ({len(values)})"
-                    attribute = path.removeprefix(f"{name}.")
-                    is_noted = isinstance(value, Module) and attribute in vars(value)
-                    is_same = is_fixed(read_part) and isinstance(token, weakref.ref)
-                    values[path] = Guard(path, read_part, token, is_noted or is_same)
-                    mentions.setdefault(path, names.line(path.rpartition(".")[2]))
-            if has_attributes(value):
-                for attribute in sorted(names.attributes & vars(value).keys()):
-                    mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
-        held.add_arguments(prefix, called, its_args)
-        for function in OUTSIDE:  # of objects that code reaches by a call, or in two steps
-            if function.__name__ in names.attributes and function not in outside.values():
-                outside[function.__qualname__] = function
-        outside |= {name: BUILTINS[name] for name in names.globals & BUILTINS.keys() - called.__globals__.keys()}
-        for variable in names.environment:
-            path = f"{prefix}os.environ[{variable!r}]"
-            read = functools.partial(users_setting, variable)
-            values[path], mentions[path] = Guard(path, read, read()), names.line("environ")
-    lines = {path: Line(file, number) for path, (file, number) in mentions.items()}
-    values.update((guard.name, guard) for guard in held.contents)
-    return Guards(
-        tuple(values.values()), tuple(held.entries), tuple(held.parts), tuple(held.lists), tuple(held.modes),
-        tuple(held.names), mentions=lines, outside=outside,
-    )  # fmt: skip
+        found.add_function(prefix, called, its_args)
+    return found.guards()
+
+
+def modules_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Module, ...]:
+    """Returns the Modules a function mentions, with all below them: whether they train chooses between captures."""
+    found = _Reads()
+    for prefix, called, its_args in functions_of(function, args, kwargs):
+        for name, read in variables_of(called, its_args):
+            found.add_variable(name, read(), names_of(called.__code__).attributes)
+        found.add_arguments(prefix, called, its_args)
+    return tuple(found.modules)
 
 
 def _moves_on(function: str, path: str, place: tuple[str, int]) -> JitError:
@@ -247,10 +221,16 @@ def _is_outside(value: Any) -> bool:
     return isinstance(value, BuiltinFunctionType | ClassMethodDescriptorType | FunctionType) and value in OUTSIDE
 
 
-class _Held:
-    """Collects what Modules, Optimizers and objects within objects and containers hold, each object once."""
+class _Reads:
+    """Collects the values that functions read, and what Modules, Optimizers, objects and containers hold: each object once.
+
+    The lists are those of Guards; `contents` has what can change in place inside of others.
+    """
 
     def __init__(self) -> None:
+        self.values: dict[str, Guard] = {}
+        self.mentions: dict[str, tuple[str, int]] = {}
+        self.outside: dict[str, Any] = {}
         self.modules: dict[Module, None] = {}
         self.entries: list[Entry] = []
         self.parts: list[Entry] = []
@@ -259,6 +239,63 @@ class _Held:
         self.names: list[NamesRead] = []
         self.contents: list[Guard] = []
         self.seen: set[int] = set()
+
+    def guards(self) -> Guards:
+        lines = {path: Line(file, number) for path, (file, number) in self.mentions.items()}
+        values = self.values | {guard.name: guard for guard in self.contents}
+        return Guards(
+            tuple(values.values()), tuple(self.entries), tuple(self.parts), tuple(self.lists), tuple(self.modes),
+            tuple(self.names), mentions=lines, outside=self.outside,
+        )  # fmt: skip
+
+    # ---- names ----
+    def add_function(self, prefix: str, called: FunctionType, args: Sequence[Any]) -> None:
+        """Notes the names that a function mentions, and what their values hold.
+
+        Args:
+          prefix:  of its names, as the user would write them
+          args:    those that are known
+        """
+        names = names_of(called.__code__)
+        for variable, read in variables_of(called, args):
+            name, value = prefix + variable, read()
+            self.mentions[name] = names.line(variable)
+            self.add_variable(name, value, names.attributes)
+            for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
+                last, meant = path.rpartition(".")[2], read_part()
+                if isinstance(meant, Iterator):
+                    raise _moves_on(called.__name__, path, names.line(last))
+                if _is_outside(meant) and last in names.lines:
+                    self.outside[path.removeprefix(prefix)] = meant
+                is_of_module = path != name and isinstance(value, Module) and last in vars(value)
+                self.add_value(path, read_part, token_of(meant), is_of_module, names.line(last))
+            if has_attributes(value):
+                for attribute in sorted(names.attributes & vars(value).keys()):
+                    self.mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
+        self.add_arguments(prefix, called, args)
+        for asked in OUTSIDE:  # of objects that code reaches by a call, or in two steps
+            if asked.__name__ in names.attributes and asked not in self.outside.values():
+                self.outside[asked.__qualname__] = asked
+        self.outside |= {name: BUILTINS[name] for name in names.globals & BUILTINS.keys() - called.__globals__.keys()}
+        for variable in names.environment:
+            path = f"{prefix}os.environ[{variable!r}]"
+            read = partial(users_setting, variable)
+            self.values[path], self.mentions[path] = Guard(path, read, read()), names.line("environ")
+
+    def add_value(self, path: str, read: Read, token: Any, is_of_module: bool, place: tuple[str, int]) -> None:
+        """Notes a value, whose line of code is at `place`, unless nothing of it is watched."""
+        if token is not MISSING:
+            path = path if path not in self.values else f"{path} ({len(self.values)})"
+            is_same = is_fixed(read) and isinstance(token, weakref.ref)
+            self.values[path] = Guard(path, read, token, is_of_module or is_same)
+            self.mentions.setdefault(path, place)
+
+    # ---- what values hold ----
+    def is_new(self, value: Any) -> bool:
+        """Returns whether this is the first time that an object is asked about."""
+        is_new = id(value) not in self.seen
+        self.seen.add(id(value))
+        return is_new
 
     def add_arguments(self, prefix: str, called: FunctionType, args: Sequence[Any]) -> None:
         """Notes what objects in containers among the arguments hold; which they are is in the form of the arguments."""
@@ -285,29 +322,27 @@ class _Held:
             self.add_items(path, value, mentioned)
         elif isinstance(value, Optimizer):
             self.entries.append((vars(value), "state", value.state, f"{path}.state"))
-            groups = functools.partial(vars(value).get, "param_groups")
+            groups = partial(vars(value).get, "param_groups")
             self.lists.append((groups, tuple(value.param_groups), f"{path}.param_groups"))
             for place, group in enumerate(value.param_groups):
                 shown = f"{path}.param_groups[{place}]"
                 # NOTE: plans read the learning rate, and what else a schedule changes, from buffers.
                 names = [name for name in group if name not in ("params", "lr", *group.changing)]
-                self.lists.append((functools.partial(group.get, "params"), tuple(group["params"]), f"{shown}['params']"))
+                self.lists.append((partial(group.get, "params"), tuple(group["params"]), f"{shown}['params']"))
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 
     def add_items(self, path: str, holder: Any, mentioned: frozenset[str]) -> None:
         """Notes which objects are in a list, a tuple or a dict, and what they hold."""
-        if id(holder) in self.seen:
+        if not self.is_new(holder):
             return
-        self.seen.add(id(holder))
         found = list(objects_in(path, holder))
         objects = [one for one in found if not isinstance(one[2], HOLDERS)]
         if isinstance(holder, dict):
             self.entries += [(holder, key, item, shown) for shown, key, item in objects]
         elif isinstance(holder, list) and objects:
-            self.lists.append((functools.partial(itself, holder), tuple(holder), path))
+            self.lists.append((partial(itself, holder), tuple(holder), path))
         for shown, _, item in found:
-            if _is_users_object(item) and id(item) not in self.seen:
-                self.seen.add(id(item))
+            if _is_users_object(item) and self.is_new(item):
                 self.add_plain(vars(item), sorted(mentioned & vars(item).keys()), shown)
                 hidden = [name for name in mentioned - vars(item).keys() if hasattr(type(item), name)]
                 self.entries += [(vars(item), name, MISSING, f"{shown}.{name}") for name in hidden]  # it may be set later
@@ -322,7 +357,7 @@ class _Held:
                 continue
             holds_modules = [isinstance(item, Module) for item in value] if isinstance(value, list | tuple) else []
             if any(holds_modules):
-                self.lists.append((functools.partial(vars(module).get, name), tuple(value), shown))
+                self.lists.append((partial(vars(module).get, name), tuple(value), shown))
             else:
                 self.parts.append((vars(module), name, value, shown))
             if isinstance(value, Tensor):
@@ -332,8 +367,7 @@ class _Held:
                 self.add_items(shown, value, mentioned)
             if isinstance(value, CHANGED_IN_PLACE) and not only_modules:
                 self.add_contents(vars(module), name, shown)
-            elif _is_users_object(value) and id(value) not in self.seen:
-                self.seen.add(id(value))
+            elif _is_users_object(value) and self.is_new(value):
                 self.add_plain(vars(value), vars(value).keys(), shown)
 
     def add_attribute(self, path: str, owner: Any, attribute: str, mentioned: frozenset[str]) -> None:
@@ -342,8 +376,7 @@ class _Held:
         if isinstance(owner, Module):
             return  # noted whole
         self.add(f"{path}.{attribute}", value, mentioned)
-        if _is_users_object(value) and id(value) not in self.seen:
-            self.seen.add(id(value))
+        if _is_users_object(value) and self.is_new(value):
             self.entries.append((vars(owner), attribute, value, f"{path}.{attribute}"))
             read = sorted(mentioned & vars(value).keys())
             self.add_plain(vars(value), read, f"{path}.{attribute}")
@@ -361,18 +394,7 @@ class _Held:
     def add_contents(self, attributes: dict[str, Any], name: str, path: str) -> None:
         token = token_of(attributes[name])
         if token is not MISSING:
-            self.contents.append(Guard(path, functools.partial(attributes.get, name, MISSING), token))
-
-
-def modules_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Module, ...]:
-    """Returns the Modules a function mentions, with all below them: whether they train chooses between captures."""
-    held = _Held()
-    for prefix, called, its_args in functions_of(function, args, kwargs):
-        mentioned = names_of(called.__code__).attributes
-        for name, read in variables_of(called, its_args):
-            held.add_variable(name, read(), mentioned)
-        held.add_arguments(prefix, called, its_args)
-    return tuple(held.modules)
+            self.contents.append(Guard(path, partial(attributes.get, name, MISSING), token))
 
 
 def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -403,7 +425,8 @@ class Watched:
 
     def __init__(self, guards: Guards, also: Sequence[Holds] = ()):
         """Sorts what guards ask by how it is asked: attributes, variables of closures, items of lists; `also` what else."""
-        self._modules = partial(_read_objects, *_columns(_attributes(guards.parts)))
+        parts = _attributes(guards.parts)
+        self._modules = partial(_read_objects, [read for read, _ in parts], [meant for _, meant in parts])
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
         self._hooks = [(held, tuple(held.values())) for held, _ in guards.hooks]
@@ -475,10 +498,6 @@ def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
 def _has_fixed_items(token: Any) -> bool:
     """True for the token of a list that means the same for as long as it holds the same objects."""
     return isinstance(token, list) and all(isinstance(item, FIXED) or item is MISSING for item in token)
-
-
-def _columns(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _attributes(entries: Sequence[Entry]) -> list[Meant]:

@@ -59,7 +59,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.unasked import leaf_tensors
 from picograd.transforms.any_length import AnyLength, bound_shapes, check_own, check_symbolic, freed, shown_to_users
 from picograd.transforms.buffer_reuse import donated_parameters
-from picograd.transforms.bytecode_reads import has_attributes
+from picograd.transforms.bytecode_reads import MISSING, contents_of, has_attributes, parts_of
 from picograd.transforms.capture import CellKinds, Conditions, Recording, recorded
 from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
 from picograd.transforms.guards import Holds, guards_of, modules_of
@@ -106,20 +106,9 @@ def _twin(function: FunctionType, memo: Memo) -> FunctionType:
     twin.__kwdefaults__ = {name: copied(item, memo) for name, item in (function.__kwdefaults__ or {}).items()} or None
     twin.__dict__.update({name: copied(item, memo) for name, item in vars(function).items()})
     for cell, new in cells:
-        for content in _contents([cell]):
+        if (content := contents_of(cell)) is not MISSING:  # else it is assigned later, or never
             new.cell_contents = copied(content, memo)
     return twin
-
-
-def _contents(cells: Sequence[CellType]) -> list[Any]:
-    """Returns the contents of those variables that have a value."""
-    found = []
-    for cell in cells:
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # assigned later, or never
-            continue
-    return found
 
 
 def _has_state(value: Any, memo: Memo, seen: set[int]) -> bool:
@@ -134,8 +123,7 @@ def _has_state(value: Any, memo: Memo, seen: set[int]) -> bool:
 def _parts(value: Any) -> tuple[Any, ...]:
     """Returns where a value leads."""
     if isinstance(value, FunctionType):
-        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-        return (*_contents(value.__closure__ or ()), *defaults, *vars(value).values())
+        return (*parts_of(value), *vars(value).values())
     if isinstance(value, functools.partial):
         return (value.func, *value.args, *value.keywords.values())
     if isinstance(value, MethodType):

@@ -390,6 +390,20 @@ def test_wherever_a_module_is_kept_what_it_holds_is_guarded(place: Any, device: 
         apply(Tensor([1.0]))
 
 
+@pytest.mark.parametrize("part", ["model", "body"])
+def test_a_variable_named_as_an_attribute_of_its_module_is_guarded(part: str, device: str) -> None:
+    models = [Scale(), Scale()]
+    for model in models:
+        setattr(model, part, nn.Linear(1, 1))
+    model = models[0]
+    apply = pg.jit(lambda x: model(x))
+    for _ in range(3):
+        apply(Tensor([1.0]))
+    model = models[1]
+    with pytest.raises(JitError, match=r"model is another module"):
+        apply(Tensor([1.0]))
+
+
 @pytest.mark.parametrize("kind", [dict, list])
 def test_an_object_that_is_replaced_in_a_container_is_an_error(kind: Any, device: str) -> None:
     held = {"0": nn.Linear(1, 1)} if kind is dict else [nn.Linear(1, 1)]
