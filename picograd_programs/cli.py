@@ -41,8 +41,8 @@ from picograd_programs.models.bigram import Bigram
 from picograd_programs.models.characters import CharacterGPT
 from picograd_programs.models.diffusion import Diffusion
 from picograd_programs.models.digits import Cnn, Mnist
+from picograd_programs.models.embed import EmbedSettings, embed
 from picograd_programs.models.gpt2 import GPT2, SampleGpt2Settings
-from picograd_programs.models.minilm import EmbedSettings, embed
 from picograd_programs.models.names import Bengio
 from picograd_programs.models.pronounce import PronounceSettings, pronounce
 from picograd_programs.models.recurrent import Gru, Lstm, Rnn

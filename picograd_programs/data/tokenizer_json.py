@@ -35,9 +35,19 @@ from picograd_programs.data.bpe import (
     Tokenizer,
     merged,
 )
+from picograd_programs.data.charsmap import CharsMap
 from picograd_programs.data.patterns import SPACES, compiled
-from picograd_programs.data.vocabulary import TOKENS_MAX, Json, json_in, numbers_in, text_in
-from picograd_programs.data.wordpiece import is_punctuation, pieces_of, spaced, without_accents
+from picograd_programs.data.vocabulary import TOKENS_MAX, Json, check_rows, json_in, numbers_in, text_in
+from picograd_programs.data.wordpiece import (
+    END,
+    PADDING,
+    START,
+    UNKNOWN,
+    is_punctuation,
+    pieces_of,
+    spaced,
+    without_accents,
+)
 
 Cut = Callable[[str, bool], list[str]]  # a text, whether it begins the whole -> words
 OF_BYTES: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -180,6 +190,7 @@ NORMALIZERS: dict[str, Callable[[Json], Any]] = {
     "Lowercase": lambda part: lowered,
     "StripAccents": lambda part: lambda text: "".join(c for c in text if unicodedata.category(c)[0] != "M"),
     "Strip": stripped, "Replace": replacement, "Prepend": prepended, "BertNormalizer": of_bert,
+    "Precompiled": lambda part: CharsMap(*settings(part, precompiled_charsmap="")),
     "Sequence": lambda part: chain([made(each, NORMALIZERS, "normalizer") for each in part["normalizers"]]),
 }  # fmt: skip
 
@@ -460,13 +471,20 @@ class Pipeline(Tokenizer):
         self.has_bytes, self.spaces, self.drops_spaces = decoder_of(content.get("decoder"))
         self.known: dict[str, list[int]] = {}  # words that were met
 
-    def cut_off(self, rows: int) -> None:
+    def fit(self, rows: int, width: int) -> None:
         """Forgets added tokens from a number on, for which the network has no vector.
 
+        Args:
+          rows, width:  of the network's table of tokens
+
         Raises:
-          DataError: one of them is no added token.
+          DataError: one of them is no added token, or the table has many rows more.
         """
-        if beyond := [token for token, kind in zip(self.tokens[rows:], self.kinds[rows:]) if kind not in (CONTROL, WHOLE)]:
+        if rows >= len(self.tokens):
+            check_rows("of config.json", (rows, width), len(self.tokens))
+            return
+        kinds = zip(self.tokens[rows:], self.kinds[rows:])
+        if beyond := [token for token, kind in kinds if kind not in (CONTROL, WHOLE)]:
             fact = (
                 f"its vocabulary has {len(self.tokens):,} tokens such as {beyond[-1][:40]!r}, the network {rows:,} vectors"
             )
@@ -614,6 +632,31 @@ def decoder_of(part: Json | None) -> tuple[bool, str, int]:
         elif kind not in ("ByteFallback", "Fuse", "WordPiece"):
             raise DataError(f"has a decoder with {str(each)[:60]}, which is not done here.")
     return has_bytes, space, drops
+
+
+def of_vocabulary(pieces: Sequence[str], lowers: bool = True) -> Pipeline:
+    """Returns BERT's tokenizer of the pieces in its vocabulary.
+
+    Args:
+      pieces:  the number of one is its place
+      lowers:  texts are read in lower case, without accents
+
+    Raises:
+      DataError: the vocabulary lacks a piece that every text needs.
+
+    >>> tokenizer = of_vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "!"])
+    >>> tokenizer.start, tokenizer.encode("Playing!"), tokenizer.end
+    ([2], [4, 5, 6], [3])
+    """
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    if missing := [piece for piece in (UNKNOWN, START, END, PADDING) if piece not in numbers]:
+        raise DataError(f"the vocabulary of {len(pieces):,} pieces lacks {missing[0]}.")
+    added = [{"id": numbers[piece], "content": piece, "special": True} for piece in (UNKNOWN, START, END, PADDING)]
+    return Pipeline({
+        "added_tokens": added, "normalizer": {"type": "BertNormalizer", "lowercase": lowers},
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": {"type": "WordPiece", "vocab": numbers},
+        "post_processor": {"type": "BertProcessing", "cls": [START], "sep": [END]}, "decoder": {"type": "WordPiece"},
+    })  # fmt: skip
 
 
 # ---- folders of weights ----

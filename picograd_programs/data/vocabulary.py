@@ -61,8 +61,8 @@ def text_in(path: Path, function: str = "sample") -> str:
         raise DataError(f"{path}: is not UTF-8: byte {error.start:,}.") from None
 
 
-def json_in(path: Path, function: str = "sample") -> Json:
-    """Returns the dict in a file of JSON; errors call the reader `function`.
+def json_in(path: Path, function: str = "sample", kind: type = dict) -> Any:
+    """Returns the dict, or the list, in a file of JSON; errors call the reader `function`.
 
     Raises:
       DataError: it cannot be read, is damaged, or has something else.
@@ -72,6 +72,6 @@ def json_in(path: Path, function: str = "sample") -> Json:
         value = json_of(text)
     except DataError as error:
         raise DataError(f"{path}: {error.fact}") from None
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: has no dict.")
+    if not isinstance(value, kind):
+        raise DataError(f"{path}: has no {kind.__name__}.")
     return value

@@ -6,9 +6,7 @@ Source: Devlin et al. 2018, arXiv:1810.04805, section 3; Wu et al. 2016, arXiv:1
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Container, Sequence
-
-from picograd.errors import DataError
+from collections.abc import Container
 
 UNKNOWN, START, END, PADDING = "[UNK]", "[CLS]", "[SEP]", "[PAD]"
 INSIDE = "##"  # before a piece that does not begin a word
@@ -18,30 +16,6 @@ IDEOGRAPHS = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
-
-
-class WordPiece:
-    """Text as numbers of pieces, between a start and an end.
-
-    vocabulary:  pieces; the number of one is its place
-
-    Raises:
-      DataError: the vocabulary lacks a piece that every text needs.
-
-    >>> WordPiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "!"]).encode("Playing!")
-    [2, 4, 5, 6, 3]
-    """
-
-    def __init__(self, vocabulary: Sequence[str]):
-        self.numbers = {piece: number for number, piece in enumerate(vocabulary)}
-        missing = [piece for piece in (UNKNOWN, START, END, PADDING) if piece not in self.numbers]
-        if missing:
-            raise DataError(f"WordPiece: the vocabulary of {len(vocabulary):,} pieces lacks {missing[0]}.")
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the numbers of the pieces of a text, with a start before and an end behind."""
-        pieces = [piece for word in words_of(text) for piece in pieces_of(word, self.numbers)]
-        return [self.numbers[piece] for piece in (START, *pieces, END)]
 
 
 def pieces_of(
@@ -67,16 +41,6 @@ def pieces_of(
         pieces.append(prefix + word[begin:end])
         begin = end
     return pieces if len(word) <= longest else [unknown]
-
-
-def words_of(text: str) -> list[str]:
-    """Returns the words of a text in lower case, without accents; each sign of punctuation and ideograph is a word.
-
-    >>> words_of("Café, naïve?")
-    ['cafe', ',', 'naive', '?']
-    """
-    bare = without_accents(spaced(text))
-    return "".join(f" {letter} " if is_punctuation(letter) else letter.lower() for letter in bare).split()
 
 
 def spaced(text: str, cleans: bool = True, spaces: bool = True) -> str:

@@ -101,6 +101,11 @@ class DecoderConfig:
     residual_scale: float = 1.0  # of what a part adds
     logit_scale: float = 1.0
 
+    @property
+    def norm(self) -> tuple[float, bool]:
+        """The settings of norms: eps, and whether they subtract the mean."""
+        return self.eps, self.subtracts_mean
+
 
 def angles_of(gguf: GGUF, name: str, number: Callable[..., Any], features: int) -> Rotation:
     """Returns how the metadata of a file say that layers turn which see everything.
@@ -217,11 +222,11 @@ class Weights:
         """Returns a matrix, and a bias if there is one."""
         return Linear(self.matrix(name, rows, columns), self.take(f"{name}.bias", rows) if has_bias else None)
 
-    def norm(self, name: str, width: int, config: DecoderConfig) -> nn.LayerNorm | nn.RMSNorm:
+    def norm(self, name: str, width: int, eps: float, subtracts_mean: bool) -> nn.LayerNorm | nn.RMSNorm:
         """Returns a norm."""
-        norm = nn.LayerNorm(width, config.eps) if config.subtracts_mean else nn.RMSNorm(width, config.eps)
+        norm = nn.LayerNorm(width, eps) if subtracts_mean else nn.RMSNorm(width, eps)
         norm.requires_grad_(False)
-        parts = ("weight", "bias") if config.subtracts_mean else ("weight",)
+        parts = ("weight", "bias") if subtracts_mean else ("weight",)
         norm.load_state_dict({part: Tensor(self.take(f"{name}.{part}", width).unpacked()) for part in parts})
         return norm
 
@@ -261,8 +266,8 @@ class SelfAttention(nn.Module):
         self.output = weights.linear(f"{part}.attn_output", config.width, inner, config.output_bias)
         if config.norms_heads or config.norms_queries:
             widths = (config.features,) * 2 if config.norms_heads else (inner, shared)
-            self.q_norm = weights.norm(f"{part}.attn_q_norm", widths[0], config)
-            self.k_norm = weights.norm(f"{part}.attn_k_norm", widths[1], config)
+            self.q_norm = weights.norm(f"{part}.attn_q_norm", widths[0], *config.norm)
+            self.k_norm = weights.norm(f"{part}.attn_k_norm", widths[1], *config.norm)
 
     def forward(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int, view: View) -> Tensor:
         """The positions from `position` on; their keys and values go to the cache. x (B, T, C) -> (B, T, C)."""
@@ -310,7 +315,7 @@ class Block(nn.Module):
         self.config, self.sight = config, config.sights[layer]
 
         def norm(name: str, is_there: bool) -> nn.Module:
-            return weights.norm(f"{part}.{name}", config.width, config) if is_there else nn.Identity()
+            return weights.norm(f"{part}.{name}", config.width, *config.norm) if is_there else nn.Identity()
 
         self.attn_norm, self.ffn_norm = (norm(name, config.norms_before) for name in ("attn_norm", "ffn_norm"))
         self.attn = SelfAttention(config, weights, part)
@@ -362,7 +367,7 @@ class Decoder(nn.Module):
         table = weights.take("position_embd.weight", config.positions, config.width) if config.positions else None
         self.register_buffer("position_embd", None if table is None else Tensor(table.unpacked()).realize())
         self.blocks = nn.ModuleList(Block(config, weights, layer) for layer in range(config.layers))
-        self.norm = weights.norm("output_norm", config.width, config)
+        self.norm = weights.norm("output_norm", config.width, *config.norm)
         is_tied = "output.weight" not in weights.tensors
         self.output = self.embedding if is_tied else weights.table("output", config.vocabulary, config.width)
         weights.check_empty()

@@ -23,7 +23,7 @@ from picograd_formats.gguf_file import PACKINGS, Array, PackedTensor
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
-from picograd_programs.data.vocabulary import check_rows, json_in, text_in
+from picograd_programs.data.vocabulary import json_in, text_in
 from picograd_programs.models.architectures import Architecture, read_config
 from picograd_programs.models.decoder import Decoder, DecoderConfig
 
@@ -64,11 +64,7 @@ def read_folder(folder: Path, context: int) -> Published:
     read_config(content, 1, context)  # what is wrong here is said before other files are looked for
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     config, kind, is_tied = read_config(content, len(tokenizer.tokens), context)
-    rows = content[kind.names.get("vocab_size", "vocab_size")]
-    if rows >= len(tokenizer.tokens):
-        check_rows("of config.json", (rows, config.width), len(tokenizer.tokens))
-    else:
-        tokenizer.cut_off(rows)
+    tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
     tensors = tensors_of(map_published(folder), config, kind, is_tied)
     try:
         network = Decoder(config, tensors)

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from picograd.errors import DataError
 from picograd_programs.data.bpe import SPACE
+from picograd_programs.data.charsmap import CharsMap
 from picograd_programs.data.patterns import compiled
 from picograd_programs.data.tokenizer_json import load_tokenizer
 
@@ -25,6 +28,7 @@ TEXT = (
 )
 LETTERS = (
     "abcdeXYZ'st  \n\t\r12½٣²éßÀ日本語ा한😀👩\u200d🚀_-.,!?  \u00a0\u0301\u0308\u200b\u2028\u3000ªⅫİſ\ufeff\u0085\x1c\x00ﬁ"
+    "²\u0301ﾊﾟＡ㎏ำ\r\n\u0600"
 )
 SPLIT_200K = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -46,6 +50,37 @@ SENTENCE_PIECE = decoders.Sequence([
     decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0),
 ])  # fmt: skip
 BERT = {"sep": ("[SEP]", 3), "cls": ("[CLS]", 2)}
+# What SentencePiece's normalizer replaces, in small; letters of which one is the beginning of another's bytes, too.
+CHARS = {"ﬁ": "fi", "²": "2", "e\u0301": "é", "Ａ": "A", "㎏": "kg", "\r\n": " ", "\t": " ", "\u200b": "", "ﾊ": "ハ",
+         "ﾊﾟ": "パ", "日": "日", "½": "1⁄2"}  # fmt: skip
+
+
+def charsmap(texts: dict[str, str]) -> bytes:
+    """Returns a map as SentencePiece compiles it: a trie whose children are at `offset ^ byte`, each where it is free."""
+    trie: dict[int, Any] = {}
+    blob = b""
+    for key, text in texts.items():
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[0], blob = len(blob), blob + text.encode() + b"\0"
+    units, taken = {0: 0}, {0}
+
+    def put(place: int, children: dict[int, Any]) -> None:
+        base = next(base for base in range(1, 2**16) if not taken & {base ^ byte for byte in children})
+        taken.update(base ^ byte for byte in children)
+        units[place] |= (base ^ place) << 10 | (0 in children) << 8
+        for byte, below in children.items():
+            units[base ^ byte] = byte if byte else below | 1 << 31
+            if byte:
+                put(base ^ byte, below)
+
+    put(0, trie)
+    array = np.zeros((max(units) | 255) + 1, "<u4")
+    array[[*units]] = [*units.values()]
+    return len(array.tobytes()).to_bytes(4, "little") + array.tobytes() + blob
+
+
 # name -> model, trainer, normalizer, pre-tokenizer, decoder
 KINDS: dict[str, tuple[str, Any, Any, Any]] = {
     "GPT-2, GPT-NeoX": ("bytes", None, pre.ByteLevel(add_prefix_space=False), decoders.ByteLevel()),
@@ -78,11 +113,29 @@ KINDS: dict[str, tuple[str, Any, Any, Any]] = {
         "wordpiece", normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]),
         pre.Sequence([pre.WhitespaceSplit(), pre.Punctuation("merged_with_next"), pre.Digits(False)]), decoders.WordPiece(),
     ),
+    "XLM-R": ("unigram", normalizers.Sequence([
+        normalizers.Precompiled(charsmap(CHARS)), normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
+    ]), pre.Sequence([pre.WhitespaceSplit(), pre.Metaspace()]), decoders.Metaspace()),
     "words and signs": ("wordpiece", None, pre.Whitespace(), decoders.WordPiece()),
     "matches kept": ("bytes", None, of_bytes(pre.Split(tokenizers.Regex(r"\w+|\s"), "removed", invert=True)),
     decoders.ByteLevel()),
     "matches joined": ("bytes", None, of_bytes(split(r"[\d.]", "contiguous")), decoders.ByteLevel()),
 }  # fmt: skip
+
+
+def test_a_charsmap_that_is_damaged_is_refused_or_finds_nothing() -> None:
+    whole = charsmap(CHARS)
+    assert CharsMap(base64.b64encode(whole).decode())("ﬁt") == "fit"
+    for data in (b"", whole[:3], b"\xff" * 8, b"\3\0\0\0abcd"):
+        with pytest.raises(DataError, match="its Precompiled has a precompiled_charsmap of"):
+            CharsMap(base64.b64encode(data).decode())
+    with pytest.raises(DataError, match="is no base64"):
+        CharsMap("?")
+    chance = random.Random(0)
+    for _ in range(300):
+        mutant = bytearray(whole)
+        mutant[chance.randrange(4, len(mutant))] = chance.randrange(256)
+        CharsMap(base64.b64encode(mutant).decode())("ﬁt e\u0301 ²\u0301 Ａ")
 
 
 def library_tokenizer(name: str) -> Any:
@@ -226,10 +279,10 @@ def test_numbers_that_are_nobodys_are_no_text(tmp_path: Path) -> None:
     path.write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": added}))
     ours = load_tokenizer(path)
     assert ours.tokens == ["a", "", "", "", "", "<end>"] and ours.decode([0, 3, 0]) == "aa" and ours.control == {"<end>": 5}
-    ours.cut_off(3)
+    ours.fit(3, 8)
     assert ours.control == {} and len(ours.tokens) == 3
     with pytest.raises(DataError, match="they belong to different models"):
-        ours.cut_off(0)
+        ours.fit(0, 8)
 
 
 def test_classes_of_a_pattern_are_those_of_unicode() -> None:

@@ -1,0 +1,144 @@
+"""An encoder: the Transformer of BERT and its successors, in which each position sees a whole text.
+
+Source: Devlin et al. 2018, arXiv:1810.04805 (BERT); Liu et al. 2019, arXiv:1907.11692 (RoBERTa); Conneau et al. 2019,
+       arXiv:1911.02116 (XLM-R); Sanh et al. 2019, arXiv:1910.01108 (DistilBERT); Song et al. 2020, arXiv:2004.09297
+       (MPNet); Raffel et al. 2019, arXiv:1910.10683, section 2.1 (distances in buckets).
+
+Letters: B texts, T positions, C width, H heads, D features of a head, F width of the feed-forward part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd import nn
+from picograd.nn import functional as F
+from picograd.tensor.tensor import Tensor
+from picograd_formats.gguf_file import PackedTensor
+from picograd_programs.models.decoder import ACTIVATIONS, Weights
+
+DISTANCE_MAX = 128  # all beyond are one bucket
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The shape of a network.
+
+    vocabulary:  of tokens
+    positions:   rows of the table of positions
+    first:       row of a text's first position
+    types:       rows of the table of kinds of text, of which the first is used; 0: there is none
+    buckets:     of distances, each of which adds something to the scores of a head; 0: none
+    layers:      one after the other
+    width:       C
+    hidden:      F
+    heads:       H; divides C
+    eps:         of the norms, in the units of a square
+    activation:  a key of ACTIVATIONS
+    """
+
+    vocabulary: int
+    positions: int
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+    first: int = 0
+    types: int = 0
+    buckets: int = 0
+    eps: float = 1e-12
+    activation: str = "gelu"
+
+    @property
+    def longest(self) -> int:
+        """Most positions of a text."""
+        return self.positions - self.first
+
+
+def bucket_of(length: int, num: int) -> NDArray[np.int32]:
+    """Returns the bucket of the distance of each position from each other, (T, T) int32.
+
+    Half of them are for what is behind; of these half have one distance each, the others grow with its logarithm.
+
+    >>> bucket_of(3, 4).tolist()
+    [[0, 3, 3], [1, 0, 3], [1, 1, 0]]
+    """
+    distance = np.arange(length)[None, :] - np.arange(length)[:, None]
+    half, each = num // 2, num // 4
+    far = np.abs(distance)
+    share = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(each)) / np.float32(math.log(DISTANCE_MAX / each))
+    grown = np.minimum(each + (share * np.float32(half - each)).astype(np.int32), half - 1)
+    return np.asarray(np.where(far < each, far, grown) + np.where(distance > 0, half, 0), np.int32)
+
+
+class Layer(nn.Module):
+    """x = norm(x + attention(x)), then norm(x + down(act(up(x))))"""
+
+    def __init__(self, config: EncoderConfig, weights: Weights, part: str):
+        self.config, width = config, config.width
+        self.q, self.k, self.v, self.output = (
+            weights.linear(f"{part}.attn_{name}", width, width, True) for name in ("q", "k", "v", "output")
+        )
+        self.up = weights.linear(f"{part}.ffn_up", config.hidden, width, True)
+        self.down = weights.linear(f"{part}.ffn_down", width, config.hidden, True)
+        self.attn_norm, self.ffn_norm = (
+            weights.norm(f"{part}.{name}", width, config.eps, True) for name in ("attn_output_norm", "layer_output_norm")
+        )
+
+    def forward(self, x_BTC: Tensor, seen: Tensor) -> Tensor:
+        """x (B, T, C), a mask for scores (B, H, T, T) -> (B, T, C)."""
+        batch, length, width = x_BTC.shape
+        q, k, v = (
+            part(x_BTC).reshape(batch, length, self.config.heads, -1).transpose(1, 2) for part in (self.q, self.k, self.v)
+        )
+        y_BHTD = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        x_BTC = self.attn_norm(x_BTC + self.output(y_BHTD.transpose(1, 2).reshape(batch, length, width)))
+        out_BTC: Tensor = self.ffn_norm(x_BTC + self.down(ACTIVATIONS[self.config.activation](self.up(x_BTC))))
+        return out_BTC
+
+
+class Encoder(nn.Module):
+    """hidden = layers(norm(embedding[tokens] + position + type))
+
+    Args:
+      config:   its shape
+      tensors:  weights by the names of GGUF
+
+    Raises:
+      DataError: a tensor is missing, has another shape, or belongs to no part of the network.
+    """
+
+    def __init__(self, config: EncoderConfig, tensors: Mapping[str, PackedTensor]):
+        weights, self.config = Weights(tensors), config
+        self.embedding = weights.table("token_embd", config.vocabulary, config.width)
+        places = weights.take("position_embd.weight", config.positions, config.width).unpacked()[config.first :]
+        if config.types:
+            places = places + weights.take("token_types.weight", config.types, config.width).unpacked()[0]
+        self.register_buffer("places", Tensor(places).realize())
+        table = weights.take("attn_rel_b.weight", config.buckets, config.heads) if config.buckets else None
+        self.register_buffer("distances", None if table is None else Tensor(table.unpacked()).realize())
+        self.norm = weights.norm("token_embd_norm", config.width, config.eps, True)
+        self.layers = nn.ModuleList(Layer(config, weights, f"blk.{layer}") for layer in range(config.layers))
+        weights.check_empty()
+
+    def hidden(self, tokens_BT: Tensor, is_text_BT: Tensor) -> Tensor:
+        """Returns the last layer's output, (B, T, C).
+
+        Args:
+          tokens_BT:   integers
+          is_text_BT:  bool, False where a text is filled up
+        """
+        length = tokens_BT.shape[1]
+        x_BTC: Tensor = self.norm(self.embedding.rows(tokens_BT) + self.places[:length])
+        seen = is_text_BT[:, None, None, :]
+        if self.distances is not None:
+            near_HTT = self.distances[Tensor(bucket_of(length, self.config.buckets))].permute(2, 0, 1)
+            seen = near_HTT.where(seen, -math.inf)  # (B, H, T, T)
+        for layer in self.layers:
+            x_BTC = layer(x_BTC, seen)
+        return x_BTC
