@@ -23,29 +23,7 @@ from picograd_distributions.constraints import (
     unit_interval,
 )
 from picograd_distributions.discrete import Counted
-
-TRIES = 12  # of one draw, made at once: all of them fail once in 10^15 draws
-
-
-def standard_gamma(shape: Tensor) -> Tensor:
-    """Returns a draw of Gamma(a, 1) for each a of `shape`, above 0; no gradient flows through it.
-
-    For a >= 1 a normal x is tried: with v = (1 + x / sqrt(9 d))^3 and d = a - 1/3, d v is taken with probability
-    min(1, v exp(...)). All tries are made at once, and the first that is taken counts. For a < 1: Gamma(a + 1) u^(1/a).
-
-    Source: Marsaglia, Tsang 2000, ACM TOMS 26(3), section 4 and the note at its end.
-    """
-    with no_grad():
-        small = shape < 1
-        d = either(small, shape + 1, shape) - 1 / 3
-        tries = shape.expand((TRIES, *shape.shape))
-        x, u = Tensor.randn_like(tries), Tensor.rand_like(tries)
-        v = (1 + x / (9 * d).sqrt()) ** 3
-        taken = (v > 0) & (u.log() < 0.5 * x * x + d - d * v + d * v.clamp(min=1e-30).log())
-        first = taken.to(shape.dtype).argmax(0)
-        drawn = d * v.gather(0, first.unsqueeze(0)).squeeze(0)
-        power = Tensor.rand_like(shape) ** shape.reciprocal()
-        return (drawn * either(small, power, 1.0)).clamp(min=dtypes.finfo(shape.dtype).tiny)
+from picograd_distributions.gamma_draws import shares, standard_gamma
 
 
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
@@ -54,7 +32,7 @@ def log_beta(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Gamma(Elementwise):
-    """p(x) = rate^a x^(a - 1) exp(-rate x) / Gamma(a) for x > 0, a = concentration; draws have no gradient.
+    """p(x) = rate^a x^(a - 1) exp(-rate x) / Gamma(a) for x > 0, a = concentration.
 
     Args:
       concentration:  a, above 0
@@ -64,6 +42,7 @@ class Gamma(Elementwise):
     Tensor(0.5)
     """
 
+    has_rsample = True
     arg_constraints, support = {"concentration": positive, "rate": positive}, nonnegative
     concentration: Tensor
     rate: Tensor
@@ -71,10 +50,9 @@ class Gamma(Elementwise):
     def __init__(self, concentration: Number, rate: Number, validate_args: bool | None = None):
         super().__init__(concentration, rate, validate_args=validate_args)
 
-    def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        with no_grad():
-            shape = self._extended(sample_shape)
-            return standard_gamma(self.concentration.expand(shape)) / self.rate
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        drawn = standard_gamma(self.concentration.expand(self._extended(sample_shape))) / self.rate
+        return drawn.clamp(min=dtypes.finfo(drawn.dtype).tiny)
 
     def _log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
@@ -136,6 +114,7 @@ class InverseGamma(Elementwise):
     Tensor(2.)
     """
 
+    has_rsample = True
     arg_constraints, support = {"concentration": positive, "rate": positive}, positive
     concentration: Tensor
     rate: Tensor
@@ -148,11 +127,14 @@ class InverseGamma(Elementwise):
         """The distribution of y."""
         return Gamma(self.concentration, self.rate, validate_args=False)
 
-    def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        return self.base_dist.sample(sample_shape).reciprocal()
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape).reciprocal()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         return self.base_dist._log_prob(value.reciprocal()) - 2 * value.log()
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return self.concentration.igammac(self.rate / value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -173,7 +155,7 @@ class InverseGamma(Elementwise):
 
 
 class Beta(Elementwise):
-    """p(x) = x^(a - 1) (1 - x)^(b - 1) / B(a, b) for 0 < x < 1; draws have no gradient.
+    """p(x) = x^(a - 1) (1 - x)^(b - 1) / B(a, b) for 0 < x < 1.
 
     Args:
       concentration1:  a, above 0
@@ -183,6 +165,7 @@ class Beta(Elementwise):
     Tensor(0.25)
     """
 
+    has_rsample = True
     arg_constraints, support = {"concentration1": positive, "concentration0": positive}, unit_interval
     concentration1: Tensor
     concentration0: Tensor
@@ -190,10 +173,10 @@ class Beta(Elementwise):
     def __init__(self, concentration1: Number, concentration0: Number, validate_args: bool | None = None):
         super().__init__(concentration1, concentration0, validate_args=validate_args)
 
-    def sample(self, sample_shape: Sizes = ()) -> Tensor:
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         shape = self._extended(sample_shape)
-        a, b = (standard_gamma(each.expand(shape)) for each in (self.concentration1, self.concentration0))
-        return a / (a + b)
+        both = Tensor.stack([self.concentration1.expand(shape), self.concentration0.expand(shape)], -1)
+        return shares(both)[..., 0]
 
     def _log_prob(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
@@ -221,7 +204,7 @@ class Beta(Elementwise):
 
 
 class Dirichlet(Distribution):
-    """p(x) = prod of x_i^(a_i - 1) / B(a), of shares x that add up to 1; draws have no gradient.
+    """p(x) = prod of x_i^(a_i - 1) / B(a), of shares x that add up to 1.
 
     Args:
       concentration:  (..., K), above 0
@@ -233,6 +216,7 @@ class Dirichlet(Distribution):
     Tensor([0.25, 0.75])
     """
 
+    has_rsample = True
     arg_constraints, support = {"concentration": independent(positive, 1)}, simplex
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None):
@@ -241,9 +225,8 @@ class Dirichlet(Distribution):
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
-    def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        drawn = standard_gamma(self.concentration.expand(self._extended(sample_shape)))
-        return drawn / drawn.sum(-1, keepdim=True)
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        return shares(self.concentration.expand(self._extended(sample_shape)))
 
     def _log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
@@ -286,6 +269,7 @@ class StudentT(Elementwise):
     Tensor(3.)
     """
 
+    has_rsample = True
     arg_constraints, support = {"df": positive, "loc": real, "scale": positive}, real
     df: Tensor
     loc: Tensor
@@ -294,12 +278,10 @@ class StudentT(Elementwise):
     def __init__(self, df: Number, loc: Number = 0.0, scale: Number = 1.0, validate_args: bool | None = None):
         super().__init__(df, loc, scale, validate_args=validate_args)
 
-    def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        with no_grad():
-            shape = self._extended(sample_shape)
-            noise = Tensor.randn_like(self.loc.expand(shape))
-            spread = Chi2(self.df, validate_args=False).sample(sample_shape) / self.df
-            return self.loc + self.scale * noise / spread.sqrt()
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        noise = Tensor.randn_like(self.loc.expand(self._extended(sample_shape)))
+        spread = Chi2(self.df, validate_args=False).rsample(sample_shape) / self.df
+        return self.loc + self.scale * noise / spread.sqrt()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         z, df = (value - self.loc) / self.scale, self.df
@@ -338,6 +320,7 @@ class FisherSnedecor(Elementwise):
     Tensor(2.)
     """
 
+    has_rsample = True
     arg_constraints, support = {"df1": positive, "df2": positive}, positive
     df1: Tensor
     df2: Tensor
@@ -345,10 +328,9 @@ class FisherSnedecor(Elementwise):
     def __init__(self, df1: Number, df2: Number, validate_args: bool | None = None):
         super().__init__(df1, df2, validate_args=validate_args)
 
-    def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        with no_grad():
-            above, below = (Chi2(df, validate_args=False).sample(sample_shape) / df for df in (self.df1, self.df2))
-            return above / below
+    def rsample(self, sample_shape: Sizes = ()) -> Tensor:
+        above, below = (Chi2(df, validate_args=False).rsample(sample_shape) / df for df in (self.df1, self.df2))
+        return (above / below).clamp(min=dtypes.finfo(above.dtype).tiny)
 
     def _log_prob(self, value: Tensor) -> Tensor:
         half1, half2, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
