@@ -15,7 +15,7 @@ Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import isqrt, nan, prod
 
@@ -48,6 +48,114 @@ from picograd.ir.origin import copy_lines
 from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
 from picograd.ir.symbolic import Coords, affine, floordiv, move, mul, placeholder
 from picograd.record import replace
+
+# ---- the best form of each Op ----
+PRODUCTS = ATTENTIONS | {OpCode.MATMUL, OpCode.CONV, OpCode.SORT}
+
+
+def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
+    """Returns the graphs with every product in its best form.
+
+    Args:
+      target:  whose kernels the products become; None: any CPU's
+    """
+    plain_sums = target is not None and target.plain_sums
+    order = toposort(roots)
+    readers: dict[Op, int] = dict.fromkeys(roots, 1)
+    for op in order:
+        for s in op.src:
+            readers[s] = readers.get(s, 0) + 1
+    became: dict[Op, Op] = {}
+    shared = shared_by_products(order) | shared_by_convolutions(order) | joined_for_products(order, target)
+    for op in order:
+        src = tuple([became[s] for s in op.src])
+        if is_transposed_product(op) and readers[op.src[0]] == 1:
+            a, b = (became[s] for s in op.src[0].src)
+            new = product(swap_last(b), swap_last(a), op.src[0].arg, plain_sums)
+        elif op.code is OpCode.MATMUL:
+            new = product(src[0], src[1], op.arg, plain_sums)
+        elif op.code is OpCode.CONV:
+            new = convolution(op, src[0], src[1], target)
+        elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
+            new = attention(op, src, target)
+        elif op.code is OpCode.OUTPUT and src[0].dtype is not op.src[0].dtype:
+            new = cast(Op(op.code, src[0].dtype, src, op.arg), op.dtype)
+        elif has_blocks(op, target):
+            new = first_of_blocks(op, src[0])
+        elif is_long(op):
+            new = in_pieces(op, src[0])
+        else:
+            new = op.replace(src)
+        became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (new,)) if op in shared else new
+        copy_lines(op, became[op], replace=True)
+    return [became[root] for root in roots]
+
+
+def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:
+    """Returns a CONV of other sources in the form that fills vectors and reads no gap."""
+    plain_sums = target is not None and target.plain_sums
+    if is_of_pixels(op, target):
+        return by_images(op, x, w, plain_sums)
+    if is_narrow(op, target) or has_many_gaps(op):
+        return with_roles_swapped(op, x, w)
+    if has_few_long_sums(op):
+        return sums_of_windows(op, x, w)
+    if has_phases(op):
+        return by_patches(op, x, w, plain_sums) if has_patches(op) else by_phases(op, x, w)
+    return op.replace((x, w))
+
+
+def attention(op: Op, sources: tuple[Op, ...], target: Target | None) -> Op:
+    """Returns an attention of other sources, in float32 where that saves work.
+
+    Narrow operands are then widened once, and not at each reading. They stay as they are where matrix instructions take
+    them so, and where few queries read them only once.
+    """
+    if target is not None and (target.multiplies(op.dtype, takes_tf32(op)) or parts_of(op, target)):
+        return op.replace(sources)
+    wide = op.dtype.compute_dtype
+    return Op(op.code, wide, tuple([cast(s, wide) if s.dtype is op.dtype else s for s in sources]), op.arg)
+
+
+def _sum(terms: Iterable[Op]) -> Op:
+    """Returns Ops of one shape added up, from the first to the last."""
+    first, *others = terms
+    return sum(others, first)
+
+
+# ---- products ----
+def is_transposed_product(op: Op) -> bool:
+    """True for a PERMUTE that swaps the last two axes of a MATMUL."""
+    return is_transposed(op) and op.src[0].code is OpCode.MATMUL
+
+
+def product(a: Op, b: Op, arg: MatmulArg | None = None, plain_sums: bool = False) -> Op:
+    """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
+
+    So are batches of products with one row, and, unless sums are plain, one with a matrix of integers of one byte: to add
+    up along its rows is twice as fast as to transpose it. Any other has a kernel of its own, which adds in the order of
+    products of many rows.
+    """
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    is_row = m == 1 and not batch
+    if is_row and n != 1 and not is_of_bytes(b):
+        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
+    if (m != 1 or is_row and plain_sums) and n != 1 and is_of_bytes(b):
+        wide = a.dtype.compute_dtype
+        return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
+    if m != 1 and n != 1:
+        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
+    wide = a.dtype.compute_dtype
+    matrix, vector = (a, swap_last(b)) if n == 1 else (swap_last(b), a)  # (..., M or N, K), (..., 1, K)
+    total = cast(sum_of_products(cast(matrix, wide), cast(vector, wide)), a.dtype)
+    return reshape(total, (*batch, m, n))
+
+
+def is_transposed(op: Op) -> bool:
+    """True for a PERMUTE that swaps the last two axes."""
+    ndim = len(op.shape)
+    return op.code is OpCode.PERMUTE and bool(op.arg == (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
 # ---- attention without a kernel ----
@@ -87,9 +195,8 @@ def _compose(roots: Sequence[Op], has_kernel: Callable[[Op], bool]) -> list[Op]:
 
 
 # ---- gradients of a convolution's weight ----
-# Gives gradients of a convolution's weight the form that fills the vectors of a CPU.
-#
-# Such a CONV has channels where others have images, and images where others have channels (autodiff/transposes.py):
+# They take the form that fills the vectors of a CPU. Such a CONV has channels where others have images, and images where
+# others have channels (autodiff/transposes.py):
 #
 #     x (C, B, *lengths), w (O, B, *windows)  ->  (C, O, *taps)
 WELL_FILLED = 0.6  # of the lanes of the vectors that outputs are computed in, one or two
@@ -103,16 +210,12 @@ def is_of_pixels(op: Op, target: Target | None) -> bool:
     return channels * outputs <= (channels + outputs) * prod(static_shape(op.src[0].shape[2:]))
 
 
-def operands_by_image(op: Op, x: Op, w: Op) -> tuple[Op, Op, MatmulArg | None]:
-    """Returns the operands of a product of each image, in their present layout: (B, C, P) and (B, P, O)."""
+def by_images(op: Op, x: Op, w: Op, plain_sums: bool) -> Op:
+    """Returns such a gradient as a sum of products, (C, P) @ (P, O) of each image, read in their present layout."""
     wide, num_pixels = op.dtype.compute_dtype, prod(static_shape(x.shape[2:]))
     images = permute(reshape(cast(x, wide), (*x.shape[:2], num_pixels)), (1, 0, 2))
     grads = permute(reshape(cast(w, wide), (*w.shape[:2], num_pixels)), (1, 2, 0))
-    return images, grads, MatmulArg(tf32=True) if op.arg.tf32 else None
-
-
-def sum_of_images(op: Op, products: Op) -> Op:
-    """Returns the gradient, from products of each image."""
+    products = product(images, grads, MatmulArg(tf32=True) if op.arg.tf32 else None, plain_sums)
     return reshape(cast(reduce(products, OpCode.ADD, (0,)), op.dtype), op.shape)
 
 
@@ -168,7 +271,8 @@ def _filled(count: int, lanes: int) -> float:
 
 
 # ---- convolutions with gaps ----
-# Makes of a convolution over an x with gaps, as the gradient by x of one with a stride, several over x itself.
+# A convolution over x with gaps between its elements, such as the gradient by x of one with a stride, becomes several over
+# x itself.
 #
 # With a steps between elements of x, position p = a q + r meets an element only under each a-th tap, t = t0 + a u: that is
 # element q + u + (r + t0 - before) / a. So for each r there is a convolution of every a-th tap, and positions interleave:
@@ -208,34 +312,42 @@ def by_patches(op: Op, x: Op, w: Op, plain_sums: bool) -> Op:
     batch, groups, (_, channels, *taps) = x.shape[0], arg.groups, static_shape(w.shape)
     outputs, lengths = static_shape(w.shape[:1])[0] // groups, static_shape(x.shape[2:])
     pixels = permute(reshape(x, (batch, groups, channels, prod(lengths))), (1, 0, 3, 2))
-    turned = reshape(flip(w, tuple(range(2, len(w.shape)))), (groups, outputs, channels, prod(taps)))
+    flipped = reshape(flip(w, tuple(range(2, len(w.shape)))), (groups, outputs, channels, prod(taps)))
     rows = reshape(pixels, (groups, mul(batch, prod(lengths)), channels))
-    columns = reshape(permute(turned, (0, 2, 1, 3)), (groups, channels, outputs * prod(taps)))
+    columns = reshape(permute(flipped, (0, 2, 1, 3)), (groups, channels, outputs * prod(taps)))
     patches = product(rows, columns, MatmulArg(tf32=True) if arg.tf32 else None, plain_sums)
-    axes = range(len(taps))
     patches = reshape(patches, (groups, batch, *lengths, outputs, *taps))
-    behind = len(lengths) + 2
-    order = (1, 0, behind, *(at for i in axes for at in (2 + i, behind + 1 + i)))
-    patches = permute(patches, order)  # (B, groups, outputs, *(length, taps along each axis))
-    counts = [-(-num // apart) for num, apart in zip(taps, arg.input_dilation)]
-    more = [count * apart - num for count, num, apart in zip(counts, taps, arg.input_dilation)]
-    patches = pad(patches, ((0, 0),) * 3 + tuple(pair for n in more for pair in ((0, 0), (0, n))))
-    whole: Op | None = None
-    for at in itertools.product(*map(range, counts)):
-        kept, beside, shape = [(0, n) for n in patches.shape[:3]], [(0, 0), (0, 0)], [batch, groups * outputs]
-        for i, apart in enumerate(arg.input_dilation):
-            kept += [(0, lengths[i]), (at[i] * apart, (at[i] + 1) * apart)]
-            beside.append((at[i] * apart, (counts[i] - 1 - at[i]) * apart))
-            shape.append(lengths[i] * apart)
-        part = pad(reshape(shrink(patches, tuple(kept)), tuple(shape)), tuple(beside))
-        whole = part if whole is None else whole + part
-    assert whole is not None
+    first_tap = len(lengths) + 3
+    order = (1, 0, first_tap - 1, *(at for i in range(len(taps)) for at in (2 + i, first_tap + i)))
+    whole = _added_patches(permute(patches, order), arg.input_dilation)
     moved, window = [(0, 0), (0, 0)], [(0, batch), (0, groups * outputs)]
-    for i in axes:
-        start, (length, there) = arg.padding[i][0] - (taps[i] - 1), static_shape((op.shape[2 + i], whole.shape[2 + i]))
+    for i, num_taps in enumerate(taps):  # the positions of the result among those that patches cover
+        start, (length, there) = arg.padding[i][0] - (num_taps - 1), static_shape((op.shape[2 + i], whole.shape[2 + i]))
         moved.append((max(0, start), max(0, length - start - there)))
         window.append((max(0, -start), max(0, -start) + length))
     return shrink(pad(whole, tuple(moved)), tuple(window))
+
+
+def _added_patches(patches: Op, aparts: Sequence[int]) -> Op:
+    """Returns patches, each `aparts` behind the one before, added up where they overlap.
+
+    (B, groups, outputs, *(number of patches, taps along each axis))  ->  (B, groups * outputs, *positions)
+
+    Patches are cut into parts as long as they are apart: parts of one number are neighbours, and do not overlap.
+    """
+    (batch, groups, outputs), lengths, taps = patches.shape[:3], static_shape(patches.shape[3::2]), patches.shape[4::2]
+    counts = [-(-num // apart) for num, apart in zip(static_shape(taps), aparts)]
+    more = [count * apart - num for count, num, apart in zip(counts, static_shape(taps), aparts)]
+    patches = pad(patches, ((0, 0),) * 3 + tuple(pair for n in more for pair in ((0, 0), (0, n))))
+    parts = []
+    for at in itertools.product(*map(range, counts)):
+        kept, beside, shape = [(0, n) for n in patches.shape[:3]], [(0, 0), (0, 0)], [batch, mul(groups, outputs)]
+        for i, apart in enumerate(aparts):
+            kept += [(0, lengths[i]), (at[i] * apart, (at[i] + 1) * apart)]
+            beside.append((at[i] * apart, (counts[i] - 1 - at[i]) * apart))
+            shape.append(lengths[i] * apart)
+        parts.append(pad(reshape(shrink(patches, tuple(kept)), tuple(shape)), tuple(beside)))
+    return _sum(parts)
 
 
 def by_phases(op: Op, x: Op, w: Op) -> Op:
@@ -243,16 +355,15 @@ def by_phases(op: Op, x: Op, w: Op) -> Op:
     arg, out = op.arg, static_shape(op.shape[2:])
     aparts = arg.input_dilation
     counts = [-(-length // apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
-    whole: Op | None = None
+    parts = []
     for at in itertools.product(*map(range, aparts)):
         part = _phase(op, x, w, at, counts)
         part = reshape(part, (*part.shape[:2], *(n for count in counts for n in (count, 1))))
         beside = [(0, 0), (0, 0)]
         for r, apart in zip(at, aparts):
             beside += [(0, 0), (r, apart - 1 - r)]
-        part = pad(part, tuple(beside))
-        whole = part if whole is None else whole + part
-    assert whole is not None
+        parts.append(pad(part, tuple(beside)))
+    whole = _sum(parts)
     whole = reshape(whole, (*whole.shape[:2], *(count * apart for count, apart in zip(counts, aparts))))
     return shrink(whole, ((0, whole.shape[0]), (0, whole.shape[1]), *((0, length) for length in out)))
 
@@ -384,7 +495,7 @@ TERMS_MAX = 16  # that short axes are written out as
 
 
 def is_of_bytes(operand: Op) -> bool:
-    """True for what is computed from integers of one byte, element by element: a weight that is dequantised."""
+    """True for a value computed from integers of one byte, element by element: a weight that is dequantised."""
     order = toposort([operand], sources=lambda op: op.src if _is_chosen(op) else of_elements(op))
     return any(op.dtype.itemsize == 1 and not op.dtype.is_float and op.dtype is not dtypes.bool_ for op in order)
 
@@ -392,9 +503,7 @@ def is_of_bytes(operand: Op) -> bool:
 def sum_of_products(matrix: Op, vector: Op) -> Op:
     """Returns the sum over the last axis of matrix (..., N, K) times vector (..., 1, K): (..., N)."""
     parts = _parts(matrix, vector, of_groups=True)
-    total, *others = [part * expand(of_vector, part.shape) for part, of_vector in parts]
-    for term in others:
-        total = total + term
+    total = _sum(part * expand(of_vector, part.shape) for part, of_vector in parts)
     front = len(matrix.shape) - 1
     return reduce(total, OpCode.ADD, tuple(range(front, len(total.shape))))
 
@@ -402,10 +511,7 @@ def sum_of_products(matrix: Op, vector: Op) -> Op:
 def product_of_parts(rows: Op, matrix: Op) -> Op:
     """Returns rows (..., M, K) times the transposed matrix (..., N, K): one product for each element of a byte."""
     parts = _parts(matrix, rows, of_groups=False)
-    total, *others = [_product(_in_one(of_rows, rows), _in_one(part, matrix)) for part, of_rows in parts]
-    for term in others:
-        total = total + term
-    return total
+    return _sum(_product(_in_one(of_rows, rows), _in_one(part, matrix)) for part, of_rows in parts)
 
 
 def _product(rows: Op, matrix: Op) -> Op:
@@ -524,60 +630,7 @@ def _is_chosen(op: Op) -> bool:
     return op.code is OpCode.GATHER and len(op.src[0].shape) == 1
 
 
-# ---- products and long sums ----
-PRODUCTS = ATTENTIONS | {OpCode.MATMUL, OpCode.CONV, OpCode.SORT}
-LONG = 1024  # terms of a sum that a convolution's blocks are too short for
-MANY_STEPS = 64  # of computing a value
-WINDOW_PLACES_MAX = 64  # of a window: few
-
-
-def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
-    """Returns the graphs with every product in its best form.
-
-    Args:
-      target:  whose kernels the products become; None: any CPU's
-    """
-    plain_sums = target is not None and target.plain_sums
-    order = toposort(roots)
-    readers: dict[Op, int] = dict.fromkeys(roots, 1)
-    for op in order:
-        for s in op.src:
-            readers[s] = readers.get(s, 0) + 1
-    became: dict[Op, Op] = {}
-    shared = shared_by_products(order) | shared_by_convolutions(order) | joined_for_products(order, target)
-    for op in order:
-        if is_transposed_product(op) and readers[op.src[0]] == 1:
-            a, b = (became[s] for s in op.src[0].src)
-            became[op] = product(swap_last(b), swap_last(a), op.src[0].arg, plain_sums)
-        elif op.code is OpCode.MATMUL:
-            became[op] = product(became[op.src[0]], became[op.src[1]], op.arg, plain_sums)
-        elif op.code is OpCode.CONV and is_of_pixels(op, target):
-            became[op] = sum_of_images(op, product(*operands_by_image(op, *(became[s] for s in op.src)), plain_sums))
-        elif op.code is OpCode.CONV and (is_narrow(op, target) or has_many_gaps(op)):
-            became[op] = with_roles_swapped(op, *(became[s] for s in op.src))
-        elif op.code is OpCode.CONV and has_few_long_sums(op):
-            became[op] = sums_of_windows(op, *(became[s] for s in op.src))
-        elif op.code is OpCode.CONV and has_phases(op) and has_patches(op):
-            became[op] = by_patches(op, became[op.src[0]], became[op.src[1]], plain_sums)
-        elif op.code is OpCode.CONV and has_phases(op):
-            became[op] = by_phases(op, *(became[s] for s in op.src))
-        elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
-            became[op] = attention(op, [became[s] for s in op.src], target)
-        elif op.code is OpCode.OUTPUT and became[op.src[0]].dtype is not op.src[0].dtype:
-            became[op] = cast(Op(op.code, became[op.src[0]].dtype, (became[op.src[0]],), op.arg), op.dtype)
-        elif has_blocks(op, target):
-            became[op] = first_of_blocks(op, became[op.src[0]])
-        elif is_long(op):
-            became[op] = in_pieces(op, became[op.src[0]])
-        else:
-            src = tuple(map(became.__getitem__, op.src))
-            became[op] = op if src == op.src else op.replace(src=src)
-        if op in shared:
-            became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (became[op],))
-        copy_lines(op, became[op], replace=True)
-    return [became[root] for root in roots]
-
-
+# ---- few first places ----
 BLOCK_ELEMENTS_MIN = 64  # elements that are put in order at once, at least
 MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
 
@@ -613,41 +666,8 @@ def first_of_blocks(op: Op, x: Op) -> Op:
     return gather(places, chosen, axis, axis)
 
 
-def is_transposed_product(op: Op) -> bool:
-    """True for a PERMUTE that swaps the last two axes of a MATMUL."""
-    return is_transposed(op) and op.src[0].code is OpCode.MATMUL
-
-
-def product(a: Op, b: Op, arg: MatmulArg | None = None, plain_sums: bool = False) -> Op:
-    """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
-
-    So are batches of products with one row, and, unless sums are plain, one with a matrix of integers of one byte: to add
-    up along them is twice as fast as to turn them (rewrites/contract.py). Any other has a kernel of its own, which adds in
-    the order of products of many rows.
-    """
-    *batch, m, k = a.shape
-    n = b.shape[-1]
-    is_row = m == 1 and not batch
-    if is_row and n != 1 and not is_of_bytes(b):
-        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
-    if (m != 1 or is_row and plain_sums) and n != 1 and is_of_bytes(b):
-        wide = a.dtype.compute_dtype
-        return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
-    if m != 1 and n != 1:
-        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
-    wide = a.dtype.compute_dtype
-    matrix, vector = (a, swap_last(b)) if n == 1 else (swap_last(b), a)  # (..., M or N, K), (..., 1, K)
-    total = cast(sum_of_products(cast(matrix, wide), cast(vector, wide)), a.dtype)
-    return reshape(total, (*batch, m, n))
-
-
-def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
-    """Returns an attention: where matrix instructions take its operands as they are, or few queries read them but once, and
-    else in the dtype that is computed in, so that narrow ones are widened once, not at each reading."""
-    if target is not None and (target.multiplies(op.dtype, takes_tf32(op)) or parts_of(op, target)):
-        return op.replace(src=tuple(sources))
-    wide = op.dtype.compute_dtype
-    return Op(op.code, wide, tuple([cast(s, wide) if s.dtype is op.dtype else s for s in sources]), op.arg)
+# ---- values that are stored for products ----
+MANY_STEPS = 64  # of computing a value
 
 
 def shared_by_products(order: Sequence[Op]) -> set[Op]:
@@ -709,7 +729,7 @@ def joined_for_products(order: Sequence[Op], target: Target | None) -> set[Op]:
     """Returns the joins of several values that a product reads: each is stored once, for all that read it.
 
     A product would choose between the values at each element that it packs. A join is stored as it was made: a view of it
-    is as good, and a product turns its last two axes by itself.
+    is as good, and a product transposes its last two axes by itself.
     """
     found: set[Op] = set()
     for op in order:
@@ -741,10 +761,9 @@ def _as_joined(operand: Op) -> Op:
     return operand
 
 
-def is_transposed(op: Op) -> bool:
-    """True for a PERMUTE that swaps the last two axes."""
-    ndim = len(op.shape)
-    return op.code is OpCode.PERMUTE and bool(op.arg == (*range(ndim - 2), ndim - 1, ndim - 2))
+# ---- convolutions with one output a group ----
+LONG_SUM_TERMS_MIN = 1024  # terms of a sum that a convolution's blocks are too short for
+WINDOW_PLACES_MAX = 64  # of a window: few
 
 
 def has_few_long_sums(op: Op) -> bool:
@@ -752,7 +771,7 @@ def has_few_long_sums(op: Op) -> bool:
     w, arg = op.src[1], op.arg
     if w.shape[0] != arg.groups or not op.dtype.is_float or set(arg.input_dilation) != {1}:
         return False
-    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= WINDOW_PLACES_MAX
+    return greatest_numel(w.shape[1:]) >= LONG_SUM_TERMS_MIN and greatest_numel(op.shape[2:]) <= WINDOW_PLACES_MAX
 
 
 def sums_of_windows(op: Op, x: Op, w: Op) -> Op:
