@@ -125,31 +125,63 @@ class Side(Record, dict=True):
         """Elements of a copy in the background; 0 where they go by way of registers."""
 
     @abstractmethod
+    def first_of(self, access: Dim, lanes: int) -> Coords:
+        """Returns where the first element of an access is in the tile, or in the box."""
+
+    @abstractmethod
+    def element(self, first_k: Dim, at: Coords, lane: Dim) -> Op:
+        """Returns a lane of the access that begins at `at`, in a step of K; 0 where the operand has no such element."""
+
+    @abstractmethod
+    def address(self, stage: Dim, at: Coords, lane: Dim) -> Dim:
+        """Returns the place of that lane in shared memory."""
+
     def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
         """Reads the elements of a step into registers; where there are none it stores 0."""
 
-    @abstractmethod
-    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
-        """Starts to copy the elements of a step to a stage of shared memory, zeros where there are none."""
+        def one(place: Dim, at: Coords, lane: Dim) -> None:
+            self.build.store(registers, add(place, lane), cast(self.element(first_k, at, lane), self.dtype))
 
-    @abstractmethod
+        self._each_lane(thread, one)
+
     def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
         """Moves what was fetched into a stage of shared memory."""
 
-    def _start(self, memory: Op, to: Dim, value: Op) -> None:
-        """Starts to copy an element, and its neighbours, to shared memory."""
-        if value.code is OpCode.LOAD:
-            self.build.copy_async(memory, to, value, self.copy_lanes)
-            return
-        with self.build.loop(self.copy_lanes, AxisKind.VECTOR) as lane:  # the 0 of an element that does not exist
-            self.build.store(memory, add(to, lane), value)
+        def one(place: Dim, at: Coords, lane: Dim) -> None:
+            value = self.build.load(registers, add(place, lane))
+            self.build.store(memory, self.address(stage, at, lane), value)
 
-    def _accesses(self, thread: Dim, lanes: int, body: Callable[[Dim, Dim], None]) -> None:
-        """Runs body(place in the registers, number of the access) for the accesses of a thread."""
+        self._each_lane(thread, one)
+
+    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
+        """Starts to copy the elements of a step to a stage of shared memory, zeros where there are none."""
+        build, lanes = self.build, self.copy_lanes
+
+        def start(place: Dim, at: Coords) -> None:
+            to, value = self.address(stage, at, 0), self.element(first_k, at, 0)
+            if value.code is OpCode.LOAD:
+                build.copy_async(memory, to, value, lanes)
+                return
+            with build.loop(lanes, AxisKind.VECTOR) as lane:  # the 0 of an element that does not exist
+                build.store(memory, add(to, lane), value)
+
+        self._each(thread, lanes, start)
+
+    def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Coords], None]) -> None:
+        """Runs body(place in the registers, where it begins) for the accesses of a thread."""
         with self.build.loop(self.own(lanes), self.unrolled) as number:
             access = add(mul(number, self.threads), thread)
             with self.build.when(less(access, self.numel // lanes)):
-                body(mul(number, lanes), access)
+                body(mul(number, lanes), self.first_of(access, lanes))
+
+    def _each_lane(self, thread: Dim, body: Callable[[Dim, Coords, Dim], None]) -> None:
+        """Runs body(place in the registers, where the access begins, lane) for what a thread brings."""
+
+        def lanes(place: Dim, at: Coords) -> None:
+            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                body(place, at, lane)
+
+        self._each(thread, self.lanes, lanes)
 
     def _copied_lanes(self, value: Op, lanes: int) -> int:
         """Returns how many of a value's `lanes` go in a copy: from a multiple of their number on, or none."""
@@ -209,61 +241,27 @@ class Staged(Side):
             rows, row, at, column = self.depth, self.width, k, position
         return add(mul(add(mul(stage, rows), at), row + self.padding), column)
 
-    def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
-        def one(place: Dim, position: Dim, k: Dim, lane: Dim) -> None:
-            inside, position, k = self._at(first_k, position, k)
-            position, k = self._lane(position, k, lane)
-            self.build.store(registers, add(place, lane), cast(self.operand.at(position, k, inside), self.dtype))
+    def first_of(self, access: Dim, lanes: int) -> Coords:
+        """Returns a position and a k of the tile."""
+        if self.operand.along_k:
+            steps = self.depth // lanes
+            return floordiv(access, steps), mul(mod(access, steps), lanes)
+        groups = self.width // lanes
+        return mul(mod(access, groups), lanes), floordiv(access, groups)
 
-        self._each_lane(thread, one)
+    def element(self, first_k: Dim, at: Coords, lane: Dim) -> Op:
+        first = add(self.first, at[0]), add(first_k, at[1])
+        inside = both(less(first[0], self.operand.extent), less(first[1], self.k))  # if the first lane is, all are
+        return self.operand.at(*self._lane(first, lane), inside)
 
-    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
-        def one(place: Dim, position: Dim, k: Dim) -> None:
-            to = self.index(stage, k, position)
-            inside, position, k = self._at(first_k, position, k)
-            self._start(memory, to, self.operand.at(position, k, inside))
+    def address(self, stage: Dim, at: Coords, lane: Dim) -> Dim:
+        position, k = self._lane(at, lane)
+        return self.index(stage, k, position)
 
-        self._each(thread, self.copy_lanes, one)
-
-    def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
-        def one(place: Dim, position: Dim, k: Dim, lane: Dim) -> None:
-            position, k = self._lane(position, k, lane)
-            value = self.build.load(registers, add(place, lane))
-            self.build.store(memory, self.index(stage, k, position), value)
-
-        self._each_lane(thread, one)
-
-    def _at(self, first_k: Dim, position: Dim, k: Dim) -> tuple[Op | bool, Dim, Dim]:
-        """Returns whether an element is in the operand, and where: if the first lane is, all are."""
-        position, k = add(self.first, position), add(first_k, k)
-        return both(less(position, self.operand.extent), less(k, self.k)), position, k
-
-    def _lane(self, position: Dim, k: Dim, lane: Dim) -> tuple[Dim, Dim]:
-        """Returns where a lane is, given the first."""
+    def _lane(self, first: Coords, lane: Dim) -> tuple[Dim, Dim]:
+        """Returns the position and k of a lane, given those of the first."""
+        position, k = first
         return (position, add(k, lane)) if self.operand.along_k else (add(position, lane), k)
-
-    def _each_lane(self, thread: Dim, body: Callable[[Dim, Dim, Dim, Dim], None]) -> None:
-        """Runs body(place in the registers, position, k, lane) for what a thread brings: of the first lane, and which."""
-
-        def lanes(place: Dim, position: Dim, k: Dim) -> None:
-            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
-                body(place, position, k, lane)
-
-        self._each(thread, self.lanes, lanes)
-
-    def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Dim, Dim], None]) -> None:
-        """Runs body(place in the registers, position, k) for the accesses of a thread."""
-
-        def one(place: Dim, access: Dim) -> None:
-            if self.operand.along_k:
-                steps = self.depth // lanes
-                position, k = floordiv(access, steps), mul(mod(access, steps), lanes)
-            else:
-                groups = self.width // lanes
-                position, k = mul(mod(access, groups), lanes), floordiv(access, groups)
-            body(place, position, k)
-
-        self._accesses(thread, lanes, one)
 
 
 # ---- staging what windows read ----
@@ -420,41 +418,21 @@ class StagedImages(Side):
         value = self.images.at(self.first, first_k, unflatten(access, self.images.box.shape), 0)
         return self._copied_lanes(value, self.lanes)
 
-    def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
-        def one(place: Dim, at: Coords) -> None:
-            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
-                value = cast(self.images.at(self.first, first_k, at, lane), self.dtype)
-                self.build.store(registers, add(place, lane), value)
+    def first_of(self, access: Dim, lanes: int) -> Coords:
+        """Returns coordinates in the box."""
+        return unflatten(mul(access, lanes), self.images.box.shape)
 
-        self._each(thread, self.lanes, one)
+    def element(self, first_k: Dim, at: Coords, lane: Dim) -> Op:
+        return self.images.at(self.first, first_k, at, lane)
 
-    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
-        def one(place: Dim, at: Coords) -> None:
-            self._start(memory, self._index(stage, at), self.images.at(self.first, first_k, at, 0))
-
-        self._each(thread, self.copy_lanes, one)
-
-    def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
-        def one(place: Dim, at: Coords) -> None:
-            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
-                value = self.build.load(registers, add(place, lane))
-                self.build.store(memory, add(self._index(stage, at), lane), value)
-
-        self._each(thread, self.lanes, one)
+    def address(self, stage: Dim, at: Coords, lane: Dim) -> Dim:
+        box = self.images.box
+        return add(add(mul(stage, box.numel), weighted_sum(zip(at, box.strides))), lane)
 
     def index(self, stage: Dim, column: Dim, channel: Dim, taps: Sequence[Dim]) -> Dim:
         """Returns the place in shared memory of what a column's window has under a tap, or of the accesses before it."""
         box = self.images.box
         return add(mul(stage, box.numel), add(box.window(column), box.tap(channel, taps)))
-
-    def _index(self, stage: Dim, at: Coords) -> Dim:
-        box = self.images.box
-        return add(mul(stage, box.numel), weighted_sum(zip(at, box.strides)))
-
-    def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Coords], None]) -> None:
-        """Runs body(place in the registers, coordinates in the box) for the accesses of a thread."""
-        shape = self.images.box.shape
-        self._accesses(thread, lanes, lambda place, access: body(place, unflatten(mul(access, lanes), shape)))
 
 
 def _turns(places: Sequence[Dim]) -> int:
@@ -604,7 +582,7 @@ def pipeline(
 
 
 # ---- multiply-adds ----
-PADDING_ELEMENTS = 4  # elements: what a thread reads at once
+PADDING_ELEMENTS = 4  # that a thread reads at once
 WARP_WIDE = 8
 ADDS_STAGES_MAX = 3  # not measured: a step of multiply-adds takes longer than what it needs is on its way
 
@@ -813,7 +791,7 @@ def _load_elements(
 
 
 # ---- matrix instructions ----
-PADDING_BYTES = 16  # bytes
+PADDING_BYTES = 16
 MATRIX_STAGES_MAX = 4  # not measured: a step takes some hundred cycles, what it needs is on its way for more than that
 
 
