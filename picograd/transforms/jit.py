@@ -432,16 +432,15 @@ class Jit:
 
     def _recorded(self, hold: held_back, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
         watch, draws = TraceOfFunction(self.name), GlobalDraws()
-        trace.set(watch)
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
         shapes = [tensor.op.shape for tensor in given.tensors]
         shown: AbstractContextManager[Any] = nullcontext()
         if given.lengths is not None:
             shapes, shown = bound_shapes(given.shapes, given.variables), shown_to_users(self.function, args, kwargs)
-        stand_ins = [*map(stand_in, given.tensors, given.buffers, shapes)]
-        starts = [t.cell.op for t in stand_ins]
-        values = iter(stand_ins)
-        try:
+        with watch.tracing(modes):
+            stand_ins = [*map(stand_in, given.tensors, given.buffers, shapes)]
+            starts = [t.cell.op for t in stand_ins]
+            values = iter(stand_ins)
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
             with shown:
                 returned = hold.let_in(self.traced, new_args, new_kwargs)
@@ -462,14 +461,6 @@ class Jit:
             check_shapes(stand_ins, starts, self.name)
             check_modes(modes, self.name)
             draws.check(self.name)
-        finally:
-            trace.set(None)
-            for cell in watch.written:
-                cell.op = watch.before[cell]
-            watch.grads.restore()
-            for module, mode in modes.items():
-                if module.training is not mode:
-                    module.training = mode
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
         result = Returned(mapped(returned, lambda _: None), recipes, collected)

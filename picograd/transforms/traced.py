@@ -162,6 +162,25 @@ class TraceOfFunction(FunctionTrace):
         self._times: LivingKeys[Cell, int] = LivingKeys()  # of the last write to each
         self._entered: set[Buffer] = set()  # those that are in `before`
 
+    @whole_context
+    def tracing(self, modes: Mapping[Module, bool]) -> Iterator[None]:
+        """A block that is traced; what it has changed is put back at its end.
+
+        Args:
+          modes:  whether Modules train
+        """
+        trace.set(self)
+        try:
+            yield
+        finally:
+            trace.set(None)
+            for cell in self.written:
+                cell.op = self.before[cell]
+            self.grads.restore()
+            for module, mode in modes.items():
+                if module.training is not mode:
+                    module.training = mode
+
     def enter(self, cell: Cell) -> None:
         """Computes what a cell holds that is touched for the first time."""
         if cell.op.code is not OpCode.BUFFER:
