@@ -275,42 +275,43 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable], variabl
     """Lists what a schedule launches, loops step by step.
 
     Args:
-      variables: values of the symbolic integers that `symbolic_steps` reads
+      variables: values of the symbolic integers that `symbolic_lengths` reads
     """
     found = _Lister(*place_scratch(schedule, executables, SCRATCH_ALIGNMENT), variables)
     found.add_items(schedule, [_outer_place(use) for use in schedule.buffers], executables, 0)
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 
 
-def symbolic_steps(schedule: Schedule) -> list[Dim]:
-    """Returns the numbers of steps of a schedule's loops, and of loops in their bodies, that only a run tells."""
+def symbolic_lengths(schedule: Schedule) -> list[Dim]:
+    """Returns the numbers of steps of a schedule's loops, inner ones too, and lengths of their rows, that only a run tells."""
     found: dict[Dim, None] = {}
     for item in schedule.items:
         if isinstance(item, LoopItem):
-            found.update(dict.fromkeys([] if isinstance(item.steps, int) else [item.steps]))
-            found.update(dict.fromkeys(symbolic_steps(item.body)))
+            rows = [use.numel for use in item.body.buffers if _is_row(item, use)]
+            found.update(dict.fromkeys(dim for dim in (item.steps, *rows) if not isinstance(dim, int)))
+            found.update(dict.fromkeys(symbolic_lengths(item.body)))
     return list(found)
 
 
 def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner], holds_back: bool = True) -> Runner:
-    """Returns a Runner of a schedule: where a loop has a symbolic number of steps, one for each number that comes.
+    """Returns a Runner of a schedule: where a loop has a symbolic number of steps or length of rows, one for each that comes.
 
     Ctrl-C waits until a plan is submitted that somebody's values are in the middle of: some of them would be new, some old.
 
     Args:
-      make:        gives the Runner for values of the symbolic integers, of which only numbers of steps may matter
+      make:        gives the Runner for values of the symbolic integers, of which only those of loops matter
       holds_back:  False for Runners that have Ctrl-C wait themselves where `may_stop` is False
 
-    Cost: what another number of steps costs is listing its launches; the last `MOST_KEPT` numbers are remembered.
+    Cost: what another number costs is listing its launches; the last `MOST_KEPT` are remembered.
     """
-    steps = symbolic_steps(schedule)
-    only = None if steps else make(NONE)
+    lengths = symbolic_lengths(schedule)
+    only = None if lengths else make(NONE)
     over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
     kept: Latest[tuple[int, ...], Runner] = Latest(MOST_KEPT)
     one_by_one = lock()
 
     def runner_for(variables: Mapping[str, int]) -> Runner:
-        numbers = tuple(dim_value(each, variables) for each in steps)
+        numbers = tuple(dim_value(each, variables) for each in lengths)
         with one_by_one:
             runner = kept.get(numbers) or make(variables)
             kept.put(numbers, runner)  # the one that was not asked for the longest time goes
@@ -354,7 +355,8 @@ class _Lister:
             if isinstance(item, LoopItem):
                 steps = dim_value(item.steps, self.variables)
                 for r in range(steps):
-                    self.add_items(item.body, _places_in_step(item, places, r, steps), executables, first)
+                    own = _places_in_step(item, places, r, steps, self.variables)
+                    self.add_items(item.body, own, executables, first)
                 first += len(item.body.kernel_items())
             else:
                 self.add_kernel(item, [places[i] for i in item.buffers], executables[first], first)
@@ -381,12 +383,24 @@ def _outer_place(use: BufferUse) -> Place:
     return Place("output" if use.role == "lent" else use.role, use.source)
 
 
-def _places_in_step(item: LoopItem, outer: Sequence[Place], r: int, steps: int) -> list[Place]:
+def _is_row(item: LoopItem, use: BufferUse) -> bool:
+    """True for a buffer of a loop's body that is a row of one outside, in all steps or in some."""
+    if use.role == "temporary":
+        return False
+    if use.role == "output":
+        return item.results[use.source].is_row
+    feed = item.feeds[use.source]
+    return feed.is_row or feed.carried is not None and item.results[feed.carried].is_row
+
+
+def _places_in_step(
+    item: LoopItem, outer: Sequence[Place], r: int, steps: int, variables: Mapping[str, int]
+) -> list[Place]:
     """Returns the places of the buffers of a loop's body in step r."""
     memory = 0 if item.memory is None else outer[item.memory].offset
     found: list[Place] = []
     for use in item.body.buffers:
-        nbytes = use.nbytes
+        nbytes = dim_value(use.numel, variables) * use.dtype.itemsize if _is_row(item, use) else 0
         if use.role == "temporary":
             found.append(Place("temporary", 0, memory + use.source))
         elif use.role == "output":

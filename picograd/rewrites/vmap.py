@@ -18,8 +18,7 @@ from picograd.errors import UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, bodies_in, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
-from picograd.ir.host import name_of
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Dim, Op, filled, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import ConvArg
@@ -319,15 +318,14 @@ class _Rewrite:
             self.results[op] = _call(op, operands, self.examples)
         elif op.code is OpCode.LOOP:
             self.results[op] = _loop(op, operands, self.examples)
+        elif op.code is OpCode.KERNEL:
+            self.results[op] = _kernel(op, operands, self.examples)
         elif is_key(op) and not any(operand.batched for operand in operands):
             self._keep(op, Operand(_keys(op.replace(tuple(operand.op for operand in operands)), self.examples), True))
         else:
             rule = RULES.get(op.code)
             if rule is None:
-                name, hint = op.code.name, None
-                if op.code is OpCode.KERNEL:
-                    name, hint = f"the kernel {name_of(op)}", "give it arrays with an axis for examples, or loop over them."
-                raise UnsupportedOp(f"vmap: {name} has no rule for several examples.", hint, line_of(op))
+                raise UnsupportedOp(f"vmap: {op.code.name} has no rule for several examples.", line=line_of(op))
             self._keep(op, Operand(rule(op, operands, self.examples), True))
 
     def _keep(self, op: Op, operand: Operand) -> None:
@@ -398,6 +396,25 @@ def _loop(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Opera
         Operand(move_axis(result.op, 1, 0), True) if result.batched and i >= num_carry else result
         for i, result in enumerate(results)
     ]
+
+
+def _kernel(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Operand]:
+    """A LOOP that launches a user's kernel for one example after the other; numbers stay written out in it."""
+    own, shapes, _ = op.arg
+    if examples.count == 0:
+        return [Operand(filled(0, dtype, (0, *shape)), True) for dtype, shape in zip(own.dtypes, shapes)]
+    fixed = [i for i, operand in enumerate(operands) if not operand.batched and operand.op.code is not OpCode.CONST]
+    order = [*fixed, *(i for i, operand in enumerate(operands) if operand.batched)]
+    inside = [operand.op for operand in operands]
+    for slot, i in enumerate(order):
+        inside[i] = Op(OpCode.PARAM, op.src[i].dtype, (), (slot, op.src[i].shape))
+    call = op.replace(tuple(inside))
+    copy_lines(op, call)
+    rows = [Op(OpCode.OUTPUT, dtype, (call,), i) for i, dtype in enumerate(own.dtypes)]
+    roots = [*(inside[i] for i in fixed), *rows]
+    body = Op(OpCode.SINK, roots[0].dtype, tuple(roots))
+    loop = Op(OpCode.LOOP, body.dtype, tuple(operands[i].op for i in order), (body, len(fixed), examples.count))
+    return _results(op, loop, body, [False] * len(fixed) + [True] * len(rows))[len(fixed) :]
 
 
 def _results(op: Op, made: Op, body: Op, batched: Sequence[bool]) -> list[Operand]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.ir.symbolic import bounds
 from picograd.tensor.arguments import meeting_device, value_at
-from picograd.tensor.cell import trace
 from picograd.tensor.intake import fitting
 from picograd.tensor.modes import enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
@@ -47,6 +47,9 @@ SUFFIXES = {"cuda": "cu", "c": "c"}
 TAKEN_BY = {"cuda": ("CUDA C", "CUDA and CUDASIM", "CUDASIM"), "c": ("C", "CPU, C and CUDASIM", "CPU")}
 BLOCK_HINT = "block=256, and a loop in the kernel or more blocks where there is more to do."
 Extents = int | Sequence[int] | Callable[..., Any]
+# Whether kernels called now have gradients though none are recorded: in a gradient, for the second derivative, and not in
+# that of a kernel called there, which may be the same kernel.
+in_gradient: ContextVar[bool] = ContextVar("picograd_in_gradient", default=False)
 
 
 class Kernel:
@@ -86,11 +89,8 @@ class Kernel:
           ArgumentError: there are more or fewer values than parameters of the source, or the launch is impossible.
           DTypeError: a Tensor, or a result, has another dtype than the source.
         """
-        if self.gradient is None or not is_grad_enabled():
+        if self.gradient is None or not (is_grad_enabled() or in_gradient.get()):
             return self.apply(args)
-        if trace.get() is not None and _has_symbolic_lengths(args):  # the two traces would differ by their values
-            fact = f"{self.name}: a kernel with a gradient is traced for lengths that are numbers, got symbolic ones."
-            raise UnsupportedOp(fact, "with pg.no_grad(): around it, where no gradient is wanted.")
         return self._function.apply(*args)
 
     def check(self, *args: Any) -> Report:
@@ -319,7 +319,12 @@ def differentiable(kernel: Kernel) -> type[Function]:
         args = [next(saved) if kept is None else kept[0] for kept in given]
         results = tuple(saved)
         out = {"out": results[0] if len(results) == 1 else results} if kernel.gradient_takes_out else {}
-        found = kernel.gradient(*grads, *args, **out)
+        is_nested = in_gradient.get()
+        in_gradient.set(not is_nested)
+        try:
+            found = kernel.gradient(*grads, *args, **out)
+        finally:
+            in_gradient.set(is_nested)
         gradients = list(found) if isinstance(found, (tuple, list)) else [found]
         if len(gradients) == len(args):
             return tuple(gradients)

@@ -90,6 +90,29 @@ def test_loops_in_loops_from_the_end_and_over_what_is_stacked(device: str, rng: 
         np.testing.assert_array_equal(total.numpy(), sums.sum(0))
 
 
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_of_a_symbolic_length_are_side_by_side(device: str, rng: np.random.Generator) -> None:
+    values = rng.integers(-3, 4, (4, MOST)).astype(np.float32)
+    x, start = (Tensor(array, device=device).realize() for array in (values, np.zeros((), np.float32)))
+
+    @pg.jit
+    def run(n: int) -> tuple[Tensor, Tensor]:
+        def step(total: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+            return total + row.sum(), row * 2 + total
+
+        last, stacked = pg.scan(step, start, (x[:, :n] + 1).contiguous(), reverse=True)
+        return last, stacked.sum(1)
+
+    n = pg.Variable("n", 1, MOST)
+    for length in (3, 1, MOST, 3, 5):
+        rows = values[:, :length] + 1
+        before = np.cumsum([0, *rows.sum(1)[::-1]])[:-1][::-1]
+        last, sums = run(n.bind(length))
+        assert last.item() == rows.sum()
+        np.testing.assert_array_equal(sums.numpy(), (rows * 2 + before[:, None]).sum(1))
+
+
 def test_a_graph_for_each_number_of_steps(tmp_path: Path) -> None:
     """Plans of CUDA: the launches follow the number of steps, first kernel by kernel, then as graphs."""
     build(tmp_path)
@@ -122,7 +145,7 @@ def test_runners_of_the_last_numbers_of_steps_are_kept(monkeypatch: pytest.Monke
         return lambda *arguments: None
 
     n = Op(OpCode.VARIABLE, pg.int64, (), ("n", 0, 100))
-    monkeypatch.setattr(launches, "symbolic_steps", lambda schedule: [n])
+    monkeypatch.setattr(launches, "symbolic_lengths", lambda schedule: [n])
     runner: Runner = launches.runner_by_steps(Schedule((), (), (), (), 0), make)  # type: ignore[arg-type]
     for steps in [*range(8), 0, 8, 0, 1]:
         runner([], [], {"n": steps})

@@ -12,11 +12,11 @@ import pytest
 
 import picograd as pg
 from picograd.engine.devices import compiler_for
-from picograd.errors import ShapeError, UnsupportedOp
+from picograd.errors import GradientError, ShapeError
 from picograd.look import watch
 from tests.helpers import forgotten
 from tests.host_compilers import empty_cache, needs_compiler
-from tests.kernels.sources import SAXPY, gelu, rows, saxpy
+from tests.kernels.sources import SAXPY, rows, saxpy
 
 pytestmark = needs_compiler
 
@@ -117,10 +117,81 @@ def test_what_needs_a_number_says_what_to_write(given: dict[str, Callable[..., A
         saxpy.check(x, x, 2.0)
 
 
-def test_a_traced_gradient_needs_numbers() -> None:
-    said = r"gelu: a kernel with a gradient is traced for lengths that are numbers(.|\n)*no_grad"
-    with pytest.raises(UnsupportedOp, match=said):
-        pg.jit(lambda x, n: gelu(x[:n]).sum())(pg.ones(8), pg.Variable("n", 1, 8).bind(5))
+SCALED = """__global__ void scaled(float *out, const float *x, const float *w, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = w[i] * x[i] * x[i];
+}"""
+scaled = pg.kernel(
+    SCALED,
+    output=lambda x, w: x,
+    inputs=lambda x, w: (x, w, x.numel()),
+    grid=lambda x, w: -(-x.numel() // 128),
+    block=128,
+    meaning=lambda x, w: w * x * x,
+    gradient=lambda grad, x, w: (2 * scaled(x, grad * w) / x, grad * x * x),
+)
+
+
+@pytest.mark.parametrize("name", ["CUDASIM", "CPU"])
+@pytest.mark.parametrize("kind", ["reverse", "second"])
+def test_one_trace_serves_gradients_of_lengths_that_change(name: str, kind: str) -> None:
+    def slopes(x: pg.Tensor, w: pg.Tensor) -> Any:
+        return pg.grad(lambda x, w: (scaled(x, w) * w).sum(), argnums=(0, 1))(x, w)
+
+    def twice(x: pg.Tensor, w: pg.Tensor) -> Any:
+        return pg.grad(lambda x, w: (slopes(x, w)[0] * w).sum(), argnums=(0, 1))(x, w)
+
+    step = pg.jit(slopes if kind == "reverse" else twice)
+    with pg.device(name), pg.random.fork_rng():
+        pg.manual_seed(5)
+        lengths = (40, 40, 41, 41, 50, 51, 33, 47, 60, 34, 63)
+        given = [(pg.rand(k) + 1, pg.rand(k) + 1) for k in lengths]
+        with watch() as counts:
+            found = [step(*pair) for pair in given]
+        for (x, w), (dx, dw) in zip(given, found):
+            expected = (2 * x * w * w, 2 * w * x * x) if kind == "reverse" else (2 * w**3, 6 * x * w * w)
+            assert pg.allclose(dx, expected[0], rtol=1e-5) and pg.allclose(dw, expected[1], rtol=1e-5)
+    assert counts.scheduled <= 4 < len(set(lengths))
+
+
+@pytest.mark.parametrize("name", ["CUDASIM", "CPU"])
+def test_a_variable_cuts_what_has_a_gradient(name: str) -> None:
+    n = pg.Variable("n", 1, 200)
+    step = pg.jit(lambda x, w, n: pg.grad(lambda x: scaled(x[:n], w[:n]).sum())(x))
+    with pg.device(name), watch() as counts:
+        x, w = pg.arange(200).float() + 1, pg.ones(200)
+        for k in (5, 9, 200, 1):
+            found = step(x, w, n.bind(k)).tolist()
+            assert found == [2.0 * (i + 1) if i < k else 0.0 for i in range(200)]
+    assert counts.scheduled <= 3
+
+
+@pytest.mark.parametrize("name", ["CUDASIM", "CPU", "NUMPY"])
+def test_a_kernel_of_one_example_is_launched_for_each(name: str) -> None:
+    with pg.device(name), pg.random.fork_rng():
+        pg.manual_seed(6)
+        x, w, by = pg.rand(5, 300) + 1, pg.rand(300) + 1, pg.arange(5).float()
+        of_rows = pg.vmap(scaled, in_dims=(0, None))
+        assert pg.equal(of_rows(x, w), w * x * x) and pg.equal(pg.jit(of_rows)(x, w), w * x * x)
+        assert pg.equal(pg.vmap(of_rows, in_dims=(0, None))(x[None], w)[0], w * x * x)
+        assert of_rows(x[:0], w).shape == (0, 300)
+        assert pg.equal(pg.vmap(saxpy)(x, x, by), by[:, None] * x + x)
+        assert pg.equal(pg.vmap(saxpy, in_dims=(0, None, None))(x, w, 2.0), 2 * x + w)
+        each = pg.vmap(rows)(x.reshape(5, 10, 30))  # two results
+        assert [one.shape for one in each] == [(5, 10), (5, 10)] and pg.equal(each[0][3], rows(x[3].reshape(10, 30))[0])
+        dx, dw = pg.vmap(pg.grad(lambda x, w: scaled(x, w).sum(), argnums=(0, 1)), in_dims=(0, None))(x, w)
+        assert pg.allclose(dx, 2 * w * x) and pg.allclose(dw, x * x)
+        dx, dw = pg.grad(lambda x, w: of_rows(x, w).sum(), argnums=(0, 1))(x, w)
+        assert pg.allclose(dx, 2 * w * x) and pg.allclose(dw, (x * x).sum(0))
+        slopes = pg.func.jacrev(pg.func.jacrev(lambda x: scaled(x, w[:4]).sum()))(x[0, :4])
+        assert pg.allclose(slopes, pg.diag(2 * w[:4]))
+        assert pg.allclose(pg.func.jacfwd(lambda x: scaled(x, w[:4]))(x[0, :4]), pg.diag(2 * w[:4] * x[0, :4]))
+        n = pg.Variable("n", 1, 5)
+        assert [of_rows(x[: n.bind(k)], w).sum().item() for k in (2, 5)] == [(w * x * x)[:k].sum().item() for k in (2, 5)]
+        cut = pg.vmap(lambda row, k: scaled(row[:k], w[:k]).sum(), in_dims=(0, None))
+        assert pg.allclose(cut(x, pg.Variable("k", 1, 300).bind(7)), (w * x * x)[:, :7].sum(1))
+        with pytest.raises(GradientError, match="the kernel saxpy has no gradient"):
+            pg.grad(lambda x: pg.vmap(saxpy, in_dims=(0, 0, None))(x, x, 2.0).sum())(x)
 
 
 def test_forward_mode_goes_through_a_gradient_of_tensors() -> None:
