@@ -283,7 +283,7 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable], variabl
 
 
 def symbolic_lengths(schedule: Schedule) -> list[Dim]:
-    """Returns the numbers of steps of a schedule's loops, inner ones too, and lengths of their rows, that only a run tells."""
+    """Returns the numbers of steps of a schedule's loops, and lengths of rows, that only a run tells."""
     found: dict[Dim, None] = {}
     for item in schedule.items:
         if isinstance(item, LoopItem):
@@ -294,7 +294,7 @@ def symbolic_lengths(schedule: Schedule) -> list[Dim]:
 
 
 def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner], holds_back: bool = True) -> Runner:
-    """Returns a Runner of a schedule: where a loop has a symbolic number of steps or length of rows, one for each that comes.
+    """Returns a Runner of a schedule: where a loop has a symbolic number of steps, or length of rows, one for each.
 
     Ctrl-C waits until a plan is submitted that somebody's values are in the middle of: some of them would be new, some old.
 
