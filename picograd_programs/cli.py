@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -152,7 +152,8 @@ def main(args: list[str] | None = None) -> int:
     command: Any = tyro.cli(Command, prog="picograd", description=ABOUT, args=words, config=flat)
     try:
         if isinstance(command, VerifyConfig):  # the program's warnings are its own
-            return verify_script(command, of_program)
+            models = {each.name: partial(train_named, each.name) for each in PROGRAMS}
+            return verify_script(command, of_program, models)
         if isinstance(command, BisectConfig):
             return bisect_script(command, of_program)
         with warnings.catch_warnings():
@@ -216,6 +217,11 @@ def run(command: Any) -> int:
     if isinstance(command, LadderConfig):
         return ladder(command)
     return show_findings(examine())
+
+
+def train_named(name: str, arguments: Sequence[str]) -> int:
+    """Runs `picograd train NAME` with some arguments, and returns its exit status."""
+    return main(["train", name, *arguments])
 
 
 def train_program(settings: Any) -> int:

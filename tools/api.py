@@ -2,6 +2,9 @@
 
     python -m tools.api              writes build/api.md
     python -m tools.api FILE
+
+The table is one of tests: where PyTorch or pytest is not installed there is none, and the dtypes and gradients that it
+knows are left out. So are the names of a module whose package is not installed.
 """
 
 from __future__ import annotations
@@ -11,13 +14,18 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import picograd
 from picograd.public import plain
 from picograd_torch.nn_named import __all__ as of_networks
-from tests.operations.table import Operation, all_operations
+
+HAS_TABLE = all(find_spec(name) is not None for name in ("pytest", "torch"))
+if TYPE_CHECKING or HAS_TABLE:
+    from tests.operations.table import Operation, all_operations
 
 PAGE = Path(__file__).parents[1] / "build" / "api.md"
 # The public modules, in the order of the page; those of Tensor and nn are its families, by file.
@@ -55,7 +63,8 @@ def pages() -> dict[str, str]:
 
 def all_chapters() -> list[Chapter]:
     """Returns all chapters in order."""
-    return [chapter for name in MODULES for chapter in chapters_of(name)]
+    here = [name for name in MODULES if name != "onnx" or find_spec("onnx") is not None]
+    return [chapter for name in here for chapter in chapters_of(name)]
 
 
 def head(chapters: list[Chapter], link: Callable[[str], str]) -> str:
@@ -67,7 +76,7 @@ def head(chapters: list[Chapter], link: Callable[[str], str]) -> str:
 def texts(chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
     """Yields title and text of each chapter; a name of what an earlier one describes refers to it."""
     rows: dict[str, list[Operation]] = {}
-    for row in all_operations():
+    for row in all_operations() if HAS_TABLE else ():
         for name in (row.name, *row.also):
             rows.setdefault(name, []).append(row)
     first: dict[int, str] = {}  # by the function that does the work, or the class, the name that it is described under

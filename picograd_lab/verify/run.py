@@ -1,4 +1,4 @@
-"""`picograd verify SCRIPT`: runs a program as Python would, and compares all that picograd computes for it.
+"""`picograd verify SCRIPT`, or MODEL: runs a program as Python would, and compares all that picograd computes for it.
 
 In:    `VerifyConfig`, and the program's own arguments
 Out:   the program's output and exit status as without it; the verdict on standard error, and status 1 where it is wrong
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -28,10 +29,10 @@ WRONG = 1
 
 
 class VerifyConfig(Record):
-    """Runs a program and compares every kernel with its meaning; what stands behind SCRIPT belongs to the program."""
+    """Runs a program and compares every kernel with its meaning; other words behind it are the program's own."""
 
-    # The program.
-    script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT")]
+    # The program, or the name of a model that `picograd train` knows: picograd verify mnist --steps 20
+    script: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SCRIPT|MODEL")]
     # What to compare with: numpy; a device that runs the same kernels; or torch, beside numpy: the program then leaves a
     # module, one of PyTorch's with the same weights, and their `inputs`.
     against: str = "numpy"
@@ -40,19 +41,32 @@ class VerifyConfig(Record):
 
 
 def own_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the words up to a program, and those that belong to it.
+    """Returns the words up to a program, with `--against` behind it, and those that belong to it; all do behind `--`.
 
     >>> own_words(["verify", "--against", "C", "train.py", "--epochs", "3"])
     (['verify', '--against', 'C', 'train.py'], ['--epochs', '3'])
+    >>> own_words(["verify", "mnist", "--steps", "3", "--against", "C"])
+    (['verify', '--against', 'C', 'mnist'], ['--steps', '3'])
     """
-    for place, word in enumerate(words):
-        if place and word.endswith(".py") and words[place - 1] != "--save":
-            return list(words[: place + 1]), list(words[place + 1 :])
-    return list(words), []
+    own, others, program, left = list(words[:1]), list[str](), list[str](), iter(words[1:])
+    for word in left:
+        if word == "--" and program:
+            others += left
+        elif word.partition("=")[0] == "--against" and words[0] == "verify" or not program and word.startswith("-"):
+            own += [word, *islice(left, int(word in ("--against", "--save")))]
+        else:
+            (others if program else program).append(word)
+    return own + program, others
 
 
-def verify_script(config: VerifyConfig, arguments: Sequence[str] = ()) -> int:
+def verify_script(
+    config: VerifyConfig, arguments: Sequence[str] = (), models: Mapping[str, Callable[[Sequence[str]], int]] = {}
+) -> int:
     """Runs `picograd verify`; returns the program's exit status, or 1 where something deviates.
+
+    Args:
+      arguments: of the program
+      models:    what trains a model, by its name: (arguments): an exit status
 
     Raises:
       DataError:   there is no such program, or the script cannot be saved.
@@ -61,9 +75,9 @@ def verify_script(config: VerifyConfig, arguments: Sequence[str] = ()) -> int:
     """
     is_torch = config.against.lower() == "torch"
     watcher = Watcher(None if is_torch else device_of(config.against))
-    owner = os.getpid()
+    owner, train = os.getpid(), None if config.script.exists() else models.get(str(config.script))
     with watching(watcher):
-        status = run_program(config.script, arguments)
+        status = run_program(config.script, arguments) if train is None else train(arguments)
     if os.getpid() != owner:  # a child of the program's that came here as its parent will
         return status
     sys.stdout.flush()

@@ -143,9 +143,35 @@ def test_a_missing_program_and_an_unknown_device_are_said(
     assert said in capsys.readouterr().err
 
 
-def test_words_behind_the_program_are_its_own() -> None:
-    words = ["verify", "--save", "shown.py", "train.py", "--save", "other.py"]
-    assert own_words(words) == (words[:4], words[4:])
+@pytest.mark.parametrize(("own", "behind", "others"), [
+    ("verify --save shown.py train.py", "--save other.py", "--save other.py"),
+    ("verify --against C train.py", "--epochs 3 -v", "--epochs 3 -v"),
+    ("verify --against C train.py", "-- --against torch", "--against torch"),
+    ("bisect train.py", "--against C", "--against C"),
+    ("verify --help", "", ""),
+])  # fmt: skip
+def test_words_behind_the_program_are_its_own(own: str, behind: str, others: str) -> None:
+    assert own_words(own.split() + behind.split()) == (own.split(), others.split())
+
+
+@pytest.mark.parametrize("words", ["--against ABACUS", "--steps 3 --against=ABACUS"])
+def test_what_to_compare_with_may_stand_behind_the_program(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    assert cli.main(["verify", str(tmp_path / "train.py"), *words.split()]) == 1
+    assert "ABACUS" in capsys.readouterr().err
+
+
+def test_a_model_is_trained_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["verify", "linear", "--steps", "3"]) == 0
+    assert "nothing deviates" in capsys.readouterr().err
+    (tmp_path / "linear").write_text("print('a program without a suffix')")
+    assert cli.main(["verify", "linear"]) == 0
+    assert "a program without a suffix" in capsys.readouterr().out
 
 
 # ---- pg.verify ----
