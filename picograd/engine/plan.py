@@ -28,7 +28,7 @@ from picograd.engine.lengths import BLOCKS, LAST_IS_LENGTH, SHAPES, Moving, Size
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
-from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, custom_gradient, mark_of, with_body
+from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, changed_mark, with_body
 from picograd.ir.checks import MAY_FAIL, Refused, Site, Unsolvable, refusal_of, site_of, with_site
 from picograd.ir.host import GivenKernel, offers
 from picograd.ir.op import CODE, Buffer, Dim, Op, Shape, const, toposort
@@ -253,9 +253,7 @@ def _freed_body(body: Op, variables: dict[str, int]) -> Op:
     """Returns a body and its own gradient with symbolic integers freed of their values, which go to `variables`."""
     bodies: dict[Op, Op] = {}
     for inner in [*bodies_in(toposort(body.src)), body]:
-        gradient, mark = custom_gradient(inner), inner.arg
-        if gradient is not None:
-            mark = mark_of(replace(gradient, backward=_freed_body(gradient.backward, variables)))
+        mark = changed_mark(inner, lambda backward: _freed_body(backward, variables))
         bodies[inner] = inner.replace(tuple(_freed(inner.src, {}, variables, bodies)), mark)
     return bodies[body]
 

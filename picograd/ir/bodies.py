@@ -27,7 +27,7 @@ from picograd.interrupts import LivingValues
 from picograd.ir.op import Buffer, Dim, Op, Shape, greatest_numel, toposort, unshared
 from picograd.ir.opcode import COSTLY, OpCode
 from picograd.ir.origin import copy_lines, of_formula
-from picograd.record import Record
+from picograd.record import Record, replace
 
 
 def substitute(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
@@ -165,6 +165,12 @@ def custom_gradient(body: Op) -> CustomGradient | None:
     """Returns the gradient that a user has written for a body, or None."""
     mark = body.arg if isinstance(body.arg, Mark) else _by_text.get(body.arg)
     return None if mark is None else mark.gradient
+
+
+def changed_mark(body: Op, change: Callable[[Op], Op]) -> Any:
+    """Returns a body's argument after `change` has rewritten the backward body of its own gradient, if it has one."""
+    gradient = custom_gradient(body)
+    return body.arg if gradient is None else mark_of(replace(gradient, backward=change(gradient.backward)))
 
 
 # ---- formulas ----
