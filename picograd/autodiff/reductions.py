@@ -9,6 +9,7 @@ differentiate a way to compute the product from MULs of two, whose gradient is m
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from picograd.dtype import bool_, int64
@@ -35,8 +36,10 @@ from picograd.ir.build import (
     where,
     zeros_like,
 )
-from picograd.ir.op import Op, const_value, filled
+from picograd.ir.op import Dim, Op, Shape, const_value, filled
 from picograd.ir.opcode import MOVEMENT, OpCode
+
+TREE_MAX = 32  # elements of a product whose gradient is a tree
 
 # ---- of two ----
 
@@ -132,53 +135,78 @@ def scatter_extreme_updates(grad: Op, out: Op) -> Op:
 
 # ---- products ----
 def reduce_product(grad: Op, out: Op) -> Op:
-    """d(x0 x1 ...) / dxi = the product of the others, by a binary tree of log2(n) levels of pairs."""
+    """d(x0 x1 ...) / dxi = the product of the others."""
     x, axes = out.src[0], out.arg[1]
     kept = tuple(i for i in range(len(x.shape)) if i not in axes)
-    order = kept + tuple(axes)
+    first = axes[0] if axes == tuple(range(axes[0], axes[0] + len(axes))) else len(kept)
+    order = (*kept[:first], *axes, *kept[first:])
     moved = permute(x, order)
     count = prod(static_shape(tuple(x.shape[axis] for axis in axes)))
-    result = _others(reshape(moved, (*out.shape, count)), grad)
+    rows = reshape(moved, (*moved.shape[:first], count, *moved.shape[first + len(axes) :]))
+    result = _others(rows, reshape(grad, _with_axis(rows.shape, first, 1)), first)
     return permute(reshape(result, moved.shape), tuple(order.index(i) for i in range(len(order))))
 
 
-def _others(x: Op, grad: Op) -> Op:
-    """Returns grad times the product of the other elements of each row of x (..., n)."""
-    rows, count = x.shape[:-1], static_shape(x.shape[-1:])[0]
-    width = 1
-    while width < count:
-        width *= 2
-    level = _filled_with_ones(pad_axis(x, -1, 0, width - count), 0, count)
-    levels: list[Op] = []  # each: (..., width / 2, 2)
-    while width > 1:
-        width //= 2
-        pairs = reshape(level, (*rows, width, 2))
-        levels.append(pairs)
-        level = reshape(shrink_axis(pairs, -1, 0, 1) * shrink_axis(pairs, -1, 1, 2), (*rows, width))
-    result = reshape(grad, (*rows, 1))
-    for pairs in reversed(levels):
-        half = static_shape(pairs.shape[-2:])[0]
-        both = expand(reshape(result, (*rows, half, 1)), pairs.shape)
-        result = reshape(both * flip(pairs, (len(rows) + 1,)), (*rows, 2 * half))
-    return shrink_axis(result, -1, 0, count)
+def _with_axis(shape: Shape, axis: int, *dims: Dim) -> Shape:
+    """Returns a shape with other lengths in place of that of one axis."""
+    return (*shape[:axis], *dims, *shape[axis + 1 :])
+
+
+def _others(x: Op, grad: Op, axis: int) -> Op:
+    """Returns grad times the product of the other elements along an axis.
+
+    Few elements are multiplied by a binary tree of pairs, each of an element of the first half and one of the second.
+    Of many, the products before and behind each element are running ones. A row that fills lanes is a matrix first:
+    elements of one column are multiplied, then columns.
+    """
+    count = static_shape(x.shape[axis : axis + 1])[0]
+    if count < 2:
+        return expand(grad, x.shape)
+    if count <= TREE_MAX:
+        half = 1 << (count - 1).bit_length() - 1
+        filled = _filled_with_ones(pad_axis(x, axis, 0, 2 * half - count), axis, 0, count)
+        pairs = reshape(filled, _with_axis(x.shape, axis, 2, half))
+        one, other = (reshape(shrink_axis(pairs, axis, i, i + 1), _with_axis(x.shape, axis, half)) for i in (0, 1))
+        both = _others(one * other, grad, axis)
+        result = expand(reshape(both, _with_axis(x.shape, axis, 1, half)), pairs.shape) * flip(pairs, (axis,))
+        return shrink_axis(reshape(result, filled.shape), axis, 0, count)
+    width = 1 if axis < len(x.shape) - 1 else 1 << math.isqrt(count).bit_length() - 1
+    height = -(-count // width)
+    filled = _filled_with_ones(pad_axis(x, axis, 0, height * width - count), axis, 0, count)
+    lines = reshape(filled, _with_axis(x.shape, axis, height, width))
+    before = scan(lines, OpCode.MUL, axis)
+    behind = flip(scan(flip(lines, (axis,)), OpCode.MUL, axis), (axis,))
+    of_lines = reshape(shrink_axis(before, axis, height - 1, height), _with_axis(x.shape, axis, width))
+    of_lines = Op(OpCode.CONTIGUOUS, x.dtype, (_others(of_lines, grad, axis),))  # else each element computes it again
+    others = reshape(of_lines, _with_axis(x.shape, axis, 1, width))
+    result = _shifted(before, axis, 1) * _shifted(behind, axis, -1) * expand(others, lines.shape)
+    return shrink_axis(reshape(result, filled.shape), axis, 0, count)
+
+
+def _shifted(x: Op, axis: int, step: int) -> Op:
+    """Returns x moved by `step` places along an axis, with ones where it came from."""
+    count = static_shape(x.shape[axis : axis + 1])[0]
+    if step > 0:
+        return _filled_with_ones(pad_axis(shrink_axis(x, axis, 0, count - step), axis, step, 0), axis, step, count)
+    return _filled_with_ones(pad_axis(shrink_axis(x, axis, -step, count), axis, 0, -step), axis, 0, count + step)
 
 
 def scan_product(grad: Op, out: Op) -> Op:
     """The running product by doubling (Hillis and Steele 1986), differentiated: y[i] <- y[i] y[i - step]."""
     axis = out.arg[1]
-    level, result = move_last(out.src[0], axis), move_last(grad, axis)
-    count = static_shape(level.shape[-1:])[0]
+    level, result = out.src[0], grad
+    count = static_shape(level.shape[axis : axis + 1])[0]
     levels: list[tuple[int, Op, Op]] = []
     step = 1
     while step < count:
-        before = _filled_with_ones(pad_axis(shrink_axis(level, -1, 0, count - step), -1, step, 0), step, count)
+        before = _shifted(level, axis, step)
         levels.append((step, level, before))
         level = level * before
         step *= 2
     for step, level, before in reversed(levels):
-        later = pad_axis(shrink_axis(result * level, -1, step, count), -1, 0, step)
+        later = pad_axis(shrink_axis(result * level, axis, step, count), axis, 0, step)
         result = result * before + later
-    return move_back(result, axis)
+    return result
 
 
 # ---- scattered ----
@@ -242,11 +270,11 @@ def _product_before(x: Op, keys: Op) -> Op:
     return earlier(level, 1) if count else level
 
 
-def _filled_with_ones(x: Op, start: int, stop: int) -> Op:
-    """Returns x with ones before `start` and from `stop` on, along its last axis."""
-    if (start, stop) == (0, x.shape[-1]):
+def _filled_with_ones(x: Op, axis: int, start: int, stop: int) -> Op:
+    """Returns x with ones before `start` and from `stop` on, along an axis."""
+    if (start, stop) == (0, x.shape[axis]):
         return x
-    position = positions(x.shape, len(x.shape) - 1)
+    position = positions(x.shape, axis)
     if start:
         inside = compare(OpCode.CMPLE, start, position)
     else:

@@ -28,6 +28,7 @@ from functools import partial
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.index import (
     Groups,
+    coefficients,
     element_anywhere,
     element_within,
     elements_anywhere,
@@ -42,7 +43,7 @@ from picograd.codegen.index import (
 from picograd.codegen.loops import access_lanes, along, each_element, split
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
-from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import (
@@ -92,9 +93,38 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
         if reads.loads and not target.is_gpu:
             emit_transposed_cpu(reads, nest, params, build, lanes)
             return
+    if len(groups) > 1 and not target.is_gpu and _fills_part(extents[-1], lanes):
+        groups = _filling_lanes(groups, values, nest.domain, lanes)
+        extents = group_extents(groups, nest.domain)
     has_rest = len(extents) > 1 and not target.is_gpu
     rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if has_rest else 0
     each_element(build, extents, lanes, target, lambda positions: store(spread(groups, positions, nest.domain)), rest)
+
+
+PARTLY_GATHERED_MAX = 4  # loads of elements that are apart and not all wanted: branches over single elements skip some
+
+
+def _fills_part(extent: Dim, lanes: int) -> bool:
+    """True for a row of which a vector holds several."""
+    return isinstance(extent, int) and extent > 1 and extent < lanes and lanes % extent == 0
+
+
+def _filling_lanes(groups: Groups, values: Sequence[Op], domain: Shape, lanes: int) -> Groups:
+    """Returns the groups with rows of which a vector holds several, such as pairs, joined to the axes before them."""
+    joined = groups
+    while len(joined) > 1 and _fills_part(numel(domain[axis] for axis in joined[-1]), lanes):
+        joined = (*joined[:-2], joined[-2] + joined[-1])
+    row, inner = (placeholder(group[-1], domain[group[-1]]) for group in groups[-2:])
+    ops, numel_row = toposort(values), greatest(numel(domain[axis] for axis in groups[-1]))
+
+    def is_apart(load: Op) -> bool:
+        """True where a vector's elements are not in two vectors of memory."""
+        steps = coefficients(load.src[1], [row, inner])
+        return steps is None or not isinstance(steps[0], int) or abs(steps[0]) > 2 * numel_row
+
+    apart = [op for op in ops if op.code is OpCode.LOAD and len(op.src) > 2 and is_apart(op)]
+    is_few = len(apart) <= PARTLY_GATHERED_MAX or any(op.code in TRANSCENDENTAL for op in ops)
+    return joined if is_few else groups
 
 
 # ---- operands that are read across: transposed matrices ----

@@ -275,7 +275,7 @@ class LlvmWriter(ABC):
     values:    VAR -> the name of its value
     constants: VAR -> the constant in all its lanes
     repeated:  VAR -> the scalar in all its lanes
-    vectors:   VAR of int64 in several lanes -> its value
+    vectors:   VAR of several lanes -> its value
     intervals: integer VAR -> its least and greatest value
     indices:   integer VARs with their values whose intervals nobody has asked for
     ranges:    id of a RANGE -> the name of its value
@@ -518,12 +518,12 @@ class LlvmWriter(ABC):
         if value.code is OpCode.EXPAND:
             (self.constants if value.src[0].code is OpCode.CONST else self.repeated)[var] = value.src[0]
         self.depths[var] = len(self.loops)
+        if lanes > 1:
+            self.vectors[var] = value
         if not self.is_index(value):
             self.values[var] = self.operation(value, lanes)
             return
         self.indices.append((var, value))
-        if lanes > 1:
-            self.vectors[var] = value
         found = add_up(value, self.sum_of) if self.loops and lanes == 1 else None
         if found is None:
             self.values[var] = self.operation(value, lanes)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import repeat
 from math import gcd
 from operator import attrgetter
 
@@ -252,11 +253,9 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
     if isinstance(divisor, int):
         if isinstance(rest, int) or low // divisor == high // divisor:
             return add(quotient, low // divisor)
-        terms, constant = affine(rest)
-        shared = gcd(divisor, *terms.values())
-        if shared > 1:
-            small = _assemble({atom: c // shared for atom, c in terms.items()}, constant // shared)
-            return add(quotient, floordiv(small, divisor // shared))
+        unit, units, _ = _in_units(rest, divisor)
+        if unit > 1:
+            return add(quotient, floordiv(units, divisor // unit))
         if rest.code is OpCode.IDIV and rest.src[1].code is OpCode.CONST:
             return add(quotient, floordiv(from_op(rest.src[0]), divisor * int(rest.src[1].arg)))
     return add(quotient, Op(OpCode.IDIV, dtypes.int64, (to_op(rest), to_op(divisor))))
@@ -278,11 +277,9 @@ def mod(a: Dim, divisor: Dim) -> Dim:
     if isinstance(divisor, int):
         if isinstance(rest, int) or low // divisor == high // divisor:
             return subtract(rest, low // divisor * divisor)
-        terms, constant = affine(rest)
-        shared = gcd(divisor, *terms.values())
-        if shared > 1:
-            small = _assemble({atom: c // shared for atom, c in terms.items()}, constant // shared)
-            return add(mul(mod(small, divisor // shared), shared), constant % shared)
+        unit, units, below = _in_units(rest, divisor)
+        if unit > 1:
+            return add(mul(mod(units, divisor // unit), unit), below)
     return Op(OpCode.MOD, dtypes.int64, (to_op(rest), to_op(divisor)))
 
 
@@ -304,6 +301,25 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
             rest[atom] = coefficient
     extra = whole.pop(None, 0)  # type: ignore[call-overload]
     return _assemble(whole, extra), _assemble(rest, constant)
+
+
+def _in_units(value: Op, divisor: int) -> tuple[int, Dim, Dim]:
+    """Returns (unit, units, below): value = units * unit + below, below < unit, a divisor of the divisor; 1 if no other.
+
+    A vector of 16 lanes that begins at a multiple of 16 is inside one row of 32: (i * 16 + lane) // 32 = i // 2.
+    """
+    terms, constant = affine(value)
+    shared = gcd(divisor, *terms.values())
+    if shared > 1:
+        return shared, _assemble({atom: c // shared for atom, c in terms.items()}, constant // shared), constant % shared
+    for unit in sorted(map(gcd, terms.values(), repeat(divisor)), reverse=True) if len(terms) > 1 else ():
+        if unit == 1:
+            break
+        below = _assemble({atom: c for atom, c in terms.items() if c % unit}, constant % unit)
+        low, high = bounds(below)
+        if low >= 0 and high < unit:
+            return unit, _assemble({a: c // unit for a, c in terms.items() if c % unit == 0}, constant // unit), below
+    return 1, value, 0
 
 
 def _fits(rest: Dim, high: int, divisor: Dim) -> bool:

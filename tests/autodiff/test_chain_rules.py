@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -543,8 +544,8 @@ def test_row_to_second_order(name: str, i: int, case: Case) -> None:
 
 
 # ---- ties and zeros, where a difference is no judge ----
-def grads_at(function: Callable[..., Op], *points: list[float]) -> list[list[float]]:
-    leaves = [Op(OpCode.LEAF, f64, (buffer((len(p),)),), i) for i, p in enumerate(points)]
+def grads_at(function: Callable[..., Op], *points: Any) -> list[list[float]]:
+    leaves = [Op(OpCode.LEAF, f64, (buffer(np.shape(p)),), i) for i, p in enumerate(points)]
     result = function(*leaves)
     grads = gradient(result, filled(1, f64, result.shape), leaves)
     values = {leaf.src[0]: np.array(p) for leaf, p in zip(leaves, points)}
@@ -587,6 +588,22 @@ def test_a_product_with_zeros_has_the_product_of_the_others_as_gradient() -> Non
     assert grads_at(lambda a: reduce(a, OpCode.MUL, (0,)), [2.0, 0.0, 5.0])[0] == [0.0, 10.0, 0.0]
     assert grads_at(lambda a: reduce(a, OpCode.MUL, (0,)), [0.0, 0.0, 5.0])[0] == [0.0, 0.0, 0.0]
     assert grads_at(lambda a: scan(a, OpCode.MUL, 0), [2.0, 0.0, 5.0])[0] == [1.0, 12.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((3, 70), (1,)), ((70, 3), (0,)), ((2, 5, 3, 7), (1, 2)), ((4, 3, 11), (0, 2))]
+)
+def test_the_gradient_of_a_product_is_that_of_the_others(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).uniform(0.8, 1.2, shape)
+    x.flat[1] = 0.0
+    (found,) = grads_at(lambda a: reduce(a, OpCode.MUL, axes), x)
+    others = np.ones(shape)
+    for place in np.ndindex(shape):
+        ones = x.copy()
+        ones[place] = 1.0
+        row = tuple(0 if i in axes else place[i] for i in range(len(shape)))
+        others[place] = np.prod(ones, axes, keepdims=True)[row]
+    np.testing.assert_allclose(found, others, rtol=1e-12)
 
 
 def test_powers_at_zero_are_as_in_pytorch() -> None:

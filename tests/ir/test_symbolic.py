@@ -214,6 +214,16 @@ def test_division_takes_out_what_divides() -> None:
     assert floordiv(floordiv(loop(3, 1000), 10), 10) is floordiv(loop(3, 1000), 100)
 
 
+def test_a_vector_that_fills_part_of_a_row_is_in_one_row() -> None:
+    vector, lane = loop(3, 64), loop(4, 16)
+    place = add(mul(vector, 16), lane)
+    assert floordiv(place, 32) is floordiv(vector, 2)
+    assert mod(place, 32) is add(mul(mod(vector, 2), 16), lane)
+    assert add(mul(floordiv(place, 32), 32), mod(place, 32)) is place
+    across = floordiv(add(place, 1), 32)  # the last lane may be in the next row
+    assert across.code is OpCode.IDIV and across.src[0] is add(place, 1)
+
+
 def test_less_is_decided_where_bounds_allow() -> None:
     assert less(R, 5) is True
     assert less(4, R) is False

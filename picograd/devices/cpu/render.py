@@ -22,8 +22,9 @@ through the cache in 3.2.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from math import gcd
+from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -32,6 +33,7 @@ from picograd.devices.render_llvm import LIKELY, Dialect, LlvmWriter, Slot, slot
 from picograd.devices.render_llvm_rows import constant, memory_type, splat, suffix, type_of, with_sign_of_divisor
 from picograd.dtype import DType
 from picograd.errors import VerifyError
+from picograd.ir.arithmetic import fold
 from picograd.ir.backend import ALIGNMENT
 from picograd.ir.build import is_register
 from picograd.ir.op import Op, const
@@ -87,6 +89,7 @@ class CpuWriter(LlvmWriter):
 
     streamed:    ids of the Stores that pass by the cache
     sink_nbytes: of the block of the stack that nobody reads
+    lane_values: VAR of several lanes -> what is known of them, where a Load asked
     """
 
     dialect = PROCESSOR
@@ -94,6 +97,7 @@ class CpuWriter(LlvmWriter):
     def __init__(self, program: Program, target: Target, streamed: Collection[int] = ()):
         super().__init__(program, target)
         self.streamed, self.sink_nbytes = streamed, 0
+        self.lane_values: dict[Op, LaneValues | None] = {}
 
     def function(self, symbol: str, statements: Sequence[Statement]) -> str:
         """Returns the text of one phase as a function: its arguments, its GRID loops one after the other."""
@@ -161,7 +165,7 @@ class CpuWriter(LlvmWriter):
     def read(self, load: Load) -> str:
         """Writes a Load; where the condition is false another address is read, or some lanes are masked.
 
-        Contiguous elements in falling order are loaded as they lie, and reversed in the register.
+        Elements that are near each other, such as some in falling order, are loaded as they lie and permuted in registers.
         """
         lanes, dtype = int(load.var.arg[1]), load.var.dtype
         if load.index in self.repeated:
@@ -169,14 +173,63 @@ class CpuWriter(LlvmWriter):
         elif lanes_of(load.index) == 1:
             address = self.address(load.memory, load.index)
             held = self._load(address, dtype, lanes) if load.valid is None else self._contiguous(load, address, lanes)
-        elif step_between(load.index, self.vectors, self.constants) == -1:
-            least = self.emit(f"extractelement <{lanes} x i64> {self.operand(load.index, lanes)}, i64 {lanes - 1}")
-            address = self.emit(f"getelementptr {memory_type(dtype)}, ptr {self.pointers[load.memory]}, i64 {least}")
-            held = self._contiguous(load, address, lanes, is_reversed=True)
-            held = self._reversed(memory_type(dtype, lanes), held, lanes)
+        elif (near := self._near(load, lanes)) is not None:
+            held = near
         else:
             held = self._gather(load, lanes)
         return self.from_memory(held, dtype, lanes)
+
+    def _near(self, load: Load, lanes: int) -> str | None:
+        """Loads all elements from the first to the last in memory, and gives each lane its own.
+
+        None where two vectors do not hold them, or distances are not known, or which lanes want theirs.
+        """
+        found = self._lanes(load.index)
+        if found is None:
+            return None
+        if found.numbers == tuple(range(found.numbers[0], found.numbers[0] - lanes, -1)):
+            address = self._lane_address(load, lanes, lanes - 1)
+            return self._reversed(memory_type(load.var.dtype, lanes), self._contiguous(load, address, lanes, True), lanes)
+        wanted = [*range(lanes)]
+        if load.valid is not None:
+            mask = self._lanes(load.valid)
+            if mask is None or not mask.is_exact or not any(mask.numbers):
+                return None
+            wanted = [lane for lane in wanted if mask.numbers[lane]]
+        low = min(wanted, key=found.numbers.__getitem__)
+        places = [found.numbers[lane] - found.numbers[low] if lane in wanted else 0 for lane in range(lanes)]
+        if max(places) >= 2 * lanes:
+            return None
+        held = self._permuted(self._lane_address(load, lanes, low), load.var.dtype, places)
+        if load.valid is None:
+            return held
+        kind = memory_type(load.var.dtype, lanes)
+        return self.emit(f"select <{lanes} x i1> {self.operand(load.valid, lanes)}, {kind} {held}, {kind} zeroinitializer")
+
+    def _lanes(self, op: Op) -> LaneValues | None:
+        """Returns what is known of the lanes of an index or a condition."""
+        if op not in self.lane_values:
+            value = self.vectors.get(op)
+            sources = () if value is None or value.code is OpCode.EXPAND else value.src
+            self.lane_values[op] = None if value is None else lane_values(value, lanes_of(op), [*map(self._lanes, sources)])
+        return self.lane_values[op]
+
+    def _lane_address(self, load: Load, lanes: int, lane: int) -> str:
+        """Returns the address of the element that a lane wants."""
+        place = self.emit(f"extractelement <{lanes} x i64> {self.operand(load.index, lanes)}, i64 {lane}")
+        return self.emit(f"getelementptr {memory_type(load.var.dtype)}, ptr {self.pointers[load.memory]}, i64 {place}")
+
+    def _permuted(self, address: str, dtype: DType, places: list[int]) -> str:
+        """Loads elements at distances from an address: by one vector, or by two that have the first and the last."""
+        span = max(places) + 1
+        if span == 1:
+            return splat(self.emit, self._load(address, dtype, 1), memory_type(dtype), len(places))
+        size = min(1 << span.bit_length() - 1, len(places))
+        kind, later = memory_type(dtype, size), span - size
+        first = second = self._load(address, dtype, size)
+        if later:
+            second = self._load(self.emit(f"getelementptr {memory_type(dtype)}, ptr {address}, i64 {later}"), dtype, size)
+        return self._picked(kind, first, second, [place if place < size else size + place - later for place in places])
 
     def _contiguous(self, load: Load, address: str, lanes: int, is_reversed: bool = False) -> str:
         """Loads as many elements as there are lanes; where they are reversed the last lane's condition is first."""
@@ -363,20 +416,37 @@ class CpuWriter(LlvmWriter):
         return addresses
 
 
-# ---- indices of lanes ----
-def step_between(index: Op, vectors: Mapping[Op, Op], constants: Mapping[Op, Op]) -> int | None:
-    """Returns by how much each lane of an index exceeds the one before, or None where that is no constant."""
-    value = vectors.get(index, index)
+# ---- values of lanes ----
+class LaneValues(NamedTuple):
+    """The values of a vector's lanes, or, where only these are known, their distances from the first lane's."""
+
+    numbers: tuple[int, ...]
+    is_exact: bool
+
+
+def lane_values(value: Op, lanes: int, sources: Sequence[LaneValues | None]) -> LaneValues | None:
+    """Returns what is known of the lanes of an integer or a condition from what is known of its sources."""
+    if not (value.dtype.is_int or value.dtype is dtypes.bool_):
+        return None
     if value.code is OpCode.LANES:
-        return 1
+        return LaneValues(tuple(range(lanes)), True)
     if value.code is OpCode.EXPAND:
-        return 0
+        is_exact = value.src[0].code is OpCode.CONST
+        return LaneValues((int(value.src[0].arg) if is_exact else 0,) * lanes, is_exact)
+    if not value.src:
+        return None
+    of = [source for source in sources if source is not None]
+    if len(of) < len(sources):
+        return None
+    if all(source.is_exact for source in of):
+        dtype = value.src[0].dtype
+        found = [fold(value.code, value.dtype, dtype, values) for values in zip(*(source.numbers for source in of))]
+        return LaneValues(tuple(map(int, found)), True) if None not in found else None  # type: ignore[arg-type]
     if value.code is OpCode.ADD:
-        a, b = (step_between(s, vectors, constants) for s in value.src)
-        return None if a is None or b is None else a + b
-    if value.code is OpCode.MUL and value.src[1] in constants:
-        step = step_between(value.src[0], vectors, constants)
-        return None if step is None else step * int(constants[value.src[1]].arg)
+        sums = [a + b for a, b in zip(of[0].numbers, of[1].numbers)]
+        return LaneValues(tuple(number - sums[0] for number in sums), False)
+    if value.code is OpCode.MUL and of[1].is_exact and len(set(of[1].numbers)) == 1:
+        return LaneValues(tuple(number * of[1].numbers[0] for number in of[0].numbers), False)
     return None
 
 

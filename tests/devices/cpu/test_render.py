@@ -1,4 +1,4 @@
-"""Loads and stores of whole vectors: which pass by the cache, which are masked, and which run backwards."""
+"""Loads and stores of whole vectors: which pass by the cache, which are masked, and which are permuted in registers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from picograd.device import Target
 from picograd.devices.compile_llvm import assembly, processor_target
 from picograd.devices.cpu.render import STREAMED_NBYTES, render, streamed_stores
 from picograd.dtype import DType
+from picograd.engine.plan import parametrize, template
 from picograd.ir.build import cast, expand, flip, pad, permute, reduce, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn import functional
-from picograd.road import create_schedule, lower
+from picograd.road import create_schedule, lower, schedule_graphs
 from tests.same_meaning import CPU_TARGETS
 
 SIDE = 4096
@@ -175,6 +176,58 @@ def test_elements_in_falling_order_are_loaded_as_they_lie_and_reversed(name: str
     order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
     assert f"<{lanes} x i32> <{order}>" in text
     assert "gather" not in text and not re.search(r"insertelement <\d+ x (float|i8)>", text), "lane by lane"
+
+
+PAIRS: dict[str, Callable[[pg.Tensor, pg.Tensor, pg.Tensor], pg.Tensor]] = {
+    "stacked": lambda x, y, z: pg.stack([x[:, 0], x[:, 1]], -1),
+    "turned": lambda x, y, z: pg.stack([-x[:, 1], x[:, 0]], -1),
+    "complex product": lambda x, y, z: pg.stack(
+        [x[:, 0] * y[:, 0] - x[:, 1] * y[:, 1], x[:, 0] * y[:, 1] + x[:, 1] * y[:, 0]], -1
+    ),
+    "a number a row": lambda x, y, z: x * z[:, None],
+    "padded": lambda x, y, z: functional.pad(x, (1, 1)),
+    "flipped": lambda x, y, z: x.flip(1) + y,
+    "rolled": lambda x, y, z: x.roll(1, 1) * y,
+    "chosen": lambda x, y, z: pg.where(x > 0, y, z[:, None]),
+    "exchanged": lambda x, y, z: x.reshape(-1, 2, 2).transpose(1, 2) + 1.0,
+    "every second": lambda x, y, z: x.flatten()[::2] + x.flatten()[1::2],
+}
+
+
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: str(target.vector_bytes))
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_are_loaded_as_they_lie_and_permuted(name: str, target: Target) -> None:
+    given = [pg.Tensor.zeros(1000, 2), pg.Tensor.zeros(1000, 2), pg.Tensor.zeros(1000)]
+    graphs = parametrize(roots := [PAIRS[name](*[x.realize() for x in given]).op], template(roots))
+    (item,) = schedule_graphs(graphs, target).kernel_items()
+    text = render(lower(item.kernel, target), target).text
+    assert "gather" not in text and "insertelement <16 x float>" not in text, "lane by lane"
+    assert re.search(rf"store <{target.vector_bytes // 4} x float>", text), "whole vectors"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_have_their_values(name: str, rng: np.random.Generator) -> None:
+    for rows in (1, 7, 8, 211):
+        x, y, z = (rng.standard_normal(shape).astype("float32") for shape in ((rows, 2), (rows, 2), (rows,)))
+        if name == "exchanged" and rows % 2:
+            continue
+        given = [pg.Tensor(x), pg.Tensor(y), pg.Tensor(z)]
+        with pg.device("NUMPY"):
+            expected = PAIRS[name](*[pg.Tensor(a) for a in (x, y, z)]).numpy()
+        np.testing.assert_array_equal(PAIRS[name](*given).numpy(), expected)
+
+
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "int32", "float32", "int64", "float64"])
+@pytest.mark.parametrize("columns", [2, 3, 4, 8, 16])
+def test_short_rows_have_their_values(dtype: str, columns: int, rng: np.random.Generator) -> None:
+    x = rng.integers(-9, 9, (211, columns)).astype(dtype)
+    row = rng.integers(-9, 9, (211, 1)).astype(dtype)
+    tensor, other = pg.Tensor(x), pg.Tensor(row)
+    np.testing.assert_array_equal(tensor.flip(1).contiguous().numpy(), x[:, ::-1])
+    np.testing.assert_array_equal(functional.pad(tensor, (1, 1)).numpy(), np.pad(x, ((0, 0), (1, 1))))
+    np.testing.assert_array_equal(tensor.roll(1, 1).contiguous().numpy(), np.roll(x, 1, 1))
+    np.testing.assert_array_equal(pg.where(tensor == other, tensor, other).numpy(), np.where(x == row, x, row))
 
 
 @pytest.mark.variants(every=2)
