@@ -278,6 +278,14 @@ AFTER: Names = {"post_attention_layernorm": "post_attention_norm", "post_feedfor
 LLAMA_NAMES: Names = AROUND | ATTENTION | GATED | BEFORE
 GEMMA_NAMES: Names = LLAMA_NAMES | AFTER | {"pre_feedforward_layernorm": "ffn_norm"}
 PACKED = ("attn_q", "attn_k", "attn_v")
+EXPERTS: Names = {  # experts have numbers behind `experts`
+    "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+}  # fmt: skip
+SHARED_EXPERT: Names = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}  # fmt: skip
 
 SIZES: dict[str, Any] = {
     "vocab_size": NEEDED, "hidden_size": NEEDED, "intermediate_size": NEEDED, "num_hidden_layers": NEEDED,
@@ -293,6 +301,13 @@ GEMMA: dict[str, Any] = LLAMA | {
 }  # fmt: skip
 GEMMA2: dict[str, Any] = GEMMA | WINDOW | {
     "sliding_window": 4096, "query_pre_attn_scalar": 256, "attn_logit_softcapping": None, "final_logit_softcapping": None,
+}  # fmt: skip
+MIXTURE: dict[str, Any] = {"num_experts": None, "num_local_experts": None, "num_experts_per_tok": NEEDED}
+SPARSE: dict[str, Any] = MIXTURE | {
+    "moe_intermediate_size": NEEDED, "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": None,
+}  # fmt: skip
+OF_TRAINING: dict[str, Any] = {  # of experts, which it keeps busy evenly
+    "router_aux_loss_coef": Any, "output_router_logits": Any, "router_jitter_noise": Any,
 }  # fmt: skip
 OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activation": "gelu_pytorch_tanh"}
 
@@ -332,6 +347,27 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mistral": Architecture(LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096}, LLAMA_NAMES),
     "qwen2": Architecture(QWEN, LLAMA_NAMES, {"attention_biases": True}, fixed={"use_mrope": False}),
     "qwen3": QWEN3,
+    "mixtral": Architecture(
+        LLAMA | MIXTURE | {"num_key_value_heads": 8, "sliding_window": None, "rms_norm_eps": 1e-5, "rope_theta": 1e6},
+        AROUND | ATTENTION | BEFORE | {
+            "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.experts.w1": "ffn_gate_exps",
+            "block_sparse_moe.experts.w3": "ffn_up_exps", "block_sparse_moe.experts.w2": "ffn_down_exps",
+        },
+        fixed=OF_TRAINING,
+    ),
+    "qwen2_moe": Architecture(
+        QWEN | SPARSE | {"shared_expert_intermediate_size": NEEDED}, LLAMA_NAMES | EXPERTS | SHARED_EXPERT,
+        {"attention_biases": True}, fixed={**OF_TRAINING, "use_mrope": False, "qkv_bias": True},
+    ),
+    "qwen3_moe": Architecture(
+        QWEN | SPARSE | {"head_dim": None, "attention_bias": False}, LLAMA_NAMES | HEAD_NORMS | EXPERTS,
+        {"norms_heads": True}, fixed={**OF_TRAINING, "use_mrope": False},
+    ),
+    "olmoe": Architecture(
+        LLAMA | MIXTURE | {"attention_bias": False, "rms_norm_eps": 1e-5, "norm_topk_prob": False},
+        AROUND | ATTENTION | HEAD_NORMS | BEFORE | EXPERTS, {"norms_queries": True},
+        fixed={**OF_TRAINING, "clip_qkv": None},
+    ),
     "smollm3": Architecture(
         LLAMA | BIASES | {"no_rope_layers": None, "no_rope_layer_interval": 4, "num_key_value_heads": 4,
                           "tie_word_embeddings": True, "layer_types": None},
@@ -455,9 +491,35 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "embedding_scale": said.number("embedding_multiplier", 1.0) * (width**0.5 if kind.scales_embedding else 1.0),
         "residual_scale": said.number("residual_multiplier", 1.0), "logit_scale": 1 / said.number("logits_scaling", 1.0),
     }  # fmt: skip
+    fields |= experts_of(said, layers, fields["hidden"])
     is_tied = said.flag("tie_word_embeddings")
     said.check_empty(FIXED | dict(kind.fixed))
     return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
+
+
+def experts_of(said: Entries, layers: int, hidden: int) -> dict[str, Any]:
+    """Returns the fields of DecoderConfig about experts.
+
+    Raises:
+      DataError: an entry has another form, or more experts are chosen than there are.
+    """
+    if "num_experts" not in said.defaults:
+        return {}
+    num, theirs = said.whole("num_experts"), said.whole("num_local_experts")  # its name in Mixtral, and elsewhere of late
+    num, chosen, every = num or theirs, said.whole("num_experts_per_tok"), said.whole("decoder_sparse_step")
+    plain, own = said.get("mlp_only_layers") or [], said.whole("moe_intermediate_size")
+    shared, to_one = said.whole("shared_expert_intermediate_size"), said.flag("norm_topk_prob", True)
+    if num is None:
+        raise DataError("config.json has no num_experts.")
+    if chosen > num:
+        raise said.wrong("num_experts_per_tok", chosen, f"there are {num} experts")
+    if not isinstance(plain, list) or not all(type(layer) is int for layer in plain):
+        raise said.wrong("mlp_only_layers", plain, "a list of numbers of layers is needed")
+    without = frozenset(layer for layer in range(layers) if layer in plain or (layer + 1) % (every or 1))
+    return {
+        "experts": num, "chosen": chosen, "expert_hidden": own or hidden, "shared_hidden": shared or 0,
+        "shares_to_one": to_one, "plain_layers": without,
+    }  # fmt: skip
 
 
 def sights_of(said: Entries, kind: Architecture, layers: int, features: int, longest: int, read: int) -> list[Sight]:
@@ -494,6 +556,8 @@ def window_of(said: Entries, kind: Architecture, layers: int) -> tuple[int, list
     Raises:
       DataError: an entry has another form, or another length than there are layers.
     """
+    if said.left.get("sliding_window") == 0:  # as null, in files of today
+        said.left["sliding_window"] = None
     window, is_used = said.whole("sliding_window"), said.flag("use_sliding_window", True)
     first, every = (
         said.whole("max_window_layers") if is_used else said.get("max_window_layers"),

@@ -30,6 +30,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import GGUF, PackedTensor
 from picograd_programs.data.vocabulary import check_rows
+from picograd_programs.models.experts import Experts
 from picograd_programs.models.gpt import KVCache
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import Rotation, angles, turned
@@ -93,6 +94,12 @@ class DecoderConfig:
     norms_queries: bool = False  # queries and keys are normalised, all heads as one vector
     is_parallel: bool = False  # both parts of a block read its input; else one reads what the other has added
     is_gated: bool = True  # the feed-forward part
+    experts: int = 0  # feed-forward parts of a layer; 0: there is one
+    chosen: int = 0  # of these, for each position
+    expert_hidden: int = 0  # width of each
+    shared_hidden: int = 0  # width of one more, which every position has; 0: there is none
+    shares_to_one: bool = True  # shares of the chosen experts are divided by their sum
+    plain_layers: frozenset[int] = frozenset()  # layers without experts
     activation: str = "silu"  # a key of ACTIVATIONS
     attention_scale: float | None = None  # of scores; None: D^-0.5
     attention_cap: float = 0.0  # no score is beyond it; 0: scores stay as they are
@@ -210,6 +217,11 @@ class Weights:
         """Returns a matrix, packed as in the file."""
         return PackedMatrix(self.take(f"{name}.weight", rows, columns))
 
+    def experts(self, name: str, num: int, rows: int, columns: int) -> PackedMatrix:
+        """Returns some matrices, the rows of one after those of the other."""
+        tensor = self.take(f"{name}.weight", num, rows, columns)
+        return PackedMatrix(PackedTensor((num * rows, columns), tensor.packing, tensor.blocks))
+
     def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
         """Returns the matrix of a vector for each token, without what fills it up behind them."""
         tensor = self.tensors.get(f"{name}.weight")
@@ -292,12 +304,12 @@ class SelfAttention(nn.Module):
 class FeedForward(nn.Module):
     """down(act(gate(x)) * up(x)), or without a gate down(act(up(x)))"""
 
-    def __init__(self, config: DecoderConfig, weights: Weights, part: str):
+    def __init__(self, config: DecoderConfig, weights: Weights, part: str, hidden: int, ending: str = ""):
         self.activation = ACTIVATIONS[config.activation]
-        sides, has_biases = (config.hidden, config.width), config.feed_forward_biases
-        self.gate = weights.linear(f"{part}.ffn_gate", *sides, has_biases) if config.is_gated else None
-        self.up = weights.linear(f"{part}.ffn_up", *sides, has_biases)
-        self.down = weights.linear(f"{part}.ffn_down", *sides[::-1], has_biases)
+        sides, has_biases = (hidden, config.width), config.feed_forward_biases
+        self.gate = weights.linear(f"{part}.ffn_gate{ending}", *sides, has_biases) if config.is_gated else None
+        self.up = weights.linear(f"{part}.ffn_up{ending}", *sides, has_biases)
+        self.down = weights.linear(f"{part}.ffn_down{ending}", *sides[::-1], has_biases)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """x (B, T, C) -> (B, T, C)."""
@@ -305,6 +317,27 @@ class FeedForward(nn.Module):
         opened = self.activation(up) if self.gate is None else self.activation(self.gate(x_BTC)) * up
         out: Tensor = self.down(opened)
         return out
+
+
+class Mixture(nn.Module):
+    """experts(x), or experts(x) + sigmoid(x @ gate) * shared(x)"""
+
+    def __init__(self, config: DecoderConfig, weights: Weights, part: str):
+        sides = (config.expert_hidden, config.width)
+        router = weights.matrix(f"{part}.ffn_gate_inp", config.experts, config.width)
+        gate, up = (weights.experts(f"{part}.ffn_{name}_exps", config.experts, *sides) for name in ("gate", "up"))
+        down = weights.experts(f"{part}.ffn_down_exps", config.experts, *sides[::-1])
+        activation = ACTIVATIONS[config.activation]
+        self.experts = Experts(router, gate, up, down, activation, config.chosen, config.shares_to_one)
+        self.has_shared = config.shared_hidden > 0
+        if self.has_shared:
+            self.shared = FeedForward(config, weights, part, config.shared_hidden, "_shexp")
+            self.share = weights.matrix(f"{part}.ffn_gate_inp_shexp", 1, config.width)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """x (B, T, C) -> (B, T, C)."""
+        out: Tensor = self.experts(x_BTC)
+        return out + self.share(x_BTC).sigmoid() * self.shared(x_BTC) if self.has_shared else out
 
 
 class Block(nn.Module):
@@ -319,7 +352,8 @@ class Block(nn.Module):
 
         self.attn_norm, self.ffn_norm = (norm(name, config.norms_before) for name in ("attn_norm", "ffn_norm"))
         self.attn = SelfAttention(config, weights, part)
-        self.mlp = FeedForward(config, weights, part)
+        is_mixed = config.experts and layer not in config.plain_layers
+        self.mlp = Mixture(config, weights, part) if is_mixed else FeedForward(config, weights, part, config.hidden)
         names = ("post_attention_norm", "post_ffw_norm")
         self.after_attn, self.after_mlp = (norm(name, config.norms_after) for name in names)
 

@@ -29,6 +29,7 @@ from picograd_programs.models.decoder import Decoder, DecoderConfig
 
 TENSOR = re.compile(r"(?:(?:layers|h)\.(\d+)\.)?(.+)\.(weight|bias)")
 AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer|gpt_neox)\.)*")  # begins names
+EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+)")  # one of several tensors that are one here
 OURS = re.compile(r"\b(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|attention\.(?:masked_)?bias|attn\.bias)")  # follows from config.json
 NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")  # in tokenizer_config.json, which templates may name
@@ -85,9 +86,11 @@ def tensors_of(
     inner, shared = config.heads * config.features, config.shared_heads * config.features
     rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
     tensors: dict[str, PackedTensor] = {}
+    parts: dict[str, dict[int, Array]] = {}  # of experts, by their numbers
     for name, array in arrays.items():
         own = AROUND.sub("", name)
-        found = TENSOR.fullmatch(own)
+        expert = EXPERT.fullmatch(own)
+        found = TENSOR.fullmatch(f"{expert[1]}.{expert[3]}" if expert else own)
         ours = kind.tensors.get(found[2]) if found else None
         if OLD.fullmatch(own) or ours == "output" and is_tied:
             continue
@@ -97,7 +100,10 @@ def tensors_of(
         if isinstance(ours, str):
             if kind.norm_offset and ours.endswith("norm"):
                 array = array.astype(np.float32) + np.float32(kind.norm_offset)
-            tensors[f"{place}{ours}.{found[3]}"] = packed(array)
+            if expert:
+                parts.setdefault(f"{place}{ours}.{found[3]}", {})[int(expert[2])] = array
+            else:
+                tensors[f"{place}{ours}.{found[3]}"] = packed(array)
             continue
         sizes = [rows[part] for part in ours]
         if array.ndim < 1 or len(array) != sum(sizes):
@@ -106,6 +112,14 @@ def tensors_of(
             array = array.reshape(config.heads, 3, config.features, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
         for part, piece in zip(ours, np.split(array, np.cumsum(sizes)[:-1])):
             tensors[f"{place}{part}.{found[3]}"] = packed(piece)
+    for name, each in parts.items():
+        if each.keys() != set(range(config.experts)) or len({array.shape for array in each.values()}) > 1:
+            shapes = ", ".join(str(array.shape) for array in each.values())
+            raise DataError(in_their_names(
+                f"has to have a tensor {name} of each of {config.experts} experts, of one shape; it has {len(each)} of"
+                f" {shapes[:60]}.", kind,
+            ))  # fmt: skip
+        tensors[name] = packed(np.stack([each[number] for number in range(config.experts)]))
     if not is_tied and "output.weight" not in tensors:
         raise DataError(
             in_their_names("has no tensor output.weight, and its config.json says no tie_word_embeddings.", kind)

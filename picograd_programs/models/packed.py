@@ -68,6 +68,15 @@ class PackedMatrix(nn.Module):
         held = [None if each is None else each[places] for each in rest]
         return self._unpacked(of_rows, *held).reshape(*numbers_BT.shape, self.shape[1])
 
+    def parts(self, chosen_N: Tensor, num: int) -> Tensor:
+        """Returns the formulas of some of `num` matrices that are its rows one after the other, (N, R / num, K)."""
+        is_second = not self.is_float and not self.has_nibbles  # rows are the second axis
+        numbers, *rest = self._held()
+        by_part = numbers.unflatten(int(is_second), (num, -1))
+        of_parts = by_part[:, chosen_N] if is_second else by_part[chosen_N]
+        held = [None if each is None else each.unflatten(0, (num, -1))[chosen_N] for each in rest]
+        return self._unpacked(of_parts, *held)
+
     def weight(self) -> Tensor:
         """Returns the formula of the matrix, (R, K)."""
         return self._unpacked(*self._held())
@@ -80,7 +89,7 @@ class PackedMatrix(nn.Module):
             return numbers.float()
         parts = [numbers & 15, numbers >> 4] if self.has_nibbles else [numbers[0], numbers[1]]
         values = Tensor.cat(parts, -1).float() * scale  # (R, G, 2h)
-        return (values if least is None else values + least).flatten(1)
+        return (values if least is None else values + least).flatten(-2)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., K) -> (..., R)."""

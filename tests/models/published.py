@@ -26,6 +26,7 @@ LLAMA: Said = SIZES | {
     "num_key_value_heads": 2, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None,
     "tie_word_embeddings": False,
 }  # fmt: skip
+MIXTURE: Said = {"num_experts_per_tok": 2, "output_router_logits": False, "router_aux_loss_coef": 0.001}
 OF_GEMMA: Said = {
     "head_dim": 16,
     "hidden_activation": "gelu_pytorch_tanh",
@@ -76,6 +77,17 @@ CONFIGS: dict[str, tuple[str, Said]] = {
         "original_max_position_embeddings": 64, "partial_rotary_factor": 0.75, "full_attn_mod": 1, "interpolate_factor": 1,
         "lm_head_bias": False, "tie_word_embeddings": True, "rope_scaling": {
             "type": "longrope", "short_factor": [1.0, 1.1, 1.5], "long_factor": [1.0, 3.0, 5.0]}}),
+    "Mixtral": ("mixtral", LLAMA | MIXTURE | {"num_local_experts": 6, "router_jitter_noise": 0.0, "sliding_window": None}),
+    "Qwen 1.5 with experts": ("qwen2_moe", LLAMA | MIXTURE | {
+        "num_experts": 7, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "norm_topk_prob": False,
+        "decoder_sparse_step": 2, "mlp_only_layers": [], "use_sliding_window": False, "sliding_window": 5,
+        "max_window_layers": 2}),
+    "Qwen 3 with experts": ("qwen3_moe", LLAMA | MIXTURE | {
+        "num_experts": 8, "moe_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1, "head_dim": 16,
+        "mlp_only_layers": [1], "use_sliding_window": False, "sliding_window": 0, "max_window_layers": 4,
+        "attention_bias": False}),
+    "OLMoE": ("olmoe", LLAMA | MIXTURE | {"num_experts": 9, "num_experts_per_tok": 3, "norm_topk_prob": False,
+                                          "clip_qkv": None}),
     "SmolLM3": ("smollm3", LLAMA | {"no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4,
     "use_sliding_window": False,
                                     "layer_types": ["full_attention"] * 4, "tie_word_embeddings": True,
@@ -181,12 +193,24 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
                 linear(f"{part}.self_attn.qkv_proj", inner + 2 * shared * head, width)
             else:
                 for name, rows in (("q", inner), ("k", shared * head), ("v", shared * head)):
-                    linear(f"{part}.self_attn.{name}_proj", rows, width, biased or kind == "qwen2")
+                    linear(f"{part}.self_attn.{name}_proj", rows, width, biased or kind in ("qwen2", "qwen2_moe"))
             linear(f"{part}.self_attn.o_proj", width, inner, biased)
-            if kind in ("qwen3", "gemma3_text", "olmo2"):
-                norm(f"{part}.self_attn.q_norm", inner if kind == "olmo2" else head)
-                norm(f"{part}.self_attn.k_norm", shared * head if kind == "olmo2" else head)
-            if kind == "phi3":
+            if kind in ("qwen3", "qwen3_moe", "gemma3_text", *NORMS_ALL):
+                norm(f"{part}.self_attn.q_norm", inner if kind in NORMS_ALL else head)
+                norm(f"{part}.self_attn.k_norm", shared * head if kind in NORMS_ALL else head)
+            if has_experts(said, layer):
+                router, names = EXPERT_NAMES.get(kind, ("mlp.gate", ("gate_proj", "up_proj", "down_proj")))
+                each, one = said.get("moe_intermediate_size", hidden), f"{part}.{router.replace('gate', 'experts')}"
+                linear(f"{part}.{router}", num_experts(said), width)
+                parts = [(f"{one}.{number}.", names, each) for number in range(num_experts(said))]
+                if extra := said.get("shared_expert_intermediate_size"):
+                    parts.append((f"{part}.mlp.shared_expert.", names, extra))
+                    linear(f"{part}.mlp.shared_expert_gate", 1, width)
+                for before, (gate, up, down), rows in parts:
+                    linear(f"{before}{gate}", rows, width)
+                    linear(f"{before}{up}", rows, width)
+                    linear(f"{before}{down}", width, rows)
+            elif kind == "phi3":
                 linear(f"{part}.mlp.gate_up_proj", 2 * hidden, width)
                 linear(f"{part}.mlp.down_proj", width, hidden)
             elif kind == "starcoder2":
@@ -202,6 +226,21 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
                + ("norm" in name or "ln_" in name) * name.endswith("weight") * (not is_offset)).bfloat16()
         for name, shape in shapes.items()
     }  # fmt: skip
+
+
+NORMS_ALL = ("olmo2", "olmoe")  # norms of queries and keys are of all heads as one vector
+EXPERT_NAMES = {"mixtral": ("block_sparse_moe.gate", ("w1", "w3", "w2"))}  # the router; gate, up, down of an expert
+
+
+def num_experts(said: Said) -> int:
+    """Returns how many experts a layer has."""
+    return int(said.get("num_experts", said.get("num_local_experts", 0)))
+
+
+def has_experts(said: Said, layer: int) -> bool:
+    """Returns whether a layer has experts."""
+    every = said.get("decoder_sparse_step", 1)
+    return num_experts(said) > 0 and layer not in said.get("mlp_only_layers", []) and layer % every == every - 1
 
 
 def sizes(said: Said) -> tuple[int, int, int]:
@@ -325,10 +364,10 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
                 joined = linear(x, f"{part}.self_attn.qkv_proj").split([heads * head, shared * head, shared * head], 1)
             else:
                 joined = tuple(linear(x, f"{part}.self_attn.{name}_proj") for name in "qkv")
-            if kind == "olmo2":
+            if kind in NORMS_ALL:
                 joined = (*(norm(joined[i], f"{part}.self_attn.{n}_norm") for i, n in enumerate("qk")), joined[2])
             q, k, v = (each.view(length, -1, head) for each in joined)
-            if kind in ("qwen3", "gemma3_text"):
+            if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
                 q, k = norm(q, f"{part}.self_attn.q_norm"), norm(k, f"{part}.self_attn.k_norm")
         if turns:
             speeds, amplitude = speeds_of(said, layer_type, head, context)
@@ -355,7 +394,28 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
         last = {"gpt_neox": "attention.dense", "gpt_bigcode": "attn.c_proj"}.get(kind, "self_attn.o_proj")
         return linear(torch.cat(out, 1), f"{part}.{last}")
 
+    def gated(x: torch.Tensor, before: str, names: tuple[str, ...]) -> torch.Tensor:
+        gate, up, down = (f"{before}{name}" for name in names)
+        return linear(act(linear(x, gate)) * linear(x, up), down)
+
+    def mixture(x: torch.Tensor, part: str) -> torch.Tensor:
+        router, names = EXPERT_NAMES.get(kind, ("mlp.gate", ("gate_proj", "up_proj", "down_proj")))
+        rows = []
+        for row in x:  # each position by itself, each expert by itself
+            shares = linear(row, f"{part}.{router}").softmax(0)
+            best = sorted(range(len(shares)), key=lambda number: -shares[number])[: said["num_experts_per_tok"]]
+            total = sum(shares[number] for number in best) if said.get("norm_topk_prob", True) else 1.0
+            experts = f"{part}.{router.replace('gate', 'experts')}"
+            rows.append(sum(shares[number] / total * gated(row, f"{experts}.{number}.", names) for number in best))
+        out = torch.stack(rows)
+        if "shared_expert_intermediate_size" in said:
+            share = torch.sigmoid(linear(x, f"{part}.mlp.shared_expert_gate"))
+            out = out + share * gated(x, f"{part}.mlp.shared_expert.", names)
+        return out
+
     def feed_forward(x: torch.Tensor, part: str) -> torch.Tensor:
+        if has_experts(said, int(part.rpartition(".")[2])):
+            return mixture(x, part)
         if kind == "gpt_neox":
             return linear(act(linear(x, f"{part}.mlp.dense_h_to_4h")), f"{part}.mlp.dense_4h_to_h")
         if kind in ("gpt_bigcode", "starcoder2"):

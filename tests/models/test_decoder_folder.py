@@ -141,7 +141,11 @@ def test_what_the_files_say_of_dialogues(tmp_path: Path) -> None:
 
 # ---- what is refused ----
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
-    ("Llama 2", {"model_type": "mixtral"}, "says model_type is 'mixtral'; gemma, gemma2, gemma3_text, "),
+    ("Llama 2", {"model_type": "falcon"}, "says model_type is 'falcon'; gemma, gemma2, gemma3_text, "),
+    ("Mixtral", {"num_experts_per_tok": 7}, "says num_experts_per_tok is 7; there are 6 experts"),
+    ("Mixtral", {"num_local_experts": None}, "config.json has no num_experts"),
+    ("OLMoE", {"clip_qkv": 8.0}, "says clip_qkv is 8.0; with None"),
+    ("Qwen 3 with experts", {"mlp_only_layers": ["a"]}, "says mlp_only_layers is ['a']; a list of numbers of layers"),
     ("Llama 2", {"model_type": ["llama"]}, "says model_type is \"['llama']\""),
     ("Llama 2", {"hidden_act": "mish"}, "says hidden_act is mish; silu, swish"),
     ("Llama 2", {"num_attention_heads": 5}, "says num_attention_heads is 5, of 6 features"),
@@ -209,6 +213,10 @@ def test_an_entry_of_null_is_none_and_one_that_programs_keep_for_themselves_is_n
          "q_proj.bias', which this network does not have"),
         ("Llama 2", "lm_head.weight", None,
          "has no tensor lm_head.weight, and its config.json says no tie_word_embeddings"),
+        ("Mixtral", "model.layers.0.block_sparse_moe.experts.5.w1.weight", None,
+         "layers.0.block_sparse_moe.experts.w1.weight of each of 6 experts, of one shape; it has 5 of (48, 32)"),
+        ("Mixtral", "model.layers.0.block_sparse_moe.experts.5.w1.weight", torch.ones(3, 32), "(48, 32), (48, 32)"),
+        ("OLMoE", "model.layers.1.mlp.experts.9.up_proj.weight", torch.ones(48, 32), "each of 9 experts, of one shape"),
         ("Phi-3", "model.layers.0.self_attn.qkv_proj.weight", torch.ones(60, 32), "self_attn.qkv_proj.weight of 64 rows"),
         ("Pythia", "gpt_neox.layers.2.attention.query_key_value.bias", torch.ones(7), "query_key_value.bias of 96 rows"),
         ("StarCoder", "transformer.wpe.weight", torch.ones(64, 32),
