@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from picograd_formats.gguf_file import GGUF
-from picograd_programs.models.decoder import config_of
+from picograd_programs.models.decoder_gguf import config_of
 
 
 def answers_of(file: GGUF, length: int, num_threads: int) -> Callable[[list[int], int], Iterator[int]]:

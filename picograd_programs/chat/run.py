@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from picograd.errors import ArgumentError, DataError, FileError
@@ -13,8 +13,9 @@ from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
-from picograd_programs.models.decoder import Decoder, config_of
+from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_folder import read_folder
+from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
@@ -111,10 +112,9 @@ def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, 
             found = read_folder(folder, context)
             return found.network, found.tokenizer, found.manner, found.longest
         file = load_weights(name)
-        config = config_of(file)
-        network = Decoder(replace(config, context=min(context, config.context)), file.tensors)
+        longest, network = config_of(file).context, Decoder(config_of(file, context), tensors_in(file))
         tokenizer = tokenizer_of(file.metadata)
-        return network, tokenizer, manner_of(file.metadata, tokenizer), config.context
+        return network, tokenizer, manner_of(file.metadata, tokenizer), longest
     except FileError:
         raise
     except DataError as error:

@@ -35,7 +35,10 @@ PATTERNS = {  # by the name that `tokenizer.ggml.pre` has
     "llama-bpe": MODERN % "{1,3}",
     "qwen2": MODERN % "",
 }
-PATTERNS["default"] = PATTERNS["gpt-2"]
+ALIASES = {  # other names of files whose words are cut so
+    "gpt-2": ("default", "olmo", "mpt"), "smollm": ("starcoder", "refact", "codeshell"), "llama-bpe": ("dbrx", "smaug-bpe"),
+}  # fmt: skip
+PATTERNS |= {alias: PATTERNS[name] for name, aliases in ALIASES.items() for alias in aliases}
 
 
 def letters_of_bytes() -> list[str]:

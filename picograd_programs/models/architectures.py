@@ -175,12 +175,30 @@ class Positions(Record):
     read: int
 
 
-def rotation_of(content: Any, where: str, all_say: Positions) -> Rotation:
+def reach_of(content: Any, longest: int) -> int:
+    """Returns the most positions that a network can read: YaRN's files may say those before it stretched them.
+
+    Args:
+      content:  a dict `rope_scaling` or `rope_parameters`; or None
+      longest:  the file's number of positions
+
+    >>> reach_of({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 32768)
+    131072
+    """
+    if not isinstance(content, dict) or content.get("rope_type", content.get("type")) != "yarn":
+        return longest
+    factor, before = content.get("factor"), content.get("original_max_position_embeddings") or longest
+    is_right = all(isinstance(each, int | float) for each in (factor, before))  # which is said where it is read
+    return max(longest, int(factor * before)) if factor and is_right else longest
+
+
+def rotation_of(content: Any, where: str, all_say: Positions, file: str = "config.json") -> Rotation:
     """Returns the angles that a dict `rope_scaling` or `rope_parameters` says.
 
     Args:
       content:  the dict; or None
       where:    its name
+      file:     in which it is
 
     Raises:
       DataError: a number is missing or wrong, or it says something that is not done.
@@ -188,14 +206,14 @@ def rotation_of(content: Any, where: str, all_say: Positions) -> Rotation:
     content = {} if content is None else content
     kind = content.get("rope_type", content.get("type", "default")) if isinstance(content, dict) else None
     if not isinstance(kind, str) or kind not in SCALING:
-        raise DataError(f"config.json says {where} is {str(content)[:60]}; a dict of type {', '.join(SCALING)} is known.")
+        raise DataError(f"{file} says {where} is {str(content)[:60]}; a dict of type {', '.join(SCALING)} is known.")
     both = {"rope_type": None, "type": None, "rope_theta": None, "partial_rotary_factor": None}
-    said = Entries(content, f"config.json's {where}", SCALING[kind] | both, {})
+    said = Entries(content, f"{file}'s {where}", SCALING[kind] | both, {})
     said.get("rope_type"), said.get("type")
     base = said.number("rope_theta") or all_say.base
-    turned = int(all_say.features * (said.number("partial_rotary_factor") or all_say.share))
+    turned = int(all_say.features * (said.number("partial_rotary_factor") or all_say.share) + 1e-6)
     if turned < 2 or turned % 2 or turned > all_say.features:
-        raise DataError(f"config.json turns {turned} of {all_say.features} features of a head; an even number is needed.")
+        raise DataError(f"{file} turns {turned} of {all_say.features} features of a head; an even number is needed.")
     before = said.whole("original_max_position_embeddings") or all_say.before
     speeds = float(base) ** (-np.arange(0, turned, 2) / turned)
     slower, amplitude = np.ones(turned // 2), 1.0
@@ -463,6 +481,7 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         said.whole(key) for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     )
     longest = said.whole("max_position_embeddings")
+    reach = reach_of(content.get("rope_parameters") or content.get("rope_scaling"), longest)
     features = said.whole("head_dim") or width // heads
     shared = 1 if said.flag("multi_query") else said.whole("num_key_value_heads") or heads
     if features % 2 or heads % shared or heads * features != width and not content.get("head_dim"):
@@ -480,7 +499,7 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     fields: dict[str, Any] = {
         "vocabulary": min(rows, tokens), "layers": layers, "width": width, "heads": heads, "features": features,
         "shared_heads": shared, "hidden": said.whole("intermediate_size") or 4 * width, "eps": said.number("rms_norm_eps"),
-        "sights": tuple(sights_of(said, kind, layers, features, longest, read)), "context": min(read, longest),
+        "sights": tuple(sights_of(said, kind, layers, features, longest, read)), "context": min(read, reach),
         "positions": longest if "position_embd" in kind.tensors.values() else 0,
         "activation": ACTIVATION_NAMES[shown], "attention_biases": has_biases, "output_bias": has_biases,
         "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,

@@ -28,8 +28,7 @@ from picograd.nn import functional as F
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
-from picograd_formats.gguf_file import GGUF, PackedTensor
-from picograd_programs.data.vocabulary import check_rows
+from picograd_formats.gguf_file import PackedTensor
 from picograd_programs.models.experts import Experts
 from picograd_programs.models.gpt import KVCache
 from picograd_programs.models.packed import PackedMatrix
@@ -114,87 +113,13 @@ class DecoderConfig:
         return self.eps, self.subtracts_mean
 
 
-def angles_of(gguf: GGUF, name: str, number: Callable[..., Any], features: int) -> Rotation:
-    """Returns how the metadata of a file say that layers turn which see everything.
-
-    Raises:
-      DataError: they say something that is not done.
-    """
-    scaling, of_pairs = gguf.metadata.get(f"{name}.rope.scaling.type", "none"), gguf.tensors.get("rope_freqs.weight")
-    if number("rope.dimension_count", features) != features or scaling not in ("none", "linear"):
-        raise DataError(f"the file turns some of the features, or scales angles by {str(scaling)[:40]}; that is not done.")
-    slower = np.full(features // 2, number("rope.scaling.factor") if scaling == "linear" else 1.0)
-    if of_pairs is not None:  # as Llama 3.1 stretches slow pairs to longer texts
-        if of_pairs.shape != slower.shape:
-            raise DataError(
-                f"the file has to have a tensor rope_freqs.weight of {slower.shape}, it has one of {of_pairs.shape}."
-            )
-        slower = slower * of_pairs.unpacked()
-    return Rotation(features, number("rope.freq_base", 10000.0), tuple(slower.tolist()))
-
-
-WINDOW_EVERY, WINDOW_BASE = 6, 10000.0  # Gemma 3: the last of so many layers sees everything; base of the others' angles
-IN_GGUF: dict[str, dict[str, Any]] = {  # what a name in the metadata says beyond them
-    "llama": {"pairs_are_halves": False},
-    "qwen2": {"attention_biases": True},
-    "qwen3": {"norms_heads": True},
-    "gemma3": {"norms_heads": True, "norms_after": True, "activation": "gelu_tanh"},
-}
-
-
-def config_of(file: GGUF) -> DecoderConfig:
-    """Returns the settings that the metadata of a file describe.
-
-    Raises:
-      DataError: they describe another network, or lack something.
-    """
-    name = file.metadata.get("general.architecture")
-    if name not in IN_GGUF:
-        raise DataError(f"the file has a network of type {str(name)[:40]!r}; {', '.join(IN_GGUF)} are run.")
-
-    def number(key: str, default: float | None = None) -> Any:
-        value = file.metadata.get(f"{name}.{key}", default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**31:
-            raise DataError(f"the file says {name}.{key} is {str(value)[:40]}; it must be a number above 0.")
-        return value
-
-    heads, width = number("attention.head_count"), number("embedding_length")
-    features, layers = number("attention.key_length", width // heads), number("block_count")
-    table, tokens = file.tensors.get("token_embd.weight"), file.metadata.get("tokenizer.ggml.tokens")
-    shape = (0,) if table is None else table.shape
-    if isinstance(tokens, list):
-        check_rows("token_embd.weight", shape, len(tokens))
-    sizes: dict[str, Any] = {
-        "context": number("context_length"), "layers": layers, "width": width, "hidden": number("feed_forward_length"),
-        "heads": heads, "shared_heads": number("attention.head_count_kv", heads), "features": features,
-    }  # fmt: skip
-    if not all(isinstance(each, int) for each in sizes.values()):
-        raise DataError(f"the file says {', '.join(f'{key} {value}' for key, value in sizes.items())}; all must be whole.")
-    if (
-        features % 2
-        or heads % sizes["shared_heads"]
-        or f"{name}.attention.key_length" not in file.metadata
-        and width % heads
-    ):
-        raise DataError(
-            f"the file says {heads} heads of {features} features, {sizes['shared_heads']} of keys and values, for a width"
-            f" of {width}: heads must divide the width, shared heads the heads, and features must be even."
-        )
-    sights = [Sight(0, angles_of(file, name, number, features))] * min(layers, len(file.tensors))
-    if name == "gemma3":
-        near = Sight(number("attention.sliding_window"), Rotation(features, WINDOW_BASE))
-        sights = [near if (layer + 1) % WINDOW_EVERY else far for layer, far in enumerate(sights)]
-    return DecoderConfig(
-        vocabulary=len(tokens) if isinstance(tokens, list) else shape[0],
-        sights=tuple(sights),
-        eps=number("attention.layer_norm_rms_epsilon"),
-        embedding_scale=width**0.5 if name == "gemma3" else 1.0,
-        **sizes,
-        **IN_GGUF[name],
-    )
-
-
 # ---- weights ----
+def rows_of(tensor: PackedTensor, first: int, past: int) -> PackedTensor:
+    """Returns some rows of a tensor, without a copy."""
+    each = len(tensor.blocks) // tensor.shape[0]
+    return PackedTensor((past - first, *tensor.shape[1:]), tensor.packing, tensor.blocks[first * each : past * each])
+
+
 class Weights:
     """The tensors of a file, each taken once and checked."""
 
@@ -226,8 +151,7 @@ class Weights:
         """Returns the matrix of a vector for each token, without what fills it up behind them."""
         tensor = self.tensors.get(f"{name}.weight")
         if tensor is not None and len(tensor.shape) == 2 and tensor.shape[0] > rows:
-            blocks = tensor.blocks[: rows * len(tensor.blocks) // tensor.shape[0]]
-            self.tensors[f"{name}.weight"] = PackedTensor((rows, tensor.shape[1]), tensor.packing, blocks)
+            self.tensors[f"{name}.weight"] = rows_of(tensor, 0, rows)
         return self.matrix(name, rows, columns)
 
     def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
@@ -395,7 +319,7 @@ class Decoder(nn.Module):
     """
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, PackedTensor]):
-        weights = Weights({name: tensor for name, tensor in tensors.items() if name != "rope_freqs.weight"})
+        weights = Weights(tensors)
         self.config = config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         table = weights.take("position_embd.weight", config.positions, config.width) if config.positions else None

@@ -33,6 +33,7 @@ EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+)")  # one of several tensors tha
 OURS = re.compile(r"\b(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|attention\.(?:masked_)?bias|attn\.bias)")  # follows from config.json
 NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")  # in tokenizer_config.json, which templates may name
+LENGTHS_MAX = 2**31  # tokens
 KINDS = {"float32": 0, "float16": 1, "float64": 28, "bfloat16": 30}  # numbers of GGUF's packings
 
 
@@ -62,7 +63,7 @@ def read_folder(folder: Path, context: int) -> Published:
       DataError: one is damaged or missing, or describes another network.
     """
     content = json_in(folder / "config.json")
-    read_config(content, 1, context)  # what is wrong here is said before other files are looked for
+    longest = read_config(content, 1, LENGTHS_MAX)[0].context  # errors come before other files are looked for
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     config, kind, is_tied = read_config(content, len(tokenizer.tokens), context)
     tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
@@ -71,7 +72,6 @@ def read_folder(folder: Path, context: int) -> Published:
         network = Decoder(config, tensors)
     except DataError as error:
         raise DataError(in_their_names(error.fact, kind), error.hint) from None
-    longest = content[kind.names.get("max_position_embeddings", "max_position_embeddings")]
     return Published(network, tokenizer, manner_of_folder(folder, content, tokenizer), longest)
 
 

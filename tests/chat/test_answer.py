@@ -11,7 +11,8 @@ from picograd import Tensor
 from picograd.errors import ArgumentError, DataError
 from picograd_formats.gguf_file import read_gguf
 from picograd_programs.chat.answer import Choice, Reader, chosen
-from picograd_programs.models.decoder import Decoder, config_of
+from picograd_programs.models.decoder import Decoder
+from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from tests.chat.small_model import write_model
 from tests.helpers import same_value
 
@@ -58,7 +59,7 @@ def test_numbers_that_are_not_finite_are_a_data_error(wrong: float) -> None:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     file = read_gguf(write_model(tmp_path_factory.mktemp("chat") / "small.gguf"))
-    return Decoder(config_of(file), file.tensors)
+    return Decoder(config_of(file), tensors_in(file))
 
 
 @pytest.mark.req("D9")

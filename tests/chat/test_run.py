@@ -19,7 +19,7 @@ from picograd_programs import cli
 from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.run import Chat, Dialogue
 from picograd_programs.data.weights import load_weights
-from picograd_programs.models.decoder import config_of
+from picograd_programs.models.decoder_gguf import config_of
 from tests.chat.small_model import write_model
 from tests.formats.test_mutations import MUTANTS, mutant
 from tests.models.numpy_decoder import numpy_logits

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd_programs.data.bpe import PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, merged, tokenizer_of
+from picograd_programs.data.bpe import ALIASES, PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, merged, tokenizer_of
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
 TEXT = (
@@ -22,11 +22,12 @@ MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\
 
 def their_words(name: str) -> Any:
     """Returns how the library cuts words, by a name of llama.cpp."""
+    name = next((known for known, aliases in ALIASES.items() if name in aliases), name)
     parts = tokenizers.pre_tokenizers
-    of_bytes = parts.ByteLevel(add_prefix_space=False, use_regex=name in ("gpt-2", "default", "smollm"))
+    of_bytes = parts.ByteLevel(add_prefix_space=False, use_regex=name in ("gpt-2", "smollm"))
     if name == "smollm":
         return parts.Sequence([parts.Digits(individual_digits=True), of_bytes])
-    if name in ("gpt-2", "default"):
+    if name == "gpt-2":
         return of_bytes
     pattern = tokenizers.Regex(MODERN % ("{1,3}" if name == "llama-bpe" else ""))
     return parts.Sequence([parts.Split(pattern, "isolated"), of_bytes])

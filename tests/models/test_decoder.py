@@ -15,7 +15,8 @@ from picograd import Tensor
 from picograd.errors import ArgumentError, DataError, ShapeError
 from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import GGUF, PACKINGS, PackedTensor, plain_tensor
-from picograd_programs.models.decoder import Decoder, DecoderConfig, Sight, config_of
+from picograd_programs.models.decoder import Decoder, DecoderConfig, Sight
+from picograd_programs.models.decoder_gguf import IN_GGUF, config_of, tensors_in
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import Rotation
 from tests.helpers import mostly_evaluated, same_value
@@ -99,6 +100,7 @@ def test_angles_are_scaled_as_the_file_says(kind: str, rng: np.random.Generator)
         "llama.attention.key_length": 8,
         "llama.feed_forward_length": 48, "llama.context_length": 16, "llama.attention.layer_norm_rms_epsilon": 1e-5,
     }  # fmt: skip
+    del metadata["llama.attention.sliding_window"]
     tensors = {name: plain_tensor(array) for name, array in weights.items()}
     if kind == "linear":
         metadata |= {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 3.0}
@@ -106,7 +108,7 @@ def test_angles_are_scaled_as_the_file_says(kind: str, rng: np.random.Generator)
         tensors["rope_freqs.weight"] = plain_tensor(factors)
     file = GGUF(metadata, tensors)
     assert config_of(file) == config
-    same_value(Decoder(config_of(file), tensors)(Tensor(tokens[None]))[0], expected, 1e-4, 1e-5)
+    same_value(Decoder(config_of(file), tensors_in(file))(Tensor(tokens[None]))[0], expected, 1e-4, 1e-5)
     wrong = GGUF(metadata, {**tensors, "rope_freqs.weight": plain_tensor(np.ones(3))})
     with pytest.raises(DataError, match=r"rope_freqs.weight of \(4,\), it has one of \(3,\)"):
         config_of(wrong)
@@ -224,17 +226,17 @@ def test_a_file_may_say_that_angles_are_slower() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("general.architecture", "mamba", "type 'mamba'; llama, qwen2, qwen3, gemma3 are run"),
-        ("gemma3.block_count", 0, "gemma3.block_count is 0; it must be a number above 0"),
-        ("gemma3.block_count", 1.5, "says context 64, layers 1.5, width 16"),
-        ("gemma3.context_length", "many", "gemma3.context_length is many"),
+        ("general.architecture", "mamba", f"type 'mamba'; {', '.join(IN_GGUF)} are run"),
+        ("gemma3.block_count", 0, "the file says block_count is 0; a whole number above 0 is needed"),
+        ("gemma3.block_count", 1.5, "the file says block_count is 1.5; a whole number"),
+        ("gemma3.context_length", "many", "context_length is many"),
         ("gemma3.attention.head_count_kv", 3, "2 heads of 4 features, 3 of keys and values, for a width of 16: heads must"),
         ("gemma3.attention.key_length", 5, "2 heads of 5 features"),
         ("tokenizer.ggml.tokens", ["a"] * 6, "table token_embd.weight of (5, 16) has vectors of 5 tokens, and the"),
         ("tokenizer.ggml.tokens", ["a", "b"], "has 2: they belong to different models"),
-        ("gemma3.rope.dimension_count", 2, "turns some of the features"),
-        ("gemma3.rope.scaling.type", "yarn", "scales angles by yarn"),
-        ("gemma3.rope.scaling.type", ["linear"], "scales angles by"),
+        ("gemma3.rope.dimension_count", 3, "the file turns 3 of 4 features of a head; an even number is needed"),
+        ("gemma3.rope.scaling.type", "yarn", "the file's rope.scaling has no factor"),
+        ("gemma3.rope.scaling.type", ["linear"], "says rope.scaling is {'rope_type': ['linear']}; a dict of type"),
     ],
 )
 def test_metadata_of_another_network_are_data_errors(key: str, value: object, words: str) -> None:

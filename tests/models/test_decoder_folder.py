@@ -80,6 +80,13 @@ def test_a_text_that_is_read_far_has_the_angles_of_long_texts(tmp_path: Path, rn
     np.testing.assert_allclose(found, far, rtol=1e-3, atol=1e-4)
 
 
+def test_a_text_of_yarn_is_as_long_as_it_was_stretched(tmp_path: Path) -> None:
+    said = config_of("Qwen 2.5 with YaRN") | {"max_position_embeddings": 32}
+    write_folder(tmp_path, said, random_weights(said))
+    network, _, _, longest = opened(str(tmp_path), 100)
+    assert longest == 128 and network.config.context == 100
+
+
 @pytest.mark.parametrize("kind", ["float16", "float32", "PyTorch's", "a table that is filled up", "what old files keep"])
 def test_forms_that_users_have(kind: str, tmp_path: Path, rng: np.random.Generator) -> None:
     said = config_of("Qwen 2 with a window")

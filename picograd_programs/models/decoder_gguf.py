@@ -1,0 +1,259 @@
+"""A decoder in a GGUF file: a record of each `general.architecture`, as in architectures.py.
+
+Every entry of the metadata about the network is read, must have one value, or is known to change nothing; any other is
+refused. Tensors have the names that Decoder takes; a record says which of them are rows of one matrix.
+
+Source: ggml, the specification of GGUF; llama.cpp, the networks of these names (which pairs are turned, which layers have
+       a window, and scales that no file says).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import DataError
+from picograd.record import Record
+from picograd_formats.gguf_file import GGUF, PackedTensor
+from picograd_programs.data.vocabulary import check_rows
+from picograd_programs.models.architectures import NEEDED, Entries, Positions, reach_of, rotation_of
+from picograd_programs.models.decoder import DecoderConfig, Sight, rows_of
+from picograd_programs.models.rotary import Rotation
+
+SIZES: dict[str, Any] = {
+    "context_length": NEEDED, "embedding_length": NEEDED, "block_count": NEEDED, "feed_forward_length": NEEDED,
+    "attention.head_count": NEEDED, "attention.head_count_kv": None, "attention.key_length": None,
+    "attention.value_length": None, "attention.sliding_window": None,
+}  # fmt: skip
+ANGLES: dict[str, Any] = {
+    "rope.freq_base": 10000.0, "rope.dimension_count": None, "rope.scaling.type": "none", "rope.scaling.factor": None,
+    "rope.scaling.original_context_length": None, "rope.scaling.attn_factor": None, "rope.scaling.yarn_beta_fast": None,
+    "rope.scaling.yarn_beta_slow": None, "rope.scaling.yarn_attn_factor": None,
+}  # fmt: skip
+LLAMA: dict[str, Any] = SIZES | ANGLES | {"attention.layer_norm_rms_epsilon": NEEDED}
+MEANS: dict[str, Any] = SIZES | ANGLES | {"attention.layer_norm_epsilon": NEEDED}  # norms subtract them
+CAPS: dict[str, Any] = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+EXPERTS: dict[str, Any] = {
+    "expert_count": None, "expert_used_count": None, "expert_feed_forward_length": None,
+    "expert_shared_feed_forward_length": None, "expert_weights_norm": None,
+}  # fmt: skip
+FIXED: dict[str, Any] = {
+    "vocab_size": Any, "tensor_data_layout": Any, "rope.scaling.finetuned": Any, "pooling_type": Any,
+    "attention.causal": True, "attention.max_alibi_bias": 0, "attention.clamp_kqv": 0, "expert_gating_func": 1,
+    "expert_group_count": 1, "expert_weights_scale": 1.0, "expert_shared_count": Any,
+}  # fmt: skip
+PACKED = ("attn_q", "attn_k", "attn_v")
+OF_GEMMA: dict[str, Any] = {"activation": "gelu_tanh"}
+SCALES_BY_WIDTH = (46, 62)  # layers of Gemma 2 and 3 of 27 billion weights: scores are divided by sqrt(C / H), not sqrt(D)
+
+
+class Kind(Record, eq=False):
+    """The form of a network in GGUF files.
+
+    entries:           of the metadata that are read -> what they are where they are not there
+    settings:          fields of DecoderConfig that its name alone says
+    packed:            a tensor -> ours, which are its rows
+    slides_every:      layers see a window but for the last of so many; 1: all do
+    near_base:         of the angles of layers with a window; 0: as of the others
+    turns_every:       layers turn queries and keys but for the last of so many; 0: all do
+    scales_embedding:  by the root of the width
+    fixed:             entries that must have a value, beside FIXED
+    """
+
+    entries: Mapping[str, Any]
+    settings: Mapping[str, Any] = {}
+    packed: Mapping[str, tuple[str, ...]] = {}
+    slides_every: int = 1
+    near_base: float = 0.0
+    turns_every: int = 0
+    scales_embedding: bool = False
+    fixed: Mapping[str, Any] = {}
+
+
+NO_WINDOW: dict[str, Any] = {key: value for key, value in LLAMA.items() if key != "attention.sliding_window"}
+OF_QWEN: dict[str, Any] = {"attention.sliding_window": Any}  # its files name one that is not used
+IN_GGUF: dict[str, Kind] = {
+    "llama": Kind(LLAMA | EXPERTS, {"pairs_are_halves": False}),
+    "qwen2": Kind(NO_WINDOW, {"attention_biases": True}, fixed=OF_QWEN),
+    "qwen3": Kind(NO_WINDOW, {"norms_heads": True}, fixed=OF_QWEN),
+    "qwen2moe": Kind(
+        NO_WINDOW | EXPERTS | {"expert_count": NEEDED}, {"attention_biases": True, "shares_to_one": False}, fixed=OF_QWEN
+    ),
+    "qwen3moe": Kind(NO_WINDOW | EXPERTS | {"expert_count": NEEDED}, {"norms_heads": True}, fixed=OF_QWEN),
+    "olmoe": Kind(LLAMA | EXPERTS | {"expert_count": NEEDED}, {"norms_queries": True, "shares_to_one": False}),
+    "gemma": Kind(LLAMA, OF_GEMMA, scales_embedding=True),
+    "gemma2": Kind(LLAMA | CAPS, OF_GEMMA | {"norms_after": True}, slides_every=2, scales_embedding=True),
+    "gemma3": Kind(
+        LLAMA | CAPS | {"rope.freq_base": 1e6}, OF_GEMMA | {"norms_heads": True, "norms_after": True}, slides_every=6,
+        near_base=1e4, scales_embedding=True,
+    ),
+    "phi3": Kind(LLAMA, packed={"attn_qkv": PACKED, "ffn_up": ("ffn_gate", "ffn_up")}),
+    "olmo2": Kind(LLAMA, {"norms_before": False, "norms_after": True, "norms_queries": True}),
+    "starcoder2": Kind(MEANS, {
+        "subtracts_mean": True, "is_gated": False, "activation": "gelu_tanh", "attention_biases": True, "output_bias": True,
+        "feed_forward_biases": True,
+    }),
+    "gptneox": Kind(MEANS | {"use_parallel_residual": True}, {
+        "subtracts_mean": True, "is_gated": False, "activation": "gelu", "attention_biases": True, "output_bias": True,
+        "feed_forward_biases": True,
+    }, packed={"attn_qkv": PACKED}),
+    "granite": Kind(
+        LLAMA | {"attention.scale": None, "embedding_scale": None, "residual_scale": None, "logit_scale": None},
+        {"pairs_are_halves": False},
+    ),
+    "smollm3": Kind(LLAMA, {"pairs_are_halves": False}, turns_every=4),
+}  # fmt: skip
+
+
+def kind_of(file: GGUF) -> tuple[str, Kind]:
+    """Returns the name of a file's network, and its kind.
+
+    Raises:
+      DataError: it is not known.
+    """
+    name = file.metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in IN_GGUF:
+        raise DataError(f"the file has a network of type {str(name)[:40]!r}; {', '.join(IN_GGUF)} are run.")
+    return name, IN_GGUF[name]
+
+
+def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
+    """Returns the settings that the metadata of a file describe.
+
+    Args:
+      read:  most positions that will be read; None: as many as the network can
+
+    Raises:
+      DataError: they describe another network, lack something, or have an entry that is not known.
+    """
+    name, kind = kind_of(file)
+    content = {key.removeprefix(f"{name}."): value for key, value in file.metadata.items() if key.startswith(f"{name}.")}
+    said = Entries(content, "the file", kind.entries, {key: key for key in kind.entries})
+    heads, width, layers, longest, hidden = (
+        said.whole(key) for key in ("attention.head_count", "embedding_length", "block_count", "context_length",
+                                    "feed_forward_length")
+    )  # fmt: skip
+    own, shared = said.whole("attention.key_length"), said.whole("attention.head_count_kv") or heads
+    features = own or width // heads
+    table, tokens = file.tensors.get("token_embd.weight"), file.metadata.get("tokenizer.ggml.tokens")
+    shape = (0,) if table is None else table.shape
+    if isinstance(tokens, list):
+        check_rows("token_embd.weight", shape, len(tokens))
+    if features % 2 or heads % shared or own is None and width % heads or said.whole("attention.value_length") not in (
+        None, features,
+    ):  # fmt: skip
+        raise DataError(
+            f"the file says {heads} heads of {features} features, {shared} of keys and values, for a width of {width}:"
+            " heads must divide the width, shared heads the heads, and features must be even, and as many of values."
+        )
+    eps = said.number("attention.layer_norm_rms_epsilon") or said.number("attention.layer_norm_epsilon")
+    scale, embedding = said.number("attention.scale"), said.number("embedding_scale") or 1.0
+    scaling = scaling_of(said, file.tensors)
+    reach = reach_of(scaling, longest)
+    read = reach if read is None else min(read, reach)
+    far = far_rotation(said, file.tensors, scaling, features, longest, read)
+    near = Rotation(features, kind.near_base) if kind.near_base else far
+    window, turns = said.whole("attention.sliding_window") or 0, kind.turns_every
+    if kind.slides_every > 1 and not window:
+        raise DataError(f"the file has no {name}.attention.sliding_window.")
+    sights = [
+        Sight(window, near) if window and (kind.slides_every == 1 or (layer + 1) % kind.slides_every)
+        else Sight(0, far if not turns or (layer + 1) % turns else None)
+        for layer in range(min(layers, len(file.tensors)))
+    ]  # fmt: skip
+    experts, chosen = said.whole("expert_count"), said.whole("expert_used_count")
+    own_hidden, shared_hidden = said.whole("expert_feed_forward_length"), said.whole("expert_shared_feed_forward_length")
+    fields: dict[str, Any] = {
+        "vocabulary": len(tokens) if isinstance(tokens, list) else shape[0], "context": read, "layers": layers,
+        "width": width, "hidden": hidden, "heads": heads, "shared_heads": shared, "features": features,
+        "sights": tuple(sights), "eps": eps, "is_parallel": said.flag("use_parallel_residual"),
+        "attention_cap": said.number("attn_logit_softcapping") or 0.0,
+        "logit_cap": said.number("final_logit_softcapping") or 0.0,
+        "attention_scale": (heads / width) ** 0.5 if kind.scales_embedding and layers in SCALES_BY_WIDTH else scale,
+        "embedding_scale": embedding * (width**0.5 if kind.scales_embedding else 1.0),
+        "residual_scale": said.number("residual_scale") or 1.0, "logit_scale": 1 / (said.number("logit_scale") or 1.0),
+    }  # fmt: skip
+    if experts:
+        if not chosen or chosen > experts:
+            raise DataError(f"the file says expert_used_count is {chosen}; it has {experts} experts.")
+        fields |= {"experts": experts, "chosen": chosen, "expert_hidden": own_hidden or hidden,
+                   "shared_hidden": shared_hidden_of(file.tensors, shared_hidden)}  # fmt: skip
+    settings = dict(kind.settings)
+    if (to_one := said.get("expert_weights_norm")) is not None:
+        settings["shares_to_one"] = bool(to_one)
+    said.check_empty(FIXED | dict(kind.fixed))
+    return DecoderConfig(**fields | settings)
+
+
+def shared_hidden_of(tensors: Mapping[str, PackedTensor], said: int | None) -> int:
+    """Returns the width of the expert that every position has: files of old do not say it."""
+    found = tensors.get("blk.0.ffn_gate_shexp.weight")
+    return said or (found.shape[0] if found is not None else 0)
+
+
+def scaling_of(said: Entries, tensors: Mapping[str, PackedTensor]) -> dict[str, Any]:
+    """Returns the entries about slower angles, as `rope_scaling` of a config.json has them."""
+    kind = said.get("rope.scaling.type")
+    found = {
+        "rope_type": "default" if kind == "none" else kind, "factor": said.number("rope.scaling.factor"),
+        "original_max_position_embeddings": said.whole("rope.scaling.original_context_length"),
+        "attention_factor": said.number("rope.scaling.attn_factor"),
+        "beta_fast": said.number("rope.scaling.yarn_beta_fast"), "beta_slow": said.number("rope.scaling.yarn_beta_slow"),
+    }  # fmt: skip
+    found["attention_factor"] = said.number("rope.scaling.yarn_attn_factor") or found["attention_factor"]
+    short, long = (tensors.get(f"rope_factors_{length}.weight") for length in ("short", "long"))
+    if short is not None and long is not None:
+        found |= {"rope_type": "longrope", "short_factor": short.unpacked().tolist()}
+        found["long_factor"] = long.unpacked().tolist()
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def far_rotation(
+    said: Entries, tensors: Mapping[str, PackedTensor], scaling: dict[str, Any], features: int, longest: int, read: int
+) -> Rotation:
+    """Returns the angles of layers that see everything.
+
+    Raises:
+      DataError: the metadata or a tensor say something that is not done.
+    """
+    base, turned = said.number("rope.freq_base"), said.whole("rope.dimension_count") or features
+    rotation = rotation_of(scaling, "rope.scaling", Positions(base, turned / features, features, longest, longest, read),
+                           "the file")  # fmt: skip
+    of_pairs = tensors.get("rope_freqs.weight")
+    if of_pairs is None:
+        return rotation
+    slower = np.asarray(rotation.slower)  # by a tensor, as Llama 3.1 stretches slow pairs to longer texts
+    if of_pairs.shape != slower.shape:
+        raise DataError(
+            f"the file has to have a tensor rope_freqs.weight of {slower.shape}, it has one of {of_pairs.shape}."
+        )
+    return Rotation(rotation.features, base, tuple((slower * of_pairs.unpacked()).tolist()), rotation.amplitude)
+
+
+def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
+    """Returns the tensors of a file by the names of Decoder, those that are rows of one matrix by themselves.
+
+    Raises:
+      DataError: a matrix has another number of rows.
+    """
+    config, kind = config_of(file), kind_of(file)[1]
+    inner, shared = config.heads * config.features, config.shared_heads * config.features
+    rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
+    found: dict[str, PackedTensor] = {}
+    for name, tensor in file.tensors.items():
+        if name.startswith("rope_"):
+            continue
+        place, _, own = name.rpartition(".")[0].rpartition(".")
+        ours, ending = kind.packed.get(own), name.rpartition(".")[2]
+        if own == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
+            tensor = PackedTensor((1, *tensor.shape), tensor.packing, tensor.blocks)
+        if ours is None:
+            found[name] = tensor
+            continue
+        past = np.cumsum([0, *(rows[part] for part in ours)]).tolist()
+        if tensor.shape[:1] != (past[-1],):
+            raise DataError(f"the file has to have a tensor {name} of {past[-1]:,} rows, it has one of {tensor.shape}.")
+        found |= {f"{place}.{part}.{ending}": rows_of(tensor, *ends) for part, *ends in zip(ours, past, past[1:])}
+    return found

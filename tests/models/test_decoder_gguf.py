@@ -1,0 +1,159 @@
+"""GGUF files of each architecture against the published network's equations; names of tensors are the gguf package's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from picograd import Tensor
+from picograd.errors import DataError
+from picograd_formats.gguf_file import GGUF, plain_tensor
+from picograd_programs.models.decoder import Decoder
+from picograd_programs.models.decoder_gguf import IN_GGUF, config_of, tensors_in
+from tests.models.published import CONFIGS, Said, Weights, logits_of, num_experts, random_weights
+from tests.models.published import config_of as published
+
+# A file's architecture -> published models, with changes where a converter can't say something
+MODELS: dict[str, list[tuple[str, Said]]] = {
+    "llama": [("Llama 2", {}), ("angles of a factor", {}), ("Mixtral", {}), ("Mistral", {"model_type": "mistral"})],
+    "qwen2": [("Qwen 2.5", {}), ("Qwen 2.5 with YaRN", {}), ("YaRN with all that it says", {})],
+    "qwen3": [("Qwen 3", {})],
+    "qwen2moe": [("Qwen 1.5 with experts", {"decoder_sparse_step": 1})],
+    "qwen3moe": [("Qwen 3 with experts", {"mlp_only_layers": []})],
+    "olmoe": [("OLMoE", {})],
+    "gemma": [("Gemma", {})],
+    "gemma2": [("Gemma 2", {"query_pre_attn_scalar": 16})],
+    "gemma3": [("Gemma 3", {"query_pre_attn_scalar": 16, "sliding_window_pattern": 6, "rope_local_base_freq": 1e4})],
+    "phi3": [("Phi-3", {}), ("Phi-4 mini", {})],
+    "olmo2": [("OLMo 2", {})],
+    "starcoder2": [("StarCoder 2", {})],
+    "gptneox": [("Pythia", {}), ("a GPT-NeoX in sequence", {"attention_bias": True})],
+    "granite": [("Granite", {})],
+    "smollm3": [("SmolLM3", {})],
+}  # fmt: skip
+NEIGHBOURS = ("llama", "granite", "smollm3")  # whose pairs are neighbours in a file, and halves as published
+ALL = [(arch, name, change) for arch, models in MODELS.items() for name, change in models]
+
+
+def metadata_of(arch: str, said: Said) -> dict[str, Any]:
+    """What a converter writes of a config.json."""
+    rope = said.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type"))
+    heads, width = said["num_attention_heads"], said["hidden_size"]
+    features = said.get("head_dim") or width // heads
+    share = said.get("partial_rotary_factor", said.get("rotary_pct", 1.0))
+    eps = next(said[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if key in said)
+    found = {
+        "context_length": said["max_position_embeddings"], "embedding_length": width, "vocab_size": said["vocab_size"],
+        "block_count": said["num_hidden_layers"], "feed_forward_length": said["intermediate_size"],
+        "attention.head_count": heads, "attention.head_count_kv": said.get("num_key_value_heads"),
+        "attention.key_length": features, "attention.value_length": features, "rope.dimension_count": int(features * share),
+        "rope.freq_base": said.get("rope_theta", said.get("rotary_emb_base")),
+        "attention.layer_norm_epsilon" if arch in ("starcoder2", "gptneox") else "attention.layer_norm_rms_epsilon": eps,
+        "attention.sliding_window": said.get("sliding_window") or None,
+        "rope.scaling.type": kind if kind in ("linear", "yarn") else None,
+        "rope.scaling.factor": rope.get("factor"), "rope.scaling.yarn_beta_fast": rope.get("beta_fast"),
+        "rope.scaling.original_context_length": rope.get("original_max_position_embeddings"),
+        "rope.scaling.yarn_beta_slow": rope.get("beta_slow"), "expert_count": num_experts(said) or None,
+        "expert_used_count": said.get("num_experts_per_tok"),
+        "expert_feed_forward_length": said.get("moe_intermediate_size"),
+        "attn_logit_softcapping": said.get("attn_logit_softcapping"),
+        "final_logit_softcapping": said.get("final_logit_softcapping"),
+        "use_parallel_residual": said.get("use_parallel_residual"), "attention.scale": said.get("attention_multiplier"),
+        "embedding_scale": said.get("embedding_multiplier"), "residual_scale": said.get("residual_multiplier"),
+        "logit_scale": said.get("logits_scaling"),
+    }  # fmt: skip
+    if kind == "longrope":
+        found["rope.scaling.original_context_length"] = said["original_max_position_embeddings"]
+    if "mscale" in rope:
+        shares = (0.1 * rope[key] * np.log(rope["factor"]) + 1 for key in ("mscale", "mscale_all_dim"))
+        found["rope.scaling.yarn_attn_factor"] = float(np.divide(*shares))
+    return {"general.architecture": arch} | {f"{arch}.{key}": value for key, value in found.items() if value is not None}
+
+
+def tensors_of(arch: str, said: Said, weights: Weights) -> dict[str, np.ndarray]:
+    """What a converter writes of the weights, by the names of the gguf package."""
+    gguf = pytest.importorskip("gguf", reason="the gguf package, which knows the names, is not installed")
+    number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
+    names = gguf.get_tensor_name_map(number, said["num_hidden_layers"])
+    heads, shared = said["num_attention_heads"], said.get("num_key_value_heads", said["num_attention_heads"])
+    arrays = {name: value.float().numpy() for name, value in weights.items()}
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for name in [name for name in arrays if ".experts." in name]:
+        before, expert, after = re.fullmatch(r"(.+\.experts)\.(\d+)\.(.+)", name).groups()  # type: ignore[union-attr]
+        parts.setdefault(f"{before}.{after}", {})[int(expert)] = arrays.pop(name)
+    merged = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    for name, each in parts.items():
+        own = re.sub(r"block_sparse_moe\.experts\.(w\d)", lambda found: f"mlp.experts.{merged[found[1]]}", name)
+        arrays[own] = np.stack([each[place] for place in range(len(each))])
+    found: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        theirs = names.get_name(name, (".weight", ".bias"))
+        assert theirs is not None, name
+        if arch in NEIGHBOURS and re.search(r"[qk]_proj", name):
+            of = heads if "q_proj" in name else shared
+            array = array.reshape(of, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+        if "query_key_value" in name:
+            array = array.reshape(heads, 3, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+        if arch.startswith("gemma") and "norm" in name:
+            array = array + 1
+        found[theirs] = array[0] if "shexp" in theirs and array.shape[0] == 1 else array
+    rope = said.get("rope_scaling") or {}
+    found |= {f"rope_factors_{length}.weight": np.array(rope[f"{length}_factor"], np.float32)
+              for length in ("short", "long") if f"{length}_factor" in rope}  # fmt: skip
+    return found
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize(("arch", "name", "change"), ALL, ids=[name for _, name, _ in ALL])
+def test_a_file_has_the_logits_of_the_published_model(
+    arch: str, name: str, change: Said, rng: np.random.Generator
+) -> None:
+    said = published(name) | change
+    weights, tokens = random_weights(said), rng.integers(0, 257, 20)
+    file = GGUF(metadata_of(arch, said), {k: plain_tensor(v) for k, v in tensors_of(arch, said, weights).items()})
+    found = Decoder(config_of(file, 64), tensors_in(file))(Tensor(tokens[None]))[0].numpy()
+    np.testing.assert_allclose(found, logits_of(said, weights, tokens), rtol=1e-3, atol=1e-4)
+
+
+def test_every_architecture_has_a_published_model() -> None:
+    assert MODELS.keys() == IN_GGUF.keys() and all(name in CONFIGS for _, name, _ in ALL)
+
+
+def test_a_text_of_yarn_is_as_long_as_it_was_stretched() -> None:
+    said = published("Qwen 2.5 with YaRN") | {"max_position_embeddings": 32}
+    file = GGUF(metadata_of("qwen2", said), {"token_embd.weight": plain_tensor(np.zeros((259, 32)))})
+    assert config_of(file).context == 128 and config_of(file, 50).context == 50
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("llama.attention.clamp_kqv", 8.0, "the file says attention.clamp_kqv is 8.0; with 0 it is computed here"),
+        ("llama.attention.value_length", 12, "and as many of values"),
+        ("llama.expert_used_count", 9, "the file says expert_used_count is 9; it has 6 experts"),
+        ("llama.expert_gating_func", 2, "the file says expert_gating_func is 2; with 1"),
+        ("llama.interleave_moe_layer_step", 2, "the file says interleave_moe_layer_step is 2, which is not known here"),
+        ("llama.rope.scaling.type", "spiral", "the file says rope.scaling is {'rope_type': 'spiral'}; a dict of type"),
+    ],
+)
+def test_an_entry_that_nobody_reads_is_refused(key: str, value: object, words: str) -> None:
+    metadata = metadata_of("llama", published("Mixtral")) | {key: value}
+    with pytest.raises(DataError) as caught:
+        config_of(GGUF(metadata, {"token_embd.weight": plain_tensor(np.zeros((259, 32)))}))
+    assert words in caught.value.fact
+
+
+def test_a_window_that_is_missing_and_packed_rows_that_do_not_fit_are_refused() -> None:
+    metadata = metadata_of("gemma2", published("Gemma 2"))
+    del metadata["gemma2.attention.sliding_window"]
+    with pytest.raises(DataError, match=r"the file has no gemma2.attention.sliding_window"):
+        config_of(GGUF(metadata, {}))
+    tensors = {"token_embd.weight": torch.zeros(259, 32), "blk.0.attn_qkv.weight": torch.zeros(60, 32)}
+    file = GGUF(metadata_of("phi3", published("Phi-3")), {k: plain_tensor(v.numpy()) for k, v in tensors.items()})
+    with pytest.raises(DataError, match=r"blk.0.attn_qkv.weight of 64 rows, it has one of \(60, 32\)"):
+        tensors_in(file)
