@@ -17,7 +17,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, compare, pad, permute, positions, shrink, where
+from picograd.ir.build import cast, compare, pad, positions, shrink, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -122,28 +122,16 @@ def resized(name: str, x: Op, axis: int, length: int) -> tuple[Op, int]:
     return pad(x, tuple((0, length - there if i == axis else 0) for i in range(len(x.shape)))), length
 
 
-def axes_last(x: Op, axes: Sequence[int], is_complex: bool) -> tuple[Op, tuple[int, ...]]:
-    """Returns a signal with axes moved to its end, before the pairs if there are any, and the order they came from."""
-    last = len(x.shape) - is_complex
-    order = (*(i for i in range(last) if i not in axes), *axes, *range(last, len(x.shape)))
-    return permute(x, order), order
-
-
-def moved_back(x: Op, order: Sequence[int]) -> Op:
-    """Undoes `axes_last`."""
-    return permute(x, tuple(map(order.index, range(len(order)))))
-
-
 def transformed(asked: Request, x: Op, is_forward: bool) -> Op:
     """Returns the transform of pairs over axes."""
     count = 1
     for axis, length in zip(asked.axes, asked.lengths):
         x, length = resized(asked.name, x, axis, length)
         count *= length
-    moved, order = axes_last(x, asked.axes, True)
-    found = host_call("fft", x.dtype, (moved,), (len(asked.axes), -1 if is_forward else 1))
+    from_end = [axis + 1 - len(x.shape) for axis in asked.axes]
+    found = host_call("fft", x.dtype, (x,), (-1 if is_forward else 1, *from_end))
     scale = asked.scale(count, is_forward)
-    return moved_back(found if scale == 1 else found * scale, order)
+    return found if scale == 1 else found * scale
 
 
 def _complex(name: str, value: Any, lengths: Any, dim: Any, norm: str | None, is_forward: bool) -> Tensor:
@@ -266,12 +254,11 @@ def from_real(asked: Request, x: Op, is_forward: bool = True) -> Op:
     """Returns half a spectrum of a real signal along the last of the axes, and the whole one along the others."""
     *others, last = asked.axes
     x, length = resized(asked.name, x, last, asked.lengths[-1])
-    moved, order = axes_last(x, [last], False)
-    found = host_call("rfft", x.dtype, (moved,), (length,))
+    found = host_call("rfft", x.dtype, (x,), (length, last - len(x.shape)))
     if not is_forward:
         found = conjugate(found)
     scale = asked.scale(length, is_forward)
-    half = moved_back(found if scale == 1 else found * scale, (*order, len(order)))
+    half = found if scale == 1 else found * scale
     if not others:
         return half
     return transformed(replace(asked, axes=tuple(others), lengths=asked.lengths[:-1]), half, is_forward)
@@ -287,10 +274,9 @@ def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
         _, half = resized(asked.name, x, last, -1)
         length = max(1, 2 * (half - 1))
     x, _ = resized(asked.name, x, last, length // 2 + 1)
-    moved, order = axes_last(conjugate(x) if is_forward else x, [last], True)
-    found = host_call("irfft", x.dtype, (moved,), (length,))
+    found = host_call("irfft", x.dtype, (conjugate(x) if is_forward else x,), (length, last + 1 - len(x.shape)))
     scale = asked.scale(length, is_forward)
-    return moved_back(found if scale == 1 else found * scale, order[:-1])
+    return found if scale == 1 else found * scale
 
 
 def conjugate(x: Op) -> Op:

@@ -223,13 +223,13 @@ def matrix_exp_grad(grad: Op, out: Op) -> Op:
 # ---- transforms: the transpose of one is the other ----
 def fft_grad(grad: Op, out: Op) -> Op:
     """The transform in the other direction."""
-    axes, sign = out.arg.options
-    return call("fft", grad, options=(axes, -sign))
+    sign, *axes = out.arg.options
+    return call("fft", grad, options=(-sign, *axes))
 
 
-def _ends(x: Op, length: int) -> Op:
-    """Returns where the frequency of half a spectrum (..., k, 2) is its own opposite."""
-    frequency = positions(x.shape, len(x.shape) - 2)
+def _ends(x: Op, length: int, axis: int) -> Op:
+    """Returns where the frequency of half a spectrum (..., k, .., 2) is its own opposite."""
+    frequency = positions(x.shape, len(x.shape) - 1 + axis)
     first = compare(OpCode.CMPEQ, frequency, 0)
     if length % 2:
         return first
@@ -238,15 +238,15 @@ def _ends(x: Op, length: int) -> Op:
 
 def rfft_grad(grad: Op, out: Op) -> Op:
     """irfft of half the gradient, but for the frequencies that are their own opposite."""
-    (length,) = out.arg.options
-    return call("irfft", where(_ends(grad, length), grad, grad * 0.5), options=(length,))
+    options = out.arg.options
+    return call("irfft", where(_ends(grad, *options), grad, grad * 0.5), options=options)
 
 
 def irfft_grad(grad: Op, out: Op) -> Op:
     """Twice the rfft, but for the frequencies that are their own opposite."""
-    (length,) = out.arg.options
-    spectrum = call("rfft", grad, options=(length,))
-    return where(_ends(spectrum, length), spectrum, spectrum * 2)
+    options = out.arg.options
+    spectrum = call("rfft", grad, options=options)
+    return where(_ends(spectrum, *options), spectrum, spectrum * 2)
 
 
 # ---- incomplete gamma functions ----

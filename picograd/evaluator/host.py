@@ -586,18 +586,18 @@ def _pairs(z: Array) -> Array:
     return whole.view(whole.real.dtype).reshape(*z.shape, 2)
 
 
-def _fft(x: Array, axes: int, sign: int) -> Array:
-    """Transforms the last `axes` axes before the pairs; neither direction is scaled."""
-    z, over = _complex(x), tuple(range(-axes, 0))
-    return _pairs(np.fft.fftn(z, axes=over) if sign < 0 else np.fft.ifftn(z, axes=over, norm="forward"))
+def _fft(x: Array, sign: int, *axes: int) -> Array:
+    """Transforms axes, counted from the pairs; neither direction is scaled."""
+    z = _complex(x)
+    return _pairs(np.fft.fftn(z, axes=axes) if sign < 0 else np.fft.ifftn(z, axes=axes, norm="forward"))
 
 
-def _rfft(x: Array, length: int) -> Array:
-    return _pairs(np.fft.rfft(x, length))
+def _rfft(x: Array, length: int, axis: int) -> Array:
+    return _pairs(np.fft.rfft(x, length, axis))
 
 
-def _irfft(x: Array, length: int) -> Array:
-    return np.fft.irfft(_complex(x), length, norm="forward")
+def _irfft(x: Array, length: int, axis: int) -> Array:
+    return np.fft.irfft(_complex(x), length, axis, norm="forward")
 
 
 HOST_FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -224,13 +224,17 @@ def _of_axes(rule: Callable[[int, int], Shape]) -> Callable[[tuple[Op, ...], Opt
 
 
 def _rfft(src: tuple[Op, ...], options: Options) -> Shape:
-    """(..., n) -> (..., n // 2 + 1, 2), with n an option."""
-    return (*src[0].shape[:-1], options[0] // 2 + 1, 2)
+    """(..., n, ..) -> (..., n // 2 + 1, .., 2), with n and its axis options."""
+    length, axis = options
+    shape = src[0].shape
+    return (*shape[:axis], length // 2 + 1, *shape[len(shape) + axis + 1 :], 2)
 
 
 def _irfft(src: tuple[Op, ...], options: Options) -> Shape:
-    """(..., n // 2 + 1, 2) -> (..., n), with n an option."""
-    return (*src[0].shape[:-2], options[0])
+    """(..., n // 2 + 1, .., 2) -> (..., n, ..), with n and its axis options."""
+    length, axis = options
+    shape = src[0].shape[:-1]
+    return (*shape[:axis], length, *shape[len(shape) + axis + 1 :])
 
 
 OF_NUMBERS = (  # functions of numbers that no fixed graph computes
@@ -262,8 +266,8 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "svdvals": _of_axes(lambda m, n: (min(m, n),)),  # (..., m, n)  ()              singular values, falling
     "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) and (...) bounds ()  the pseudoinverse
     "matrix_exp": _square,  #      (..., n, n)                   ()                 the sum of a^i / i!
-    "fft": _same,  #               (..., n, .., 2)               (axes, sign)       sum of x e^(sign 2 pi i j k / n)
-    "rfft": _rfft,  #              (..., n)                      (n,)               the half of fft that says all
-    "irfft": _irfft,  #            (..., n // 2 + 1, 2)          (n,)               the real signal of half a spectrum
+    "fft": _same,  #               (..., n, .., 2)               (sign, *axes)      sum of x e^(sign 2 pi i j k / n)
+    "rfft": _rfft,  #              (..., n, ..)                  (n, axis)          the half of fft that says all
+    "irfft": _irfft,  #            (..., n // 2 + 1, .., 2)      (n, axis)          the real signal of half a spectrum
     **dict.fromkeys(OF_NUMBERS, _same),  # arrays of one shape, float64; gcd: integers  ()  a number of each element's
 }

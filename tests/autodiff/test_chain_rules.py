@@ -401,12 +401,12 @@ CASES: dict[str, Case | list[Case]] = {
         Case(gamma_part("gammainc"), ((2, 3),), positive=True),
         Case(gamma_part("gammaincc"), ((2, 3),), positive=True),
         # ---- transforms ----
-        Case(lambda a: host("fft", a, options=(2, -1)), ((3, 4, 2),)),
-        Case(lambda a: host("fft", a, options=(1, 1)), ((3, 4, 2),)),
-        Case(lambda a: host("rfft", a, options=(5,)), ((2, 5),)),
-        Case(lambda a: host("rfft", a, options=(4,)), ((2, 4),)),
-        Case(lambda a: host("irfft", a, options=(5,)), ((2, 3, 2),)),
-        Case(lambda a: host("irfft", a, options=(4,)), ((2, 3, 2),)),
+        Case(lambda a: host("fft", a, options=(-1, -2, -1)), ((3, 4, 2),)),
+        Case(lambda a: host("fft", a, options=(1, -2)), ((3, 4, 2),)),
+        Case(lambda a: host("rfft", a, options=(5, -1)), ((2, 5),)),
+        Case(lambda a: host("rfft", a, options=(4, -2)), ((4, 2),)),
+        Case(lambda a: host("irfft", a, options=(5, -1)), ((2, 3, 2),)),
+        Case(lambda a: host("irfft", a, options=(4, -2)), ((3, 2, 2),)),
     ],
     "attention": [
         Case(attention(0), QKV),

@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "ATTENTION_GRAD of v with dropout": (with_draws(output(DROPPING_GRAD, 2)), (*OF_GRAD, *DRAWS)),
     "CUSTOM": (lambda a, b: host_call("solve", f64, (a, b)), ((3, 3), (3, 2))),
     "CUSTOM in batches": (lambda a: host_call("qr", f64, (a,)), ((2, 4, 3),)),
-    "CUSTOM fft": (lambda a: host_call("fft", f64, (a,), (2, -1)), ((3, 4, 2),)),
+    "CUSTOM fft": (lambda a: host_call("fft", f64, (a,), (-1, -2, -1)), ((3, 4, 2),)),
     "CALL": (call, (A, A)),
     "LOOP": (loop, ((2,), (2,), (4, 2))),
 }

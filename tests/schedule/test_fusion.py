@@ -50,6 +50,20 @@ def backward(function: Callable[..., Tensor], *inputs: Tensor) -> Counts:
     return counts
 
 
+@pytest.mark.parametrize(
+    ("transform", "kernels"),
+    [
+        (lambda x: pg.fft.rfft(x, dim=0), 1),
+        (lambda x: pg.fft.rfft2(x, dim=(0, 1)), 2),
+        (lambda x: pg.fft.irfft(x[..., :2], n=8, dim=1, norm="forward"), 1),
+        (lambda x: pg.fft.fft2(x[..., :2], dim=(1, 0)), 1),
+    ],
+)
+def test_a_transform_along_any_axis_moves_nothing(transform: Callable[[Tensor], Tensor], kernels: int) -> None:
+    x = numbers(6, 5, 2).realize()
+    assert forward(transform, x).kernels == kernels
+
+
 # ---- G1: lazy ----
 @pytest.mark.req("G1")
 @pytest.mark.parametrize("ask", [Tensor.realize, Tensor.numpy, Tensor.tolist, Tensor.item, print])
