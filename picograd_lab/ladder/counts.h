@@ -2,7 +2,9 @@
 //
 // The simulator runs the threads of a warp one after the other; a GPU runs them together. So each access is noted, and between two
 // barriers of the block those are put together that are one instruction: of the 32 threads of a warp, at one place of the text, each
-// thread's first, each one's second, and so on. Of them is counted
+// thread's first, each one's second, and so on. Where a condition in a loop leaves out some accesses, a thread's second may be of
+// the third turn: then those are put together as well before which each thread has written as often to registers or memory, which
+// it does once a turn or so; the way that needs fewer sectors, or turns of the banks, counts. Of them is counted
 //   - in global memory, how many sectors of 32 bytes they touch: the unit in which a GPU moves memory;
 //   - in shared memory, how often a bank is asked for another word: 32 banks of 4 bytes answer one word each at a time. Threads with 8
 //     or 16 bytes each are served in two or four parts.
@@ -25,6 +27,7 @@ enum Counter { PICOGRAD_COUNTERS(NAMED) NUM_COUNTERS };
 #undef NAMED
 extern long long counters[NUM_COUNTERS], parts_of_one, parts_seen;
 void note(Counter counter, const void* address, long long nbytes);
+void note_step();  // a thread has written
 void note_box(Counter counter, const void* address, long long nbytes);
 
 struct Together {
@@ -38,6 +41,7 @@ struct Together {
 #define COUNT_ACCESS(counter, address, nbytes) cudasim::note(cudasim::counter, address, nbytes)
 #define COUNT_INSTRUCTION(counter) cudasim::note(cudasim::counter, nullptr, 0)
 #define COUNT_MORE(counter, number) cudasim::counters[cudasim::counter] += (number)
+#define COUNT_STEP() cudasim::note_step()
 #define COUNT_BOX(counter, address, nbytes) cudasim::note_box(cudasim::counter, address, nbytes)
 #define COUNT_AS_ONE(parts) const cudasim::Together together(parts)
 #define ACCESSOR __attribute__((always_inline)) inline
@@ -60,7 +64,7 @@ static const int64 SECTOR_BYTES = 32, BANKS = 32, BANK_BYTES = 4, MOST_OF_THREAD
 struct Noted {
   const void* place;  // in the text: where the function returns to that notes it
   uint64 address;
-  int32 thread, nbytes, number;  // number: of all accesses, then of the thread's at that place
+  int32 thread, nbytes, number, step;  // number: of all accesses, then of the thread's at that place; step: writes before it
   Counter counter;
   int64 warp() const { return thread / WARP_THREADS; }
   bool is_of_thread(const Noted& other) const { return thread == other.thread && place == other.place; }
@@ -68,7 +72,8 @@ struct Noted {
 };
 static Noted* noted;
 static int64 num_noted, room_for_noted;
-static uint64 noted_epoch;
+static uint64 noted_epoch, step_epoch;
+static int32 steps[MAX_THREADS];  // writes of each thread since the last barrier
 
 // ---- one instruction of a warp ----
 struct Different {  // numbers, each of them once: those of 32 threads with 16 bytes each, which may lie across two words or sectors
@@ -131,6 +136,38 @@ static int by_instruction(const void* left, const void* right) {
   return a.number != b.number ? (a.number < b.number ? -1 : 1) : 0;
 }
 
+static int by_step(const void* left, const void* right) {
+  const Noted &a = *(const Noted*)left, &b = *(const Noted*)right;
+  if (a.step != b.step) return a.step < b.step ? -1 : 1;
+  return by_thread(left, right);
+}
+
+// Counts instructions of one warp at one place of the text, whose accesses are in the order of their numbers.
+static void count_in_order(const Noted* from, const Noted* end) {
+  for (const Noted *first = from, *last; first < end; first = last) {
+    for (last = first; last < end && last->is_with(*first);) last++;
+    count_instruction(first, last);
+  }
+}
+
+// Numbers the accesses of each thread that have the same step, so that those of one step and number are one instruction.
+static void number_by_step(Noted* from, Noted* end) {
+  qsort(from, (size_t)(end - from), sizeof *from, by_step);
+  int32 before = 0, most = 0;
+  for (Noted *one = from, *first = from; one < end; one++) {
+    if (one->step != first->step) before += most + 1, most = 0;
+    if (one->step != first->step || one->thread != first->thread) first = one;
+    const int32 number = (int32)(one - first);
+    most = number > most ? number : most;
+    one->number = before + number;
+  }
+  qsort(from, (size_t)(end - from), sizeof *from, by_instruction);
+}
+
+static int64 turns() {
+  return counters[LOADED_SECTORS] + counters[STORED_SECTORS] + counters[BANK_CONFLICTS];
+}
+
 static void count_noted() {
   qsort(noted, (size_t)num_noted, sizeof *noted, by_thread);
   for (int64 i = 0, first = 0; i < num_noted; i++) {
@@ -139,10 +176,29 @@ static void count_noted() {
   }
   qsort(noted, (size_t)num_noted, sizeof *noted, by_instruction);
   for (int64 first = 0, last = 0; first < num_noted; first = last) {
-    while (last < num_noted && noted[last].is_with(noted[first])) last++;
-    count_instruction(noted + first, noted + last);
+    bool are_together = true;  // threads of one number have one step, too
+    while (last < num_noted && noted[last].warp() == noted[first].warp() && noted[last].place == noted[first].place) {
+      const Noted &one = noted[last], &before = noted[last++ - 1];
+      if (last - 1 > first && one.number == before.number && one.step != before.step) are_together = false;
+    }
+    long long before[NUM_COUNTERS], by_number[NUM_COUNTERS];
+    memcpy(before, counters, sizeof before);
+    count_in_order(noted + first, noted + last);
+    if (are_together) continue;
+    const int64 own = turns();
+    memcpy(by_number, counters, sizeof by_number);
+    memcpy(counters, before, sizeof before);
+    number_by_step(noted + first, noted + last);
+    count_in_order(noted + first, noted + last);
+    if (own <= turns()) memcpy(counters, by_number, sizeof by_number);
   }
   num_noted = 0;
+}
+
+void note_step() {
+  if (step_epoch != epoch) memset(steps, 0, sizeof steps);
+  step_epoch = epoch;
+  steps[thread_number(running)]++;
 }
 
 void note(Counter counter, const void* address, long long nbytes) {
@@ -160,9 +216,11 @@ void note(Counter counter, const void* address, long long nbytes) {
     }
     const int64 left = nbytes - done;
     noted[num_noted] = {place, (uint64)address + done, (int32)thread_number(running),
-                        (int32)(left < MOST_OF_THREAD ? left : MOST_OF_THREAD), (int32)num_noted, counter};
+                        (int32)(left < MOST_OF_THREAD ? left : MOST_OF_THREAD), (int32)num_noted,
+                        step_epoch == epoch ? steps[thread_number(running)] : 0, counter};
     num_noted++;
   }
+  if (counter == GLOBAL_STORES || counter == SHARED_STORES) note_step();
 }
 
 // An element of a box that the copy engine moves: neighbours come one after the other.

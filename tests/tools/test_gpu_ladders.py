@@ -27,7 +27,7 @@ from picograd_lab.ladder.run import ON_GPU
 from picograd_lab.ladder.runnable import Runnable
 from picograd_programs import cli
 from tests.host_compilers import needs_compiler
-from tests.ladders import missing
+from tests.ladders import counted, missing
 
 GEMM = gemm.LADDER
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -127,6 +127,25 @@ MOST_COUNTS: dict[str, tuple[tuple[int, ...], tuple[int, int, int, int]]] = {
 }  # fmt: skip
 
 
+# Lengths at which no rung that is given the same dtype moves fewer sectors.
+BEST = {"conv": (2, 16, 16, 16, 64, 3, 1), "layernorm_grad": (256, 512), "adamw": (4096,)}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", BEST)
+def test_no_rung_moves_fewer_sectors_than_the_compiler(name: str) -> None:
+    ladder = LADDERS[name]
+    lengths, rungs = dict(zip(ladder.lengths, BEST[name], strict=True)), {rung.name: rung for rung in ladder.rungs}
+    best: dict[str, int] = {}
+    for rung, counts in counted(ladder, lengths).items():
+        sectors, dtype = counts["loaded_sectors"] + counts["stored_sectors"], rungs[rung].dtype.name
+        best[dtype] = min(sectors, best.get(dtype, sectors))
+    own = [one.counts["loaded_sectors"] + one.counts["stored_sectors"] for one in climb_own(
+        ladder, lengths, compiler_for("CUDASIM")
+    )]  # fmt: skip
+    assert all(one <= limit for one, limit in zip(own, best.values(), strict=True)), f"{own} of {best}"
+
+
 @needs_compiler
 @pytest.mark.variants(every=3)
 @pytest.mark.parametrize("case", MOST_COUNTS)
@@ -186,6 +205,13 @@ ACCESSES: dict[str, dict[str, int]] = {
     "load_lanes<8>(p, t * 8);": {"global_loads": 2, "loaded_sectors": 64},
     "for (int32 i = 0; i < t; i++) q[i * 32 + t] = 1.0f;": {"global_stores": 31, "stored_sectors": 76},
     "atomic_add(q, 0, 1.0f);": {"global_atomics": 1, "loaded_sectors": 1, "stored_sectors": 1},
+    # a turn of a loop is an instruction, whichever threads take part
+    "REGISTERS(float32, r, 4); for (int32 i = 0; i < 4; i++) r[i] = (t + i) % 4 ? p[1024 * i + t] : 0.0f;": {
+        "global_loads": 4, "loaded_sectors": 16, "register_bytes": 32 * 4 * 4
+    },
+    "REGISTERS(float32, r, 4); for (int32 i = 0; i < 4; i++) r[i] = t < 9 && i == 2 ? 1.0f : p[1024 * i + t];": {
+        "global_loads": 4, "loaded_sectors": 15, "register_bytes": 32 * 4 * 4
+    },
     # another place of the text is another instruction, though each thread has one access
     "if (t % 2) q[t] = 1.0f; else q[t] = 2.0f;": {"global_stores": 2, "stored_sectors": 8},
     "q[t] = fmaf(1.0f, 2.0f, 3.0f);": {"global_stores": 1, "stored_sectors": 4, "multiply_adds": 32},

@@ -28,12 +28,14 @@
 #include <utility>
 
 // Hooks for counting (picograd_lab/ladder/counts.h), which are empty otherwise: an access of so many bytes; an instruction without
-// one; so many more of something; an element of a box of the copy engine, of 0 bytes before the first one; accesses from here to the
-// end of a scope that are one. ACCESSOR: of functions that access memory, which are inlined to tell one place of the text from another.
+// one; so many more of something; a register that is written; an element of a box of the copy engine, of 0 bytes before the first
+// one; accesses from here to the end of a scope that are one. ACCESSOR: of functions that access memory, which are inlined to tell
+// one place of the text from another.
 #ifndef CUDASIM_COUNTS
 #define COUNT_ACCESS(counter, address, nbytes)
 #define COUNT_INSTRUCTION(counter)
 #define COUNT_MORE(counter, number)
+#define COUNT_STEP()
 #define COUNT_BOX(counter, address, nbytes)
 #define COUNT_AS_ONE(parts)
 #define ACCESSOR inline

@@ -174,6 +174,7 @@ template <class T, int64 N> struct RegisterMemory {
     check_bounds(i, N, name, "writes");
     if (holds[i] == BUSY) fail("writes %s[%lld], to which a wgmma adds: no wgmma_wait for it came before.", name, i);
     COUNT_MORE(REGISTER_BYTES, sizeof(T));
+    COUNT_STEP();
     holds[i] = WRITTEN;
     return elements[i] = value;
   }
