@@ -169,14 +169,21 @@ def _wide(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 # ---- what a rung needs ----
-def why_not(ladder: Ladder, rung: Rung, lengths: Lengths, target: Target) -> str:
-    """Returns why a rung cannot be climbed with these lengths on a device; "" if it can."""
+def why_no_problem(ladder: Ladder, lengths: Lengths) -> str:
+    """Returns why a ladder has no problem of these lengths; "" if it has one."""
     short = [name for name, length in lengths.items() if length < 1 and name not in ladder.switches]
     if short:
         return f"{' and '.join(short)} must be at least 1"
     for name in ladder.switches:
         if lengths[name] not in (0, 1):
             return f"{name} must be 0 or 1"
+    return ""
+
+
+def why_not(ladder: Ladder, rung: Rung, lengths: Lengths, target: Target) -> str:
+    """Returns why a rung cannot be climbed with these lengths on a device; "" if it can."""
+    if reason := why_no_problem(ladder, lengths):
+        return reason
     if target.language == "cuda" and target.arch != "sim":
         own = int("".join(filter(str.isdigit, target.arch)))
         if own < rung.oldest or (rung.oldest == 90 and own != 90):

@@ -12,13 +12,13 @@ from contextlib import suppress
 from picograd.codegen.emit import guess
 from picograd.engine.compiler import Compiler
 from picograd.engine.plan import parametrize, template
-from picograd.errors import CompileError
+from picograd.errors import ArgumentError, CompileError, ShapeError
 from picograd.ir.stages import Executable
 from picograd.record import replace
 from picograd.road import source_of
 from picograd.tensor.tensor import Tensor
 from picograd_lab.ladder.counts import compile_counted
-from picograd_lab.ladder.gpu import Figure, Ladder, Lengths, Rung, greatest_usage, measured
+from picograd_lab.ladder.gpu import Figure, Ladder, Lengths, Rung, greatest_usage, measured, why_no_problem
 from picograd_lab.ladder.runnable import Planned
 
 NAME, IDEA = "picograd", "the compiler's own kernels"
@@ -33,9 +33,12 @@ def climb_own(ladder: Ladder, lengths: Lengths, compiler: Compiler) -> Iterator[
     first = {rung.dtype: rung for rung in reversed(ladder.rungs)}
     for dtype, rung in reversed(first.items()):
         name = NAME if dtype.itemsize == 4 else f"{NAME}, {dtype.name}"
+        if reason := why_no_problem(ladder, lengths):
+            yield Figure(name, IDEA, reason)
+            continue
         try:
             yield _figure(Figure(name, IDEA), ladder, rung, lengths, compiler)
-        except CompileError as error:
+        except (ArgumentError, CompileError, ShapeError) as error:
             yield Figure(name, IDEA, error.fact)
 
 

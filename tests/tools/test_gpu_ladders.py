@@ -113,6 +113,23 @@ def test_the_compilers_kernels_are_a_row_for_each_dtype(name: str) -> None:
         assert not figure.left_out and figure.counts["loaded_sectors"] > 0 and figure.error <= 1
 
 
+@needs_compiler
+@pytest.mark.parametrize(("name", "number"), [(name, i) for name, values in OWN.items() for i in range(len(values))])
+def test_what_has_no_problem_of_some_lengths_is_left_out_with_the_rule(name: str, number: int) -> None:
+    ladder = LADDERS[name]
+    lengths = dict(zip(ladder.lengths, OWN[name], strict=True))
+    wrong = {**lengths, list(lengths)[number]: 2 if list(lengths)[number] in ladder.switches else 0}
+    rungs, own = (climb(ladder, wrong, compiler_for("CUDASIM")) for climb in (gpu.climb, climb_own))
+    assert {figure.left_out for figure in (*rungs, *own)} == {gpu.why_no_problem(ladder, wrong)} != {""}
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "wrong"), [("attention", {"HEADS": 3, "KV_HEADS": 2}), ("topk", {"COLS": 3, "K": 5})])
+def test_what_the_compiler_refuses_is_left_out(name: str, wrong: dict[str, int]) -> None:
+    lengths = {**LADDERS[name].lengths, **wrong}
+    assert all(figure.left_out for figure in climb_own(LADDERS[name], lengths, compiler_for("CUDASIM")))
+
+
 # Sectors, shared loads, shuffles and barriers of the compiler's kernels, at most; each sector is moved once but for a few.
 MOST_COUNTS: dict[str, tuple[tuple[int, ...], tuple[int, int, int, int]]] = {
     "gemv of the ladder": ((256, 1024), (41_024, 0, 576, 0)),
