@@ -59,7 +59,8 @@ class Rung(Record):
     file:      in the ladder's folder, NN_name.cu; its first line says the idea: `// Name: what this rung adds.`
     launches:  of lengths: its functions by symbol, with blocks, threads and maps of tiles
     accepts:   of lengths: "" or the rule that they break
-    dtype:     of floats that it is given, `Element` in the text if it is a narrow one; it gives float32
+    dtype:     of floats that it is given, `Element` in the text if it is a narrow one; it then gives `Result`, float32
+               but where it is offered to the compiler (offer.py)
     roundoff:  greatest relative error of one of its roundings
     oldest:    compute capability from which on GPUs have its instructions: 70, 80, 90 (of Hopper alone)
     scratch:   of lengths: dtype and number of elements of memory between its kernels; parameters behind the outputs
@@ -137,11 +138,11 @@ class Ladder(Record):
         operands = [param for param in self.source(rung, lengths).params if param.role != "scratch"]
         return sum(int(p.numel) * p.dtype.itemsize for p in operands)
 
-    def text_for(self, rung: Rung, lengths: Lengths) -> str:
-        """Returns the text of a rung with these lengths before its first line."""
+    def text_for(self, rung: Rung, lengths: Lengths, result: str = "float") -> str:
+        """Returns the text of a rung with these lengths, and the type of its result, before its first line."""
         before = f"static const int {', '.join(f'{name} = {value}' for name, value in lengths.items())}; "
         if rung.dtype.itemsize < 4:
-            before += f"struct {rung.dtype.name}; typedef {rung.dtype.name} Element; "
+            before += f"struct {rung.dtype.name}; typedef {rung.dtype.name} Element; typedef {result} Result; "
         return before + self.text(rung)
 
     def source(self, rung: Rung, lengths: Lengths) -> Source:

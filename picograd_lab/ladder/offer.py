@@ -80,12 +80,13 @@ def _call(ladder: Ladder, rung: Rung, lengths: dict[str, int], target: Target, t
     if reason:
         return reason
     launches = rung.launches(lengths)
-    launch, shapes = launches[0], ladder.results(lengths)
+    launch, (first, *others) = launches[0], ladder.results(lengths)
     if len(launches) > 1 or launch.tile_maps:
         return f"{rung.name} is several launches, or one with maps of tiles"
     assert isinstance(launch.grid, int), "lengths of a ladder are numbers"
+    results = [(first, rung.dtype), *((shape, dtypes.float32) for shape in others)]  # one of 16 bits, and logarithms
     made = kernel(
-        ladder.text_for(rung, lengths), lambda *_: tuple((shape, dtypes.float32) for shape in shapes), grid=launch.grid,
-        block=launch.block, entry=launch.symbol, shared_bytes=launch.shared_nbytes, name=launch.symbol,
+        ladder.text_for(rung, lengths, rung.dtype.name), lambda *_: tuple(results), grid=launch.grid, block=launch.block,
+        entry=launch.symbol, shared_bytes=launch.shared_nbytes, name=launch.symbol,
     )  # fmt: skip
     return made.call(tensors)[0]

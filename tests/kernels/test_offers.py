@@ -27,6 +27,7 @@ from picograd_lab.kernels.offer import LAUNCH_CLOCKS, clocks_of
 from picograd_lab.ladder.offer import offer_rung
 from tests.helpers import forgotten
 from tests.host_compilers import empty_cache, kernels_asked_for, needs_compiler
+from tests.ladders import ladder_of
 
 pytestmark = needs_compiler
 
@@ -223,9 +224,9 @@ def test_it_is_no_guess_where_counts_have_not() -> None:
 
 
 def test_the_model_of_clocks_has_few_blocks_wait_for_the_busiest_multiprocessor() -> None:
-    assert clocks_of(Counter(multiply_adds= 32 * 4 * 1320), 132) == LAUNCH_CLOCKS + 10
-    assert clocks_of(Counter(multiply_adds= 32 * 4 * 1320), 1) == LAUNCH_CLOCKS + 1320
-    assert clocks_of(Counter(multiply_adds= 32 * 4 * 1320), 133) == LAUNCH_CLOCKS + 20
+    assert clocks_of(Counter(multiply_adds=32 * 4 * 1320), 132) == LAUNCH_CLOCKS + 10
+    assert clocks_of(Counter(multiply_adds=32 * 4 * 1320), 1) == LAUNCH_CLOCKS + 1320
+    assert clocks_of(Counter(multiply_adds=32 * 4 * 1320), 133) == LAUNCH_CLOCKS + 20
     assert clocks_of(Counter(loaded_sectors=66 * 1320, bank_conflicts=132), 132) == LAUNCH_CLOCKS + 1320
 
 
@@ -372,18 +373,60 @@ RUNGS: dict[tuple[str, str], tuple[Callable[..., Tensor], tuple[tuple[int, ...],
     ("conv", "implicit product"): (lambda x, w: F.conv2d(x, w, padding=1).relu(), ((1, 5, 9, 7), (3, 5, 3, 3))),
     ("gemm", "warp tile"): (lambda a, b: (a @ b) * 2 + 1, ((70, 40), (40, 68))),
     ("attention", "online"): (attention, ((4, 40, 64), (2, 40, 64), (2, 40, 64))),
+    ("conv", "mma"): (lambda x, w: F.conv2d(x, w, padding=1).relu(), ((1, 8, 9, 7), (3, 8, 3, 3))),
+    ("gemm", "mma"): (lambda a, b: (a @ b) * 2 + 1, ((70, 40), (40, 72))),
+    ("attention", "mma"): (attention, ((4, 40, 64), (2, 40, 64), (2, 40, 64))),
 }
+NARROW = {"conv": pg.float16, "gemm": pg.bfloat16, "attention": pg.float16}  # what `mma` of a ladder is given
 
 
 @pytest.mark.parametrize(("name", "rung"), RUNGS)
 def test_a_rung_is_a_candidate(name: str, rung: str, last_wins: list[str]) -> None:
     function, shapes = RUNGS[name, rung]
-    arrays = [normal(*shape) for shape in shapes]
+    dtype = NARROW[name] if rung == "mma" else pg.float32
+    arrays = [(normal(*shape) / 2).cast(dtype).realize() for shape in shapes]
     meant = function(*[Tensor(array.numpy(), device="NUMPY") for array in arrays]).numpy()
     with offer_rung(name, rung):
         names, found = names_of(pg.jit(function, tune=True), *arrays)
     assert any(each.endswith(f"by_{rung.replace(' ', '_')}") for each in names), names
-    np.testing.assert_allclose(found.numpy(), meant, rtol=1e-5, atol=1e-5)
+    most = 1e-5 if rung != "mma" else 2.0 ** (4 - dtype.precision)  # roundings of stored results
+    np.testing.assert_allclose(found.float().numpy(), np.asarray(meant, np.float32), rtol=most, atol=most)
+
+
+def test_a_rung_of_16_bits_is_taken_at_lengths_at_which_its_counts_win() -> None:
+    lengths = ladder_of("conv").lengths
+    x, w = (normal(*(lengths[name] for name in axes)).half().realize() for axes in ("NCHW", "FCRR"))
+    with offer_rung("conv", "mma") as offer:
+        assert names_of(lambda: F.conv2d(x, w, padding=1))[0] == ["conv_2_64_16_16"]
+        clocks = offer.count()
+        assert clocks["conv, mma"] < 0.97 * clocks["picograd"]
+        assert names_of(lambda: F.conv2d(x, w, padding=1))[0] == ["conv_2_64_16_16_by_mma"]
+        assert pg.verify(lambda: F.conv2d(x, w, padding=1))
+
+
+@pytest.mark.parametrize("dtype", [pg.float16, pg.bfloat16, pg.int8], ids=str)
+def test_narrow_operands_and_results(dtype: pg.DType, last_wins: list[str]) -> None:
+    text = """
+__global__ void pairs(T *out, const T *x, int n) {
+  int i = blockIdx.x * 32 + threadIdx.x;
+  if (i < n) out[i] = TO(FROM(x[2 * i]) + FROM(x[2 * i + 1]));
+}"""
+    ctype, up, down = {
+        pg.float16: ("half", "__half2float", "__float2half"),
+        pg.bfloat16: ("__nv_bfloat16", "__bfloat162float", "__float2bfloat16"),
+        pg.int8: ("int8_t", "", ""),
+    }[dtype]
+    pairs = pg.kernel(
+        text.replace("T *", f"{ctype} *").replace("TO", down).replace("FROM", up),
+        output=lambda x: ((x.shape[0] // 2,), x.dtype), inputs=lambda x: (x, x.shape[0] // 2),
+        grid=lambda x: -(-x.shape[0] // 64), block=32, implements=lambda x: x[::2] + x[1::2],
+    )  # fmt: skip
+    x = (normal(202) * 20).cast(dtype).realize()
+    meant = (x[::2] + x[1::2]).numpy()
+    with pairs.offer(x):
+        names, found = names_of(pg.jit(lambda x: x[::2] + x[1::2], tune=True), x)
+    assert names == ["elementwise_101_by_pairs"]
+    np.testing.assert_array_equal(found.numpy(), meant)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +434,7 @@ def test_a_rung_is_a_candidate(name: str, rung: str, last_wins: list[str]) -> No
     [
         ("gemv", "vectors", "K must be a multiple of 4"),
         ("conv", "winograd", "several launches"),
-        ("gemm", "mma", "other dtypes"),
+        ("gemm", "persistent", "maps of tiles"),
         ("conv", "direct", "R is 3 and 1"),
     ],
 )
@@ -402,7 +445,7 @@ def test_a_rung_is_refused_by_its_rule(name: str, rung: str, reason: str, monkey
         if name == "gemv":
             (normal(8, 6) @ normal(6)).realize()
         elif name == "gemm":
-            (normal(64, 64).bfloat16() @ normal(64, 64).bfloat16()).realize()
+            (normal(256, 256).bfloat16() @ normal(256, 256).bfloat16()).realize()
         else:
             w = normal(3, 5, 3, 1 if rung == "direct" else 3)
             F.conv2d(normal(1, 5, 9, 7), w, padding=(1, 0) if rung == "direct" else 1).realize()

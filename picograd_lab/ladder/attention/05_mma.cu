@@ -22,7 +22,7 @@ PRIMITIVE void load_tile(const Tile& tile, Memory memory, int32 at, int32 first,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mma(Global<const Element> q, Global<const Element> k, Global<const Element> v, Global<float32> o,
+    mma(Global<const Element> q, Global<const Element> k, Global<const Element> v, Global<Result> o,
         Global<float32> lse) {
   SHARED(Element, q_tile, ROWS * PITCH);
   SHARED(Element, k_tile, KEYS * PITCH);
@@ -112,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (row < T) {
 #pragma unroll
       for (int32 i = 0; i < D / 8; i++) {
-        const Lanes<float32, 2> two = {result[4 * i + 2 * half] / whole, result[4 * i + 2 * half + 1] / whole};
+        const float32 left = result[4 * i + 2 * half] / whole, right = result[4 * i + 2 * half + 1] / whole;
+        const Lanes<Result, 2> two = {narrowed(left, Result{}), narrowed(right, Result{})};
         store_lanes(aligned(o), (head * T + row) * D + 8 * i + 2 * t, two);
       }
       if (t == 0) lse[head * T + row] = (greatest[half] + log2f(whole)) * 0.69314718f;

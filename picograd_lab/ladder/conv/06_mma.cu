@@ -12,7 +12,7 @@ static const int32 PLANE = OH * OW, PIXELS = N * PLANE, DEPTH = C * R * R;
 static const int32 TILE = 64, STEP = 32, THREADS = 128, W_LINE = STEP + 8, P_LINE = TILE + 8;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mma(Global<const Element> x, Global<const Element> w, Global<float32> y) {
+    mma(Global<const Element> x, Global<const Element> w, Global<Result> y) {
   SHARED(Element, w_tile, TILE * W_LINE);
   SHARED(Element, p_tile, STEP * P_LINE);
   REGISTERS(float32, sums, 32);  // 2 x 4 products of 16 x 8
@@ -60,11 +60,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int32 i = 0; i < 16; i++) {  // pairs of neighbours
     const int32 filter = top + row + i / 8 * 16 + i % 2 * 8 + lane / 4, own = left + column + i / 2 % 4 * 8 + lane % 4 * 2;
     if (filter >= F || own >= PIXELS) continue;
+    const Result first = narrowed(sums[2 * i], Result{}), second = narrowed(sums[2 * i + 1], Result{});
     if (PLANE % 2 == 0) {
-      store_lanes(aligned(y), place(filter, own), Lanes<float32, 2>{sums[2 * i], sums[2 * i + 1]});
+      store_lanes(aligned(y), place(filter, own), Lanes<Result, 2>{first, second});
     } else {
-      y[place(filter, own)] = sums[2 * i];
-      if (own + 1 < PIXELS) y[place(filter, own + 1)] = sums[2 * i + 1];
+      y[place(filter, own)] = first;
+      if (own + 1 < PIXELS) y[place(filter, own + 1)] = second;
     }
   }
 }

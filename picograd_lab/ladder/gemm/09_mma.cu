@@ -12,7 +12,7 @@ static const int32 HIGH = ROWS / 16, WIDE = COLUMNS / 8;                  // pro
 static const int32 A_LENGTH = TILE * A_LINE, B_LENGTH = DEPTH * B_LINE;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mma(Global<const bfloat16> a, Global<const bfloat16> b, Global<float32> c) {
+    mma(Global<const bfloat16> a, Global<const bfloat16> b, Global<Result> c) {
   SHARED_AT(bfloat16, a_tile, STAGES * A_LENGTH, 0);
   SHARED_AT(bfloat16, b_tile, STAGES * B_LENGTH, STAGES * A_LENGTH * 2);
   REGISTERS(float32, sums, HIGH * WIDE * 4);
@@ -58,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int32 i = 0; i < HIGH * WIDE * 2; i++) {  // pairs of neighbours
     const int32 row = top + y + i / 2 / WIDE * 16 + i % 2 * 8 + lane / 4;
     const int32 column = first_column + x + i / 2 % WIDE * 8 + lane % 4 * 2;
-    if (row < M && column < N) store_lanes(c, row * N + column, Lanes<float32, 2>{sums[i * 2], sums[i * 2 + 1]});
+    const Result first = narrowed(sums[i * 2], Result{}), second = narrowed(sums[i * 2 + 1], Result{});
+    if (row < M && column < N) store_lanes(c, row * N + column, Lanes<Result, 2>{first, second});
   }
 }
