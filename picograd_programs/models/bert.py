@@ -135,6 +135,12 @@ class MaskedModel(TextProgram):
             asked += int((targets_BT != NOT_ASKED).sum())
         return {"validation loss": float(np.mean(losses)), "accuracy": right / max(1, asked)}
 
+    def preview(self, model: nn.Module, step: int) -> str:
+        """Returns the beginning of the held-out text, every third character told from the others."""
+        text = self.vocabulary.decode(self.held_out_N[: self.settings.block])
+        known = "".join(GAP if place % 3 == 2 else letter for place, letter in enumerate(text))
+        return filled(model, self.vocabulary, known, self.settings.block)
+
     def report(self, model: nn.Module) -> str:
         """Returns both figures at the end."""
         figures = self.evaluate(model)

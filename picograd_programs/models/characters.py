@@ -25,6 +25,8 @@ from picograd_programs.data.text import Vocabulary, Windows, load_text, random_w
 from picograd_programs.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
 
+PREVIEWED = 100  # characters that are shown at an evaluation
+
 
 @dataclass(frozen=True)
 class TextSettings(Settings):
@@ -128,6 +130,11 @@ class CharacterGPT(TextProgram):
     def evaluate(self, model: GPT) -> Mapping[str, float]:
         """Returns the loss on held-out windows."""
         return {"validation loss": mean_loss(model, self.windows)}
+
+    def preview(self, model: GPT, step: int) -> str:
+        """Returns a few lines of new text."""
+        prompt = default_prompt(self.vocabulary)
+        return continued(model, self.vocabulary, prompt, PREVIEWED, seed=self.settings.seed).strip()
 
     def report(self, model: GPT) -> str:
         """Returns the loss on more of the held-out windows, and new text."""

@@ -28,7 +28,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.data.mnist import load_images
-from picograd_programs.models.digits import ImageProgram, ImageSettings, SampleImageSettings
+from picograd_programs.models.digits import PREVIEWED, ImageProgram, ImageSettings, SampleImageSettings
 from picograd_programs.train.picture import image_grid, write_png
 from picograd_programs.train.program import check_settings, trained
 
@@ -158,6 +158,10 @@ class Diffusion(ImageProgram):
         """Returns the loss on test images; noise and times are drawn from the same seed each time."""
         manual_seed(self.settings.seed)
         return {"test loss": self.loss(model, Tensor(self.test_N1YX[:500])).item()}
+
+    def preview(self, model: UNet, step: int) -> str:
+        """Draws new images."""
+        return self.sheet(step, drawn(model, PREVIEWED, self.settings.times, self.settings.seed)[-1])
 
     def report(self, model: UNet) -> str:
         """Returns the loss on test images; draws new images, and ten of them on their way from noise."""

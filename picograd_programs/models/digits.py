@@ -24,10 +24,11 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.mnist import load_images, normalise
 from picograd_programs.models.pictures import PixelCNN, PixelMLP
-from picograd_programs.train.picture import digit_grid, write_png
+from picograd_programs.train.picture import digit_grid, image_grid, write_png
 from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
 from picograd_programs.train.trainer import linear
 
+PREVIEWED = 20  # new images that are drawn at an evaluation
 READ_MAX = 1000  # images read at a time, so that what is between the layers stays small
 
 
@@ -97,6 +98,12 @@ class ImageProgram(Program):
         """Returns a batch of the epoch's own order."""
         rows_B = batch_rows(self.settings.seed, number, len(self.training[0]), self.settings.batch)
         return tuple(array[rows_B] for array in self.training)
+
+    def sheet(self, step: int, images_NP: NDArray[np.float32]) -> str:
+        """Writes images that were drawn after so many steps, as a picture of the run's folder, and names it."""
+        path = self.folder / f"new-{step:08}.png"
+        write_png(path, image_grid(images_NP))
+        return f"{len(images_NP)} new images: {path}"
 
     def describe(self) -> str:
         """Returns the numbers of images and of weights."""

@@ -31,6 +31,7 @@ from picograd_programs.models.gpt import drawn_from, optimizer_of
 from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, plain, trained
 
 LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
+PREVIEWED = 5  # names that are shown at an evaluation
 EVALUATED = 1024  # names or windows whose loss is computed at a time
 PARTS = ("train", "dev", "test")
 
@@ -110,6 +111,10 @@ class NamesProgram(Program):
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Returns the loss on the names that are kept for development."""
         return {"dev loss": nll(model, self.parts[1])}
+
+    def preview(self, model: nn.Module, step: int) -> str:
+        """Returns a few new names."""
+        return ", ".join(new_names(model, PREVIEWED, 1.0, self.settings.seed, self.facts.get("context")))
 
     def describe(self) -> str:
         """Returns the numbers of examples and of weights."""

@@ -20,7 +20,7 @@ from picograd.nn import functional as F
 from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.mnist import load_images
-from picograd_programs.models.digits import ImageProgram, ImageSettings, SampleImageSettings
+from picograd_programs.models.digits import PREVIEWED, ImageProgram, ImageSettings, SampleImageSettings
 from picograd_programs.train.picture import image_grid, write_png
 from picograd_programs.train.program import check_settings, trained
 
@@ -103,6 +103,10 @@ class Autoencoder(ImageProgram):
         """Returns the loss on the test images; codes are drawn from the same seed each time."""
         manual_seed(self.settings.seed)
         return {"test loss": self.loss(model, Tensor(self.test_NP))["loss"].item()}
+
+    def preview(self, model: VAE, step: int) -> str:
+        """Draws new images."""
+        return self.sheet(step, model.draw(PREVIEWED, Generator(self.settings.seed)).numpy())
 
     def report(self, model: VAE) -> str:
         """Returns the loss on the test images; draws new images, and test images over what came out of the autoencoder."""

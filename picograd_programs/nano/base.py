@@ -9,7 +9,9 @@ Letters: N tokens, R rows, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +20,37 @@ from picograd.errors import DataError
 from picograd.nn import functional as F
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
+from picograd_programs.data.bpe import ByteLevel
 from picograd_programs.data.bpe_learn import learned_bpe
 from picograd_programs.data.text import Windows, load_text, random_windows, spaced_windows
 from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.data.tokens import map_tokens, write_tokens
 from picograd_programs.nano.lessons import Lessons
 from picograd_programs.nano.network import Nano, mean_loss
-from picograd_programs.nano.stage import MARKS, NanoSettings, Stage
+from picograd_programs.nano.stage import MARKS, VOCABULARY, Answers, NanoSettings, Stage
 from picograd_programs.train.measures import bits_per_byte, perplexity
 
 TRAIN_SHARE = 0.9
 LESSONS = 2000  # whose words are in the vocabulary, too
 WINDOWS = 64  # of an evaluation
+BEGUN, PREVIEWED, PREVIEW_TEMPERATURE = 8, 32, 0.8  # tokens of held-out text, and of what is drawn after them
 
 
-def prepare(settings: NanoSettings) -> None:
-    """Learns the vocabulary, and writes it and the tokens of the text into the run's folder.
+class Prepared(NamedTuple):
+    """A vocabulary, and the tokens of both parts of the text by name."""
+
+    tokenizer: ByteLevel
+    parts: Mapping[str, Sequence[int]]
+
+    def write(self, folder: Path) -> None:
+        """Writes both into the folder of a run."""
+        save_tokenizer(self.tokenizer, folder / VOCABULARY)
+        for name, tokens in self.parts.items():
+            write_tokens(folder / f"{name}.bin", tokens, len(self.tokenizer.tokens))
+
+
+def prepare(settings: NanoSettings) -> Prepared:
+    """Learns the vocabulary, and reads the text by it.
 
     Raises:
       DataError: the text is too short.
@@ -44,16 +61,15 @@ def prepare(settings: NanoSettings) -> None:
     lessons = Lessons(text, settings.depth).several(LESSONS, np.random.default_rng(settings.seed))
     asked = "\n".join(f"user\n{question}\nassistant\n{answer}" for question, answer in lessons)
     tokenizer = learned_bpe([text[:cut], asked], settings.vocabulary, control=MARKS)
-    save_tokenizer(tokenizer, settings.out / "tokenizer.json")
-    for name, part in (("train", text[:cut]), ("held-out", text[cut:])):
-        tokens = tokenizer.encode(part)
+    parts = {"train": tokenizer.encode(text[:cut]), "held-out": tokenizer.encode(text[cut:])}
+    for name, tokens in parts.items():
         if len(tokens) <= settings.context:
             raise DataError(
                 f"--text: its {name} part has {len(tokens):,} tokens;"
                 f" more than the {settings.context:,} of a context are needed.",
                 hint="a longer text, or a smaller --context",
             )
-        write_tokens(settings.out / f"{name}.bin", tokens, len(tokenizer.tokens))
+    return Prepared(tokenizer, parts)
 
 
 class Base(Stage):
@@ -63,8 +79,6 @@ class Base(Stage):
     about = "Reads a text."
 
     def __init__(self, settings: NanoSettings):
-        if not settings.resume:
-            prepare(settings)
         super().__init__(settings)
         num = len(self.tokenizer.tokens)
         self.train_N, self.held_out_N = (map_tokens(settings.out / f"{name}.bin", num) for name in ("train", "held-out"))
@@ -93,6 +107,12 @@ class Base(Stage):
     def evaluate(self, model: Nano) -> Mapping[str, float]:
         """Returns bits per byte of held-out text."""
         return {"bits per byte": bits_per_byte(*self.losses(model))}
+
+    def preview(self, model: Nano, step: int) -> str:
+        """Returns the beginning of the held-out text, gone on with."""
+        begun = self.held_out_N[:BEGUN].tolist()
+        (drawn,) = Answers(model, self.settings.context, self.end, PREVIEW_TEMPERATURE).to([begun], PREVIEWED)
+        return f"{self.tokenizer.decode(begun)} ... {self.tokenizer.decode(drawn)}"
 
     def describe(self) -> str:
         """Returns the sizes of the vocabulary, of the text and of the network."""

@@ -14,15 +14,16 @@ from picograd_programs.chat.answer import Choice, Reader
 from picograd_programs.chat.turns import Turns
 from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.data.tokenizer_json import load_tokenizer
-from picograd_programs.nano.base import Base
+from picograd_programs.nano.base import Base, prepare
 from picograd_programs.nano.network import Nano
-from picograd_programs.nano.stage import MANNER, NanoSettings, Stage
+from picograd_programs.nano.stage import MANNER, VOCABULARY, NanoSettings, Stage
 from picograd_programs.nano.sums import Sums
 from picograd_programs.nano.talk import Talk
 from picograd_programs.train.callbacks import Checkpoints
 from picograd_programs.train.program import Program, SampleSettings, check_settings, train, trained
 
 STAGES: tuple[type[Stage], ...] = (Base, Talk, Sums)
+FILES = (*(stage.stage for stage in STAGES), VOCABULARY, "*.bin", "result.json")  # what a run has in its folder
 CONTEXT_MIN = 64  # tokens, so that a question and its answer have room
 
 
@@ -53,10 +54,14 @@ class NanoProgram(Program):
         """
         if settings.context < CONTEXT_MIN:
             raise ArgumentError(f"--context: got {settings.context}, conversations need {CONTEXT_MIN} tokens or more.")
+        earlier = Checkpoints(settings.out, others=FILES)
+        if settings.resume:
+            earlier.bring_back()
+        else:
+            prepared = prepare(settings)  # first: what is wrong with the text is said before anything is moved
+            earlier.set_aside()
+            prepared.write(settings.out)
         begun = {stage: bool(Checkpoints(settings.out / stage.stage).paths()) for stage in STAGES}
-        if not settings.resume:  # of an earlier run, what its later stages have would be taken for this one's
-            for path in [path for stage in STAGES[1:] for path in Checkpoints(settings.out / stage.stage).paths()]:
-                path.unlink()
         for stage in STAGES:
             goes_on = settings.resume and (stage is Base or begun[stage])
             status = train(stage(settings), replace(settings, resume=goes_on))
@@ -92,8 +97,9 @@ def chat_model(folder: Path) -> tuple[Nano, Tokenizer]:
     Raises:
       DataError: the run has not come to conversations.
     """
+    Checkpoints(folder).bring_back()
     for stage in (Sums, Talk):
         if Checkpoints(folder / stage.stage).paths():
-            return trained(stage, folder / stage.stage)[0], load_tokenizer(folder / "tokenizer.json")
+            return trained(stage, folder / stage.stage)[0], load_tokenizer(folder / VOCABULARY)
     fact = f"{folder}: has no network that answers: no stage of `picograd train nano`, no config.json of a published one."
     raise DataError(fact, hint="picograd train nano")

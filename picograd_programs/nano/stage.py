@@ -38,6 +38,7 @@ TEMPLATE = (
 MANNER = Manner(TEMPLATE, {}, (), frozenset())
 ROWS_A_DEPTH = 32
 TOKENS_A_WEIGHT = 20  # Hoffmann et al. 2022, arXiv:2203.15556, table 3; nanochat, `base_train`
+VOCABULARY = "tokenizer.json"  # file of the run's folder
 NOT_COUNTED = -1  # a target without a loss
 
 
@@ -71,13 +72,14 @@ class Stage(Program):
     name, takes = "nano", NanoSettings
     stage: ClassVar[str]
     before: ClassVar[type[Stage] | None] = None
+    length: int  # most tokens of a conversation
     rate: ClassVar[float] = 1.0
     same = (*Program.same, "stage", "depth", "text", "text_digest", "vocabulary", "context")
 
     model: Nano
 
     def __init__(self, settings: NanoSettings):
-        self.tokenizer = load_tokenizer(settings.out / "tokenizer.json")
+        self.tokenizer = load_tokenizer(settings.out / VOCABULARY)
         self.turns = Turns(MANNER, self.tokenizer)
         self.end: int = self.tokenizer.control[TURN_END]
         self.text = load_text(settings.text)
@@ -117,6 +119,12 @@ class Stage(Program):
     def prompts(self, lessons: Sequence[Lesson]) -> list[list[int]]:
         """Returns the tokens up to each answer."""
         return [self.turns.question(lesson.question) for lesson in lessons]
+
+    def answered(self, model: Nano, lessons: Sequence[Lesson], num: int) -> str:
+        """Returns questions with the likeliest answers of up to `num` tokens, a line each."""
+        answers = Answers(model, self.length, self.end, temperature=0.0).to(self.prompts(lessons), num)
+        said = (self.tokenizer.decode([token for token in answer if token != self.end]) for answer in answers)
+        return "\n".join(f"{lesson.question} {text.strip()}" for lesson, text in zip(lessons, said))
 
 
 # ---- conversations as tokens ----

@@ -34,6 +34,7 @@ from picograd_programs.train.trainer import seed_from
 
 QUESTIONS, TRIES = 16, 16  # of a step, and of each question
 SAMPLE = 3  # kind of draws; those of steps and epochs are 1 and 2
+PREVIEWED = 4  # sums that are shown at an evaluation
 DRAWN = 512  # sums of an evaluation, of which each counts once
 
 
@@ -97,6 +98,10 @@ class Sums(Stage):
             f"{name} sums right": float(right(self, answers.to(self.prompts(asked), self.answer_tokens), asked).mean())
             for name, asked in self.asked.items()
         }
+
+    def preview(self, model: Nano, step: int) -> str:
+        """Returns a few held-out sums with the likeliest answers."""
+        return self.answered(model, self.asked["held-out"][:PREVIEWED], self.answer_tokens)
 
     def report(self, model: Nano) -> str:
         """Returns the same as a line, with what it was before this stage."""

@@ -57,6 +57,10 @@ class Talk(Stage):
             for kind, lessons in self.asked.items()
         }
 
+    def preview(self, model: Nano, step: int) -> str:
+        """Returns a held-out question of each kind with the likeliest answer."""
+        return self.answered(model, [lessons[0] for lessons in self.asked.values()], ANSWER_TOKENS)
+
     def report(self, model: Nano) -> str:
         """Returns the same as a line."""
         shares = (f"{name} {share:.1%}" for name, share in self.evaluate(model).items())

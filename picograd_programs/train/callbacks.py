@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,8 @@ class Every(Callback):
 
     Args:
       steps:     between two calls
-      function:  model -> figures by name, which are shown and logged; or a text, which is printed; or None
+      function:  model -> figures by name, which are shown and logged; or a text, a sample say, which is printed with its
+                 step and logged; or None
 
     Raises:
       ArgumentError: steps is below 1.
@@ -89,7 +92,7 @@ class Every(Callback):
         finally:
             model.train()
         if isinstance(found, str):
-            print(found, file=sys.stderr, flush=True)
+            trainer.tell(found)
         elif found:
             trainer.show({name: float(value) for name, value in found.items()})
 
@@ -99,11 +102,11 @@ CURVE_ROWS, CURVE_COLUMNS = 5, 60
 
 
 class Progress(Callback):
-    """Shows a bar with figures, items a second, the time left, memory and MFU, and the curve of the loss below it.
+    """Shows a bar with the time left; below it figures, items a second, memory and MFU, and the curve of the loss.
 
-    Where standard error is no terminal, some ten lines are printed instead. The rate counts from the end of the first
-    step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is known
-    (peaks.py); else FLOP/s are shown.
+    Where standard error is no terminal, some ten lines are printed instead, with the time left, too. The rate counts from
+    the end of the first step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is
+    known (peaks.py); else FLOP/s are shown.
 
     Args:
       title:  what is trained, before the bar
@@ -135,12 +138,12 @@ class Progress(Callback):
         self.line_every = max(1, (trainer.steps - trainer.done) // self.lines)
         self.next_line = trainer.done + self.line_every
         self.bar = Bar(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"), TimeRemainingColumn(), console=self.console,
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("ETA"),
+            TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
-        self.task: TaskID = self.bar.add_task(self.title, total=trainer.steps, completed=trainer.done, figures="compiling")
+        self.task: TaskID = self.bar.add_task(self.title, total=trainer.steps, completed=trainer.done)
         if self.console.is_terminal:
-            self.live = Live(self.bar, console=self.console, refresh_per_second=4)
+            self.live = Live(Group(self.bar, Text("compiling")), console=self.console, refresh_per_second=4)
             self.live.start()
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
@@ -160,11 +163,12 @@ class Progress(Callback):
         if "loss" in figures:
             self.losses.append(figures["loss"])
         if self.live is not None:
-            self.bar.update(self.task, figures=text)
-            self.live.update(Group(self.bar, Text(curve(self.losses, CURVE_ROWS, CURVE_COLUMNS))))
+            self.live.update(Group(self.bar, Text(text), Text(curve(self.losses, CURVE_ROWS, CURVE_COLUMNS))))
         elif "loss" in figures if trainer.done == trainer.steps else trainer.done >= self.next_line:
             self.next_line = trainer.done + self.line_every
-            self.console.print(f"{self.title}  {trainer.done}/{trainer.steps}  {text}", soft_wrap=True)
+            left = self.bar.tasks[0].time_remaining  # None while no two steps were timed
+            eta = f"  ETA {timedelta(seconds=int(left))}" if left else ""
+            self.console.print(f"{self.title}  {trainer.done}/{trainer.steps}  {text}{eta}", soft_wrap=True)
 
     def items_per_second(self, trainer: Trainer) -> float:
         """Returns the rate since the end of the first step, in items per second."""
@@ -210,11 +214,14 @@ def num_items(batch: Batch, per: str) -> int:
 
 
 # ---- files of figures ----
+LINE_START = '{"step": '
+
+
 class Log(Callback):
     """Adds figures to a file, a JSON object a line, for curves: {"step": 20, "seconds": 1.2, "loss": 2.3}.
 
-    A run that begins at step 0 begins the file; one that is resumed adds to it, after the lines of steps that are
-    made again are taken away.
+    A sample is a line, too: {"step": 500, "seconds": 9.1, "text": "emma"}. A run that begins at step 0 begins the file; one
+    that is resumed adds to it, after the lines of steps that are made again are taken away.
 
     Args:
       path:  of the file
@@ -235,33 +242,63 @@ class Log(Callback):
         write_whole("Log", self.path, lambda file: file.write(text.encode()), makes_folder=True)
 
     def _lines(self) -> list[dict[str, Any]]:
+        """Returns the lines that are whole; where others are among them, such as a last one that is cut, a warning says so.
+
+        Raises:
+          DataError: it is another file.
+        """
         try:
-            text = self.path.read_text()
+            text = self.path.read_text(errors="replace")
         except OSError:
             return []
-        whole, end, cut = text.rpartition("\n")
-        if cut:  # the machine stopped within a write
-            print(f"warning: Log: {self.path}: its last line is cut, and dropped.", file=sys.stderr, flush=True)
-        try:
-            return [json.loads(line) for line in whole.splitlines()]
-        except ValueError:
-            raise DataError(f"Log: {self.path} is no log of a training.", hint="name another file.") from None
+        found = [line_of(line) for line in text.splitlines(keepends=True)]
+        whole = [line for line in found if line is not None]
+        if found and not whole and not text.startswith(LINE_START[: len(text)]):
+            raise DataError(f"Log: {self.path} is no log of a training.", hint="name another file.")
+        if len(whole) < len(found):  # the machine stopped within a write
+            num = len(found) - len(whole)
+            print(f"warning: Log: {self.path}: {num:,} of its lines cannot be read, and are dropped.", file=sys.stderr)
+        return whole
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
+        """Adds a line of figures."""
+        self.add(trainer, figures)
+
+    def told(self, trainer: Trainer, text: str) -> None:
+        """Adds a line with a text."""
+        self.add(trainer, {"text": text})
+
+    def add(self, trainer: Trainer, figures: Mapping[str, float | str]) -> None:
         """Adds a line, or leaves the file as it is where it cannot be written; the first time standard error says so."""
         line = {"step": trainer.done, "seconds": round(time.perf_counter() - self.since, 3), **figures}
         text = (json.dumps(line) + "\n").encode()
         try:
             with self.path.open("ab", buffering=0) as file:
                 whole = file.tell()
-                if file.write(text) < len(text):
+                try:
+                    if file.write(text) < len(text):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                except OSError:
                     file.truncate(whole)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    raise
         except OSError as error:
             if not self.is_full:
                 fact = f"Log: {self.path}: cannot be written: {error.strerror}."
                 print(f"warning: {fact} The training goes on, figures are left out.", file=sys.stderr, flush=True)
             self.is_full = True
+
+
+def line_of(text: str) -> dict[str, Any] | None:
+    """Returns a line of a log; None for one that is damaged.
+
+    >>> line_of('{"step": 20, "loss": 2.5}\\n'), line_of('{"step": 40, "lo')
+    ({'step': 20, 'loss': 2.5}, None)
+    """
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if text.endswith("\n") and isinstance(line, dict) and isinstance(line.get("step"), int) else None
 
 
 class TensorBoard(Callback):
@@ -296,6 +333,8 @@ class TensorBoard(Callback):
 # ---- checkpoints ----
 NAME = re.compile(r"step-(\d{8})\.safetensors")
 BEST = "best.safetensors"
+MOVING = ".earlier"  # folder of files on their way into one of an earlier training
+NOT_MOVED = "the earlier training there cannot be moved"
 
 
 class Checkpoints(Callback):
@@ -305,12 +344,16 @@ class Checkpoints(Callback):
     checksum. A state with a weight that is not finite, or after a loss that is not, is not kept. Where the disk is full
     during a training, a warning is printed, the files that are there stay, and the training goes on.
 
+    A training from the start removes nothing: what an earlier one left in the folder is moved to its subfolder earlier-1,
+    or the next number that is free, and standard error says so.
+
     Args:
       folder:  made where it is missing
       every:   steps between two checkpoints
       keep:    files that stay
       facts:   plain values by name, kept with the state: the run's settings
       lowest:  figure, such as "validation loss", whose lowest value so far has its state kept as best.safetensors, too
+      others:  patterns of names of what else a training has in the folder: "log.jsonl", "*.png"; moved with its checkpoints
 
     State: least, that value, and least_at, its step; infinite and 0 before the first.
 
@@ -336,12 +379,15 @@ class Checkpoints(Callback):
         keep: int = 3,
         facts: Mapping[str, Any] | None = None,
         lowest: str | None = None,
+        others: Sequence[str] = (),
     ):
         if every < 1 or keep < 1:
             raise ArgumentError(f"Checkpoints: every and keep must be at least 1, got {every} and {keep}.")
         self.folder, self.every, self.keep, self.facts = Path(folder), every, keep, dict(facts or {})
         self.lowest, self.least, self.least_at = lowest, math.inf, 0
+        self.others = ("step-*.safetensors", BEST, *others)
         self.saved = -1
+        self.restored: Trainer | None = None  # that goes on from a checkpoint here, also from that of step 0
 
     def paths(self) -> list[Path]:
         """Returns the checkpoints that are there, the oldest first."""
@@ -353,10 +399,45 @@ class Checkpoints(Callback):
         Raises:
           DataError: the folder cannot be written.
         """
-        if not trainer.done:
+        if not trainer.done and self.restored is not trainer:
             self.least, self.least_at = math.inf, 0
-            self.write(trainer)  # first: what an earlier training left stays until this one has a checkpoint
-            (self.folder / BEST).unlink(missing_ok=True)
+            self.set_aside()
+            self.write(trainer)
+
+    def set_aside(self) -> None:
+        """Moves all that an earlier training left to a subfolder, and says so.
+
+        Files go into a hidden folder first, which then gets its name: of a process that is killed in between, `bring_back`
+        undoes it, so that no training is ever in two parts.
+
+        Raises:
+          FileError: something cannot be moved.
+        """
+        self.bring_back()
+        found = sorted({path for pattern in self.others for path in self.folder.glob(pattern)})
+        if not found:
+            return
+        place = next(place for n in count(1) if not (place := self.folder / f"earlier-{n}").exists())
+        with named_errors(self.folder, NOT_MOVED):
+            moving = self.folder / MOVING
+            moving.mkdir()
+            for path in found:
+                path.rename(moving / path.name)
+            moving.rename(place)
+        print(f"{self.folder}: the earlier training there is now in {place}.", file=sys.stderr, flush=True)
+
+    def bring_back(self) -> None:
+        """Moves the files back that a killed process was about to set aside.
+
+        Raises:
+          FileError: something cannot be moved.
+        """
+        moving = self.folder / MOVING
+        with named_errors(self.folder, NOT_MOVED):
+            if moving.is_dir():
+                for path in sorted(moving.iterdir()):
+                    path.rename(self.folder / path.name)
+                moving.rmdir()
 
     def after_step(self, trainer: Trainer, parts: Sequence[Batch]) -> None:
         """Keeps the state, if it is time.
@@ -399,9 +480,10 @@ class Checkpoints(Callback):
         self.saved = trainer.done
         paths = self.paths()
         stay = [path for path in paths if path.name <= name][-self.keep :]
-        for path in paths:
-            if path not in stay:
-                path.unlink(missing_ok=True)
+        with full_disk_tolerated(), named_errors(self.folder, "old checkpoints there cannot be removed"):
+            for path in paths:
+                if path not in stay:
+                    path.unlink(missing_ok=True)
 
     def keep_as(self, name: str, trainer: Trainer) -> None:
         """Writes the state to a file of the folder."""
@@ -424,6 +506,7 @@ class Checkpoints(Callback):
 
         Of a file that is truncated or corrupt standard error says so.
         """
+        self.bring_back()
         paths = self.paths()
         for path in reversed(paths):
             try:
@@ -441,7 +524,16 @@ class Checkpoints(Callback):
         """
         trainer.load_state_dict(state)
         self.least, self.least_at = state.get("least", math.inf), state.get("least_at", 0)
-        self.saved = trainer.done
+        self.saved, self.restored = trainer.done, trainer
+
+
+@contextmanager
+def named_errors(folder: Path, fact: str) -> Iterator[None]:
+    """Makes a FileError of what the machine refuses in a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError.of(error, f"Checkpoints: {folder}: {fact}") from None
 
 
 @contextmanager

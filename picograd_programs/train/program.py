@@ -62,6 +62,8 @@ class Settings:
     out: Path = Path("runs")  # folder of checkpoints, of log.jsonl and of pictures
     resume: bool = False  # go on from the newest checkpoint in that folder
     tensorboard: bool = False  # write figures for TensorBoard there, too
+    # samples at evaluations, printed and in the log, or pictures: where standard error is a terminal, always, or never
+    preview: Literal["terminal", "always", "never"] = "terminal"
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ class Program:
     per:     whether rows or elements of the first tensor of a batch are counted; see Progress
     same:    settings that a run shares with the checkpoint that it goes on from
     lowest:  figure of `evaluate` whose lowest value has its state kept as best.safetensors, or None
+    files:   patterns of names of what a run has in its folder beside checkpoints
     """
 
     name: ClassVar[str]
@@ -169,6 +172,7 @@ class Program:
     per: ClassVar[str] = "row"
     same: ClassVar[tuple[str, ...]] = ("batch", "seed", "accumulate")
     lowest: ClassVar[str | None] = None
+    files: ClassVar[tuple[str, ...]] = ("log.jsonl", "result.json", "*.png", "events.out.tfevents.*")
 
     model: Module
     optimizer: Optimizer | Sequence[Optimizer]
@@ -217,6 +221,10 @@ class Program:
         """Returns figures on data that were held out."""
         return None
 
+    def preview(self, model: Any, step: int) -> str | None:
+        """Returns a short sample after so many steps, or writes a picture and names it; None where there is no sample."""
+        return None
+
     def describe(self) -> str:
         """Returns the sizes of the data and of the model, to be printed before the training."""
         return f"{sum(parameter.numel() for parameter in self.model.parameters()):,} parameters"
@@ -261,21 +269,26 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         ema=settings.ema or None,
         seed=settings.seed,
     )
-    checkpoints = Checkpoints(program.folder, settings.save_every, settings.keep, program.facts, program.lowest)
+    how_often = settings.save_every, settings.keep
+    checkpoints = Checkpoints(program.folder, *how_often, program.facts, program.lowest, program.files)
     if settings.resume:
         go_on(program, checkpoints, trainer)
     elif (earlier := checkpoints.newest()) is not None:
         check_program(program, *earlier)
-        choice = "--resume would go on with it, --out names another folder"
-        print(f"{program.folder}: this training replaces the earlier one there; {choice}.", file=sys.stderr)
     print(f"{program.title}: {program.describe()}", flush=True)
     before = trainer.done
+    is_previewed = settings.preview == "always" or (settings.preview == "terminal" and sys.stderr.isatty())
+
+    def preview(model: Any) -> str | None:  # the report follows the last step
+        return None if trainer.done == program.steps else program.preview(model, trainer.done)
+
     try:
         done = trainer.fit(
             program.batch,
             program.steps,
             [
                 Every(settings.eval_every, program.evaluate),
+                *([Every(settings.eval_every, preview)] if is_previewed else []),
                 *callbacks,
                 checkpoints,
                 Log(program.folder / "log.jsonl"),

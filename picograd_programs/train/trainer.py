@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -119,6 +120,9 @@ class Callback:
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
         """Figures were read: the loss, say, or an evaluation."""
+
+    def told(self, trainer: Trainer, text: str) -> None:
+        """A text was written on the way: a sample, say."""
 
     def save(self, trainer: Trainer) -> None:
         """The state is to be kept: the training has ended, or is stopped."""
@@ -327,6 +331,13 @@ class Trainer:
         self.latest |= figures
         for callback in self.callbacks:
             callback.shown(self, figures)
+
+    def tell(self, text: str) -> None:
+        """Prints a text of the step that was made last, and has every callback take it."""
+        between = "\n" if "\n" in text else " "
+        print(f"after step {self.done:,}:{between}{text}", file=sys.stderr, flush=True)
+        for callback in self.callbacks:
+            callback.told(self, text)
 
     def save(self) -> None:
         """Has every callback keep the state as it is now."""

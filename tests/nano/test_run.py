@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import shutil
 import signal
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -113,6 +114,27 @@ def test_a_short_run_learns(text: Path, tmp_path: Path, capsys: pytest.CaptureFi
     log = (tmp_path / "run" / "talk" / "log.jsonl").read_text()
     losses = [float(each) for each in re.findall(r'"loss": ([\d.]+)', log)]
     assert losses[-1] < 2.5, losses  # 6 nats where every token is equally likely
+
+
+@pytest.mark.req("H3")
+def test_a_new_run_keeps_the_earlier_one_and_shows_samples(
+    trained_small: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, few = tmp_path / "run", tmp_path / "few"
+    shutil.copytree(trained_small, out)
+    few.write_text("To be, or not to be")
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert cli.main(options(few, out)) == 1  # nothing is moved for a run that cannot begin
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    capsys.readouterr()
+    more = ("--preview", "always", "--eval-every", "3", "--steps", "4", "--chat-steps", "4")
+    assert cli.main(options(text, out, *more)) == 0
+    said, kept = capsys.readouterr().err, out / "earlier-1"
+    assert f"{out}: the earlier training there is now in {kept}." in said
+    assert {path.relative_to(kept): path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+    assert cli.main(["sample", "nano", "--checkpoint", str(kept), "--length", "2"]) == 0
+    shown = said.split("after step 3:")[1:]
+    assert len(shown) == 3 and " ... " in shown[0] and "Spell " in shown[1] and "What is " in shown[2]
 
 
 # ---- parts ----

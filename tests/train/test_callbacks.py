@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ from picograd_programs.train.trainer import Trainer
 from tests.train.test_trainer import rows, same, trainer
 
 
-def progress(terminal: bool, steps: int = 100, first: int = 0) -> str:
+def progress(terminal: bool, steps: int = 100, first: int = 0, width: int = 160) -> str:
     text = io.StringIO()
     ours = trainer()
     ours.done = first
-    console = Console(file=text, force_terminal=terminal, width=160, highlight=False)
+    console = Console(file=text, force_terminal=terminal, width=width, highlight=False)
     ours.fit(rows, steps, [Progress("moons", "points", console=console)])
     return text.getvalue()
 
@@ -43,12 +44,14 @@ def test_without_a_terminal_some_lines_are_printed() -> None:
     lines = progress(terminal=False).splitlines()
     assert [line.split("  ")[1] for line in lines] == ["20/100", "40/100", "60/100", "80/100", "100/100"]
     assert all(line.startswith("moons  ") and " points/s  " in line and "FLOP/s" in line for line in lines[1:])
+    assert all(re.search(r"B peak  .*  ETA \d+:\d\d:\d\d$", line) for line in lines[1:-1]) and "ETA" not in lines[-1]
     assert progress(terminal=False, first=90).startswith("moons  100/100  loss ")
 
 
-def test_on_a_terminal_a_bar_and_a_curve_are_drawn() -> None:
-    text = progress(terminal=True)
-    assert "moons" in text and "100/100" in text and "points/s" in text
+@pytest.mark.parametrize("width", [80, 160])
+def test_on_a_terminal_a_bar_figures_and_a_curve_are_drawn(width: int) -> None:
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", progress(terminal=True, width=width))
+    assert re.search(r"moons .* 100/100 ETA 0:00:00\s*\nloss .* points/s  .*B peak  .*FLOP/s", text)
     assert any(0x2800 < ord(letter) < 0x2900 for letter in text)
 
 
@@ -92,6 +95,13 @@ def test_the_log_has_a_line_for_each_reading_and_each_evaluation(tmp_path: Path)
     ]
 
 
+def test_samples_are_lines_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.jsonl"
+    trainer().fit(rows, 4, [Every(2, lambda model: "two\nlines"), Log(path)])
+    assert [json.loads(line).get("text") for line in path.read_text().splitlines()] == ["two\nlines"] * 2 + [None]
+    assert capsys.readouterr().err == "after step 2:\ntwo\nlines\nafter step 4:\ntwo\nlines\n"
+
+
 def test_a_resumed_run_takes_lines_away_that_it_writes_again(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     trainer().fit(rows, 60, [Log(path)])
@@ -105,15 +115,27 @@ def test_a_resumed_run_takes_lines_away_that_it_writes_again(tmp_path: Path) -> 
     assert path.read_text() == "no log\n"
 
 
-def test_a_cut_last_line_of_the_log_is_dropped_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "num", "kept"),
+    [
+        (lambda data: data[:-9], 1, [20, 60]),
+        (lambda data: data[:5], 1, [60]),
+        (lambda data: data[:1], 1, [60]),
+        (lambda data: data + b"\0" * 40, 1, [20, 40, 60]),
+        (lambda data: b"\xff" + data + b"[1]\n{}\n", 3, [40, 60]),
+    ],
+)
+def test_damaged_lines_of_the_log_are_dropped_and_said(
+    damaged: Callable[[bytes], bytes], num: int, kept: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "log.jsonl"
     trainer().fit(rows, 40, [Log(path)])
-    path.write_bytes(path.read_bytes()[:-9])
+    path.write_bytes(damaged(path.read_bytes()))
     ours = trainer()
     ours.done = 40
     ours.fit(rows, 60, [Log(path)])
-    assert f"{path}: its last line is cut, and dropped." in capsys.readouterr().err
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20, 60]
+    assert f"{path}: {num} of its lines cannot be read, and are dropped." in capsys.readouterr().err
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == kept
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's length")
@@ -145,7 +167,8 @@ def test_a_run_that_is_done_is_not_evaluated_again(tmp_path: Path) -> None:
 
 def test_texts_of_every_are_printed_and_a_number_below_1_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     trainer().fit(rows, 4, [Every(2, lambda model: f"a sample in {'training' if model.training else 'evaluation'}")])
-    assert capsys.readouterr().err.splitlines() == ["a sample in evaluation"] * 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"after step {step}: a sample in evaluation" for step in (2, 4)]
     with pytest.raises(ArgumentError, match="steps must be at least 1, got 0"):
         Every(0, lambda model: None)
 
@@ -173,25 +196,43 @@ def test_the_last_checkpoints_stay(tmp_path: Path) -> None:
     trainer().fit(rows, 45, [checkpoints])
     assert [path.name for path in checkpoints.paths()] == ["step-00000040.safetensors", "step-00000045.safetensors"]
     assert pg.load(checkpoints.paths()[-1])["facts"] == {"seed": 3}
-    trainer().fit(rows, 5, [checkpoints])  # a training from the start takes those of the one before away
-    assert [path.name for path in checkpoints.paths()] == ["step-00000000.safetensors", "step-00000005.safetensors"]
 
 
-def test_an_earlier_training_stays_until_the_new_one_has_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_earlier_trainings_are_kept_and_one_that_goes_on_from_step_0_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoints = Checkpoints(tmp_path, every=10, lowest="held-out")
-    trainer().fit(rows, 20, [losses_at({10: 2.0, 20: 1.0}), checkpoints])
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if "00000000" not in path.name}
+    checkpoints = Checkpoints(tmp_path, every=10, lowest="held-out", others=["*.jsonl"])
+    others = [losses_at(dict.fromkeys(range(10, 99, 10), 1.0)), checkpoints, Log(tmp_path / "log.jsonl")]
+    (tmp_path / "mine.txt").write_text("stays")
+    before = []
+    for steps in (20, 5, 30):
+        trainer().fit(rows, steps, others)
+        before.append({path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()})
+    names = ["step-00000000.safetensors", "step-00000005.safetensors"]
+    assert sorted(before[1]) == ["best.safetensors", "log.jsonl", "mine.txt", *names]
+    for number in (1, 2):
+        kept = {path.name: path.read_bytes() for path in (tmp_path / f"earlier-{number}").iterdir()}
+        assert kept == {name: data for name, data in before[number - 1].items() if name != "mine.txt"}
+    assert capsys.readouterr().err.count(f"{tmp_path}: the earlier training there is now in {tmp_path}/earlier-") == 2
+    ours = trainer()
+    fresh = Checkpoints(tmp_path / "fresh")
+    trainer().fit(rows, 0, [fresh])
+    assert fresh.restore(ours) and ours.done == 0
+    ours.fit(rows, 5, [fresh])
+    assert fresh.paths() == sorted(fresh.folder.iterdir()) and len(fresh.paths()) == 2
+    trainer().fit(rows, 5, [fresh])
+    assert (fresh.folder / "earlier-1").is_dir()
 
-    def full(state: Any, path: Path) -> None:
-        raise FileError(f"save: {path}: cannot be written: No space left on device.")
 
-    monkeypatch.setattr(callbacks, "save", full)
-    with pytest.raises(FileError, match="No space left"):
-        trainer().fit(rows, 20, [Checkpoints(tmp_path)])
-    assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
-    assert "best.safetensors" in before
+@pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may write in every folder")
+def test_a_folder_that_cannot_be_changed_is_named(tmp_path: Path) -> None:
+    trainer().fit(rows, 5, [Checkpoints(tmp_path)])
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(FileError, match="the earlier training there cannot be moved: Permission denied"):
+            trainer().fit(rows, 5, [Checkpoints(tmp_path)])
+    finally:
+        tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize("fault", ["truncated", "flipped", "empty"])
@@ -246,7 +287,7 @@ def test_the_state_of_the_lowest_figure_is_kept_apart_and_known_after_resuming(t
     again.fit(rows, 50, [losses_at({40: 1.25, 50: 0.5}), resumed])
     assert (resumed.least_at, pg.load(best)["done"]) == (50, 50)
     trainer().fit(rows, 5, [checkpoints])  # a training from the start has no evaluation yet
-    assert not best.exists() and checkpoints.least_at == 0
+    assert not best.exists() and checkpoints.least_at == 0 and (tmp_path / "earlier-1" / best.name).exists()
 
 
 def test_a_lowest_figure_that_could_not_be_kept_is_not_named(

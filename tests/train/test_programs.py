@@ -273,7 +273,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_gone_on_from_and_sampled(
     assert "none of its checkpoints is whole." in capsys.readouterr().err
 
 
-def test_a_folder_of_another_model_is_refused_and_one_of_the_same_is_replaced_with_a_word(
+def test_a_folder_of_another_model_is_refused_and_an_earlier_training_of_the_same_is_kept(
     little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -285,7 +285,44 @@ def test_a_folder_of_another_model_is_refused_and_one_of_the_same_is_replaced_wi
     assert "a checkpoint of `train rnn`, not of `train gru`." in said and "--out names another folder" in said
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert cli.main(options("rnn", little, out)) == 0
-    assert "this training replaces the earlier one there" in capsys.readouterr().err
+    assert f"{out}: the earlier training there is now in {out}/earlier-1." in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (out / "earlier-1").iterdir()} == before
+    assert cli.main(["sample", "rnn", "--checkpoint", str(out / "earlier-1")]) == 0
+    assert cli.main(options("rnn", little, out / "earlier-1", "--resume")) == 0
+
+
+PREVIEWS = {
+    "gpt": r"after step 6:[ \n](.|\n)+", "bert": r"after step 6: \S(.|\n)*", "bag": r"after step 6: \w*(, \w*){4}\n",
+    "bigram": r"after step 6: \w*(, \w*){4}\n", "wavenet": r"after step 6: \w*(, \w*){4}\n",
+    "vae": r"after step 6: 20 new images: .*/new-00000006\.png\n",
+    "diffusion": r"after step 6: 20 new images: .*/new-00000006\.png\n", "mnist": "",
+}  # fmt: skip
+
+
+@pytest.mark.variants(every=4, first=1)
+@pytest.mark.parametrize("name", PREVIEWS)
+def test_samples_are_shown_at_evaluations_but_the_last_and_change_nothing(
+    name: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for choice in ("never", "terminal", "always"):  # what the tests print to is no terminal
+        assert cli.main(options(name, little, tmp_path / choice, "--preview", choice)) == 0
+        said = capsys.readouterr().err
+        assert "after step" not in said if choice != "always" else re.search(PREVIEWS[name], said)
+    assert said.count("after step") == bool(PREVIEWS[name])
+    lines = [json.loads(line) for line in (tmp_path / "always" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "text" in line] == [6] * bool(PREVIEWS[name])
+    for path in re.findall(r"\S+\.png", said):
+        assert Path(path).read_bytes()[:4] == b"\x89PNG"
+    never, always = (list(_arrays(newest(tmp_path / choice)[1])) for choice in ("never", "always"))
+    assert [value.tobytes() for _, value in never] == [value.tobytes() for _, value in always]
+
+
+def test_a_terminal_is_shown_samples(
+    little: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program.sys.stderr, "isatty", lambda: True)
+    assert cli.main(options("bag", little, tmp_path)) == 0
+    assert "after step 6: " in capsys.readouterr().err
 
 
 def test_a_disk_that_is_full_at_the_end_is_an_error_that_says_how_to_go_on(
