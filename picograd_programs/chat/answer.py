@@ -103,7 +103,11 @@ class Reader:
     Args:
       model:   reads it
       length:  most tokens that the text may have
+
+    drawn_from:  logits (V,) from which the latest token of an answer was drawn
     """
+
+    drawn_from: Logits
 
     def __init__(self, model: Network, length: int):
         self.model, self.length, self.tokens = model, length, list[int]()
@@ -169,7 +173,7 @@ class Reader:
         self.read_speed, self.write_speed = Speed(), Speed()
         logits = self._timed(self.read_speed, question)
         for _ in range(min(num, self.left())):
-            token = chosen(logits, self.tokens[-LATEST:], choice, rng)
+            token, self.drawn_from = chosen(logits, self.tokens[-LATEST:], choice, rng), logits
             logits = self._timed(self.write_speed, [token])
             if token in ends:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from picograd.errors import ArgumentError, DataError, FileError
@@ -26,7 +26,32 @@ ANSWER_MIN = 16  # tokens that have to be left for an answer
 
 
 @dataclass(frozen=True)
-class Chat(Choice):
+class Drawing:
+    """Settings of the draw of a token. None: as the model's files say, or else as Choice."""
+
+    temperature: float | None = None  # below 1 prefers what is likely; 0 always takes the likeliest; or the model's, 0.2
+    top_k: int | None = None  # draw from the likeliest so many tokens only; 0 is all; or the model's, 0
+    top_p: float | None = None  # draw from the likeliest tokens that together have this probability; or the model's, 0.9
+    # logits of the latest 64 tokens are divided by it, or multiplied where negative; 1: neither; or the model's, 1.1
+    repetition: float | None = None
+
+
+def choice_of(drawing: Drawing, manner: Manner) -> Choice:
+    """Returns how tokens are drawn: as is wanted, else as the model's files say, else as ever.
+
+    Raises:
+      ArgumentError: a number is out of its range.
+    """
+    wanted = {field.name: getattr(drawing, field.name) for field in fields(Drawing)}
+    choice = Choice(**{**manner.drawing, **{key: value for key, value in wanted.items() if value is not None}})
+    check_settings(choice)
+    if choice.repetition == 0 or choice.top_p == 0:
+        raise ArgumentError("--repetition and --top-p must be above 0.")
+    return choice
+
+
+@dataclass(frozen=True)
+class Chat(Drawing):
     """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
@@ -51,6 +76,7 @@ class Dialogue:
     def __init__(self, settings: Chat):
         self.settings = settings
         self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
+        self.choice = choice_of(settings, manner)
         self.start, self.ends = [*(manner.start or self.tokenizer.start)], {*manner.ends}
         self.turns: Turns | None = None
         if not settings.raw:
@@ -65,7 +91,8 @@ class Dialogue:
         plain = [] if matrices else [*self.model.parameters()]
         numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
         nbytes = format_nbytes(sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain))
-        return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens"
+        drawn = ", ".join(f"{key} {value:g}" for key, value in asdict(self.choice).items())
+        return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens; {drawn}"
 
     def question(self, text: str) -> list[int]:
         """Returns the tokens of all that was said and of a text: those up to the answer."""
@@ -85,7 +112,7 @@ class Dialogue:
             raise ArgumentError(too_long(len(question) - before, before, reader.length, self.longest))
         written: list[int] = []
         with suppress(KeyboardInterrupt):
-            for token in reader.answer(reader.keep(question), self.ends, settings.max_tokens, settings, settings.seed):
+            for token in reader.answer(reader.keep(question), self.ends, settings.max_tokens, self.choice, settings.seed):
                 written.append(token)
                 print(stream.text(token), end="", flush=True)
         print(stream.rest(), flush=True)
@@ -143,9 +170,7 @@ def chat(settings: Chat) -> int:
     Raises:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
-    check_settings(settings)
-    if settings.repetition == 0 or settings.top_p == 0:
-        raise ArgumentError("--repetition and --top-p must be above 0.")
+    check_settings(replace(settings, top_k=settings.top_k or None))  # 0 is all
     dialogue = Dialogue(settings)
     if settings.prompt:
         dialogue.answer(settings.prompt)

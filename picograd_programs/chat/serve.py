@@ -3,7 +3,7 @@
     GET  /v1/models             its name; also /v1/models/NAME
     POST /v1/chat/completions   an answer to a dialogue, whole or as events while it is written
     POST /v1/completions        the same for a text that is continued as it is
-    POST /v1/embeddings         is refused: models that write have none
+    POST /v1/embeddings         vectors of texts, by the encoder that --embed names
 
 Several clients may ask at once: requests wait in line, and each is answered whole, first come, first served. A dialogue
 that goes on is not read again: its part in common with the one before stays in the cache. Only this machine is listened to,
@@ -14,33 +14,41 @@ Source: OpenAI, API reference, "Chat completions", "Completions", "Models"; WHAT
 
 from __future__ import annotations
 
+import base64
 import hmac
+import itertools
 import json
 import secrets
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+
 from picograd.errors import ArgumentError, DataError, PicogradError
-from picograd_programs.chat.answer import Choice
+from picograd.record import Record
+from picograd_programs.chat.answer import Choice, Logits
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
+from picograd_programs.models.embed import embedder_of
+from picograd_programs.models.embedder import Embedder
 from picograd_programs.train.program import check_settings
 
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
 WAIT_SECONDS = 10  # for a client that sends nothing
 STOPS_MAX = 4
+ANSWERS_MAX, LIKELIEST_MAX, INPUTS_MAX = 16, 20, 2048  # of a request: answers, likeliest tokens, texts for vectors
 PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
 SEEDS = 2**64  # a negative seed counts from the end
 CHAT, PLAIN, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 NOT_DONE = (
-    "tools", "functions", "logprobs", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
+    "tools", "functions", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
     "echo", "suffix",
 )  # fmt: skip
 ROLES = ("system", "developer", "user", "assistant")
@@ -55,6 +63,7 @@ class Serve:
     host: str = "127.0.0.1"  # address to listen at; beyond this machine, requests need a token
     port: int = 8000  # 0 takes a free one
     token: str = ""  # that requests must have; without one, a new one is printed where it is needed
+    embed: str = ""  # encoder for /v1/embeddings: minilm, or a folder, as in picograd embed
 
 
 # ---- requests ----
@@ -69,6 +78,8 @@ class Request:
     streams:     the answer is sent while it is written
     wants_usage: its last event says how many tokens it took
     stops:       texts before which the answer ends
+    num_answers: to the same, each drawn with a seed of its own
+    likeliest:   tokens whose probabilities are sent with each; None: not even its own
     """
 
     given: list[tuple[str, str]] | str
@@ -78,13 +89,16 @@ class Request:
     streams: bool
     wants_usage: bool = False
     stops: tuple[str, ...] = ()
+    num_answers: int = 1
+    likeliest: int | None = None
 
 
-def request_of(body: Any, is_plain: bool = False) -> Request:
+def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> Request:  # noqa: B008  # is immutable
     """Returns the request in a body of JSON.
 
     Args:
       is_plain:  it has a text to be continued, and else a dialogue
+      plain:     how tokens are drawn where it says nothing
 
     Raises:
       ArgumentError: an entry is missing, of another type or out of its range, or asks for something that is not done.
@@ -95,9 +109,8 @@ def request_of(body: Any, is_plain: bool = False) -> Request:
     for name in NOT_DONE:
         if body.get(name):
             raise ArgumentError(f"{name} is not supported.")
-    for name in ("n", "best_of"):
-        if body.get(name, 1) not in (1, None):
-            raise ArgumentError(f"{name} must be 1.")
+    if body.get("best_of", 1) not in (1, None):
+        raise ArgumentError("best_of must be 1.")
 
     def entry(name: str, default: Any) -> Any:
         value = body.get(name)
@@ -108,11 +121,14 @@ def request_of(body: Any, is_plain: bool = False) -> Request:
             raise ArgumentError(f"{name} must be {kind}, got {str(value)[:40]}.")
         return type(default)(value)
 
-    plain = Choice()
     choice = Choice(**{field.name: entry(field.name, getattr(plain, field.name)) for field in fields(plain)})
     limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     num = entry(limit, PLAIN_NUM if is_plain else CHAT_NUM)
-    check_settings(Chat(**asdict(choice), max_tokens=num), lambda name: limit if name == "max_tokens" else name)
+    check_settings(choice, str)
+    check_settings(Chat(max_tokens=num), lambda name: limit)
+    num_answers = entry("n", 1)
+    if not 1 <= num_answers <= ANSWERS_MAX:
+        raise ArgumentError(f"n must be from 1 to {ANSWERS_MAX}, got {num_answers}.")
     if choice.repetition == 0 or choice.top_p == 0:
         raise ArgumentError("repetition and top_p must be above 0.")
     stop = body.get("stop")
@@ -123,7 +139,26 @@ def request_of(body: Any, is_plain: bool = False) -> Request:
     if options is not None and not (streams and isinstance(options, dict)):
         raise ArgumentError("stream_options must be an object, and stream true.")
     wants_usage = bool(options and options.get("include_usage"))
-    return Request(given, choice, num, entry("seed", 0) % SEEDS, streams, wants_usage, tuple(stops))
+    likeliest = likeliest_of(body, is_plain)
+    seed = entry("seed", 0) % SEEDS
+    return Request(given, choice, num, seed, streams, wants_usage, tuple(stops), num_answers, likeliest)
+
+
+def likeliest_of(body: Any, is_plain: bool) -> int | None:
+    """Returns how many likeliest tokens are sent with each; None: no probabilities.
+
+    Raises:
+      ArgumentError: it is something else, or too many.
+    """
+    wanted, num = body.get("logprobs"), body.get("logprobs" if is_plain else "top_logprobs")
+    if not is_plain and (wanted not in (None, False, True) or num is not None and wanted is not True):
+        raise ArgumentError("logprobs must be true or false, and true where top_logprobs is there.")
+    if num is None or num is False:
+        return 0 if wanted is True else None
+    if type(num) is not int or not 0 <= num <= LIKELIEST_MAX:
+        name = "logprobs" if is_plain else "top_logprobs"
+        raise ArgumentError(f"{name} must be a whole number up to {LIKELIEST_MAX}, got {str(num)[:40]}.")
+    return num
 
 
 def prompt_of(prompt: Any) -> str:
@@ -209,11 +244,38 @@ class Line:
             self.condition.notify_all()
 
 
+class Told(Record):
+    """A token of an answer, with logarithms of probabilities as the model gives them, before anything is preferred.
+
+    number:     of the token
+    first:      where its text begins in the answer
+    text:       that it adds to the answer
+    logprob:    its own
+    likeliest:  the likeliest tokens, and theirs
+    """
+
+    number: int
+    first: int
+    text: str
+    logprob: float
+    likeliest: tuple[tuple[int, float], ...]
+
+
+def logprobs_of(logits_V: Logits) -> Logits:
+    """Returns the logarithms of probabilities, float64."""
+    wide = logits_V.astype(np.float64)
+    wide -= wide.max()
+    found: Logits = wide - np.log(np.exp(wide).sum())
+    return found
+
+
 class Answerer:
     """Answers requests with one model, and keeps what it has read.
 
-    line:     has to be entered around an answer
-    is_open:  False: no answer goes on beyond its next token
+    line:      has to be entered around an answer
+    is_open:   False: no answer goes on beyond its next token
+    told:      tokens of the latest answer, where their probabilities are asked for
+    embedder:  makes vectors of texts, if there is one
 
     Raises:
       DataError: as Dialogue.
@@ -222,6 +284,9 @@ class Answerer:
     def __init__(self, settings: Serve):
         self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context))
         self.name, self.line, self.is_open = settings.model, Line(), True
+        self.told: list[Told] = []
+        self.embedder = embedder_of(settings.embed) if settings.embed else None
+        self.names = [settings.model, *([settings.embed] if settings.embed else [])]
 
     def answer(self, request: Request) -> Iterator[str]:
         """Yields pieces of the answer; the facts about it are there afterwards.
@@ -243,18 +308,50 @@ class Answerer:
                 f"this server's context has room for {reader.length:,}. Send a shorter text."
             )
         stream, self.num_read, self.num_written = dialogue.tokenizer.stream(), len(tokens), 0
-        self.has_ended = False
+        self.has_ended, self.told = False, []
 
         def pieces() -> Iterator[str]:
+            num_letters = 0
             for token in reader.answer(reader.keep(tokens), dialogue.ends, request.num, request.choice, request.seed):
                 self.num_written += 1
-                yield stream.text(token)
+                text = stream.text(token)
+                if request.likeliest is not None:
+                    self.told.append(told(token, num_letters, text, reader.drawn_from, request.likeliest))
+                num_letters += len(text)
+                yield text
                 if not self.is_open:
                     return
             yield stream.rest()
             self.has_ended = True
 
         yield from until(pieces(), request.stops)
+
+    def probabilities(self, request: Request, first: int, past: int) -> dict[str, Any] | None:
+        """Returns the probabilities of tokens whose text begins in a part of the latest answer, in the request's form."""
+        if request.likeliest is None:
+            return None
+        tokenizer = self.dialogue.tokenizer
+        found = [each for each in self.told if first <= each.first < past]
+
+        def entry(number: int, logprob: float) -> dict[str, Any]:
+            data = tokenizer.bytes_of(number)
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:  # part of a character
+                text = "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+            return {"token": text, "logprob": logprob, "bytes": [*data]}
+
+        if isinstance(request.given, str):
+            return {
+                "tokens": [each.text for each in found], "token_logprobs": [each.logprob for each in found],
+                "text_offset": [each.first for each in found],
+                "top_logprobs": [
+                    {entry(number, 0.0)["token"]: logprob for number, logprob in each.likeliest} for each in found
+                ],
+            }  # fmt: skip
+        return {"refusal": None, "content": [
+            entry(each.number, each.logprob) | {"top_logprobs": [entry(*one) for one in each.likeliest]} for each in found
+        ]}  # fmt: skip
 
     def close(self) -> None:
         """Ends answers after their next token, and waits for those in line."""
@@ -267,10 +364,65 @@ class Answerer:
         was_cut = self.has_ended and self.dialogue.reader.tokens[-1] not in self.dialogue.ends
         return "length" if was_cut else "stop"
 
-    def usage(self) -> dict[str, int]:
-        """Returns how many tokens the latest request took."""
-        read, written = self.num_read, self.num_written
+    def usage(self, written: int) -> dict[str, int]:
+        """Returns how many tokens the latest request took, whose answers have so many."""
+        read = self.num_read
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def told(number: int, first: int, text: str, logits_V: Logits, likeliest: int) -> Told:
+    """Returns a token with its probability and those of the likeliest ones."""
+    found = logprobs_of(logits_V)
+    best = np.argsort(-found, kind="stable")[:likeliest]
+    return Told(number, first, text, float(found[number]), tuple((int(each), float(found[each])) for each in best))
+
+
+def another(request: Request, index: int) -> Request:
+    """Returns the request of a further answer, with a seed of its own."""
+    return replace(request, seed=(request.seed + index) % SEEDS)
+
+
+# ---- vectors of texts ----
+def vectors_of(body: Any, embedder: Embedder, name: str) -> dict[str, Any]:
+    """Returns the answer to a request for vectors.
+
+    Raises:
+      ArgumentError: an entry is missing, or of another type, or a text has no tokens.
+    """
+    if not isinstance(body, dict):
+        raise ArgumentError("the body must be an object.")
+    given, form = body.get("input"), body.get("encoding_format") or "float"
+    if form not in ("float", "base64"):
+        raise ArgumentError(f"encoding_format must be float or base64, got {str(form)[:40]}.")
+    is_one = isinstance(given, str) or isinstance(given, list) and bool(given) and type(given[0]) is int
+    inputs = [given] if is_one else given
+    if not isinstance(inputs, list) or not 0 < len(inputs) <= INPUTS_MAX:
+        raise ArgumentError(f"input must be a text, tokens, or a list of 1 to {INPUTS_MAX:,} of them.")
+    numbers = [tokens_of(each, embedder) for each in inputs]
+    vectors = embedder.embed_tokens(numbers).astype("<f4")
+    if body.get("dimensions") not in (None, vectors.shape[1]):
+        raise ArgumentError(f"dimensions must be {vectors.shape[1]}, as many as {name} has.")
+    entries = [
+        {"object": "embedding", "index": place,
+         "embedding": vector.tolist() if form == "float" else base64.b64encode(vector.tobytes()).decode()}
+        for place, vector in enumerate(vectors)
+    ]  # fmt: skip
+    num = sum(map(len, numbers))
+    return {"object": "list", "data": entries, "model": name, "usage": {"prompt_tokens": num, "total_tokens": num}}
+
+
+def tokens_of(given: Any, embedder: Embedder) -> list[int]:
+    """Returns the tokens of a text, or those that were given.
+
+    Raises:
+      ArgumentError: it is neither.
+    """
+    if isinstance(given, str):
+        return embedder.numbers(embedder.manner.default + given)
+    num = len(embedder.tokenizer.tokens)
+    if isinstance(given, list) and given and all(type(each) is int and 0 <= each < num for each in given):
+        return given[: embedder.longest]
+    raise ArgumentError(f"input must be texts, or tokens, which are whole numbers below {num:,}; got {str(given)[:40]!r}.")
 
 
 # ---- the interface ----
@@ -284,17 +436,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The models there are, or the one that is named."""
-        name, path = self.answerer.name, self._path()
-        entry = {"id": name, "object": "model", "created": 0, "owned_by": "picograd"}
+        names, path = self.answerer.names, self._path()
+        entries = {name: {"id": name, "object": "model", "created": 0, "owned_by": "picograd"} for name in names}
         one = path.removeprefix("/v1/models/")
         if not self._is_allowed("/v1/models", f"/v1/models/{one}"):
             return
         if path == "/v1/models":
-            self._send(HTTPStatus.OK, {"object": "list", "data": [entry]})
-        elif one == name:
-            self._send(HTTPStatus.OK, entry)
+            self._send(HTTPStatus.OK, {"object": "list", "data": [*entries.values()]})
+        elif one in entries:
+            self._send(HTTPStatus.OK, entries[one])
         else:
-            self._refuse(HTTPStatus.NOT_FOUND, f"there is no model of this name but {name}.", "model_not_found")
+            fact = f"there is no model of this name but {' and '.join(names)}."
+            self._refuse(HTTPStatus.NOT_FOUND, fact, "model_not_found")
 
     def do_POST(self) -> None:
         """An answer to a dialogue, or what follows a text."""
@@ -303,8 +456,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body, path = self._body(), self._path()
             if path == EMBEDDINGS:
-                raise ArgumentError(f"{self.answerer.name} writes text and has no embeddings; picograd embed has MiniLM's.")
-            request = request_of(body, path == PLAIN)
+                self._embed(body)
+                return
+            request = request_of(body, path == PLAIN, self.answerer.dialogue.choice)
             with self.answerer.line:
                 self._answer(request)
         except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -330,13 +484,19 @@ class Handler(BaseHTTPRequestHandler):
         if request.streams:
             self._stream(request, facts, first, pieces)
             return
-        text = first + "".join(pieces)
-        said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
-        choice = {"index": 0, **said, "finish_reason": self.answerer.reason(), "logprobs": None}
-        self._send(HTTPStatus.OK, {**facts, "choices": [choice], "usage": self.answerer.usage()})
+        choices, written = [], 0
+        for index in range(request.num_answers):
+            if index:
+                first, pieces = "", self.answerer.answer(another(request, index))
+            text = first + "".join(pieces)
+            said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
+            found = self.answerer.probabilities(request, 0, len(text))
+            choices.append({"index": index, **said, "finish_reason": self.answerer.reason(), "logprobs": found})
+            written += self.answerer.num_written
+        self._send(HTTPStatus.OK, {**facts, "choices": choices, "usage": self.answerer.usage(written)})
 
     def _stream(self, request: Request, facts: dict[str, Any], first: str, pieces: Iterator[str]) -> None:
-        """Sends an answer as events."""
+        """Sends answers as events, one after the other."""
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -348,17 +508,36 @@ class Handler(BaseHTTPRequestHandler):
             chunk = {**facts, "choices": choices} | ({"usage": usage} if request.wants_usage else {})
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
-        def event(text: str | None, reason: str | None = None, **role: str) -> None:
-            said = {"text": text or ""} if is_plain else {"delta": role | ({} if text is None else {"content": text})}
-            send([{"index": 0, **said, "finish_reason": reason}])
-
-        event(first, role="assistant")
-        for piece in pieces:
-            event(piece)
-        event(None, self.answerer.reason())
+        written = 0
+        for index in range(request.num_answers):
+            if index:
+                pieces = self.answerer.answer(another(request, index))
+                first = next(pieces, "")
+            num, role = 0, {"role": "assistant"}
+            for piece in itertools.chain([first], pieces, [None]):
+                text = piece or ""
+                said = {"text": text} if is_plain else {"delta": role | ({} if piece is None else {"content": text})}
+                reason = self.answerer.reason() if piece is None else None
+                found = self.answerer.probabilities(request, num, num + len(text))
+                send([{"index": index, **said, "finish_reason": reason} | ({} if found is None else {"logprobs": found})])
+                num, role = num + len(text), {}
+            written += self.answerer.num_written
         if request.wants_usage:
-            send([], self.answerer.usage())
+            send([], self.answerer.usage(written))
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def _embed(self, body: Any) -> None:
+        """Sends the vectors of texts.
+
+        Raises:
+          PicogradError: as `vectors_of`; or there is no encoder.
+        """
+        answerer = self.answerer
+        if answerer.embedder is None:
+            raise ArgumentError(f"{answerer.name} writes text and has no embeddings; this server has no encoder.")
+        with answerer.line:
+            found = vectors_of(body, answerer.embedder, answerer.names[1])
+        self._send(HTTPStatus.OK, found)
 
     def _body(self) -> Any:
         """Returns the JSON of a request.
@@ -383,7 +562,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
             self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN")
         elif self._path() not in paths:
-            self._refuse(HTTPStatus.NOT_FOUND, f"there are GET /v1/models, POST {CHAT} and POST {PLAIN}.")
+            fact = f"there are GET /v1/models, POST {CHAT}, POST {PLAIN} and POST {EMBEDDINGS}."
+            self._refuse(HTTPStatus.NOT_FOUND, fact)
         else:
             return True
         return False

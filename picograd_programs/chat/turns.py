@@ -31,12 +31,14 @@ class Manner(Record):
     names:     of the first and the last token of a text, bos_token and eos_token, for the template
     start:     tokens that a dialogue begins with if its template does not say it
     ends:      tokens that end a text
+    drawing:   settings of the draw of tokens, by the names of `Choice`; those that are not there: as without files
     """
 
     template: str
     names: Mapping[str, str]
     start: tuple[int, ...]
     ends: frozenset[int]
+    drawing: Mapping[str, float] = {}
 
 
 def manner_of(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Manner:

@@ -175,4 +175,29 @@ def manner_of_folder(folder: Path, content: Mapping[str, Any], tokenizer: Pipeli
         tokenizer.start = tokenizer.start or [first]
     elif said.get("add_bos_token") is False:
         tokenizer.start = []
-    return Manner(template if isinstance(template, str) else "", names, (), frozenset(ends))
+    return Manner(template if isinstance(template, str) else "", names, (), frozenset(ends), drawing_of(generation))
+
+
+def drawing_of(said: Mapping[str, Any]) -> dict[str, float]:
+    """Returns how a generation_config.json wants tokens to be drawn; nothing of it if it does not say `do_sample`.
+
+    Raises:
+      DataError: a number is out of its range.
+
+    >>> drawing_of({"do_sample": True, "temperature": 0.6, "top_p": 0.95})
+    {'temperature': 0.6, 'top_k': 50, 'top_p': 0.95, 'repetition': 1.0}
+    """
+    if said.get("do_sample") is not True:
+        return {}
+    found = {
+        key: default if said.get(name) is None else said[name]
+        for key, (name, default) in {
+            "temperature": ("temperature", 1.0), "top_k": ("top_k", 50), "top_p": ("top_p", 1.0),
+            "repetition": ("repetition_penalty", 1.0),
+        }.items()
+    }  # fmt: skip
+    for key, value in found.items():
+        kinds, least = ((int,), 0) if key == "top_k" else ((int, float), 0 if key == "temperature" else 1e-6)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < 2**31:
+            raise DataError(f"generation_config.json says {key} is {str(value)[:40]}; that is out of its range.")
+    return found

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
+import torch
 
 from picograd_programs import cli
 from picograd_programs.chat import serve
+from picograd_programs.chat.answer import Reader
 from picograd_programs.chat.serve import Answerer, Serve, Server
+from picograd_programs.models.embedder import read_embedder
 from tests.chat.small_model import write_model
+from tests.models.test_encoder_folder import drawn as drawn_weights
+from tests.models.test_encoder_folder import said_of, write
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +226,10 @@ def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, ans
         ({"messages": TURNS, "stop": 3}, "stop must be a text or up to 4 of them"),
         ({"messages": TURNS, "tools": [{}]}, "tools is not supported"),
         ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
-        ({"messages": TURNS, "n": 2}, "n must be 1"),
+        ({"messages": TURNS, "n": 0}, "n must be from 1 to 16, got 0"),
+        ({"messages": TURNS, "top_logprobs": 3}, "logprobs must be true or false, and true where top_logprobs is there"),
+        ({"messages": TURNS, "logprobs": 3}, "logprobs must be true or false"),
+        ({"messages": TURNS, "logprobs": True, "top_logprobs": 21}, "top_logprobs must be a whole number up to 20, got 21"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, "context has room for 256. Send a shorter text."),
     ],
 )
@@ -237,6 +248,7 @@ def test_a_wrong_request_is_refused_and_says_why(body: Any, words: str, server: 
         ({"prompt": [1, 2]}, "prompt must be a text"),
         ({"prompt": "x" * 300}, "prompt: 3"),
         ({"prompt": "x", "echo": True}, "echo is not supported"),
+        ({"prompt": "x", "logprobs": True}, "logprobs must be a whole number up to 20, got True"),
         ({"prompt": "x", "best_of": 2}, "best_of must be 1"),
         ({"prompt": "x", "temperature": -1}, "temperature: got -1.0"),
     ],
@@ -275,6 +287,119 @@ def test_the_last_event_has_the_usage_where_it_is_asked_for(server: Server) -> N
         assert last["choices"] == [] and last["usage"] == usage
         assert {str(chunk["usage"]) for chunk in others} == {"None"} and all(chunk["choices"] for chunk in others)
         assert not any("usage" in chunk for chunk in chunks(server, {**body, **GREEDY}, path))
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_probabilities_are_those_of_the_model_before_anything_is_preferred(
+    is_plain: bool, server: Server, answerer: Answerer
+) -> None:
+    path = "/v1/completions" if is_plain else "/v1/chat/completions"
+    body = {**({"prompt": "Once"} if is_plain else {"messages": TURNS}), "max_tokens": 6, "temperature": 0.7, "seed": 3}
+    wants = {"logprobs": 3} if is_plain else {"logprobs": True, "top_logprobs": 3}
+    (choice,) = asked(server, {**body, **wants}, path)[1]["choices"]
+    dialogue, found = answerer.dialogue, choice["logprobs"]
+    assert dialogue.turns is not None
+    plain = [*dialogue.start, *dialogue.tokenizer.encode("Once")]
+    read = plain if is_plain else dialogue.turns.dialogue([("user", "Hello")])
+    reader = Reader(dialogue.model, 256)
+    request = serve.request_of(body, is_plain, dialogue.choice)
+    expected, written = [], [*reader.answer(read, dialogue.ends, 6, request.choice, 3)]
+    for num in range(len(written)):
+        logits = torch.from_numpy(Reader(dialogue.model, 256).read([*read, *written[:num]])).double()
+        best = torch.log_softmax(logits, 0).sort(descending=True, stable=True)
+        expected.append((torch.log_softmax(logits, 0)[written[num]], best.values[:3], best.indices[:3]))
+    own = found["token_logprobs"] if is_plain else [each["logprob"] for each in found["content"]]
+    np.testing.assert_allclose(own, [value for value, *_ in expected], atol=1e-3)
+    likeliest = found["top_logprobs"] if is_plain else [each["top_logprobs"] for each in found["content"]]
+    for each, (_, values, numbers) in zip(likeliest, expected):
+        assert len(each) == 3
+        if not is_plain:
+            np.testing.assert_allclose([one["logprob"] for one in each], values, atol=1e-3)
+            assert [bytes(one["bytes"]) for one in each] == [dialogue.tokenizer.bytes_of(int(n)) for n in numbers]
+    events = streamed(server, {**body, **wants}, path)
+    parts = [event["logprobs"] for event in events]
+    if is_plain:
+        assert choice["text"].startswith("".join(found["tokens"])) and found["text_offset"][0] == 0
+        again = [value for part in parts for value in part["token_logprobs"]]
+    else:
+        again = [each["logprob"] for part in parts for each in part["content"]]
+    np.testing.assert_allclose(again, own, atol=1e-3)
+    assert asked(server, body, path)[1]["choices"][0]["logprobs"] is None
+
+
+def test_an_answer_that_is_cut_has_no_probabilities_behind_its_end(server: Server) -> None:
+    body = {"messages": TURNS, **GREEDY, "logprobs": True}
+    whole = asked(server, body)[1]["choices"][0]
+    cut = asked(server, {**body, "stop": whole["message"]["content"][3:5]})[1]["choices"][0]
+    num = len(cut["logprobs"]["content"])
+    tokens = [[each["token"] for each in choice["logprobs"]["content"]] for choice in (cut, whole)]
+    assert 0 < num < len(tokens[1]) and tokens[0] == tokens[1][:num]
+
+
+def test_several_answers_to_one_request_have_seeds_of_their_own(server: Server) -> None:
+    body = {"messages": TURNS, "temperature": 1.0, "max_tokens": 8, "seed": 5}
+    alone = [asked(server, {**body, "seed": 5 + number})[1] for number in range(3)]
+    together = asked(server, {**body, "n": 3})[1]
+    assert [choice["index"] for choice in together["choices"]] == [0, 1, 2]
+    texts = [each["choices"][0]["message"]["content"] for each in alone]
+    assert [choice["message"]["content"] for choice in together["choices"]] == texts and len({*texts}) == 3
+    usage, each = together["usage"], [one["usage"] for one in alone]
+    assert usage["completion_tokens"] == sum(one["completion_tokens"] for one in each)
+    assert usage["prompt_tokens"] == each[0]["prompt_tokens"]
+    written = ["", "", ""]
+    for event in streamed(server, {**body, "n": 3}):
+        written[event["index"]] += event["delta"].get("content", "")
+    assert written == texts
+
+
+def test_a_client_that_goes_away_ends_its_answer_and_others_are_answered(server: Server) -> None:
+    before = asked(server, {"messages": TURNS, **GREEDY})[1]["choices"]
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    body = json.dumps({"messages": TURNS, "stream": True, "max_tokens": 200, "temperature": 1.0, "n": 16})
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    with connection.getresponse() as answer:
+        answer.readline()
+    connection.close()
+    assert asked(server, {"messages": TURNS, **GREEDY})[1]["choices"] == before
+
+
+# ---- vectors of texts ----
+def test_embeddings_come_from_the_encoder_that_is_named(answerer: Answerer, tmp_path: Path) -> None:
+    said = said_of("BERT")
+    write(tmp_path, said, drawn_weights(said), ["mean"])
+    ours = Answerer(Serve(model=answerer.name, context=256, embed=str(tmp_path)))
+    expected = read_embedder(tmp_path).embed(["abc", "is"])
+    with Server(Serve(port=0), ours) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        path = "/v1/embeddings"
+        status, answer = asked(server, {"input": ["abc", "is"], "model": "any"}, path)
+        assert status == 200 and answer["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
+        np.testing.assert_allclose([each["embedding"] for each in answer["data"]], expected, rtol=1e-6)
+        (one,) = asked(server, {"input": "abc", "encoding_format": "base64"}, path)[1]["data"]
+        np.testing.assert_allclose(np.frombuffer(base64.b64decode(one["embedding"]), "<f4"), expected[0], rtol=1e-6)
+        tokens = ours.embedder.numbers("abc") if ours.embedder else []
+        for given in (tokens, [tokens]):
+            assert asked(server, {"input": given}, path)[1]["data"][0]["embedding"] == answer["data"][0]["embedding"]
+        for body, words in (
+            ({}, "input must be a text, tokens, or a list of 1 to 2,048"), ({"input": []}, "input must be a text"),
+            ({"input": [[]]}, "tokens, which are whole numbers below"), ({"input": [-1]}, "tokens, which are whole"),
+            ({"input": "a", "encoding_format": "hex"}, "encoding_format must be float or base64"),
+            ({"input": "a", "dimensions": 5}, "dimensions must be 32"), ([], "the body must be an object"),
+        ):
+            status, wrong = asked(server, body, path)
+            assert status == 400 and words in wrong["error"]["message"]
+        assert [each["id"] for each in got(server, "/v1/models")[1]["data"]] == ours.names
+        openai = pytest.importorskip("openai", reason="the openai package, a client, is not installed")
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0) as client:
+            data = client.embeddings.create(model=ours.names[1], input=["abc", "is"]).data
+            np.testing.assert_allclose([each.embedding for each in data], expected, rtol=1e-6)
+            choices = client.chat.completions.create(
+                model="", messages=TURNS, n=2, logprobs=True, top_logprobs=2, **GREEDY
+            ).choices
+            assert len(choices) == 2 and len(choices[1].logprobs.content[0].top_logprobs) == 2
+        server.shutdown()
+        thread.join()
 
 
 def got(server: Server, path: str) -> tuple[int, Any]:

@@ -15,7 +15,7 @@ from picograd import Tensor
 from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.chat.answer import Choice, Reader
-from picograd_programs.chat.run import opened
+from picograd_programs.chat.run import Chat, Dialogue, opened
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.models.architectures import ARCHITECTURES
@@ -144,6 +144,26 @@ def test_what_the_files_say_of_dialogues(tmp_path: Path) -> None:
     assert tokenizer.start == [257]
     (tmp_path / "chat_template.jinja").write_text("z")
     assert opened(str(tmp_path), 64)[2].template == "z"
+
+
+def test_tokens_are_drawn_as_the_files_say_where_nobody_says_it(tmp_path: Path) -> None:
+    said = config_of("Llama 2")
+    write_folder(tmp_path, said, random_weights(said))
+    path = tmp_path / "generation_config.json"
+
+    def choice(**wanted: Any) -> Choice:
+        return Dialogue(Chat(model=str(tmp_path), context=64, **wanted)).choice
+
+    assert choice() == Choice()
+    path.write_text(json.dumps({"temperature": 0.6, "top_p": 0.95}))
+    assert choice() == Choice(), "a file that does not say that tokens are drawn says nothing"
+    path.write_text(json.dumps({"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": None}))
+    assert choice() == Choice(0.6, 50, 0.95, 1.0), "and what it leaves out is as in transformers"
+    assert choice(top_k=0, repetition=1.2) == Choice(0.6, 0, 0.95, 1.2)
+    for wrong in ({"temperature": "hot"}, {"top_p": 0}, {"top_k": 2.5}, {"repetition_penalty": -1}):
+        path.write_text(json.dumps({"do_sample": True} | wrong))
+        with pytest.raises(DataError, match="generation_config.json says .* is out of its range"):
+            choice()
 
 
 # ---- what is refused ----
