@@ -4,8 +4,9 @@ A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variati
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.
 """
 
-from picograd_distributions import constraints
+from picograd_distributions import constraints, transforms
 from picograd_distributions.base import Distribution, Independent
+from picograd_distributions.constraint_registry import biject_to, transform_to
 from picograd_distributions.continuous import (
     Cauchy,
     Exponential,
@@ -31,6 +32,7 @@ from picograd_distributions.discrete import (
     Poisson,
 )
 from picograd_distributions.divergence import kl_divergence, register_kl
+from picograd_distributions.further import ContinuousBernoulli, GeneralizedPareto, Kumaraswamy, LogisticNormal, VonMises
 from picograd_distributions.gammas import (
     Beta,
     Chi2,
@@ -41,27 +43,42 @@ from picograd_distributions.gammas import (
     NegativeBinomial,
     StudentT,
 )
+from picograd_distributions.matrices import LKJCholesky, LowRankMultivariateNormal, Wishart
 from picograd_distributions.mixtures import MixtureSameFamily, RelaxedBernoulli, RelaxedOneHotCategorical
 from picograd_distributions.transforms import (
+    AbsTransform,
     AffineTransform,
+    CatTransform,
     ComposeTransform,
+    CorrCholeskyTransform,
     CumulativeDistributionTransform,
     ExpTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
     PowerTransform,
+    ReshapeTransform,
     SigmoidTransform,
+    SoftmaxTransform,
     SoftplusTransform,
+    StackTransform,
+    StickBreakingTransform,
     TanhTransform,
     Transform,
     TransformedDistribution,
+    identity_transform,
 )
 
 __all__ = [
-    "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ComposeTransform",
-    "CumulativeDistributionTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential", "FisherSnedecor",
-    "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Laplace",
-    "LogNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal",
-    "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT", "TanhTransform", "Transform",
-    "TransformedDistribution", "Uniform", "Weibull",
-    "constraints", "kl_divergence", "register_kl",
+    "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy",
+    "Chi2", "ComposeTransform", "ContinuousBernoulli", "CorrCholeskyTransform", "CumulativeDistributionTransform",
+    "Dirichlet", "Distribution", "ExpTransform", "Exponential", "FisherSnedecor", "Gamma", "GeneralizedPareto",
+    "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "IndependentTransform", "InverseGamma",
+    "Kumaraswamy", "LKJCholesky", "Laplace", "LogNormal", "LogisticNormal", "LowRankMultivariateNormal",
+    "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal",
+    "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PositiveDefiniteTransform",
+    "PowerTransform", "RelaxedBernoulli", "RelaxedOneHotCategorical", "ReshapeTransform", "SigmoidTransform",
+    "SoftmaxTransform", "SoftplusTransform", "StackTransform", "StickBreakingTransform", "StudentT", "TanhTransform",
+    "Transform", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints",
+    "identity_transform", "kl_divergence", "register_kl", "transform_to", "transforms",
 ]  # fmt: skip

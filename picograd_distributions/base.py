@@ -11,7 +11,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.free_functions import where
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
-from picograd_distributions.constraints import Constraint, satisfied
+from picograd_distributions.constraints import Constraint, independent, satisfied
 
 Number = Tensor | float
 Sizes = Sequence[int]
@@ -36,12 +36,14 @@ class Distribution:
     batch_shape:      of the parameters
     event_shape:      of one value
     has_rsample:      whether gradients flow from a draw to the parameters
+    has_enumerate_support:  whether the values of its support can be listed
     arg_constraints:  the rule of each parameter, by name, in the order of the constructor
     support:          the rule of a value, None for any
     parameters:       names of those that were given
     """
 
     has_rsample: ClassVar[bool] = False
+    has_enumerate_support: ClassVar[bool] = False
     arg_constraints: Mapping[str, Constraint] = {}
     support: Constraint | None = None
     _validate_args: bool | None = None  # None checks values that the host knows
@@ -197,6 +199,11 @@ class Distribution:
         """Returns the shape of draws."""
         return (*sample_shape, *self.batch_shape, *self.event_shape)
 
+    _extended_shape = _extended  # as classes that were written for PyTorch call it, and the next
+
+    def _validate_sample(self, value: Tensor) -> None:
+        self._supported(value)
+
     def __repr__(self) -> str:
         parts = [f"{name}: {_shown(getattr(self, name))}" for name in self.parameters]
         return f"{type(self).__name__}({', '.join(parts)})"
@@ -239,6 +246,7 @@ class Independent(Distribution):
         kept = len(base.batch_shape) - count
         self.base_dist, self.reinterpreted_batch_ndims = base, count
         self.has_rsample = base.has_rsample  # type: ignore[misc]
+        self.support = base.support and independent(base.support, count)
         super().__init__(base.batch_shape[:kept], (*base.batch_shape[kept:], *base.event_shape))
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:

@@ -14,7 +14,18 @@ from picograd.dtype import DType
 from picograd.engine.host_memory import value_on_host
 from picograd.errors import ArgumentError
 from picograd.evaluator.graph import evaluate
-from picograd.ir.build import both, compare, either, reduce, reshape, swap_last, unary, where
+from picograd.ir.build import (
+    both,
+    compare,
+    either,
+    reduce,
+    reshape,
+    static_shape,
+    swap_last,
+    unary,
+    where,
+    zeros_like,
+)
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Buffer, Op, filled, toposort
 from picograd.ir.opcode import OpCode
@@ -25,9 +36,11 @@ from picograd.tensor.formulas import formula
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
-    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval", "independent", "integer_interval",
-    "interval", "less_than", "lower_cholesky", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive",
-    "positive_definite", "positive_integer", "real", "real_vector", "simplex", "symmetric", "unit_interval", "weights",
+    "Constraint", "MixtureSameFamilyConstraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property",
+    "greater_than", "greater_than_eq", "half_open_interval", "independent", "integer_interval", "interval", "is_dependent",
+    "less_than", "lower_cholesky", "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot",
+    "positive", "positive_definite", "positive_integer", "positive_semidefinite", "real", "real_vector", "simplex",
+    "square", "stack", "symmetric", "unit_interval", "weights",
 ]  # fmt: skip
 HINT = "validate_args=False leaves it unchecked."
 KNOWN_ELEMENTS_MAX = 1 << 16  # that are looked at at once, on the host
@@ -67,11 +80,23 @@ class _Ruled(Constraint):
     def __init__(self, words: str, rule: Rule, *bounds: Any, event_dim: int = 0, is_discrete: bool = False):
         self.words = words.format(*map(_text, bounds))
         self.rule, self.bounds, self.event_dim, self.is_discrete = rule, bounds, event_dim, is_discrete
+        self.base_constraint: Constraint = self  # of independent: of single members
+        self.reinterpreted_batch_ndims = 0
 
     def check(self, value: Tensor) -> Tensor:
         found = _holds(value.read(), *[_op(bound) for bound in self.bounds], rule=self.rule)
         extra = len(found.shape) - value.ndim + self.event_dim  # axes of a member that the rule has left
         return Tensor.from_op(_all(found, extra), value.cell.device)
+
+    @property
+    def lower_bound(self) -> Any:
+        """The first bound."""
+        return self.bounds[0]
+
+    @property
+    def upper_bound(self) -> Any:
+        """The last bound."""
+        return self.bounds[-1]
 
 
 def _text(bound: Any) -> str:
@@ -96,6 +121,10 @@ def _sum(x: Op) -> Op:
 
 def _equal(x: Op, y: Op | float) -> Op:
     return compare(OpCode.CMPEQ, x, y)
+
+
+def _is_number(x: Op) -> Op:
+    return _equal(x, x)
 
 
 def _is_above(x: Op, low: Op | float) -> Op:
@@ -158,13 +187,31 @@ def _are_counts(x: Op, most: Op) -> Op:
     return both(_all(_is_whole_from(x, 0), 1), compare(OpCode.CMPLE, _sum(x), most))
 
 
-def _is_lower_cholesky(x: Op) -> Op:
-    """Elements of matrices that are 0 above the diagonal, above 0 on it, and numbers below it."""
+def _places(x: Op) -> tuple[Op, Op]:
+    """Returns the row and the column of each element of matrices."""
     row, column = (Op(OpCode.IOTA, dtypes.int64, (), dim) for dim in x.shape[-2:])
-    row = broadcast_to(reshape(row, (x.shape[-2], 1)), x.shape)
-    column = broadcast_to(column, x.shape)
-    on_or_below = where(_equal(row, column), _is_above(x, 0), _equal(x, x))
-    return where(compare(OpCode.CMPLT, row, column), _equal(x, 0), on_or_below)
+    return broadcast_to(reshape(row, (x.shape[-2], 1)), x.shape), broadcast_to(column, x.shape)
+
+
+def _is_lower_triangular(x: Op) -> Op:
+    """Elements of matrices that are 0 above the diagonal, and numbers elsewhere."""
+    return where(compare(OpCode.CMPLT, *_places(x)), _equal(x, 0), _equal(x, x))
+
+
+def _is_lower_cholesky(x: Op) -> Op:
+    """The same, with elements above 0 on the diagonal."""
+    return both(_is_lower_triangular(x), where(_equal(*_places(x)), _is_above(x, 0), _equal(x, x)))
+
+
+def _is_corr_cholesky(x: Op) -> Op:
+    """The same, with rows of length 1, up to rounding."""
+    off = 20 * dtypes.finfo(x.dtype).eps * static_shape(x.shape)[-1]
+    length = reduce(x * x, OpCode.ADD, (len(x.shape) - 1,), keepdim=True)
+    return both(_is_lower_cholesky(x), broadcast_to(_is_within(length, 1 - off, 1 + off), x.shape))
+
+
+def _is_square(x: Op) -> Op:
+    return _equal(zeros_like(x), 0 if x.shape[-1] == x.shape[-2] else 1)
 
 
 def _is_symmetric(x: Op) -> Op:
@@ -172,6 +219,11 @@ def _is_symmetric(x: Op) -> Op:
     other = swap_last(x)
     off = where(_is_below(other, 0), other * -1, other) * 1e-5 + 1e-6
     return _is_within(x, other - off, other + off)
+
+
+def _is_positive_semidefinite(x: Op) -> Op:
+    least = reduce(host_calls.call("eigvalsh", x), OpCode.MIN, (len(x.shape) - 2,))
+    return both(_all(_is_symmetric(x), 2), _is_from(least, 0))
 
 
 def _is_positive_definite(x: Op) -> Op:
@@ -216,20 +268,151 @@ def multinomial(upper_bound: Any) -> Constraint:
 
 
 def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """Returns arrays with so many more axes than members of a constraint, all of them members.
-
-    Raises:
-      ArgumentError: the constraint is one of your own.
-    """
+    """Returns arrays with so many more axes than members of a constraint, all of them members."""
     base, more = base_constraint, reinterpreted_batch_ndims
+    if not more:
+        return base
     if not isinstance(base, _Ruled):
-        raise ArgumentError(f"independent: base_constraint must be one of this page's, got {base!r}.")
+        return _OfMembers(base, more)
     made = _Ruled("", base.rule, *base.bounds, event_dim=base.event_dim + more, is_discrete=base.is_discrete)
-    made.words = base.words
+    made.words, made.base_constraint, made.reinterpreted_batch_ndims = base.words, base, more
     return made
 
 
-real: Constraint = _Ruled("a number", lambda x: _equal(x, x))
+class _OfMembers(Constraint):
+    """Arrays of members of a constraint that has no rule."""
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int):
+        self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
+        self.words, self.is_discrete = base_constraint.words, base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+
+    def check(self, value: Tensor) -> Tensor:
+        return _all_of(self.base_constraint.check(value), self.reinterpreted_batch_ndims)
+
+
+class MixtureSameFamilyConstraint(Constraint):
+    """The values of a mixture: members for each component, whose axis a value does not have.
+
+    Args:
+      base_constraint:  of the components' values
+    """
+
+    def __init__(self, base_constraint: Constraint):
+        self.base_constraint, self.event_dim = base_constraint, base_constraint.event_dim
+        self.words, self.is_discrete = base_constraint.words, base_constraint.is_discrete
+
+    def check(self, value: Tensor) -> Tensor:
+        """Returns for each value whether it is one of each component."""
+        return _all_of(self.base_constraint.check(value.unsqueeze(-1 - self.event_dim)), 1)
+
+
+def _all_of(holds: Tensor, count: int) -> Tensor:
+    """Returns whether all are true along the last `count` axes."""
+    return holds.all(tuple(range(-count, 0))) if count else holds
+
+
+class _Parts(Constraint):
+    """Tensors that are joined of members of constraints, along an axis.
+
+    cseq:  the constraints
+    dim:   the axis
+    """
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int):
+        self.cseq, self.dim = list(cseq), dim
+        self.words = " and ".join(dict.fromkeys(one.words for one in self.cseq))
+        self.is_discrete = any(one.is_discrete for one in self.cseq)
+
+
+class cat(_Parts):  # noqa: N801
+    """Members of constraints, joined along an axis as by Tensor.cat.
+
+    Args:
+      cseq:     the constraints
+      dim:      the axis
+      lengths:  of the parts; None: 1 each
+    """
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None):
+        super().__init__(cseq, dim)
+        self.lengths = list(lengths) if lengths is not None else [1] * len(self.cseq)
+        self.event_dim = max(one.event_dim for one in self.cseq)
+
+    def check(self, value: Tensor) -> Tensor:
+        """Returns whether the elements are those of members."""
+        parts = value.split(self.lengths, self.dim)
+        return Tensor.cat([one.check(part) for one, part in zip(self.cseq, parts)], self.dim)
+
+
+class stack(_Parts):  # noqa: N801
+    """Members of constraints, joined along a new axis as by Tensor.stack.
+
+    Args:
+      cseq:  the constraints
+      dim:   the axis
+    """
+
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0):
+        super().__init__(cseq, dim)
+        axes = max(one.event_dim for one in self.cseq)
+        self.event_dim = axes + 1 if self.dim + axes < 0 else axes
+
+    def check(self, value: Tensor) -> Tensor:
+        """Returns whether the elements are those of members."""
+        return Tensor.stack([one.check(part) for one, part in zip(self.cseq, value.unbind(self.dim))], self.dim)
+
+
+class _Dependent(Constraint):
+    """A constraint that follows from other values; `dependent` may be called with is_discrete and event_dim."""
+
+    words = "in a constraint that depends on others"
+
+    def __init__(self, is_discrete: bool = False, event_dim: int = 0):
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, *, is_discrete: bool = False, event_dim: int = 0) -> _Dependent:
+        return _Dependent(is_discrete, event_dim)
+
+    def check(self, value: Tensor) -> Tensor:
+        raise ArgumentError("check: the constraint depends on other values.")
+
+
+class dependent_property(property, _Dependent):  # noqa: N801
+    """A property of a distribution that is its constraint: of the class it says so.
+
+    Args:
+      fn:           the getter; None, with the others given, returns a decorator
+      is_discrete:  whether members are isolated
+      event_dim:    axes of a member
+
+    >>> class Mine(pg.distributions.Distribution):
+    ...     @pg.distributions.constraints.dependent_property(event_dim=1)
+    ...     def support(self):
+    ...         return pg.distributions.constraints.simplex
+    >>> Mine.support.event_dim, Mine().support
+    (1, <constraint: not negative and add up to 1>)
+    """
+
+    def __init__(self, fn: Callable[[Any], Any] | None = None, *, is_discrete: bool = False, event_dim: int = 0):
+        property.__init__(self, fn)
+        _Dependent.__init__(self, is_discrete, event_dim)
+
+    def __call__(self, fn: Callable[[Any], Any]) -> dependent_property:  # type: ignore[override]
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+def is_dependent(constraint: Constraint) -> bool:
+    """Returns whether a constraint follows from other values.
+
+    >>> pg.distributions.constraints.is_dependent(pg.distributions.constraints.positive)
+    False
+    """
+    return isinstance(constraint, _Dependent)
+
+
+dependent = _Dependent()
+real: Constraint = _Ruled("a number", _is_number)
 positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
 success: Constraint = _Ruled("above 0 and not above 1", _is_probability_above_0)
 boolean: Constraint = _Ruled("0 or 1", _is_bit, is_discrete=True)
@@ -240,8 +423,17 @@ one_hot: Constraint = _Ruled("zeros and a 1", _is_one_hot, event_dim=1, is_discr
 simplex: Constraint = _Ruled("not negative and add up to 1", _is_simplex, event_dim=1)
 weights: Constraint = _Ruled("not negative with a sum above 0", _are_weights, event_dim=1)
 lower_cholesky: Constraint = _Ruled("lower triangular with a diagonal above 0", _is_lower_cholesky, event_dim=2)
+lower_triangular: Constraint = _Ruled("lower triangular", _is_lower_triangular, event_dim=2)
+corr_cholesky: Constraint = _Ruled("lower triangular with rows of length 1", _is_corr_cholesky, event_dim=2)
+square: Constraint = _Ruled("square", _is_square, event_dim=2)
 symmetric: Constraint = _Ruled("symmetric", _is_symmetric, event_dim=2)
+positive_semidefinite: Constraint = _Ruled("symmetric without eigenvalues below 0", _is_positive_semidefinite, event_dim=2)
 positive_definite: Constraint = _Ruled("symmetric and positive definite", _is_positive_definite, event_dim=2)
+
+RULES: dict[object, Rule] = {  # by the functions that make constraints
+    greater_than: _is_above, greater_than_eq: _is_from, less_than: _is_below, interval: _is_within,
+    half_open_interval: _is_within_half, integer_interval: _is_whole_within, multinomial: _are_counts,
+}  # fmt: skip
 
 
 # ---- looking ----
@@ -256,6 +448,8 @@ def satisfied(owner: str, name: str, constraint: Constraint, value: Tensor | flo
     Raises:
       ArgumentError: the constraint does not hold of known values; else, if `wholly`, when the value is computed.
     """
+    if isinstance(constraint, _Dependent):
+        return value
     fact = f"{owner}: {name} must be {constraint.words}"
     if isinstance(constraint, _Ruled):
         rule, others = constraint.rule, constraint.bounds

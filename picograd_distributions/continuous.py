@@ -25,7 +25,7 @@ from picograd_distributions.constraints import (
 EULER = 0.5772156649015329  # Euler's constant
 
 
-class _Inverted(Elementwise):
+class Inverted(Elementwise):
     """A distribution whose draws are icdf of uniform numbers."""
 
     has_rsample = True
@@ -39,7 +39,7 @@ class _Inverted(Elementwise):
         return Tensor.rand_like(getattr(self, self.parameters[0]).expand(self._extended(sample_shape)))
 
 
-class _Located(_Inverted):
+class _Located(Inverted):
     """A distribution with a place and a width."""
 
     arg_constraints, support = {"loc": real, "scale": positive}, real
@@ -198,7 +198,7 @@ class HalfNormal(_Half):
         return self.scale**2 * (1 - 2 / math.pi)
 
 
-class Uniform(_Inverted):
+class Uniform(Inverted):
     """p(x) = 1 / (high - low) for low <= x < high.
 
     Args:
@@ -248,7 +248,7 @@ class Uniform(_Inverted):
         return (self.high - self.low) ** 2 / 12
 
 
-class Exponential(_Inverted):
+class Exponential(Inverted):
     """p(x) = rate exp(-rate x) for x >= 0.
 
     Args:
@@ -433,7 +433,7 @@ class Gumbel(_Located):
         return self.stddev**2
 
 
-class Pareto(_Inverted):
+class Pareto(Inverted):
     """p(x) = alpha scale^alpha / x^(alpha + 1) for x >= scale.
 
     Args:
@@ -480,7 +480,7 @@ class Pareto(_Inverted):
         return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
 
 
-class Weibull(_Inverted):
+class Weibull(Inverted):
     """cdf(x) = 1 - exp(-(x / scale)^k) for x >= 0, k = concentration.
 
     Args:
@@ -528,6 +528,27 @@ class Weibull(_Inverted):
 
 
 # ---- vectors ----
+MATRICES = {"covariance_matrix": positive_definite, "precision_matrix": positive_definite, "scale_tril": lower_cholesky}
+
+
+def one_matrix(fact: str, *matrices: Tensor | None) -> tuple[str, Tensor]:
+    """Returns the one of the three MATRICES that is given, and its name; else `fact` is an error."""
+    given = [(name, matrix) for name, matrix in zip(MATRICES, matrices) if matrix is not None and matrix.ndim >= 2]
+    if len(given) != 1 or sum(matrix is not None for matrix in matrices) != 1:
+        raise ArgumentError(fact)
+    return given[0]
+
+
+def lower_factor(distribution: Distribution, name: str, matrix: Tensor) -> Tensor:
+    """Returns the Cholesky factor of a covariance, given by that, its inverse or the factor, once for each of a batch."""
+    # That a matrix has a Cholesky factor is seen when that is computed.
+    later = symmetric if name != "scale_tril" and not is_known(matrix) else None
+    matrix = distribution._checked(name, matrix, later)
+    if name != "scale_tril":
+        matrix = cholesky(inv(matrix) if name == "precision_matrix" else matrix)
+    return matrix.expand((*distribution.batch_shape, *matrix.shape[-2:]))
+
+
 class MultivariateNormal(Distribution):
     """p(x) = exp(-|L^-1 (x - loc)|^2 / 2) / (det L (2 pi)^(D / 2)), L L^T the covariance.
 
@@ -545,31 +566,20 @@ class MultivariateNormal(Distribution):
     """
 
     has_rsample, support = True, real_vector
-    arg_constraints = {
-        "loc": real_vector, "covariance_matrix": positive_definite, "precision_matrix": positive_definite,
-        "scale_tril": lower_cholesky,
-    }  # fmt: skip
+    arg_constraints = {"loc": real_vector, **MATRICES}
 
     def __init__(
         self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
         scale_tril: Tensor | None = None, validate_args: bool | None = None,
     ):  # fmt: skip
-        factors = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
-        given = [(name, matrix) for name, matrix in factors.items() if matrix is not None]
-        if len(given) != 1 or not loc.ndim:
-            raise ArgumentError(
-                "MultivariateNormal: give loc (..., D) and one of covariance_matrix, precision_matrix and scale_tril."
-            )
-        (name, matrix), self.loc = given[0], loc
-        batch = Tensor.broadcast_shapes(loc.shape[:-1], matrix.shape[:-2])
-        super().__init__(batch, loc.shape[-1:], validate_args)
-        # That a matrix has a Cholesky factor is seen when that is computed.
-        later = symmetric if name != "scale_tril" and not is_known(matrix) else None
-        matrix = self._checked(name, matrix, later)
-        if scale_tril is None:
-            matrix = cholesky(matrix if precision_matrix is None else inv(matrix))
+        fact = "MultivariateNormal: give loc (..., D) and one of covariance_matrix, precision_matrix and scale_tril."
+        name, matrix = one_matrix(fact, covariance_matrix, precision_matrix, scale_tril)
+        if not loc.ndim:
+            raise ArgumentError(fact)
+        self.loc = loc
+        super().__init__(Tensor.broadcast_shapes(loc.shape[:-1], matrix.shape[:-2]), loc.shape[-1:], validate_args)
         self.loc = self.loc.expand((*self.batch_shape, *self.event_shape))
-        self.scale_tril = matrix.expand((*self.batch_shape, *matrix.shape[-2:]))
+        self.scale_tril = lower_factor(self, name, matrix)
         self.parameters = ("loc", "scale_tril")
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:

@@ -70,6 +70,11 @@ class OfProbability(Elementwise):
         else:
             self.probs = self.logits.sigmoid()
 
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of probs, and of logits."""
+        return tuple(self.probs.shape)
+
 
 class Bernoulli(OfProbability):
     """1 with probability p, else 0.
@@ -82,7 +87,7 @@ class Bernoulli(OfProbability):
     Tensor([0.75, 0.25])
     """
 
-    support = boolean
+    support, has_enumerate_support = boolean, True
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         with no_grad():
@@ -176,6 +181,7 @@ class Binomial(Counted):
     Tensor([0.25, 0.5 , 0.25])
     """
 
+    has_enumerate_support = True
     arg_constraints = {"total_count": nonnegative_integer, "probs": unit_interval, "logits": real}
 
     def __init__(
@@ -274,7 +280,7 @@ class Categorical(Distribution):
     ([-1.3862943649291992, -1.3862943649291992], [1.3862943649291992, 1.3862943649291992])
     """
 
-    arg_constraints = {"probs": weights, "logits": real_vector}
+    arg_constraints, has_enumerate_support = {"probs": weights, "logits": real_vector}, True
     probs: Tensor
     logits: Tensor
 
@@ -294,6 +300,11 @@ class Categorical(Distribution):
         else:
             self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
             self.probs = self.logits.softmax(-1)
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of probs, and of logits."""
+        return tuple(self.probs.shape)
 
     def _event(self) -> Sizes:
         return ()
@@ -402,6 +413,8 @@ class Multinomial(Categorical):
     >>> pg.distributions.Multinomial(2, Tensor([0.5, 0.5])).log_prob(Tensor([1.0, 1.0])).exp().item()
     0.5
     """
+
+    has_enumerate_support = False
 
     def __init__(
         self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.linalg import solve_triangular
 from picograd.nn.functional import softplus
-from picograd.special import digamma
+from picograd.special import digamma, xlogy
 from picograd.tensor.tensor import Tensor
 from picograd_distributions.base import Distribution, Independent, NoFormulaError, either, summed
 from picograd_distributions.continuous import (
@@ -22,12 +22,17 @@ from picograd_distributions.continuous import (
     LogNormal,
     MultivariateNormal,
     Normal,
+    Pareto,
     Uniform,
 )
 from picograd_distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
+from picograd_distributions.further import ContinuousBernoulli
 from picograd_distributions.gammas import Beta, Dirichlet, Gamma, log_beta
+from picograd_distributions.matrices import LowRankMultivariateNormal
+from picograd_distributions.transforms import TransformedDistribution
 
 Formula = Callable[[Any, Any], Tensor]
+OfVectors = MultivariateNormal | LowRankMultivariateNormal
 FORMULAS: dict[tuple[type, type], Formula] = {}
 
 
@@ -185,7 +190,10 @@ def _categorical(p: Categorical, q: Categorical) -> Tensor:
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+def _multivariate(p: OfVectors, q: OfVectors) -> Tensor:
     count = p.event_shape[0]
     batch = Tensor.broadcast_shapes(p.batch_shape, q.batch_shape)
     lower = q.scale_tril.expand((*batch, count, count))
@@ -193,6 +201,152 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     moved = solve_triangular(lower, (q.loc - p.loc).expand((*batch, count)).unsqueeze(-1), upper=False)
     squares = whitened.square().sum((-2, -1)) + moved.square().sum((-2, -1))
     return q.half_log_det() - p.half_log_det() + 0.5 * (squares - count)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NoFormulaError("kl_divergence: there is no formula for distributions of different transforms.")
+    return summed(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))
+
+
+@register_kl(Pareto, Pareto)
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    inside = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
+    return either(p.scale < q.scale, math.inf, inside)
+
+
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+def _continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
+    return p.mean * (p.logits - q.logits) - p.level() + q.level()
+
+
+@register_kl(Bernoulli, Poisson)
+def _bernoulli_poisson(p: Bernoulli, q: Poisson) -> Tensor:
+    return -p.entropy() - (p.probs * q.rate.log() - q.rate)
+
+
+@register_kl(Normal, Laplace)
+def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
+    z = (p.loc - q.loc) / p.scale
+    distance = p.scale * (math.sqrt(2 / math.pi) * (-0.5 * z * z).exp() + z * (z / math.sqrt(2)).erf())  # E |x - loc|
+    return distance / q.scale + (2 * q.scale).log() - p.entropy()
+
+
+# ---- of two families: -H(p) - E log q, by expectations of p ----
+def _logarithms(p: Any) -> tuple[Tensor, Tensor]:
+    """Returns E log x and, of numbers from 0 to 1, E log(1 - x)."""
+    if isinstance(p, Uniform):
+        return tuple((_x_log_x(high) - _x_log_x(low)) / (p.high - p.low) - 1
+                     for high, low in ((p.high, p.low), (1 - p.low, 1 - p.high)))  # type: ignore[return-value]  # fmt: skip
+    if isinstance(p, Beta):
+        a, b = p.concentration1, p.concentration0
+        return digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
+    log = p.scale.log() + p.alpha.reciprocal() if isinstance(p, Pareto) else -EULER - p.rate.log()
+    return log, log * math.nan
+
+
+def _x_log_x(x: Tensor) -> Tensor:
+    return xlogy(x, x)
+
+
+def _decay(p: Any, rate: Tensor) -> Tensor:
+    """Returns E exp(-rate x)."""
+    found: Tensor
+    if isinstance(p, Normal):
+        found = (0.5 * (rate * p.scale) ** 2 - rate * p.loc).exp()
+    elif isinstance(p, Uniform):
+        found = ((-rate * p.low).exp() - (-rate * p.high).exp()) / (rate * (p.high - p.low))
+    else:
+        found = (p.rate / (p.rate + rate)) ** (p.concentration if isinstance(p, Gamma) else 1.0)
+    return found
+
+
+def _by_normal(p: Distribution, q: Normal) -> Tensor:
+    return -q.scale.log() - 0.5 * math.log(2 * math.pi) - 0.5 * (p.variance + (p.mean - q.loc) ** 2) / q.scale**2
+
+
+def _by_exponential(p: Distribution, q: Exponential) -> Tensor:
+    return q.rate.log() - q.rate * p.mean
+
+
+def _by_gamma(p: Distribution, q: Gamma) -> Tensor:
+    a = q.concentration
+    return a * q.rate.log() - a.lgamma() + (a - 1) * _logarithms(p)[0] - q.rate * p.mean
+
+
+def _by_gumbel(p: Distribution, q: Gumbel) -> Tensor:
+    rate = q.scale.reciprocal()
+    return -q.scale.log() - (p.mean - q.loc) * rate - _decay(p, rate) * (q.loc * rate).exp()
+
+
+def _by_beta(p: Distribution, q: Beta) -> Tensor:
+    a, b = q.concentration1, q.concentration0
+    below, above = _logarithms(p)
+    return (a - 1) * below + (b - 1) * above - log_beta(a, b)
+
+
+def _by_pareto(p: Distribution, q: Pareto) -> Tensor:
+    return q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * _logarithms(p)[0]
+
+
+def _by_continuous_bernoulli(p: Distribution, q: ContinuousBernoulli) -> Tensor:
+    return q.logits * p.mean - q.level()
+
+
+def _by_uniform(p: Distribution, q: Uniform) -> Tensor:
+    return -(q.high - q.low).log()
+
+
+def _register_cross(type_p: Any, type_q: Any, cross: Formula) -> None:
+    """Makes a formula of E log q, which holds where p's values are all in q's support; elsewhere it is infinite."""
+
+    @register_kl(type_p, type_q)
+    def formula(p: Any, q: Any) -> Tensor:
+        found: Tensor = -p.entropy() - cross(p, q)
+        zero = Tensor.zeros_like(found)
+        (low, high), (least, most) = _ends(p), _ends(q)
+        return either((zero + low < zero + least) | (zero + high > zero + most), math.inf, found)
+
+
+def _ends(p: Any) -> tuple[Any, Any]:
+    """Returns the ends of a support."""
+    if isinstance(p, Uniform):
+        return p.low, p.high
+    if isinstance(p, Beta | ContinuousBernoulli):
+        return 0.0, 1.0
+    return (p.scale if isinstance(p, Pareto) else 0.0 if isinstance(p, Exponential | Gamma) else -math.inf), math.inf
+
+
+CROSS: tuple[tuple[type, Formula, tuple[type, ...]], ...] = (  # q, E log q, and each p of which it is known
+    (Normal, _by_normal, (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto)),
+    (Exponential, _by_exponential, (Beta, ContinuousBernoulli, Gamma, Pareto, Uniform)),
+    (Gamma, _by_gamma, (Beta, Exponential, Pareto, Uniform)),
+    (Gumbel, _by_gumbel, (Exponential, Gamma, Normal, Uniform)),
+    (Beta, _by_beta, (Uniform,)), (Pareto, _by_pareto, (Uniform,)),
+    (ContinuousBernoulli, _by_continuous_bernoulli, (Beta, Uniform)),
+    (Uniform, _by_uniform, (Beta, ContinuousBernoulli)),
+)  # fmt: skip
+for type_q, cross, types_p in CROSS:
+    for type_p in types_p:
+        _register_cross(type_p, type_q, cross)
+
+OF_ALL, OF_POSITIVE, OF_UNIT = (Gumbel, Laplace, Normal), (Exponential, Gamma), (Beta, ContinuousBernoulli)
+INFINITE: tuple[tuple[tuple[type, ...], tuple[type, ...]], ...] = (  # each p has values where q has none
+    (OF_ALL, (*OF_UNIT, *OF_POSITIVE, Pareto, Uniform)), (OF_POSITIVE, (*OF_UNIT, Pareto, Uniform)),
+    (OF_UNIT, (Pareto,)), ((Pareto,), (*OF_UNIT, Uniform)), ((Poisson,), (Bernoulli, Binomial)),
+)  # fmt: skip
+
+
+def _infinite(p: Distribution, q: Distribution) -> Tensor:
+    return Tensor.full_like(p.mean + 0.0 * q.mean, math.inf)
+
+
+for types_p, types_q in INFINITE:
+    for type_p in types_p:
+        for type_q in types_q:
+            register_kl(type_p, type_q)(_infinite)
 
 
 @register_kl(Independent, Independent)

@@ -10,7 +10,15 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functional import softplus
 from picograd.tensor.tensor import Tensor
 from picograd_distributions.base import Distribution, Number, Sizes
-from picograd_distributions.constraints import positive, real, real_vector, simplex, unit_interval, weights
+from picograd_distributions.constraints import (
+    MixtureSameFamilyConstraint,
+    positive,
+    real,
+    real_vector,
+    simplex,
+    unit_interval,
+    weights,
+)
 from picograd_distributions.discrete import Categorical, OfProbability
 
 
@@ -43,7 +51,8 @@ class MixtureSameFamily(Distribution):
                 f"MixtureSameFamily: {mixture.num_classes} weights in a batch of shape {mixture.batch_shape} do not fit"
                 f" components in a batch of shape {batch}."
             )
-        self.mixture_distribution, self.component_distribution, self.support = mixture, component, component.support
+        self.mixture_distribution, self.component_distribution = mixture, component
+        self.support = component.support and MixtureSameFamilyConstraint(component.support)
         super().__init__(batch[:-1], component.event_shape, validate_args)
 
     def _weights(self, of: Tensor) -> Tensor:

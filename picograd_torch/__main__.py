@@ -27,7 +27,15 @@ SAME = (
     "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils",
     "random", "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data", "utils.tensorboard",
 )  # fmt: skip
-DISTRIBUTIONS = ("bernoulli", "beta", "categorical", "dirichlet", "gamma", "kl", "normal")
+DISTRIBUTIONS = (
+    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "constraint_registry", "continuous_bernoulli",
+    "dirichlet", "distribution", "exponential", "fishersnedecor", "gamma", "generalized_pareto", "geometric",
+    "gumbel", "half_cauchy", "half_normal", "independent", "inverse_gamma", "kl", "kumaraswamy", "laplace",
+    "lkj_cholesky", "log_normal", "logistic_normal", "lowrank_multivariate_normal", "mixture_same_family",
+    "multinomial", "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson",
+    "relaxed_bernoulli", "relaxed_categorical", "studentT", "transformed_distribution", "uniform", "von_mises",
+    "weibull", "wishart",
+)  # fmt: skip
 OTHER = {
     **dict.fromkeys(("utils.data.dataloader", "utils.data.dataset", "utils.data.sampler"), "utils.data"),
     **{f"nn.modules.{file}": f"nn.modules.{file}" for file in FILES},

@@ -25,9 +25,6 @@ OLD = "the name is deprecated in PyTorch, too."
 SAVED = "pg.save(model.state_dict(), path) and model.load_state_dict(pg.load(path))."
 THREADS = "the CPU device has one pool of threads; pg.set_num_threads says how many."
 PROFILER = "pg.profile times kernels by line and by module and writes a trace; pg.cuda.kernel_times measures a GPU's."
-OWN_FORMULA = "a class of your own that extends distributions.Distribution, with rsample and log_prob."
-OWN_TRANSFORM = "a class of your own that extends distributions.Transform, with __call__, inv and log_abs_det_jacobian."
-RELAXED = "nn.functional.gumbel_softmax, or TransformedDistribution of a Normal with SigmoidTransform."
 ONE_STREAM = "kernels run in order, and copies at the same time by themselves; pg.cuda.Event measures."
 A_PLAN_IS_A_GRAPH = "pg.jit: a step is one CUDA graph, inputs and outputs included."
 MEMORY = "pg.cuda.memory_allocated, memory_reserved and mem_get_info."
@@ -155,15 +152,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ldl_solve": "pg.cholesky_solve, or pg.linalg.lu_solve.",
     },
     "picograd.distributions": {
-        **each("Wishart LKJCholesky", OWN_FORMULA),
-        **each("ContinuousBernoulli VonMises GeneralizedPareto Kumaraswamy ExponentialFamily", OWN_FORMULA),
-        "LogisticNormal": RELAXED,
-        "LowRankMultivariateNormal": "MultivariateNormal(loc, factor @ factor.mT + diagonal.diag_embed()).",
-        **each("AbsTransform CatTransform CorrCholeskyTransform IndependentTransform", OWN_TRANSFORM),
-        **each("LowerCholeskyTransform PositiveDefiniteTransform ReshapeTransform", OWN_TRANSFORM),
-        **each("SoftmaxTransform StackTransform StickBreakingTransform", OWN_TRANSFORM),
-        "identity_transform": "distributions.ComposeTransform([]).",
-        **each("biject_to transform_to", "parameters.exp() or nn.functional.softplus make what is above 0."),
+        "ExponentialFamily": "distributions.Distribution: each has its own formulas of entropy and divergences.",
     },
     "picograd.autograd": {
         **each("Variable variable", "pg.Tensor: " + OLD),

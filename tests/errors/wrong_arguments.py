@@ -105,6 +105,7 @@ BY_ANNOTATION: dict[str, Callable[[], Any]] = {
     "Distribution": lambda: pg.distributions.Normal(0.0, 1.0),
     "type[Distribution]": lambda: pg.distributions.Normal,
     "Transform | Sequence[Transform]": lambda: pg.distributions.ExpTransform(),
+    "Transform": lambda: pg.distributions.ExpTransform(),
     "Sequence[Transform]": lambda: [pg.distributions.ExpTransform()],
     "type[BasePruningMethod]": lambda: nn.utils.prune.Identity,
     "Iterable[tuple[Module, str]]": lambda: [(nn.Linear(2, 2), "weight")],
@@ -211,6 +212,9 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "distributions.OneHotCategorical": lambda: sample(ROWS),
     "distributions.OneHotCategoricalStraightThrough": lambda: sample(ROWS),
     "distributions.Multinomial": lambda: sample(2, ROWS),
+    "distributions.ContinuousBernoulli": lambda: sample(0.5),
+    "distributions.LowRankMultivariateNormal": lambda: sample(VECTOR, SQUARE, VECTOR),
+    "distributions.Wishart": lambda: sample(5.0, SQUARE),
     "distributions.MultivariateNormal": lambda: sample(VECTOR, SQUARE),
     "distributions.MixtureSameFamily": lambda: sample(
         pg.distributions.Categorical(pg.ones(3)), pg.distributions.Normal(pg.zeros(3), 1.0)
