@@ -167,7 +167,7 @@ class Positions(Record):
     read:      most positions that will be read here
     """
 
-    base: float
+    base: float | None
     share: float
     features: int
     before: int
@@ -188,8 +188,9 @@ def reach_of(content: Any, longest: int) -> int:
     if not isinstance(content, dict) or content.get("rope_type", content.get("type")) != "yarn":
         return longest
     factor, before = content.get("factor"), content.get("original_max_position_embeddings") or longest
-    is_right = all(isinstance(each, int | float) for each in (factor, before))  # which is said where it is read
-    return max(longest, int(factor * before)) if factor and is_right else longest
+    if not isinstance(factor, int | float) or not isinstance(before, int | float) or not 0 < factor * before < 2**31:
+        return longest  # which is said where they are read
+    return max(longest, int(factor * before))
 
 
 def rotation_of(content: Any, where: str, all_say: Positions, file: str = "config.json") -> Rotation:
@@ -211,6 +212,8 @@ def rotation_of(content: Any, where: str, all_say: Positions, file: str = "confi
     said = Entries(content, f"{file}'s {where}", SCALING[kind] | both, {})
     said.get("rope_type"), said.get("type")
     base = said.number("rope_theta") or all_say.base
+    if base is None or base <= 1:
+        raise DataError(f"{file} says the base of the angles, rope_theta, is {base}; a number above 1 is needed.")
     turned = int(all_say.features * (said.number("partial_rotary_factor") or all_say.share) + 1e-6)
     if turned < 2 or turned % 2 or turned > all_say.features:
         raise DataError(f"{file} turns {turned} of {all_say.features} features of a head; an even number is needed.")
@@ -277,6 +280,8 @@ def slower_longrope(said: Entries, ones: Array, before: int, longest: int, read:
             raise said.wrong(key, factors, f"a list of {len(ones)} numbers above 0 is needed")
     amplitude, factor = said.number("attention_factor"), said.number("factor")
     factor = longest / before if longest > before or factor is None else factor
+    if before < 2:
+        raise said.wrong("original_max_position_embeddings", before, "a number above 1 is needed")
     if amplitude is None:
         amplitude = math.sqrt(1 + math.log(factor) / math.log(before)) if factor > 1 else 1.0
     return np.asarray(long if read > before else short, np.float64), float(amplitude)
@@ -507,8 +512,9 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "attention_scale": said.number("attention_multiplier") or (score**-0.5 if score else None),
         "attention_cap": said.number("attn_logit_softcapping") or 0.0,
         "logit_cap": said.number("final_logit_softcapping") or 0.0,
-        "embedding_scale": said.number("embedding_multiplier", 1.0) * (width**0.5 if kind.scales_embedding else 1.0),
-        "residual_scale": said.number("residual_multiplier", 1.0), "logit_scale": 1 / said.number("logits_scaling", 1.0),
+        "embedding_scale": (said.number("embedding_multiplier") or 1.0) * (width**0.5 if kind.scales_embedding else 1.0),
+        "residual_scale": said.number("residual_multiplier") or 1.0,
+        "logit_scale": 1 / (said.number("logits_scaling") or 1.0),
     }  # fmt: skip
     fields |= experts_of(said, layers, fields["hidden"])
     is_tied = said.flag("tie_word_embeddings")

@@ -196,7 +196,7 @@ def embedder_in(folder: Path, pooling: str) -> Embedder:
     if isinstance(name, str) and name in ARCHITECTURES:
         found = read_folder(inner, longest)
         return Embedder(found.network, found.tokenizer, manner)
-    if name not in ENCODERS:
+    if not isinstance(name, str) or name not in ENCODERS:
         known = ", ".join([*ENCODERS, *ARCHITECTURES])
         raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {known} are run.")
     return Embedder(*read_encoder(inner), manner)

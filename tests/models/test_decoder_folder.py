@@ -187,6 +187,8 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("Llama 2", {"rope_scaling": {"rope_type": "linear"}}, "config.json's rope_scaling has no factor"),
     ("Llama 2", {"rope_scaling": {"type": "linear", "factor": 2.0, "offset": 3}},
      "config.json's rope_scaling says offset is 3"),
+    ("Llama 2", {"rope_theta": None}, "says the base of the angles, rope_theta, is None; a number above 1"),
+    ("Qwen 2.5 with YaRN", {"rope_theta": 1}, "rope_theta, is 1; a number above 1 is needed"),
     ("Llama 2", {"sliding_window": 4096}, "says sliding_window is 4096, which is not known here"),
     ("Llama 2", {"logit_scale": 0.0625}, "says logit_scale is 0.0625, which is not known here"),
     ("Llama 2", {"quantization_config": {"bits": 4}}, "says quantization_config is {'bits': 4}, which is not known"),

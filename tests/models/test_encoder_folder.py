@@ -262,6 +262,7 @@ def test_the_last_token_of_a_decoder_is_a_vector(tmp_path: Path) -> None:
     ("file", "change", "words"),
     [
         ("config.json", {"model_type": "electra"}, "says model_type is 'electra'; bert, roberta"),
+        ("config.json", {"model_type": ["bert"]}, "says model_type is \"['bert']\"; bert, roberta"),
         ("config.json", {"position_embedding_type": "relative_key"}, "says position_embedding_type is relative_key"),
         ("config.json", {"embedding_size": 16}, "says embedding_size is 16, which is not known here"),
         ("config.json", {"is_decoder": True}, "says is_decoder is True; with False"),
