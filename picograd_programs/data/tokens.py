@@ -4,22 +4,34 @@ The format is llm.c's: 256 numbers of int32 (a mark, version 1, how many tokens)
 that it leaves at 0 hold how many tokens the vocabulary has and a checksum, so that a file of another text, of another
 vocabulary, or one that is damaged is not trained on.
 
-Source: Karpathy 2024, llm.c, `write_datafile`.
+`TokenFile` reads files of others, too: llm.c's, and nanoGPT's, which are tokens and nothing else.
+
+Source: Karpathy 2024, llm.c, `write_datafile`; Karpathy 2022, nanoGPT, `prepare.py`.
+
+Letters: N tokens, V vocabulary, T positions, B batch.
 """
 
 from __future__ import annotations
 
+import os
 import zlib
+from collections.abc import Sequence
 from os import PathLike
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from picograd.errors import ArgumentError, DataError
+from picograd.errors import ArgumentError, DataError, IndexingError
 from picograd.files import opened, write_whole
+from picograd.tensor.tensor import Tensor
+from picograd_loader.datasets import Dataset
+from picograd_programs.data.text import windows_at
 
 MARK, VERSION, HEADER = 20240520, 1, 256
 TOKENS_MAX = 2**16  # that an element of two bytes can tell apart
+HEADERS = {(MARK, VERSION): "uint16", (20240801, 7): "uint32"}  # mark and version of llm.c's files -> a token's type
+CHECKED = 2**20  # tokens that are looked at together
 
 
 def write_tokens(path: str | PathLike[str], tokens: ArrayLike, vocabulary: int) -> None:
@@ -69,3 +81,107 @@ def map_tokens(path: str | PathLike[str], vocabulary: int) -> NDArray[np.uint16]
     if zlib.crc32(whole.data) != header[4:5].view("<u4")[0]:
         raise DataError(f"map_tokens: {path}: its checksum is that of other tokens: it is damaged.")
     return whole
+
+
+class TokenFile(Dataset):
+    """Windows of a file of tokens, each with the token after each of its own; the file is mapped, not loaded.
+
+    Example n is (tokens (T,), targets (T,)), int32, from place n * stride on; a loader is given batches of them, (B, T). A
+    file with the header of llm.c says itself what a token takes; of others, such as nanoGPT's, `dtype` does. Workers map
+    the file themselves.
+
+    Args:
+      path:        of the file
+      block:       T, tokens of a window
+      dtype:       "uint16" or "uint32", little-endian, in a file without a header
+      stride:      places between the beginnings of two windows; None: T, so that each token is read once
+      vocabulary:  V: all tokens must be below it, for which the file is read once; None: they are not looked at
+
+    Raises:
+      ArgumentError: block or stride is below 1, or dtype another one.
+      DataError: the file cannot be read, is cut, has no window, or a token beyond the vocabulary.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "train.bin")
+    >>> np.arange(7, dtype=np.uint16).tofile(path)
+    >>> tokens, targets = next(iter(utils.data.DataLoader(data.TokenFile(path, block=3), batch_size=2)))
+    >>> tokens.tolist(), targets.tolist()
+    ([[0, 1, 2], [3, 4, 5]], [[1, 2, 3], [4, 5, 6]])
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        block: int,
+        dtype: str = "uint16",
+        stride: int | None = None,
+        vocabulary: int | None = None,
+    ):
+        stride = block if stride is None else stride
+        if block < 1 or stride < 1:
+            raise ArgumentError(f"TokenFile: block and stride must be at least 1, got {block} and {stride}.")
+        if dtype not in HEADERS.values():
+            raise ArgumentError(f'TokenFile: dtype must be "uint16" or "uint32", got {dtype!r}.')
+        self.path, self.block, self.dtype, self.stride = os.fspath(path), block, dtype, stride
+        self.tokens_N = self._mapped()
+        if len(self.tokens_N) <= block:
+            needed = f"a window and the token after it take {block + 1:,}"
+            fact = f"TokenFile: {self.path}: has {len(self.tokens_N):,} tokens; {needed}."
+            raise DataError(fact, hint="a longer file, or a smaller block")
+        if vocabulary is not None:
+            self._check(vocabulary)
+
+    def _mapped(self) -> NDArray[Any]:
+        with opened("TokenFile", self.path) as file:
+            header = file.read(4 * HEADER)
+        mark = np.frombuffer(header[:12].ljust(12, b"\0"), "<i4").tolist()
+        known = HEADERS.get((mark[0], mark[1])) if len(header) == 4 * HEADER else None
+        kind, start = np.dtype(known or self.dtype).newbyteorder("<"), 4 * HEADER if known else 0
+        nbytes = os.path.getsize(self.path) - start
+        expected = mark[2] * kind.itemsize if known else nbytes - nbytes % kind.itemsize
+        if nbytes != expected:
+            hint = "make it again" if known else 'dtype="uint16" or "uint32", as it was written'
+            bytes_of = f"has {nbytes:,} bytes of tokens of {kind.itemsize}, not {expected:,}"
+            raise DataError(f"TokenFile: {self.path}: {bytes_of}: it is cut.", hint)
+        return np.memmap(self.path, kind, "r", offset=start) if nbytes else np.zeros(0, kind)
+
+    def _check(self, vocabulary: int) -> None:
+        for start in range(0, len(self.tokens_N), CHECKED):
+            part = self.tokens_N[start : start + CHECKED]
+            if part.max() >= vocabulary:
+                place = start + int(np.argmax(part >= vocabulary))
+                fact = f"TokenFile: {self.path}: token {place:,} is {self.tokens_N[place]:,}"
+                hint = "the vocabulary that it was written with; or another dtype"
+                raise DataError(f"{fact}, beyond a vocabulary of {vocabulary:,}.", hint)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "tokens_N": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.tokens_N = self._mapped()
+
+    def __len__(self) -> int:
+        return (len(self.tokens_N) - self.block - 1) // self.stride + 1
+
+    def __getitem__(self, index: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        if not -len(self) <= index < len(self):
+            raise IndexingError(f"TokenFile: there is no window {index}, only {len(self)} of them.")
+        tokens_1T, targets_1T = self._windows([index % len(self)])
+        return tokens_1T[0], targets_1T[0]
+
+    def batch(self, numbers: Sequence[int]) -> list[Tensor]:
+        """Returns the windows of these numbers, (B, T), and their targets.
+
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "train.bin")
+        >>> np.arange(7, dtype=np.uint16).tofile(path)
+        >>> data.TokenFile(path, block=2, stride=1).batch([4, 0])
+        [Tensor([[4, 5],
+                [0, 1]]), Tensor([[5, 6],
+                [1, 2]])]
+        """
+        return [Tensor(part) for part in self._windows(numbers)]
+
+    def _windows(self, numbers: Sequence[int]) -> Any:
+        return windows_at(self.tokens_N, np.asarray(numbers, np.int64) * self.stride, self.block)

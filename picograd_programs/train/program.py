@@ -394,9 +394,11 @@ def check_same(program: Program, path: Path, facts: Mapping[str, Any]) -> None:
         if hasattr(program.settings, name):
             hint = f"--{name.replace('_', '-')} {before}"
             raise DataError(f"{path}: made with {name} {before}, this run has {name} {now}: {rule}", hint)
+        text = facts.get("text", "")
+        hint = "resume with the data the checkpoint was made with."
         raise DataError(
             f"{path}: the {name.replace('_', ' ')} that it was made with are not those of this run: {rule}",
-            hint="resume with the data the checkpoint was made with.",
+            f"--text {shlex.quote(text)}" if text != program.facts.get("text", "") else hint,
         )
 
 

@@ -195,7 +195,7 @@ def test_a_result_begins_with_the_lowest_loss_where_that_is_not_the_last(
         (["--seed", "1"], "made with seed 0, this run has seed 1", "--seed 0"),
         (["--block", "4"], "made with block 8, this run has block 4", "--block 8"),
         (["--heads", "1"], "made with heads 2, this run has heads 1", "--heads 2"),
-        (["--text", "OTHER"], "the characters that it was made with are not", "resume with the data the checkpoint"),
+        (["--text", "OTHER"], "the characters that it was made with are not", "/text\n"),
         (["--width", "32"], "step-00000012.safetensors: its weights are not those of this model: ", "--width 16"),
     ],
 )
