@@ -26,7 +26,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from functools import partial
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 K = TypeVar("K")
@@ -82,7 +82,7 @@ class LivingSet(dict[int, weakref.ref[K]]):
 
     def add(self, one: K) -> None:
         """Adds an object, which leaves when it dies."""
-        self[id(one)] = weakref.ref(one, partial(self.pop, id(one)))
+        self[id(one)] = weakref.ref(one, MethodType(self.pop, id(one)))  # half the memory of a partial
 
     def discard(self, one: K) -> None:
         """Removes an object, if it is there."""
@@ -109,7 +109,7 @@ class LivingKeys(Generic[K, V]):
         self.data: dict[int, tuple[weakref.ref[K], V]] = {}
 
     def _entry(self, key: K, value: V) -> tuple[weakref.ref[K], V]:
-        return weakref.ref(key, partial(self.data.pop, id(key))), value
+        return weakref.ref(key, MethodType(self.data.pop, id(key))), value
 
     def __setitem__(self, key: K, value: V) -> None:
         self.data[id(key)] = self._entry(key, value)
@@ -168,7 +168,7 @@ class LivingValues(Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         data = self.data
-        data[key] = weakref.ref(value, partial(data.pop, key))  # the reference itself is the default: nothing is raised
+        data[key] = weakref.ref(value, MethodType(data.pop, key))  # the reference itself is the default: nothing is raised
 
     def __getitem__(self, key: K) -> V:
         found = self.data[key]()

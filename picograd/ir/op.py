@@ -229,8 +229,7 @@ def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: S
     """
     op = object.__new__(Op)
     op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
-    op.shape, op.needs_grad = shape, needs_grad
-    op.depth = 1 + max([s.depth for s in src])
+    op.shape, op.needs_grad, op.depth = shape, needs_grad, 1 + max(map(DEPTH, src))
     return op
 
 
@@ -374,7 +373,7 @@ def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequ
             op, left = waiting.pop()
 
 
-CODE = attrgetter("code")
+CODE, DEPTH = attrgetter("code"), attrgetter("depth")
 
 
 def codes_in(roots: Iterable[Op]) -> set[OpCode]:

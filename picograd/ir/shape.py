@@ -23,6 +23,8 @@ from picograd.ir.symbolic import add, dim_value, floordiv, subtract
 from picograd.ir.symbolic import mul as times
 from picograd.record import Record
 
+PLAIN = frozenset({int})
+
 
 class MatmulArg(Record):
     """Permissions of one matrix product; most have none.
@@ -101,10 +103,18 @@ def check_array(function: str, shape: Sequence[Dim], itemsize: int) -> None:
         raise ShapeError(f"{function}: NumPy has no arrays of shape {tuple(shape)}.", hint="x.flatten() first.")
 
 
+def of_numbers(dims: Iterable[Any]) -> bool:
+    """True for lengths that are all plain ints, none symbolic: asked for by every view."""
+    return PLAIN.issuperset(map(type, dims))
+
+
 def numel(shape: Iterable[Dim]) -> Dim:
     """Returns the product of the dimensions."""
+    lengths = tuple(shape)
+    if PLAIN.issuperset(map(type, lengths)):  # `of_numbers` written out: asked for most often
+        return prod(lengths)
     count: Dim = 1
-    for dim in shape:
+    for dim in lengths:
         count = count * dim if isinstance(count, int) and isinstance(dim, int) else times(count, dim)
     return count
 

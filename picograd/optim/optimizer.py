@@ -16,6 +16,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.annotations import shown
+from picograd.engine.realize import from_host
 from picograd.errors import ArgumentError, ArgumentTypeError, JitError
 from picograd.interrupts import held_back
 from picograd.ir.op import Op
@@ -72,6 +73,10 @@ class ParamGroup(dict[str, Any]):
 
     @staticmethod
     def _copy(value: Any, buffer: Tensor) -> None:
+        cell = buffer.cell
+        if isinstance(value, (int, float)) and cell.device is not None and trace.get() is None:  # a schedule's at each step
+            cell.op = from_host(np.full(buffer.shape, value), buffer.dtype, cell.device)
+            return
         with no_grad():
             buffer.assign(Tensor(value, buffer.dtype, device=buffer.device).reshape(buffer.shape))
 

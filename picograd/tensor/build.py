@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import compare, either, expand, permute, reshape, where
+from picograd.ir.build import compare, either, expand, iota, permute, reshape, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
@@ -68,6 +68,12 @@ def broadcast_to(op: Op, shape: Shape) -> Op:
     if op.shape and len(op.shape) < len(shape):
         op = reshape(op, (1,) * (len(shape) - len(op.shape)) + op.shape)
     return expand(op, shape)
+
+
+def same_as_iota(op: Op, shape: Shape) -> Op:
+    """Returns, over shape = (*op.shape, n), whether op equals the position along the last axis."""
+    line = cast(iota(shape[-1]), op.dtype)
+    return compare(OpCode.CMPEQ, broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
 
 
 # ---- dtypes ----

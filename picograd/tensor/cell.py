@@ -171,9 +171,9 @@ class Cell:
     def op(self) -> Op:
         """The value it holds now."""
         value = self.content
-        if isinstance(value, Op):
+        if type(value) is Op:
             return value
-        if isinstance(value, TakenBuffers):
+        if type(value) is not tuple:  # a plan has taken its memory
             value = self._released()
             if isinstance(value, Op):
                 return value

@@ -201,16 +201,15 @@ class TensorCore:
 
     def viewed_by(self, steps: View) -> Self:
         """Returns a view of the same storage, several steps further; steps that change nothing are left out."""
-        op = self.read()
-        taken = self.steps
-        if op is not self.op:
+        op, base, taken = self.read(), self.cell.op, self.steps
+        if op is not (self.op if taken else base):
             taken = (*taken, (OpCode.DETACH, None))
         for step in steps:
             before, op = op, apply_step(op, *step)
             if op is not before:
                 taken = (*taken, step)
         tensor = object.__new__(type(self))  # from_cell written out, as in from_op
-        tensor.cell, tensor.steps, tensor._grad, tensor._shown = self.cell, taken, None, (self.cell.op, op)
+        tensor.cell, tensor.steps, tensor._grad, tensor._shown = self.cell, taken, None, (base, op)
         record(op)
         return tensor
 

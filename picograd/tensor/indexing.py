@@ -29,6 +29,7 @@ from picograd.tensor.arguments import brought_to, storing_device, value_at
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import T, TensorCore
+from picograd.tensor.formulas import formula
 from picograd.tensor.intake import Array, fitting
 from picograd.tensor.variable import Length, Variable
 
@@ -120,11 +121,6 @@ def mask_over(function: str, mask: TensorCore, op: Op, device: str | None) -> Op
 def is_mask(index: Any) -> bool:
     """Returns whether an index is one mask with axes."""
     return isinstance(index, TensorCore) and index.dtype.kind == "b" and index.ndim > 0
-
-
-def in_a_trace() -> bool:
-    """Returns whether a function is traced, in which no value is known."""
-    return trace.get() is not None
 
 
 # ---- brackets, taken apart ----
@@ -322,8 +318,9 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
             place = _place(item, 0, dim)
             cut, count = _bound(slice(place, place + 1), dim, axis, shape)
         else:
-            start = _wrapped(operator.index(item), dim, axis, shape)
-            cut, count = (start, start + 1), 1
+            if not -dim <= (place := operator.index(item)) < dim:
+                raise _outside(place, dim, axis, shape)
+            cut, count = (place % dim, place % dim + 1), 1
         cuts.append(cut)
         margins.append((0, margin))
         strides.append((count, step))
@@ -429,12 +426,6 @@ def _as_steps(
     return tuple(steps)
 
 
-def _wrapped(index: int, dim: int, axis: int, shape: Shape) -> int:
-    if not -dim <= index < dim:
-        raise _outside(index, dim, axis, shape)
-    return index % dim
-
-
 def _outside(index: int, dim: int, axis: int, shape: Shape) -> IndexingError:
     fact = f"index: {index} is out of range for axis {axis} of length {dim} in shape {shape}."
     return IndexingError(fact, f"indices are -{dim} to {dim - 1}." if dim else None)
@@ -473,8 +464,12 @@ def __getitem__(self: T, index: Any) -> T:
     >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
     [2, 1, 0]
     """
-    if is_mask(index) and in_a_trace():
-        return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
+    if isinstance(index, TensorCore):
+        kind = index.dtype.kind
+        if kind == "i" and index.cell.device is self.cell.device and (op := self.read()).shape:  # the commonest
+            return self.from_op(_rows(op, index.read()), self.cell.device)
+        if kind == "b" and index.ndim and trace.get() is not None:  # where no value is known
+            return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
     subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
     view = self.viewed_by(subscript.steps)
     if not subscript.arrays:
@@ -485,6 +480,12 @@ def __getitem__(self: T, index: Any) -> T:
     index_op, axis, order = _selection(self, subscript, view.op.shape)
     merged = _merge(view.read(), subscript.places, order)
     return self.from_op(gather_op(merged, index_op, axis), device)
+
+
+@formula
+def _rows(op: Op, index: Op) -> Op:
+    """Returns the rows that an index names."""
+    return gather_op(op, positions("index", index, op.shape, 0), 0)
 
 
 def __setitem__(self: T, index: Any, value: Any) -> None:
@@ -648,10 +649,15 @@ def index_op(self: T, function: str, array: TensorCore | np.ndarray[Any, Any], s
     op = array.read() if isinstance(array, TensorCore) else type(self)(array, dtypes.int64, self.device).op
     if not isinstance(array, TensorCore) and isinstance(dim, int):
         return op
-    if op.dtype.kind == "u":
-        return along_axis(function, cast(op, dtypes.int64), shape, axis)
-    op = cast(op, dtypes.int64)
-    wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
+    return positions(function, op, shape, axis)
+
+
+def positions(function: str, index: Op, shape: Shape, axis: int) -> Op:
+    """Returns an index as int64, negative ones counted from the end of the axis, and checked."""
+    op = cast(index, dtypes.int64)
+    if index.dtype.kind == "u":
+        return along_axis(function, op, shape, axis)
+    wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(shape[axis], op.shape), op)
     return along_axis(function, wrapped, shape, axis, from_end=True)
 
 
@@ -852,12 +858,6 @@ def _shown(value: Any) -> str:
 def gather_op(op: Op, index: Op, axis: int) -> Op:
     """Returns the slices of `op` along `axis` that `index` names, in the shape of index."""
     return Op(OpCode.GATHER, op.dtype, (op, index), (axis, 0))
-
-
-def same_as_iota(op: Op, shape: Shape) -> Op:
-    """Returns, over shape = (*op.shape, n), whether op equals the position along the last axis."""
-    line = cast(iota(shape[-1]), op.dtype)
-    return compare(OpCode.CMPEQ, broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
 
 
 def along(op: Op, index: Op, axis: int) -> Op:

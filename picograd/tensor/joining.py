@@ -202,21 +202,21 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
     for t in tensors:
         if not isinstance(t, TensorCore):
             raise DTypeError(f"cat: needs tensors, got {t!r}.", hint="Tensor(x)")
-        if not t.ndim:
-            raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
-    device = tensors[0].other_device("cat", *tensors[1:])
-    dtype = common_dtype([t.read() for t in tensors])
-    if any(t.ndim > 1 for t in tensors):  # empty vectors are ignored in any join
-        tensors = [t for t in tensors if t.op.shape != (0,)]
-    first = tensors[0]
-    axis = axis_of("cat", first.shape, dim if axis is None else axis)
     ops = [t.read() for t in tensors]
+    shapes = [op.shape for op in ops]
+    if () in shapes:
+        raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
+    device, dtype = tensors[0].other_device("cat", *tensors[1:]), common_dtype(ops)
+    if (0,) in shapes and any(len(shape) > 1 for shape in shapes):  # empty vectors are ignored in any join
+        ops = [op for op in ops if op.shape != (0,)]
+    first = ops[0].shape
+    axis = axis_of("cat", first, dim if axis is None else axis)
     for op in ops:
-        if len(op.shape) != first.ndim or any(a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis):
-            shapes = ", ".join(str(t.shape) for t in tensors)
-            raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.", _axis_that_fits(tensors))
+        if op.shape[:axis] != first[:axis] or op.shape[axis + 1 :] != first[axis + 1 :]:
+            shown = ", ".join(map(str, shapes))
+            raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shown}.", _axis_that_fits(tensors))
     total = reduce(add, [op.shape[axis] for op in ops])
-    kind = (dtype, (*first.op.shape[:axis], total, *first.op.shape[axis + 1 :]))
+    kind = (dtype, (*first[:axis], total, *first[axis + 1 :]))
     (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
     return cls.from_op(joined, device)
 

@@ -25,9 +25,10 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor.arguments import at_least, check_one_of, value_at
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, whole
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, same_as_iota, whole
+from picograd.tensor.cell import trace
 from picograd.tensor.core import Operand, T, TensorCore
-from picograd.tensor.indexing import along_axis, in_a_trace, index_op, integer_index, needs_dtype, same_as_iota
+from picograd.tensor.indexing import along_axis, index_op, integer_index, needs_dtype
 from picograd.tensor.inplace import in_place, stored
 from picograd.tensor.intake import fitting
 from picograd.tensor.variable import known
@@ -425,7 +426,7 @@ def masked_select(self: T, mask: Tensor) -> T:
             known("masked_select", tensor.shape, axis)
     shape = broadcast_shapes("masked_select", self.op.shape, mask.op.shape)
     whole_mask = type(self).from_op(broadcast_to(mask.read(), shape), mask.cell.device)
-    if in_a_trace():
+    if trace.get() is not None:
         whole_mask._host("masked_select")  # raises: how many elements there are only values tell
     return self.expand(shape).reshape(-1)[whole_mask.reshape(-1)]
 

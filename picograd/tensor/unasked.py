@@ -112,15 +112,19 @@ def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
         path = [] if op in reads else [(op, iter(op.src))]
         while path:
             here, sources = path[-1]
-            source = next((s for s in sources if s.needs_grad and reads.get(s) is not False), None)
-            if source is None:
+            for source in sources:
+                if source.needs_grad and reads.get(source) is not False:
+                    break
+            else:
                 reads[here] = False
                 path.pop()
-            elif source in reads:
-                reads.update((above, True) for above, _ in path)
-                path = []
-            else:
+                continue
+            if source not in reads:
                 path.append((source, iter(source.src)))
+                continue
+            for above, _ in path:
+                reads[above] = True
+            path = []
     return {cell: op for cell, op in cells.items() if reads[op]}
 
 

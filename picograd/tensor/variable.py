@@ -15,6 +15,7 @@ from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError, JitError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import of_numbers
 from picograd.ir.symbolic import add, bounds, mul, subtract, to_op
 from picograd.record import Record
 from picograd.tensor.build import is_integer, whole
@@ -161,6 +162,8 @@ def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
     Raises:
       ArgumentTypeError: one is no integer.
     """
+    if of_numbers(dims):
+        return tuple(dims)
     found = []
     for dim in held(dims):
         if not isinstance(dim, (int, Op)) and not is_integer(dim):

@@ -16,7 +16,7 @@ from picograd.ir.build import reduce
 from picograd.ir.build import reshape as reshape_op
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import numel
+from picograd.ir.shape import numel, of_numbers
 from picograd.ir.symbolic import floordiv, mul
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, is_integer, sizes, whole
@@ -96,13 +96,13 @@ def reshape(self: T, *dims: Any, shape: Any = None) -> T:
     [[0, 1, 2], [3, 4, 5]]
     """
     target = lengths("reshape", sizes("reshape", dims, shape))
-    if target == self.op.shape:
-        return self.viewed(OpCode.RESHAPE, target)
     return self.viewed(OpCode.RESHAPE, _full_shape(self, target))
 
 
 def _full_shape(self: T, target: tuple[Any, ...]) -> tuple[Any, ...]:
     """Returns the shape with -1 replaced by the length that is left."""
+    if of_numbers(target) and min(target, default=0) >= 0:
+        return target
     unknown = [axis for axis, dim in enumerate(target) if isinstance(dim, int) and dim < 0]
     if not unknown:
         return tuple(dim if isinstance(dim, Op) else int(dim) for dim in target)

@@ -6,7 +6,7 @@ N rows or sequences, C classes, D features or further axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -21,9 +21,9 @@ from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.linear import linear
 from picograd.nn.functions.losses import check_pair, check_reduction, reduced
-from picograd.tensor.build import broadcast_to, cast, need_float, static
-from picograd.tensor.formulas import by_formula
-from picograd.tensor.indexing import gather_op, same_as_iota
+from picograd.tensor.build import broadcast_to, cast, need_float, same_as_iota, static
+from picograd.tensor.formulas import formula
+from picograd.tensor.indexing import gather_op
 from picograd.tensor.reductions import logsumexp_op, mean_op
 from picograd.tensor.tensor import Tensor
 
@@ -74,35 +74,30 @@ def cross_entropy(
         if ignore_index is not None and ignore_index >= 0:
             raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} leaves out classes, not probabilities.")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    return _of_classes("cross_entropy", _cross_entropy, input, target, weight, ignore_index, reduction, label_smoothing)
-
-
-Options = tuple[int | None, str, float]  # ignore_index, reduction, label_smoothing
+    options = {"ignore_index": ignore_index, "reduction": reduction, "smoothing": float(label_smoothing)}
+    return _of_classes("cross_entropy", _cross_entropy, input, target, weight, options)
 
 
 def _of_classes(
     function: str,
-    formula: Callable[..., Sequence[Op]],
+    loss: Callable[..., Op],
     input: Tensor,  # noqa: A002
     target: Tensor,
     weight: Tensor | None,
-    ignore_index: int | None,
-    reduction: str,
-    label_smoothing: float = 0.0,
+    options: Mapping[str, Any],
 ) -> Tensor:
-    """Returns a loss of classes by its formula, which takes Options, scores, labels, classes and maybe weights of these."""
+    """Returns a loss of classes by its formula, which takes scores, labels and maybe weights of classes, and `options`."""
     x, labels = _classes_last(function, input, target).read(), target.read()
-    classes = class_numbers(function, labels, x, ignore_index)
     if weight is not None:
         _check_class_weight(function, weight, x.shape[-1])
-    operands = [x, labels, classes, *([] if weight is None else [weight.read()])]
-    shape = labels.shape if reduction == "none" else ()
-    (loss,) = by_formula(formula, (ignore_index, reduction, label_smoothing), operands, ((input.dtype, shape),))
-    return Tensor.from_op(loss, input.other_device(function, target))
+    op = loss(x, labels, **options) if weight is None else loss(x, labels, weight.read(), **options)
+    return Tensor.from_op(op, input.other_device(function, target))
 
 
-def _cross_entropy(options: Options, x: Op, labels: Op, classes: Op, *weight: Op) -> list[Op]:
-    wide, last, smoothing = cast(x, x.dtype.compute_dtype), len(x.shape) - 1, options[2]
+@formula
+def _cross_entropy(x: Op, labels: Op, *weight: Op, ignore_index: int | None, reduction: str, smoothing: float) -> Op:
+    classes = class_numbers("cross_entropy", labels, x, ignore_index)
+    wide, last = cast(x, x.dtype.compute_dtype), len(x.shape) - 1
     total = logsumexp_op(wide, (last,))
     rows = total - reduce(where(same_as_iota(classes, wide.shape), wide, 0.0), OpCode.ADD, (last,))
     factor = _class_factor(wide, classes, *weight)
@@ -110,7 +105,7 @@ def _cross_entropy(options: Options, x: Op, labels: Op, classes: Op, *weight: Op
     if smoothing:
         smooth = _weighted_rest(wide, total, *weight) if weight else total - mean_op(wide, (last,))
         rows = rows * (1.0 - smoothing) + smooth * smoothing
-    return [cast(_reduced_rows(options, rows, labels, factor), x.dtype)]
+    return cast(_reduced_rows(rows, labels, factor, ignore_index, reduction), x.dtype)
 
 
 def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
@@ -142,9 +137,8 @@ def _weighted_rest(x: Op, total: Op, weight: Op) -> Op:
     return mean_op((spread - x) * factors, (len(x.shape) - 1,))
 
 
-def _reduced_rows(options: Options, rows: Op, labels: Op, factor: Op | None) -> Op:
+def _reduced_rows(rows: Op, labels: Op, factor: Op | None, ignore_index: int | None, reduction: str) -> Op:
     """Returns the loss of all rows, those with the class to ignore left out."""
-    ignore_index, reduction, _ = options
     axes = tuple(range(len(rows.shape)))
     count: Op | None = None if factor is None else factor
     if ignore_index is not None:
@@ -208,13 +202,16 @@ def nll_loss(
     Tensor(1.)
     """
     check_reduction("nll_loss", reduction)
-    return _of_classes("nll_loss", _nll, input, target, weight, ignore_index, reduction)
+    options = {"ignore_index": ignore_index, "reduction": reduction}
+    return _of_classes("nll_loss", _nll_loss, input, target, weight, options)
 
 
-def _nll(options: Options, x: Op, labels: Op, classes: Op, *weight: Op) -> list[Op]:
+@formula
+def _nll_loss(x: Op, labels: Op, *weight: Op, ignore_index: int | None, reduction: str) -> Op:
+    classes = class_numbers("nll_loss", labels, x, ignore_index)
     rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
     factor = _class_factor(x, classes, *weight)
-    return [_reduced_rows(options, rows if factor is None else rows * factor, labels, factor)]
+    return _reduced_rows(rows if factor is None else rows * factor, labels, factor, ignore_index, reduction)
 
 
 def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
