@@ -207,7 +207,7 @@ class CpuWriter(LlvmWriter):
         return self.emit(f"select <{lanes} x i1> {self.operand(load.valid, lanes)}, {kind} {held}, {kind} zeroinitializer")
 
     def _lanes(self, op: Op) -> LaneValues | None:
-        """Returns what is known of the lanes of an index or a condition."""
+        """Returns the known lanes of an index or a condition, or None."""
         if op not in self.lane_values:
             value = self.vectors.get(op)
             sources = () if value is None or value.code is OpCode.EXPAND else value.src
@@ -425,7 +425,7 @@ class LaneValues(NamedTuple):
 
 
 def lane_values(value: Op, lanes: int, sources: Sequence[LaneValues | None]) -> LaneValues | None:
-    """Returns what is known of the lanes of an integer or a condition from what is known of its sources."""
+    """Returns the known lanes of an integer or a condition, from those of its sources, or None."""
     if not (value.dtype.is_int or value.dtype is dtypes.bool_):
         return None
     if value.code is OpCode.LANES:
