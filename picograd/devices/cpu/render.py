@@ -173,63 +173,11 @@ class CpuWriter(LlvmWriter):
         elif lanes_of(load.index) == 1:
             address = self.address(load.memory, load.index)
             held = self._load(address, dtype, lanes) if load.valid is None else self._contiguous(load, address, lanes)
-        elif (near := self._near(load, lanes)) is not None:
+        elif (near := near_elements(self, load, lanes)) is not None:
             held = near
         else:
             held = self._gather(load, lanes)
         return self.from_memory(held, dtype, lanes)
-
-    def _near(self, load: Load, lanes: int) -> str | None:
-        """Loads all elements from the first to the last in memory, and gives each lane its own.
-
-        None where two vectors do not hold them, or distances are not known, or which lanes want theirs.
-        """
-        found = self._lanes(load.index)
-        if found is None:
-            return None
-        if found.numbers == tuple(range(found.numbers[0], found.numbers[0] - lanes, -1)):
-            address = self._lane_address(load, lanes, lanes - 1)
-            return self._reversed(memory_type(load.var.dtype, lanes), self._contiguous(load, address, lanes, True), lanes)
-        wanted = [*range(lanes)]
-        if load.valid is not None:
-            mask = self._lanes(load.valid)
-            if mask is None or not mask.is_exact or not any(mask.numbers):
-                return None
-            wanted = [lane for lane in wanted if mask.numbers[lane]]
-        low = min(wanted, key=found.numbers.__getitem__)
-        places = [found.numbers[lane] - found.numbers[low] if lane in wanted else 0 for lane in range(lanes)]
-        if max(places) >= 2 * lanes:
-            return None
-        held = self._permuted(self._lane_address(load, lanes, low), load.var.dtype, places)
-        if load.valid is None:
-            return held
-        kind = memory_type(load.var.dtype, lanes)
-        return self.emit(f"select <{lanes} x i1> {self.operand(load.valid, lanes)}, {kind} {held}, {kind} zeroinitializer")
-
-    def _lanes(self, op: Op) -> LaneValues | None:
-        """Returns the known lanes of an index or a condition, or None."""
-        if op not in self.lane_values:
-            value = self.vectors.get(op)
-            sources = () if value is None or value.code is OpCode.EXPAND else value.src
-            self.lane_values[op] = None if value is None else lane_values(value, lanes_of(op), [*map(self._lanes, sources)])
-        return self.lane_values[op]
-
-    def _lane_address(self, load: Load, lanes: int, lane: int) -> str:
-        """Returns the address of the element that a lane wants."""
-        place = self.emit(f"extractelement <{lanes} x i64> {self.operand(load.index, lanes)}, i64 {lane}")
-        return self.emit(f"getelementptr {memory_type(load.var.dtype)}, ptr {self.pointers[load.memory]}, i64 {place}")
-
-    def _permuted(self, address: str, dtype: DType, places: list[int]) -> str:
-        """Loads elements at distances from an address: by one vector, or by two that have the first and the last."""
-        span = max(places) + 1
-        if span == 1:
-            return splat(self.emit, self._load(address, dtype, 1), memory_type(dtype), len(places))
-        size = min(1 << span.bit_length() - 1, len(places))
-        kind, later = memory_type(dtype, size), span - size
-        first = second = self._load(address, dtype, size)
-        if later:
-            second = self._load(self.emit(f"getelementptr {memory_type(dtype)}, ptr {address}, i64 {later}"), dtype, size)
-        return self._picked(kind, first, second, [place if place < size else size + place - later for place in places])
 
     def _contiguous(self, load: Load, address: str, lanes: int, is_reversed: bool = False) -> str:
         """Loads as many elements as there are lanes; where they are reversed the last lane's condition is first."""
@@ -416,7 +364,7 @@ class CpuWriter(LlvmWriter):
         return addresses
 
 
-# ---- values of lanes ----
+# ---- elements near each other ----
 class LaneValues(NamedTuple):
     """The values of a vector's lanes, or, where only these are known, their distances from the first lane's."""
 
@@ -448,6 +396,63 @@ def lane_values(value: Op, lanes: int, sources: Sequence[LaneValues | None]) -> 
     if value.code is OpCode.MUL and of[1].is_exact and len(set(of[1].numbers)) == 1:
         return LaneValues(tuple(number * of[1].numbers[0] for number in of[0].numbers), False)
     return None
+
+
+def near_elements(writer: CpuWriter, load: Load, lanes: int) -> str | None:
+    """Loads all elements from the first to the last in memory, and gives each lane its own.
+
+    None where two vectors do not hold them, or distances are not known, or which lanes want theirs.
+    """
+    found = lanes_known(writer, load.index)
+    if found is None:
+        return None
+    if found.numbers == tuple(range(found.numbers[0], found.numbers[0] - lanes, -1)):
+        address = lane_address(writer, load, lanes, lanes - 1)
+        return writer._reversed(memory_type(load.var.dtype, lanes), writer._contiguous(load, address, lanes, True), lanes)
+    wanted = [*range(lanes)]
+    if load.valid is not None:
+        mask = lanes_known(writer, load.valid)
+        if mask is None or not mask.is_exact or not any(mask.numbers):
+            return None
+        wanted = [lane for lane in wanted if mask.numbers[lane]]
+    low = min(wanted, key=found.numbers.__getitem__)
+    places = [found.numbers[lane] - found.numbers[low] if lane in wanted else 0 for lane in range(lanes)]
+    if max(places) >= 2 * lanes:
+        return None
+    held = permuted(writer, lane_address(writer, load, lanes, low), load.var.dtype, places)
+    if load.valid is None:
+        return held
+    kind = memory_type(load.var.dtype, lanes)
+    return writer.emit(f"select <{lanes} x i1> {writer.operand(load.valid, lanes)}, {kind} {held}, {kind} zeroinitializer")
+
+
+def lanes_known(writer: CpuWriter, op: Op) -> LaneValues | None:
+    """Returns the known lanes of an index or a condition, or None."""
+    if op not in writer.lane_values:
+        value = writer.vectors.get(op)
+        sources = () if value is None or value.code is OpCode.EXPAND else value.src
+        of = [lanes_known(writer, source) for source in sources]
+        writer.lane_values[op] = None if value is None else lane_values(value, lanes_of(op), of)
+    return writer.lane_values[op]
+
+
+def lane_address(writer: CpuWriter, load: Load, lanes: int, lane: int) -> str:
+    """Returns the address of the element that a lane wants."""
+    place = writer.emit(f"extractelement <{lanes} x i64> {writer.operand(load.index, lanes)}, i64 {lane}")
+    return writer.emit(f"getelementptr {memory_type(load.var.dtype)}, ptr {writer.pointers[load.memory]}, i64 {place}")
+
+
+def permuted(writer: CpuWriter, address: str, dtype: DType, places: list[int]) -> str:
+    """Loads elements at distances from an address: by one vector, or by two that have the first and the last."""
+    span = max(places) + 1
+    if span == 1:
+        return splat(writer.emit, writer._load(address, dtype, 1), memory_type(dtype), len(places))
+    size = min(1 << span.bit_length() - 1, len(places))
+    kind, later = memory_type(dtype, size), span - size
+    first = second = writer._load(address, dtype, size)
+    if later:
+        second = writer._load(writer.emit(f"getelementptr {memory_type(dtype)}, ptr {address}, i64 {later}"), dtype, size)
+    return writer._picked(kind, first, second, [place if place < size else size + place - later for place in places])
 
 
 # ---- remainders of floats ----
