@@ -48,8 +48,9 @@ HEAD = """# Models that were trained
 
 One entry for each whole run that was kept: the command, the result, and the curve of its losses. `picograd train --help`
 lists all models; [train.md](train.md) says how to train one of your own. `python -m bench.trainings FOLDER` makes an entry
-of a run. Times are those of the run as it was made, some on a machine that did other work, too. A step of each
-network beside PyTorch's stands in [performance.md](performance.md).
+of a run. Times are those of the run as it was made, some on a machine that did other work, too. Each network beside
+the same one in PyTorch (loss, gradients and time of a step, from the same weights and batch) is in
+[performance.md](performance.md): `python -m bench.networks` makes that table.
 
 | run | result | time |
 |---|---|---:|

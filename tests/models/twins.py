@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch.nn import functional as TF
 
+import picograd as pg
 from picograd import Tensor, nn
 from picograd_programs.models.bag import BagOfWords
 from picograd_programs.models.bert import BERT
+from picograd_programs.models.bigram import LogisticBigram
 from picograd_programs.models.diffusion import UNet
 from picograd_programs.models.gpt import GPTConfig
 from picograd_programs.models.names import LONGEST_NAME, BengioModel
@@ -27,6 +29,8 @@ from picograd_programs.models.sentiment import BagClassifier
 from picograd_programs.models.transformer import NameTransformer
 from picograd_programs.models.vae import PIXELS, VAE
 from picograd_programs.models.wavenet import WaveNet
+from picograd_programs.nano.network import Nano, dialled
+from tests.models.torch_nano import TorchNano
 
 Array = np.ndarray[Any, Any]
 Batch = Callable[[np.random.Generator, Any], tuple[Array, Array]]
@@ -143,10 +147,21 @@ def wavenet(s: Any) -> Named:
 
 
 def transformer(s: Any) -> torch.nn.Module:
-    gpt = TorchGPT(GPTConfig(s.V, LONGEST_NAME, s.layers, s.H, s.C, bias=False))
+    gpt = TorchGPT(gpt_config(s))
     gpt_forward = gpt.forward
     gpt.forward = lambda x: gpt_forward(x, x)[0]  # type: ignore[method-assign,assignment]
     return gpt
+
+
+def gpt_config(s: Any) -> GPTConfig:
+    """Returns the shape of a GPT that reads up to T characters, or a name."""
+    return GPTConfig(s.V, max(s.T, s.least), s.layers, s.H, s.C, bias=False)
+
+
+def of_two_classes(model: Any, x: Any) -> Any:
+    """Returns logits whose cross-entropy is that of logistic regression: 0, and what the model gives."""
+    logit = model(x)
+    return (pg if isinstance(x, Tensor) else torch).cat([0.0 * logit, logit], 1)
 
 
 def bert(s: Any) -> Named:
@@ -251,6 +266,11 @@ def windows(rng: np.random.Generator, s: Any) -> tuple[Array, Array]:
     return rng.integers(0, s.V, (s.B, s.T)), rng.integers(0, s.V, s.B)
 
 
+def rows(rng: np.random.Generator, s: Any) -> tuple[Array, Array]:
+    """Returns rows of features (B, F), and a number for each."""
+    return numbers(rng, s.B, s.F), numbers(rng, s.B, 1)
+
+
 def pictures(pixels: Callable[[Any], int]) -> Batch:
     """Returns a batch of pixels, and a class for each picture."""
     return lambda rng, s: (numbers(rng, s.B, pixels(s)), rng.integers(0, s.V, s.B))
@@ -265,6 +285,18 @@ def numbers(rng: np.random.Generator, *shape: int) -> Array:
 SMALL, NAMES = {"V": 11, "B": 4, "T": 8}, {"V": 27, "B": 32, "T": 16}
 RECURRENT = Sizes(**SMALL, C=6, layers=2), Sizes(**{**NAMES, "B": 64}, C=128, layers=1)
 TWINS = {
+    "linear": Twin(
+        lambda s: nn.Linear(s.F, 1), lambda s: torch.nn.Linear(s.F, 1), rows, Sizes(B=4, F=3), Sizes(B=353, F=10)
+    ),
+    "logistic": Twin(
+        lambda s: nn.Linear(s.F, 1), lambda s: torch.nn.Linear(s.F, 1),
+        lambda rng, s: (numbers(rng, s.B, s.F), rng.integers(0, 2, s.B)), Sizes(B=4, F=3), Sizes(B=455, F=30),
+        of_two_classes,
+    ),
+    "bigram": Twin(
+        lambda s: LogisticBigram(s.V), lambda s: Named(lambda m, x: m.table(x)[:, 0], table=torch.nn.Embedding(s.V, s.V)),
+        windows, Sizes(V=11, B=4, T=1), Sizes(V=27, B=228_146, T=1),
+    ),
     "names": Twin(
         lambda s: BengioModel(s.V, s.T, s.embedding, s.hidden), names, windows,
         Sizes(V=11, B=4, T=3, embedding=4, hidden=6), Sizes(V=27, B=32, T=3, embedding=10, hidden=200),
@@ -284,8 +316,16 @@ TWINS = {
         Sizes(**SMALL, embedding=6, C=8), Sizes(**{**NAMES, "T": 8}, embedding=24, C=128),
     ),
     "transformer": Twin(
-        lambda s: NameTransformer(GPTConfig(s.V, LONGEST_NAME, s.layers, s.H, s.C, bias=False)), transformer,
-        characters, Sizes(**SMALL, layers=2, H=2, C=8), Sizes(**NAMES, layers=4, H=4, C=64),
+        lambda s: NameTransformer(gpt_config(s)), transformer, characters,
+        Sizes(**SMALL, least=LONGEST_NAME, layers=2, H=2, C=8), Sizes(**NAMES, least=LONGEST_NAME, layers=4, H=4, C=64),
+    ),
+    "gpt": Twin(
+        lambda s: NameTransformer(gpt_config(s)), transformer, characters,
+        Sizes(**SMALL, least=1, layers=2, H=2, C=8), Sizes(V=65, B=12, T=64, least=1, layers=4, H=4, C=128),
+    ),
+    "nano": Twin(
+        lambda s: Nano(dialled(1, s.V, s.T)), lambda s: TorchNano(dialled(1, s.V, s.T)), characters, Sizes(**SMALL),
+        Sizes(V=1024, B=32, T=128),
     ),
     "bert": Twin(
         lambda s: BERT(s.V, s.T, s.layers, s.H, s.C), bert, characters,
