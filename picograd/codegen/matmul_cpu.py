@@ -528,64 +528,19 @@ class _FewRows:
     # ---- row-major matrices ----
     def by_strips(self, rows: Rows) -> None:
         """Writes the loops: GRID over strips of columns."""
-        build, lanes, columns = self.build, self.lanes, self._strip()
+        build, columns = self.build, self._strip_columns()
         with build.loop(floordiv(add(self.n, columns - 1), columns), AxisKind.GRID) as strip:
             start = mul(strip, columns)
             width = minimum(subtract(self.n, start), columns)
-
-            def each(body: Callable[[Dim, Dim, Dim], None]) -> None:
-                with build.loop(self.m, AxisKind.LOOP) as i:
-                    first = mul(i, columns)
-                    along(build, 0, width, lanes, lambda c: body(i, c, add(first, c)))
-
-            def fresh() -> Op:
-                totals = build.alloc(self.dtype, self.m * columns, MemorySpace.SHARED)
-                each(lambda i, c, where: build.store(totals, where, const(0, self.dtype)))
-                return totals
-
-            def join(part: Op, totals: Op) -> None:
-                def put(i: Dim, c: Dim, where: Dim) -> None:
-                    both = (build.load(totals, where), build.load(part, where))
-                    build.store(totals, where, Op(OpCode.ADD, self.dtype, both))
-
-                each(put)
-
-            def add_products(totals: Op, k: Dim, count: int) -> None:
-                def column(c: Dim) -> None:
-                    of_row = [build.load(totals, add(i * columns, c)) for i in range(self.m)]
-                    for step in range(count):
-                        element = self.element(add(k, step), add(start, c))
-                        of_row = [self.added(rows(i, add(k, step)), element, total) for i, total in enumerate(of_row)]
-                    for i, total in enumerate(of_row):
-                        build.store(totals, add(i * columns, c), total)
-
-                def ahead(c: Dim) -> None:
-                    with build.loop(count if self.m > 1 else 0, AxisKind.UNROLL) as step:
-                        self.ask_for(add(k, add(count, step)), add(start, c))
-
-                along(build, 0, width, lanes, column, ahead)
-
-            def block(totals: Op, first: Dim, count: Dim) -> None:
-                whole = floordiv(count, K_AT_ONCE)
-                with build.loop(whole, AxisKind.LOOP) as number:
-                    add_products(totals, add(first, mul(number, K_AT_ONCE)), K_AT_ONCE)
-                done = add(first, mul(whole, K_AT_ONCE))
-                with build.loop(mod(count, K_AT_ONCE), AxisKind.LOOP) as k:
-                    add_products(totals, add(done, k), 1)
-
-            def own_block(totals: Op, first: Dim, count: Dim) -> None:
-                own = fresh()
-                block(own, first, count)
-                join(own, totals)
-
-            totals = fresh()
+            sums = _Strip(self, rows, start, width, columns)
+            totals = sums.fresh()
             if is_cut(self.k, self.dtype):
-                blocks_of_k(build, self.k, totals, fresh, join, own_block)
+                blocks_of_k(build, self.k, totals, sums.fresh, sums.join, sums.add_own_block)
             else:
-                block(totals, 0, self.k)
-            each(lambda i, c, where: self.store(i, add(start, c), build.load(totals, where)))
+                sums.add_block(totals, 0, self.k)
+            sums.each(lambda i, c, where: self.store(i, add(start, c), build.load(totals, where)))
 
-    def _strip(self) -> int:
+    def _strip_columns(self) -> int:
         """Returns how many columns a strip has."""
         if not isinstance(self.n, int):
             return STRIP_VECTORS_MAX * self.lanes
@@ -649,3 +604,71 @@ class _FewRows:
         with build.loop(self.m, AxisKind.LOOP) as i:
             first = mul(i, self.lanes)
             along(build, 0, count, self.lanes, lambda c: self.store(i, add(start, c), build.load(done, add(first, c))))
+
+
+class _Strip:
+    """Sums of a strip of columns, all rows of each, in the cache.
+
+    start, width:  its columns
+    pitch:         columns that a row of sums has room for
+    """
+
+    def __init__(self, product: _FewRows, rows: Rows, start: Dim, width: Dim, pitch: int):
+        self.product, self.rows, self.start, self.width, self.pitch = product, rows, start, width, pitch
+        self.build, self.m, self.lanes = product.build, product.m, product.lanes
+
+    def each(self, body: Callable[[Dim, Dim, Dim], None]) -> None:
+        """Runs body(row, column, place) for each sum."""
+        with self.build.loop(self.m, AxisKind.LOOP) as i:
+            first = mul(i, self.pitch)
+            along(self.build, 0, self.width, self.lanes, lambda c: body(i, c, add(first, c)))
+
+    def fresh(self) -> Op:
+        """Returns memory of sums that are 0."""
+        build, dtype = self.build, self.product.dtype
+        totals = build.alloc(dtype, self.m * self.pitch, MemorySpace.SHARED)
+        self.each(lambda i, c, where: build.store(totals, where, const(0, dtype)))
+        return totals
+
+    def join(self, part: Op, totals: Op) -> None:
+        """Adds sums to others."""
+        build = self.build
+
+        def put(i: Dim, c: Dim, where: Dim) -> None:
+            both = (build.load(totals, where), build.load(part, where))
+            build.store(totals, where, Op(OpCode.ADD, self.product.dtype, both))
+
+        self.each(put)
+
+    def add_block(self, totals: Op, first: Dim, count: Dim) -> None:
+        """Adds products of a block of K, K_AT_ONCE at a time."""
+        build, whole = self.build, floordiv(count, K_AT_ONCE)
+        with build.loop(whole, AxisKind.LOOP) as number:
+            self.add_products(totals, add(first, mul(number, K_AT_ONCE)), K_AT_ONCE)
+        done = add(first, mul(whole, K_AT_ONCE))
+        with build.loop(mod(count, K_AT_ONCE), AxisKind.LOOP) as k:
+            self.add_products(totals, add(done, k), 1)
+
+    def add_own_block(self, totals: Op, first: Dim, count: Dim) -> None:
+        """Adds the sums of a block of K, which are added up by themselves."""
+        own = self.fresh()
+        self.add_block(own, first, count)
+        self.join(own, totals)
+
+    def add_products(self, totals: Op, k: Dim, count: int) -> None:
+        """Adds `count` products to each sum between loading and storing it; the next elements are asked for meanwhile."""
+        product, build, pitch = self.product, self.build, self.pitch
+
+        def column(c: Dim) -> None:
+            of_row = [build.load(totals, add(i * pitch, c)) for i in range(self.m)]
+            for step in range(count):
+                element = product.element(add(k, step), add(self.start, c))
+                of_row = [product.added(self.rows(i, add(k, step)), element, total) for i, total in enumerate(of_row)]
+            for i, total in enumerate(of_row):
+                build.store(totals, add(i * pitch, c), total)
+
+        def ahead(c: Dim) -> None:
+            with build.loop(count if self.m > 1 else 0, AxisKind.UNROLL) as step:
+                product.ask_for(add(k, add(count, step)), add(self.start, c))
+
+        along(build, 0, self.width, self.lanes, column, ahead)
