@@ -365,7 +365,7 @@ def _added(
     if not dtype.is_float and function != "addr":
         alpha, beta = (int(fitting(function, factor, dtype)) for factor in (alpha, beta))
     a, b = cast(a, dtype), cast(b, dtype)
-    product = matmul_op(a, b, function)
+    product = matmul_op(a, b, function)  # where it is not the result, its shapes are checked
     if over_batch:  # one sum over B and K, rounded once
         (count, rows, inner), columns = a.shape, b.shape[2]
         line = mul(count, inner)
@@ -538,7 +538,7 @@ def _equation(
         output = _spelled(result, width)
     known = {label for labels in inputs for label in labels}
     if len(set(output)) != len(output) or not known.issuperset(output):
-        raise ArgumentError(f"einsum: each label of the result of {shown} must stand there once, and in an operand.")
+        raise ArgumentError(f"einsum: each label of the result of {shown} must be there once, and in an operand.")
     return Equation(tuple(inputs), output)
 
 
@@ -618,8 +618,8 @@ def _pair(a: Operand, b: Operand, kept: set[int]) -> Operand:
     if inner:
         product = Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs), MatmulArg(tf32=True) if uses_tf32(lhs.dtype) else None)
     else:
-        whole = (*lhs.shape[:2], rhs.shape[2])
-        product = expand(lhs, whole) * expand(rhs, whole)
+        shape = (*lhs.shape[:2], rhs.shape[2])
+        product = expand(lhs, shape) * expand(rhs, shape)
     return Operand(reshape(product, (*batch_shape, *row_shape, *column_shape)), (*batch, *rows, *columns))
 
 
@@ -673,12 +673,12 @@ def _in_order(x: Operand, output: Labels, lengths: dict[int, Dim]) -> Op:
 def _common(function: str, tensors: Sequence[TensorCore]) -> list[Op]:
     """Returns the values in one dtype, inside autocast of 16 bits."""
     ops = [tensor.read() for tensor in tensors]
-    whole = ops[0]
+    widest = ops[0]
     for op in ops[1:]:
-        whole = cast(whole, promoted(whole, op))
-    if whole.dtype.kind == "b":
+        widest = cast(widest, promoted(widest, op))
+    if widest.dtype.kind == "b":
         raise DTypeError(f"{function}: bools have no sum of products.", hint="cast them: x.int()")
-    return [cast(op, lowered(whole.dtype)) for op in ops]
+    return [cast(op, lowered(widest.dtype)) for op in ops]
 
 
 def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:

@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "result": (
         lambda: pg.einsum("ij->ik", SQUARE), pg.ArgumentError,
-        "einsum: each label of the result of ij->ik must stand there once, and in an operand.",
+        "einsum: each label of the result of ij->ik must be there once, and in an operand.",
     ),
     "label": (
         lambda: pg.einsum("ij,jk", SQUARE, WIDE), pg.ShapeError, "einsum: axes with label j have lengths 3 and 2.",
