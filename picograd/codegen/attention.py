@@ -17,7 +17,7 @@ from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unar
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, draws_of
-from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import add, at_least_0, ceildiv, less, minimum, mul, subtract, to_op
 from picograd.record import Record
 
 DQ, DK, DV = range(3)  # the results of an ATTENTION_GRAD
@@ -182,7 +182,7 @@ class Heads(Record, dict=True):
 
 def num_blocks(length: Dim, block: int) -> Dim:
     """Returns how many blocks it takes to cover a length; none for a negative one."""
-    return floordiv(add(at_least_0(length), block - 1), block)
+    return ceildiv(at_least_0(length), block)
 
 
 def last_at(position: Dim, length: Dim, step: int) -> Dim:

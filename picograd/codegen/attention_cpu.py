@@ -46,7 +46,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, at_least_0, flatten, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, ceildiv, flatten, floordiv, minimum, mul, subtract
 
 # ---- strips of positions ----
 BLOCK_POSITIONS = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
@@ -385,7 +385,7 @@ def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) 
     """Adds up the dq of the parts, some thousand elements in an iteration of GRID."""
     (H, _, D, _), T = heads.known_lengths, heads.num_queries
     length = numel((heads.batch, H, T, D))
-    with build.loop(floordiv(add(length, PIECE_ELEMENTS - 1), PIECE_ELEMENTS), AxisKind.GRID) as piece:
+    with build.loop(ceildiv(length, PIECE_ELEMENTS), AxisKind.GRID) as piece:
         first = mul(piece, PIECE_ELEMENTS)
 
         def put(i: Dim) -> None:
@@ -445,7 +445,7 @@ class Keys:
         build, heads = self.build, self.heads
         H, G, _, _ = heads.known_lengths
         blocks = num_blocks(heads.num_keys, heads.block)
-        with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
+        with build.loop(ceildiv(subtract(blocks, part), parts), AxisKind.LOOP) as number:
             self.begin(mul(add(mul(number, parts), part), heads.block))
             first, stop = heads.queries_of(self.first, heads.block)
             first = mul(floordiv(first, self.rows), self.rows)

@@ -42,7 +42,20 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import GROUP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, WarpTile
 from picograd.ir.ranges import divisor_of
 from picograd.ir.statements import COPY_BYTES, MATRIX_ROW, WARP_THREADS
-from picograd.ir.symbolic import Coords, add, both, flatten, floordiv, less, mod, mul, placeholder, unflatten, weighted_sum
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    both,
+    ceildiv,
+    flatten,
+    floordiv,
+    less,
+    mod,
+    mul,
+    placeholder,
+    unflatten,
+    weighted_sum,
+)
 from picograd.record import Record, replace
 
 # ---- staging an operand in shared memory ----
@@ -98,7 +111,7 @@ class Side(Record, dict=True):
     @property
     def num_steps(self) -> Dim:
         """Tiles along K."""
-        return floordiv(add(self.k, self.depth - 1), self.depth)
+        return ceildiv(self.k, self.depth)
 
     def own(self, lanes: int) -> int:
         """Returns the accesses of a thread, at most."""

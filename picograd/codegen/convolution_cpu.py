@@ -21,7 +21,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
 from picograd.codegen.loops import along, longest, nested, split
-from picograd.codegen.matmul import Tile, most_alike, most_rows, num_parts, store_outputs
+from picograd.codegen.matmul import Tile, most_alike, most_rows, store_outputs
 from picograd.codegen.matmul_cpu import rows_and_vectors
 from picograd.device import Target
 from picograd.dtype import DType
@@ -31,7 +31,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
+from picograd.ir.symbolic import add, both, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record
 
 # ---- blocks ----
@@ -78,11 +78,11 @@ class Blocks(Record, dict=True):
 
     @property
     def num_tap_blocks(self) -> Dim:
-        return num_parts(self.windows.num_taps, self.taps)
+        return ceildiv(self.windows.num_taps, self.taps)
 
     @property
     def num_k_blocks(self) -> Dim:
-        return mul(num_parts(self.windows.channels, self.channels), self.num_tap_blocks)
+        return mul(ceildiv(self.windows.channels, self.channels), self.num_tap_blocks)
 
     @property
     def depth(self) -> int:
@@ -134,7 +134,7 @@ class Blocks(Record, dict=True):
 
     @property
     def vectors_of_a_row(self) -> Dim:
-        return num_parts(self.inner, self.lanes)
+        return ceildiv(self.inner, self.lanes)
 
     @property
     def num_vectors(self) -> Dim:
@@ -142,7 +142,7 @@ class Blocks(Record, dict=True):
         if self.by_rows:
             rows = mul(self.windows.anchor.shape[0], numel(self.windows.spatial[: self.first_inner]))
             return mul(rows, self.vectors_of_a_row)
-        return floordiv(add(self.num_positions, self.lanes - 1), self.lanes)
+        return ceildiv(self.num_positions, self.lanes)
 
     @property
     def width(self) -> int:
@@ -152,7 +152,7 @@ class Blocks(Record, dict=True):
     @property
     def num_columns(self) -> Dim:
         """Blocks of columns."""
-        return floordiv(add(self.num_vectors, self.width - 1), self.width)
+        return ceildiv(self.num_vectors, self.width)
 
     def position(self, vector: Dim, lane: Dim) -> tuple[Dim, tuple[Dim, ...], Op | bool]:
         """Returns image and position of a lane of a vector, and where there is one."""
@@ -241,7 +241,7 @@ def _split_sums(
     length = mul(columns, blocks.width * blocks.lanes)
     shape = (splits, windows.groups, windows.m, length)
     memory = scratch(blocks.dtype, numel(shape))
-    each = num_parts(blocks.num_k_blocks, splits)
+    each = ceildiv(blocks.num_k_blocks, splits)
 
     def place(part: Dim, group: Dim, row: Dim, vector: Dim, lane: Dim) -> Dim:
         whole = add(mul(add(mul(part, windows.groups), group), windows.m), row)
@@ -415,7 +415,7 @@ def emit_planes(nest: Nest, context: Context) -> None:
     blocks, windows, lanes = planes.blocks, planes.windows, planes.blocks.lanes
     weight = _packed_weight(blocks, context.phase(0), context.scratch)
     length, *inner = static_shape(windows.spatial)
-    extents = [anchor.shape[0], windows.groups, num_parts(length, planes.height)]
+    extents = [anchor.shape[0], windows.groups, ceildiv(length, planes.height)]
     with build.loop(numel(extents), AxisKind.GRID) as number:
         image, group, chunk = split(number, extents)
         top = mul(chunk, planes.height)
@@ -459,7 +459,7 @@ def _stage(planes: Planes, at: Sequence[Dim], block: Dim, memory: Op, build: Bui
     def copy(outer: list[Dim]) -> None:
         c, *more = outer
         phase, places = more[: len(planes.phases)], more[len(planes.phases) :]
-        count = num_parts(planes.extents[-1], lanes)
+        count = ceildiv(planes.extents[-1], lanes)
         with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
             position = [*places, add(mul(vector, lanes), lane)]
             valid: Op | bool = True

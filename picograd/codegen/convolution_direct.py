@@ -28,7 +28,7 @@ from math import prod
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
 from picograd.codegen.loops import along, longest, nested, split
-from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, num_parts, store_outputs
+from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, store_outputs
 from picograd.codegen.panels import fill_panel, pack_columns
 from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
 from picograd.device import Target
@@ -39,7 +39,20 @@ from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import Coords, add, at_least_0, both, flatten, floordiv, less, minimum, mul, subtract, unflatten
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    at_least_0,
+    both,
+    ceildiv,
+    flatten,
+    floordiv,
+    less,
+    minimum,
+    mul,
+    subtract,
+    unflatten,
+)
 from picograd.record import Record, replace
 
 # ---- tiles ----
@@ -219,14 +232,14 @@ class DirectTiles(Record, dict=True):
 
     @property
     def num_image_blocks(self) -> Dim:
-        return floordiv(add(self.batch, self.images - 1), self.images)
+        return ceildiv(self.batch, self.images)
 
     # ---- K ----
     @cached_property
     def tap_extents(self) -> Shape:
         """Taps along each axis; along the first, how many times all those of a `Winograd`."""
         first, *inner = self.windows.taps
-        return (num_parts(first, self.scheme.taps), *inner)
+        return (ceildiv(first, self.scheme.taps), *inner)
 
     @property
     def inner_taps(self) -> tuple[int, ...]:
@@ -264,7 +277,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def num_tap_blocks(self) -> Dim:
-        return num_parts(self.tap_extents[0], self.taps)
+        return ceildiv(self.tap_extents[0], self.taps)
 
     @property
     def pitch(self) -> Dim:
@@ -273,7 +286,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def num_channel_blocks(self) -> Dim:
-        return num_parts(self.windows.channels, self.channels)
+        return ceildiv(self.windows.channels, self.channels)
 
     @property
     def num_k_blocks(self) -> Dim:
@@ -404,7 +417,7 @@ def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch
     windows, each = direct.windows, _channels_of_a_run(direct)
     shape = (direct.scheme.num_points, windows.groups, direct.num_panels, direct.k, direct.tile.columns)
     memory, (taps, *inner) = scratch(direct.dtype, numel(shape)), direct.tap_extents
-    runs = num_parts(windows.channels, each)
+    runs = ceildiv(windows.channels, each)
     with pack.loop(mul(windows.groups, runs), AxisKind.GRID) as number:
         group, run = split(number, [windows.groups, runs])
         channel = mul(run, each)
@@ -426,7 +439,7 @@ def pack_block(
     each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
     shape = (direct.scheme.num_points, direct.panels, direct.depth, direct.tile.columns)
     with (
-        build.loop(floordiv(add(block.num_channels, each - 1), each), AxisKind.LOOP) as run,
+        build.loop(ceildiv(block.num_channels, each), AxisKind.LOOP) as run,
         build.loop(panels, AxisKind.LOOP) as panel,
         build.loop(block.num_taps, AxisKind.LOOP) as tap,
     ):
@@ -577,7 +590,7 @@ class Sums:
         self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.panels)
         self.images = minimum(subtract(direct.batch, self.first_image), direct.images)
         left = subtract(direct.positions, self.first_position)
-        self.tiles = minimum(floordiv(add(left, direct.tile.rows - 1), direct.tile.rows), direct.tiles)
+        self.tiles = minimum(ceildiv(left, direct.tile.rows), direct.tiles)
         points = direct.scheme.num_points
         self.memory = build.alloc(direct.dtype, points * prod(direct.shape), MemorySpace.SHARED)
         if direct.is_staged:
@@ -593,7 +606,7 @@ class Sums:
         build, direct = self.build, self.direct
         zero, points = const(0, direct.dtype), direct.scheme.num_points
         along(build, 0, points * prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
-        each = num_parts(direct.num_k_blocks, direct.splits)
+        each = ceildiv(direct.num_k_blocks, direct.splits)
         start = mul(part, each)
         with build.loop(minimum(subtract(direct.num_k_blocks, start), each), AxisKind.LOOP) as step:
             channel, tap = split(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])
@@ -699,14 +712,14 @@ class Sums:
         """
         build, lanes, zero = self.build, self.direct.lanes, const(0, self.direct.dtype)
         before, after = self.direct.windows.arg.padding[-1] if has_border else (0, 0)
-        if _num_vectors(extents[-1] - before - after, lanes) == _num_vectors(extents[-1], lanes):
+        if ceildiv(extents[-1] - before - after, lanes) == ceildiv(extents[-1], lanes):
             before = after = 0
-        num_inside = _num_vectors(extents[-1] - before - after, lanes)
+        num_inside = ceildiv(extents[-1] - before - after, lanes)
         behind = before + num_inside * lanes
 
         def fill(at: list[Dim]) -> None:
-            num_behind = _num_vectors(max(0, extents[-1] - behind), lanes)
-            parts = [(0, _num_vectors(before, lanes), True), (before, num_inside, False), (behind, num_behind, True)]
+            num_behind = ceildiv(max(0, extents[-1] - behind), lanes)
+            parts = [(0, ceildiv(before, lanes), True), (before, num_inside, False), (behind, num_behind, True)]
             for first, count, is_border in parts:
                 if count == 0:
                     continue
@@ -732,7 +745,7 @@ class Sums:
         done = mul(block.tap, apart)
         above = at_least_0(subtract(subtract(before, mul(bottom, step)), done))  # elements of padding before the first row
         left = at_least_0(subtract(subtract(add(length, before + apart - 1), mul(top, step)), done))
-        start = minimum(floordiv(add(above, apart - 1), apart), block.num_taps)
+        start = minimum(ceildiv(above, apart), block.num_taps)
         stop = minimum(floordiv(left, apart), block.num_taps)
         return start, at_least_0(subtract(stop, start))
 
@@ -774,10 +787,6 @@ class Sums:
             build.store(self.memory, where(i, c), Op(OpCode.ADD, direct.dtype, (total, block_sum)))
 
         tile.each(build, put)
-
-
-def _num_vectors(count: int, lanes: int) -> int:
-    return -(-count // lanes)
 
 
 # ---- results ----

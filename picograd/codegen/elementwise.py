@@ -51,6 +51,7 @@ from picograd.ir.symbolic import (
     add,
     affine,
     both,
+    ceildiv,
     flatten,
     floordiv,
     from_op,
@@ -198,11 +199,6 @@ class TransposedReads:
             build.store(params[slot], from_op(where), value)
 
 
-def num_tiles(extent: Dim, tile: int) -> Dim:
-    """Returns how many tiles cover an extent."""
-    return floordiv(add(extent, tile - 1), tile)
-
-
 def _is_gathered(index: Op) -> bool:
     return any(op.code is OpCode.LOAD for op in toposort([index]))
 
@@ -215,7 +211,7 @@ GAP_ELEMENTS = 1  # element between the lines of a copy, so that they are in dif
 def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
     """Writes the loops: GRID over the groups before the last one; in it, a loop over tiles."""
     *before, length = reads.extents
-    before[reads.across] = num_tiles(before[reads.across], TILE_ACROSS)
+    before[reads.across] = ceildiv(before[reads.across], TILE_ACROSS)
     of_tile = TILE_ALONG * TILE_ACROSS
     buffers = [build.alloc(load.dtype, of_tile + TILE_ALONG * GAP_ELEMENTS, MemorySpace.SHARED) for load in reads.loads]
     squares = [build.alloc(load.dtype, of_tile, MemorySpace.SHARED) for load in reads.loads] if lanes > 1 else []
@@ -223,7 +219,7 @@ def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
         at = split(position, before)
         first = mul(at[reads.across], TILE_ACROSS)
         height = minimum(subtract(reads.extents[reads.across], first), TILE_ACROSS)
-        with build.loop(num_tiles(length, TILE_ALONG), AxisKind.LOOP) as tile:
+        with build.loop(ceildiv(length, TILE_ALONG), AxisKind.LOOP) as tile:
             start = mul(tile, TILE_ALONG)
             width = minimum(subtract(length, start), TILE_ALONG)
 
@@ -271,8 +267,8 @@ def emit_transposed_gpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
     """Writes the grid: a block a tile."""
     *before, length = reads.extents
     across, loads, high = before[reads.across], reads.loads[:TILED_OPERANDS_MAX], target.block_threads // TILE_EXTENT
-    before[reads.across] = num_tiles(across, TILE_EXTENT)
-    grid = [*before, num_tiles(length, TILE_EXTENT)]
+    before[reads.across] = ceildiv(across, TILE_EXTENT)
+    grid = [*before, ceildiv(length, TILE_EXTENT)]
     with build.loop(numel(tuple(grid)), AxisKind.GRID) as block:
         *at, tile = split(block, grid)
         top, left = mul(at[reads.across], TILE_EXTENT), mul(tile, TILE_EXTENT)

@@ -28,7 +28,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add, bounds, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, bounds, ceildiv, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
 from picograd.record import Record
 
 # ---- several extents, vectors and a rest, squares, threads ----
@@ -134,7 +134,7 @@ def in_smaller_vectors(build: Builder, start: Dim, count: Dim, lanes: int, body:
 def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]:
     """Opens a block that runs once for each position < total, a thread each."""
     threads = target.block_threads
-    num_blocks = floordiv(add(total, threads - 1), threads)
+    num_blocks = ceildiv(total, threads)
     with build.loop(num_blocks, AxisKind.GRID) as block, build.loop(threads, AxisKind.BLOCK) as thread:
         position = add(mul(block, threads), thread)
         with build.when(less(position, total)):
@@ -204,7 +204,7 @@ def share_columns(
             yield at, 1, lambda body: body(0, column)
         return
     width = min(most, columns) if isinstance(columns, int) else most
-    pieces = floordiv(add(columns, width - 1), width)
+    pieces = ceildiv(columns, width)
     with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
         *at, piece = split(position, [*left, pieces])
         start = mul(piece, width)
@@ -242,7 +242,7 @@ def _is_long(total: Dim) -> bool:
 def _num_pieces(total: Dim, piece: int) -> Dim:
     if piece == BLOCK_ELEMENTS and not _is_long(total):
         return 1
-    return floordiv(add(total, piece - 1), piece)
+    return ceildiv(total, piece)
 
 
 # ---- runs: sums with few roundings ----
@@ -303,7 +303,7 @@ def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:
     """Returns how many iterations a loop has that begins at `start`."""
     if loop.count == 1 or loop.count and mod(extent, loop.count * loop.step) == 0:
         return loop.count
-    left = floordiv(add(subtract(extent, start), loop.step - 1), loop.step)
+    left = ceildiv(subtract(extent, start), loop.step)
     return minimum(left, loop.count) if loop.count else left
 
 

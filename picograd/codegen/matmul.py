@@ -24,7 +24,18 @@ from picograd.ir.build import multiply_add
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import Coords, add, flatten, floordiv, from_op, minimum, mul, placeholder, subtract, with_values
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    ceildiv,
+    flatten,
+    from_op,
+    minimum,
+    mul,
+    placeholder,
+    subtract,
+    with_values,
+)
 from picograd.record import Record
 
 
@@ -202,18 +213,13 @@ def blocks_of_k(
     block: Callable[[T, Dim, Dim], None],
 ) -> None:  # fmt: skip
     """Runs block(totals, first k, how many) for blocks of K of about one length, the same in every emitter."""
-    length = mul(num_parts(num_parts(depth, num_parts(depth, BLOCK_PRODUCTS)), BLOCK_MULTIPLE), BLOCK_MULTIPLE)
+    length = mul(ceildiv(ceildiv(depth, ceildiv(depth, BLOCK_PRODUCTS)), BLOCK_MULTIPLE), BLOCK_MULTIPLE)
 
     def at(into: T, place: list[Dim]) -> None:
         first = mul(place[0], length)
         block(into, first, minimum(subtract(depth, first), length))
 
-    in_runs(build, [num_parts(depth, length)], total, fresh, join, at)
-
-
-def num_parts(count: Dim, length: Dim) -> Dim:
-    """Returns how many parts of a length it takes to cover a count."""
-    return floordiv(add(count, subtract(length, 1)), length)
+    in_runs(build, [ceildiv(depth, length)], total, fresh, join, at)
 
 
 def most_alike(count: Dim, most: int) -> int:

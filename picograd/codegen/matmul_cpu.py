@@ -47,7 +47,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
-from picograd.ir.symbolic import Coords, add, flatten, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract
 from picograd.record import Record, replace
 
 # ---- choosing a register tile ----
@@ -195,12 +195,12 @@ class Product(Record):
 
     @property
     def row_panels(self) -> Dim:
-        return floordiv(add(self.m, self.tile.rows - 1), self.tile.rows)
+        return ceildiv(self.m, self.tile.rows)
 
     @property
     def pieces(self) -> Dim:
         """Parts of the rows, each of some panels."""
-        return floordiv(add(self.row_panels, self.tile.panels - 1), self.tile.panels)
+        return ceildiv(self.row_panels, self.tile.panels)
 
     @property
     def dtype(self) -> DType:
@@ -231,7 +231,7 @@ def emit_matmul(nest: Nest, context: Context) -> None:
     shared = None if _packs_own_panels(product) else pack_columns(
         product.rhs, product.nr, product.lanes, product.dtype, pack, scratch
     )
-    panels, last = floordiv(add(product.n, product.nr - 1), product.nr), _vectors_of_last(product)
+    panels, last = ceildiv(product.n, product.nr), _vectors_of_last(product)
     if not last:
         _multiply(nest, product, params, lhs, shared, (0, panels), build)
         return
@@ -355,7 +355,7 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
             return element_within(a, (*at, minimum(add(mul(panel, rows), i), last), kk))
 
         return direct
-    panels = floordiv(add(m, rows - 1), rows)
+    panels = ceildiv(m, rows)
     length = add(k, BETWEEN_ROWS) if along_k else k
     memory = scratch(dtype, numel((*batch, panels, rows, length)))
     shape: Shape = (*batch, panels, rows, length) if along_k else (*batch, panels, length, rows)
@@ -529,7 +529,7 @@ class _FewRows:
     def by_strips(self, rows: Rows) -> None:
         """Writes the loops: GRID over strips of columns."""
         build, columns = self.build, self._strip_columns()
-        with build.loop(floordiv(add(self.n, columns - 1), columns), AxisKind.GRID) as strip:
+        with build.loop(ceildiv(self.n, columns), AxisKind.GRID) as strip:
             start = mul(strip, columns)
             width = minimum(subtract(self.n, start), columns)
             sums = _Strip(self, rows, start, width, columns)

@@ -42,7 +42,7 @@ from picograd.ir.opts import GROUP, K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, Bl
 from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import Coords, add, both, flatten, floordiv, less, mod, mul, subtract, unflatten
+from picograd.ir.symbolic import Coords, add, both, ceildiv, flatten, floordiv, less, mod, mul, subtract, unflatten
 from picograd.record import Record, replace
 
 # ---- choosing a tile ----
@@ -256,7 +256,7 @@ class GridProduct(Record):
         store: Callable[[Builder, Dim, Sequence[Dim], Dim, Dim, Op], None],
     ) -> None:  # fmt: skip
         """Writes the tiles of each part of K, which have a `length`; store(build, part, position in the batch, ...)."""
-        tiles = [floordiv(add(self.m, tile.rows - 1), tile.rows), floordiv(add(self.n, tile.columns - 1), tile.columns)]
+        tiles = [ceildiv(self.m, tile.rows), ceildiv(self.n, tile.columns)]
         with build.loop(numel((parts, *self.batch, *tiles)), AxisKind.GRID) as place:
             part, *at, row_tile, column_tile = split(place, [parts, *self.batch, *tiles])
             sides = self.sides(at)
@@ -377,7 +377,7 @@ def _by_boxes(
     images, _, *spatial = static_shape(windows.anchor.shape)
     _, channels, *of_taps = static_shape(windows.anchor.src[1].shape)
     at_once, of_k = (box.images, *box.places), (box.channels, *box.taps)
-    tiles, steps = (*map(num_tiles, (images, *spatial), at_once),), (*map(num_tiles, (channels, *of_taps), of_k),)
+    tiles, steps = (*map(ceildiv, (images, *spatial), at_once),), (*map(ceildiv, (channels, *of_taps), of_k),)
     leads = [*before[:-1], before[-1] + box.lead]
 
     def place(column: Dim) -> Coords:
@@ -421,11 +421,6 @@ def _by_boxes(
     lanes = 1 if box.along_images else lanes_along([value for _, value in nest.outputs], spatial[-1], target)
     columns, k = math.prod(tiles) * box.columns, math.prod(steps) * box.depth
     return GridProduct(nest, params, target, [windows.groups], windows.m, columns, k, parts, sides, coords, lanes)
-
-
-def num_tiles(extent: int, own: int) -> int:
-    """Returns how many tiles of so many cover an extent."""
-    return -(-extent // own)
 
 
 # ---- which box: a model of clocks ----
@@ -476,11 +471,11 @@ class Sizes(Record):
 
     def columns(self, box: Box) -> int:
         """Returns how many boxes cover the result."""
-        return num_tiles(self.images, box.images) * math.prod(map(num_tiles, self.places, box.places))
+        return ceildiv(self.images, box.images) * math.prod(map(ceildiv, self.places, box.places))
 
     def parts(self, tile: BlockTile, columns: int) -> int:
         """Returns how many blocks share K where so many columns of tiles cover the result."""
-        return max(1, min(most_parts(self.k), BLOCKS_WANTED // (self.groups * num_tiles(self.m, tile.rows) * columns)))
+        return max(1, min(most_parts(self.k), BLOCKS_WANTED // (self.groups * ceildiv(self.m, tile.rows) * columns)))
 
 
 def box_of(windows: Windows, target: Target) -> tuple[BlockTile, Box, int] | None:
@@ -514,31 +509,31 @@ def _best_box(sizes: Sizes, tile: BlockTile, itemsize: int, target: Target) -> t
     def clocks(tile: BlockTile, columns: int, loads: float, copies: float, elements: float, k: int) -> float:
         """Returns the clocks of a multiprocessor: `loads` of a thread, `copies` and `elements` of a block for one of K."""
         parts = sizes.parts(tile, columns)
-        blocks = sizes.groups * num_tiles(sizes.m, tile.rows) * columns * parts
-        warps = num_tiles(tile.threads, WARP_THREADS)
+        blocks = sizes.groups * ceildiv(sizes.m, tile.rows) * columns * parts
+        warps = ceildiv(tile.threads, WARP_THREADS)
         adds = warps * WARP_THREADS * tile.own_rows * tile.own_columns / ADDS_CLOCK
         brought = copies / WARP_THREADS * COPY_CLOCKS + elements * itemsize / BYTES_CLOCK
         of_k = adds + loads * warps + brought
-        return num_tiles(blocks, BLOCKS_WANTED) * of_k * num_tiles(k, parts)
+        return ceildiv(blocks, BLOCKS_WANTED) * of_k * ceildiv(k, parts)
 
     def whole(elements: int) -> int:
-        return num_tiles(elements, sector) * sector
+        return ceildiv(elements, sector) * sector
 
     loads = tile.own_rows / tile.row_group + tile.own_columns / tile.column_group
     brought = min(sizes.m, tile.rows) + min(sizes.positions, tile.columns)
-    columns = num_tiles(sizes.positions, tile.columns)
+    columns = ceildiv(sizes.positions, tile.columns)
     fewest = clocks(tile, columns, loads, brought, brought, sizes.k)
-    most = MORE_PRODUCTS_MAX * num_tiles(sizes.m, tile.rows) * tile.rows * columns * tile.columns * sizes.k
+    most = MORE_PRODUCTS_MAX * ceildiv(sizes.m, tile.rows) * tile.rows * columns * tile.columns * sizes.k
     best = None
     for box in _boxes(sizes):
         *inner, row = (min(each, length) for each, length in zip(box.shape[2:], sizes.lengths))
         elements = box.images * box.channels * math.prod(inner) * whole(row) / box.depth
         copies = math.prod(box.shape) / box.lanes / box.depth
-        columns, k = sizes.columns(box), num_tiles(sizes.channels, box.channels) * box.channels * math.prod(sizes.taps)
+        columns, k = sizes.columns(box), ceildiv(sizes.channels, box.channels) * box.channels * math.prod(sizes.taps)
         reads = box.turns * (1 if box.along_images else box.span / GROUP / box.taps[-1])
         for cut in _block_tiles(sizes.m, box, itemsize, target):
             rows = min(sizes.m, cut.rows)
-            if num_tiles(sizes.m, cut.rows) * cut.rows * columns * cut.columns * k > most:
+            if ceildiv(sizes.m, cut.rows) * cut.rows * columns * cut.columns * k > most:
                 continue
             loads = cut.own_rows / cut.row_group + cut.own_columns / GROUP * reads * turns_of_columns(cut)
             taken = clocks(cut, columns, loads, copies + rows, elements + rows * whole(box.depth) / box.depth, k)
@@ -551,7 +546,7 @@ def _boxes(sizes: Sizes) -> Iterator[Box]:
     """Yields boxes worth a look: of positions powers of two and parts of an image, or all windows of several images."""
 
     def fitting(most: int, extent: int, step: int = 1) -> list[int]:
-        parts = [num_tiles(num_tiles(extent, number), step) * step for number in (1, 2, 3, 4)]
+        parts = [ceildiv(ceildiv(extent, number), step) * step for number in (1, 2, 3, 4)]
         powers = [step << bit for bit in range((most // step).bit_length()) if step << bit < 2 * extent]
         return sorted({*powers, *(part for part in parts if part <= 2 * most)})
 
@@ -589,7 +584,7 @@ def _depth(channels: int, taps: tuple[int, ...], most: int) -> tuple[int, tuple[
 def turns_of_columns(tile: BlockTile) -> int:
     """Returns the turns of shared memory in which a warp reads a group of columns for each of its threads."""
     is_square = tile.wide % WARP_WIDE == 0 and tile.high % (WARP_THREADS // WARP_WIDE) == 0
-    return num_tiles(WARP_WIDE if is_square else min(tile.wide, WARP_THREADS), WARP_WIDE)
+    return ceildiv(WARP_WIDE if is_square else min(tile.wide, WARP_THREADS), WARP_WIDE)
 
 
 def _block_tiles(m: int, box: Box, itemsize: int, target: Target) -> Iterator[BlockTile]:
@@ -598,12 +593,12 @@ def _block_tiles(m: int, box: Box, itemsize: int, target: Target) -> Iterator[Bl
     for own, threads in product(range(1, SUMS_MAX // GROUP + 1), (target.block_threads, target.block_threads // 2)):
         wide = groups // own
         high = 1 << (threads // wide).bit_length() - 1 if groups % own == 0 and wide <= threads else 0
-        if not high or high * wide < WARPS_FILLED_MIN * num_tiles(high * wide, WARP_THREADS) * min(WARP_THREADS, threads):
+        if not high or high * wide < WARPS_FILLED_MIN * ceildiv(high * wide, WARP_THREADS) * min(WARP_THREADS, threads):
             continue
         for rows in (1, 2, 4, 8):
             nbytes = (box.depth * (high * rows + PADDING_ELEMENTS) + box.numel) * itemsize
             brought = high * rows * box.depth, math.prod(box.shape) // box.lanes
-            copies = sum(num_tiles(each, high * wide) for each in brought)
+            copies = sum(ceildiv(each, high * wide) for each in brought)
             held = (rows * own * GROUP + own * reads * GROUP + rows) * itemsize // 4
             registers = held + COPY_REGISTERS * copies + OTHER_REGISTERS
             has_room = registers <= min(REGISTERS_MAX, REGISTERS // (2 * threads)) and 2 * nbytes <= target.shared_bytes

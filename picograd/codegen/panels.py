@@ -23,7 +23,20 @@ from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import Coords, add, affine, flatten, floordiv, less, minimum, mod, mul, placeholder, subtract
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    affine,
+    ceildiv,
+    flatten,
+    floordiv,
+    less,
+    minimum,
+    mod,
+    mul,
+    placeholder,
+    subtract,
+)
 from picograd.record import Record
 
 # ---- panels ----
@@ -45,7 +58,7 @@ def pack_columns(
       k_axes:  that K consists of; the last of them is walked in one go
     """
     *batch, k, n = b.shape
-    panels = floordiv(add(n, nr - 1), nr)
+    panels = ceildiv(n, nr)
     own = len(batch) - (k_axes - 1)
     outer_k = batch[own:]
     shape: Shape = (*batch[:own], panels, mul(numel(outer_k), k), nr)
@@ -113,7 +126,7 @@ def in_blocks(
 
     fill(batch, panel, how much of its width, first k, how many)
     """
-    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
+    blocks, whole, rest = ceildiv(k, block), floordiv(length, width), mod(length, width)
     with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
         *at, number = split(position, [*batch, blocks])
         first = mul(number, block)

@@ -72,6 +72,7 @@ from picograd.ir.symbolic import (
     Coords,
     add,
     bounds,
+    ceildiv,
     flatten,
     floordiv,
     from_op,
@@ -115,7 +116,7 @@ def emit_reduce(nest: Nest, context: Context) -> None:
         else:
             emit_rows(rows, first, count, build, lanes, kept)
 
-    with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
+    with build.loop(ceildiv(total, per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
         count = minimum(subtract(total, start), per_piece)
         some_rows(count, at_once, build, lambda n, number: write(add(start, n), number))
@@ -175,12 +176,12 @@ def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
     per_piece = _rows_of_piece(rows, lanes)
     if isinstance(last, int) and 0 < last <= per_piece:  # whole lines of rows, several to a piece
         lines, total = per_piece // last, numel(outer)
-        with build.loop(floordiv(add(total, lines - 1), lines), AxisKind.GRID) as block:
+        with build.loop(ceildiv(total, lines), AxisKind.GRID) as block:
             first = mul(block, lines)
             with build.loop(minimum(subtract(total, first), lines), AxisKind.LOOP) as line:
                 _strip(rows, split(add(first, line), outer), 0, last, last, build, lanes)
         return
-    pieces = floordiv(add(last, per_piece - 1), per_piece)
+    pieces = ceildiv(last, per_piece)
     with build.loop(numel((*outer, pieces)), AxisKind.GRID) as position:
         *at, piece = split(position, [*outer, pieces])
         start = mul(piece, per_piece)
@@ -427,7 +428,7 @@ class Both(Record):
 
     @property
     def num_blocks(self) -> Dim:
-        return floordiv(add(numel(self.rows.row_extents), self.block - 1), self.block)
+        return ceildiv(numel(self.rows.row_extents), self.block)
 
 
 # ---- which nests go together ----
@@ -490,7 +491,7 @@ def _rows_and_columns(
     if not runs_along_rows or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
         return None  # a row is added up as it is where there are fewer, and nothing goes together
     block = _rows_of_block(nest)
-    num_blocks = floordiv(add(numel(nest.row_shape), block - 1), block)
+    num_blocks = ceildiv(numel(nest.row_shape), block)
     sums = {r: scratch(r.dtype.compute_dtype, mul(num_blocks, numel(r.shape))) for r in reductions}
     return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
 

@@ -50,6 +50,7 @@ from picograd.ir.symbolic import (
     add,
     affine,
     both,
+    ceildiv,
     flatten,
     floordiv,
     less,
@@ -190,7 +191,7 @@ def _num_blocks(rows: Rows, team: Team, block_threads: int) -> int:
 def _row_tiles(rows: Rows, team: Team) -> list[Dim]:
     """Returns the extents of the rows, the last one in those of a team."""
     *outer, last = rows.row_extents or [1]
-    return [*outer, floordiv(add(last, team.rows - 1), team.rows)]
+    return [*outer, ceildiv(last, team.rows)]
 
 
 class _TeamRows:
@@ -222,7 +223,7 @@ class _TeamRows:
         teams = self.block_threads // threads
         total = numel(self.tiles)
         levels = [r for level in self.rows.levels for r in level]
-        with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
+        with build.loop(ceildiv(total, teams), AxisKind.GRID) as block:
             shared = self.shared_memory(levels)
             length = self.rows.columns_max
             self.kept = {op: build.alloc(op.dtype, length, MemorySpace.SHARED) for op in self.walked_again}
@@ -588,7 +589,7 @@ class _NeighbourRows:
         """
         build, layout, levels = self.build, self.layout, self.rows.levels
         num_accesses = numel(self.accesses)
-        row_blocks = floordiv(add(num_accesses, layout.wide - 1), layout.wide)
+        row_blocks = ceildiv(num_accesses, layout.wide)
         with build.loop(mul(row_blocks, layout.parts), AxisKind.GRID) as position:
             part, block = split(position, [layout.parts, row_blocks])
             shared = self.shared_memory()

@@ -29,7 +29,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import Coords, add, flatten, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract
 
 # ---- columns: running values of neighbouring rows ----
 PIECE_COLUMNS = 256  # of the elements right of the axis, whose running values one thread keeps
@@ -107,7 +107,7 @@ class _Scan:
                 self.walk_part(first, block, 0, self.accesses, None, self.put(first, block))
             return
         totals = scratch(self.dtype, mul(rows, parts))
-        each = floordiv(add(self.accesses, parts - 1), parts)
+        each = ceildiv(self.accesses, parts)
         for build in (first, third):
             with build.loop(mul(rows, parts), AxisKind.GRID) as block:
                 row, part = split(block, [rows, parts])
@@ -195,7 +195,7 @@ class _Scan:
         """
         code, threads, start = self.code, self.threads, start_of(self.code, self.dtype)
         own = build.alloc(self.dtype, lanes, MemorySpace.REGISTER)
-        with build.loop(floordiv(add(count, threads - 1), threads), AxisKind.LOOP) as step:
+        with build.loop(ceildiv(count, threads), AxisKind.LOOP) as step:
             access = add(mul(step, threads), thread)
             with build.loop(lanes, AxisKind.VECTOR) as lane:
                 build.store(own, lane, start)

@@ -29,7 +29,7 @@ from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, flatten, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, ceildiv, flatten, from_op, less, minimum, mod, mul, subtract, to_op
 from picograd.record import Record
 
 POSITION_BITS = 32
@@ -239,7 +239,7 @@ class Sorted:
 
     def sort_tiles(self, build: Builder) -> None:
         """Writes the phase that sorts each tile: in shared memory, whose two tables take turns."""
-        num_tiles = floordiv(add(self.length, self.tile - 1), self.tile)
+        num_tiles = ceildiv(self.length, self.tile)
         with build.loop(mul(numel(self.rows), num_tiles), AxisKind.GRID) as block:
             row, number = split(block, [numel(self.rows), num_tiles])
             first = mul(number, self.tile)

@@ -51,7 +51,7 @@ from picograd.ir.op import Dim, Op, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, flatten, floordiv, from_op, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import add, ceildiv, flatten, floordiv, from_op, less, minimum, mul, subtract, to_op
 from picograd.record import Record
 
 # ---- a network of exchanges ----
@@ -120,7 +120,7 @@ def _sort_rows(
       count:  results of a row
       place:  where in the order a result of a row is
     """
-    with build.loop(floordiv(add(num_rows, lanes - 1), lanes), AxisKind.GRID) as group:
+    with build.loop(ceildiv(num_rows, lanes), AxisKind.GRID) as group:
         network = Network(length, lanes)
         memory = network.alloc(build)
         last = add(num_rows, -1)

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from itertools import repeat
 from math import gcd
 from operator import attrgetter
+from typing import overload
 
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp, VerifyError
@@ -340,6 +341,21 @@ def minimum(a: Dim, b: Dim) -> Dim:
     if bounds(b)[1] <= bounds(a)[0]:
         return b
     return Op(OpCode.MIN, dtypes.int64, (to_op(a), to_op(b)))
+
+
+@overload
+def ceildiv(a: int, divisor: int) -> int: ...
+@overload
+def ceildiv(a: Dim, divisor: Dim) -> Dim: ...
+def ceildiv(a: Dim, divisor: Dim) -> Dim:
+    """Returns a / divisor, rounded up: how many parts of so many elements cover `a`.
+
+    >>> ceildiv(10, 4)
+    3
+    """
+    if isinstance(a, int) and isinstance(divisor, int) and divisor:
+        return -(-a // divisor)
+    return floordiv(add(a, subtract(divisor, 1)), divisor)
 
 
 def at_least_0(value: Dim) -> Dim:
