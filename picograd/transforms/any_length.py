@@ -44,7 +44,7 @@ from picograd.transforms.capture import Recording
 from picograd.transforms.containers import Arguments
 
 SIZE = unwrap(TensorCore.size).__code__
-MOST_FAMILIES = 64  # of arguments that differ in lengths alone, of one function
+FAMILIES_MAX = 64  # of arguments that differ in lengths alone, of one function
 KINDS = frozenset({"isinstance", "issubclass", "type", "suppress"})  # see `_asks_for_kinds`
 
 
@@ -52,7 +52,7 @@ class AnyLength:
     """The lengths that a function has been called with, for arguments that differ in nothing else."""
 
     def __init__(self) -> None:
-        self._known: Latest[Hashable, Lengths] = Latest(MOST_FAMILIES)
+        self._known: Latest[Hashable, Lengths] = Latest(FAMILIES_MAX)
         self._checked: set[Hashable] = set()
 
     def free(self, given: Arguments) -> None:

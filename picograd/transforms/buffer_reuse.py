@@ -77,7 +77,7 @@ _VERSION, _BUFFER, _MEMORY = _references([(Buffer("", float32, 0, object()), ())
 
 
 # ---- small results ----
-MOST_NBYTES = 4096  # of one result: a larger one takes longer to compute than to allocate
+RESULT_NBYTES_MAX = 4096  # of one result: a larger one takes longer to compute than to allocate
 _NOTHING: Held = (Buffer("", float32, 0, object()), ())  # known here, so it is never given
 
 
@@ -92,7 +92,7 @@ class BufferPool:
 
     def __init__(self, count: int, written: Sequence[tuple[int, int, int]]):
         """written: (place among `count`, number among the results, bytes) of each result or state that a call makes."""
-        small = [(place, result) for place, result, nbytes in written if nbytes <= MOST_NBYTES and COUNTS_TELL]
+        small = [(place, result) for place, result, nbytes in written if nbytes <= RESULT_NBYTES_MAX and COUNTS_TELL]
         self.places = tuple((n, place) for n, (place, _) in enumerate(small))
         self.results = tuple(result for _, result in small)
         self.nothing: list[Held | None] = [None] * count

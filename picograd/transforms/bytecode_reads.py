@@ -41,9 +41,9 @@ LIBRARIES = (
 SEQUENCES = (list, tuple, deque)
 MISSING = object()  # the meaning of a name that has none
 TOO_DEEP = object()  # the token of a container that is not looked into
-MOST_ITEMS = 10_000  # of a container whose items are looked at
-MOST_DEPTH = 8
-MOST_ARRAY_NBYTES = 1024  # of an array whose contents are looked at
+ITEMS_MAX = 10_000  # of a container whose items are looked at
+DEPTH_MAX = 8
+ARRAY_NBYTES_MAX = 1024  # of an array whose contents are looked at
 
 
 class Function(NamedTuple):
@@ -81,7 +81,7 @@ class ArrayToken(NamedTuple):
     held: bytes | None
 
 
-def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
+def token_of(value: Any, depth: int = DEPTH_MAX) -> Any:
     """Returns the part of a value that must not change, or MISSING if nothing of it is watched.
 
     Args:
@@ -98,7 +98,7 @@ def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
     if isinstance(value, FunctionType) and is_users_code(value.__code__):
         parts = [token_of(part, depth - 1) for part in parts_of(value)] if depth else []
         return Function(weakref.ref(value), value.__code__, parts)
-    if isinstance(value, (*SEQUENCES, set, frozenset, dict)) and len(value) > MOST_ITEMS:
+    if isinstance(value, (*SEQUENCES, set, frozenset, dict)) and len(value) > ITEMS_MAX:
         return MISSING
     if isinstance(value, SEQUENCES):
         return [token_of(item, depth - 1) for item in value] if depth else TOO_DEEP
@@ -128,7 +128,7 @@ def contents_of(cell: CellType) -> Any:
 
 
 def _held(array: np.ndarray[Any, Any]) -> bytes | None:
-    return array.tobytes() if array.nbytes <= MOST_ARRAY_NBYTES and not array.dtype.hasobject else None
+    return array.tobytes() if array.nbytes <= ARRAY_NBYTES_MAX and not array.dtype.hasobject else None
 
 
 def fits(value: Any, token: Any) -> bool:
@@ -281,7 +281,7 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
         found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
     elif isinstance(value, ModuleType):
         found = [(f"{name}.{a}", vars(value)[a], ()) for a in sorted(attributes & vars(value).keys())]
-    elif isinstance(value, (*SEQUENCES, dict)) and len(value) <= MOST_ITEMS:
+    elif isinstance(value, (*SEQUENCES, dict)) and len(value) <= ITEMS_MAX:
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         held = [(f"{name}[{key!r}]", item) for key, item in parts]
         found = [one for shown, item in held if has_attributes(item) for one in _callees(shown, item, attributes)]

@@ -43,8 +43,8 @@ from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.bytecode_reads import (
     HOOKS,
+    ITEMS_MAX,
     MISSING,
-    MOST_ITEMS,
     PLAIN,
     SEQUENCES,
     Function,
@@ -399,7 +399,7 @@ class _Reads:
 
 def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yields (path, key, item) for the objects, and what may hold some, in a list, a tuple or a dict; others hold none."""
-    if isinstance(holder, HOLDERS) and len(holder) <= MOST_ITEMS:
+    if isinstance(holder, HOLDERS) and len(holder) <= ITEMS_MAX:
         for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(item, HOLDERS) or has_attributes(item):
                 yield f"{path}[{key!r}]", key, item

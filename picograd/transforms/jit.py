@@ -246,8 +246,8 @@ class Form:
 P = ParamSpec("P")
 R = TypeVar("R")
 Donate = int | str | Iterable[int | str]
-MOST_CAPTURES = 256  # of one function; the oldest goes first
-CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
+CAPTURES_MAX = 256  # of one function; the oldest goes first
+CAPTURES_TO_MENTION = (8, 64, CAPTURES_MAX)  # of one function: so many that somebody may want to know
 
 
 @dataclass(eq=False, repr=False)
@@ -258,7 +258,7 @@ class Jit:
     steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     tune: bool = False  # whether kernels are the fastest of some candidates
-    forms: Latest[Hashable, Form] = field(default_factory=lambda: Latest(MOST_CAPTURES))
+    forms: Latest[Hashable, Form] = field(default_factory=lambda: Latest(CAPTURES_MAX))
     latest: Form | None = None  # of the call before
     num_captures: int = 0  # made so far
     scalars: Scalars = field(default_factory=Scalars)  # what differs from capture to capture
@@ -421,7 +421,7 @@ class Jit:
         shapes = ", ".join(str(tensor.shape) for tensor in tensors[:4]) + (", ..." if len(tensors) > 4 else "")
         warn_user(
             f"jit: {self.name} has been captured for {self.num_captures} forms of its arguments, the last with"
-            f" Tensors of shape {shapes or 'none'}. Each is traced twice and may compile; {MOST_CAPTURES} are kept."
+            f" Tensors of shape {shapes or 'none'}. Each is traced twice and may compile; {CAPTURES_MAX} are kept."
             f"\n  hint: {hint}"
         )
 
@@ -482,7 +482,7 @@ _tracing = rlock()  # one thread at a time: a trace puts gradients aside that be
 def forget_captures() -> None:
     """Has every jitted function be traced again at its next call."""
     for function in _functions.living():
-        function.latest, function.forms = None, Latest(MOST_CAPTURES)
+        function.latest, function.forms = None, Latest(CAPTURES_MAX)
 
 
 @overload

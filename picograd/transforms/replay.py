@@ -46,7 +46,7 @@ cell_of = attrgetter("cell")
 
 
 # ---- the order of memory ----
-LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that go alone
+RUN_INPUTS_MIN = 4  # neighbours that go as one: a slice costs as much as three that go alone
 
 
 def in_order(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
@@ -63,7 +63,7 @@ def runs_in(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], li
     # Neighbours are those for which the distance to their number is the same in both.
     for _, group in groupby(enumerate(pairs), lambda pair: (pair[1][0] - pair[0], pair[1][1] - pair[0])):
         found = [pair for _, pair in group]
-        if len(found) < LEAST_RUN:
+        if len(found) < RUN_INPUTS_MIN:
             alone += found
         else:
             (a, b), count = found[0], len(found)

@@ -383,7 +383,7 @@ def test_ever_new_sizes_are_mentioned_with_function_shapes_and_count(device: str
 
 
 def test_the_oldest_capture_goes_first(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit_module, "MOST_CAPTURES", 3)
+    monkeypatch.setattr(jit_module, "CAPTURES_MAX", 3)
     traced = Mock()  # it is not looked into, as a list would be
 
     @pg.jit

@@ -11,7 +11,7 @@ from picograd import float32
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Held
-from picograd.transforms.buffer_reuse import COUNTS_TELL, MOST_NBYTES, BufferPool, has_readers, unread
+from picograd.transforms.buffer_reuse import COUNTS_TELL, RESULT_NBYTES_MAX, BufferPool, has_readers, unread
 
 numbers = itertools.count()
 pytestmark = pytest.mark.skipif(not COUNTS_TELL, reason="this interpreter's reference counts tell nothing")
@@ -145,4 +145,4 @@ def test_a_buffer_that_only_a_list_knows_has_no_readers() -> None:
 
 
 def test_large_state_is_left_to_the_allocator() -> None:
-    assert BufferPool(2, [(0, 0, MOST_NBYTES), (1, 1, MOST_NBYTES + 1)]).places == ((0, 0),)
+    assert BufferPool(2, [(0, 0, RESULT_NBYTES_MAX), (1, 1, RESULT_NBYTES_MAX + 1)]).places == ((0, 0),)
