@@ -118,22 +118,22 @@ def _winograd_of(windows: Windows) -> Winograd:
 
 
 class DirectTiles(Record, dict=True):
-    """The tiles and blocks of such a convolution.
+    """The tiles and blocks of such a convolution. A unit is an iteration of GRID.
 
-    windows:  the product
-    scheme:     F(m, r) along the first axis: m outputs, or all r taps, together
-    batch:    images
-    lanes:    of a vector
-    most:     rows of a tile of two vectors
-    dtype:    accumulated in
-    has_fma:  an instruction multiplies and adds
+    windows:        the product
+    scheme:         F(m, r) along the first axis: m outputs, or all r taps, together
+    batch:          images
+    lanes:          of a vector
+    tile_rows_max:  of a tile of two vectors
+    dtype:          accumulated in
+    has_fma:        an instruction multiplies and adds
     """
 
     windows: Windows
     scheme: Winograd
     batch: Dim
     lanes: int
-    most: int
+    tile_rows_max: int
     dtype: DType
     has_fma: bool
 
@@ -141,8 +141,8 @@ class DirectTiles(Record, dict=True):
     def tile(self) -> Tile:
         """Register tile whose height (in positions) wastes least at the end of an image, or of a chunk of whole rows."""
         vectors = 1 if self.windows.m <= self.lanes else 2
-        most = self.most * 2 // vectors
-        count = self.positions if self.scheme == PLAIN else self.height * self.inner
+        most = self.tile_rows_max * 2 // vectors
+        count = self.positions if self.scheme == PLAIN else self.unit_rows * self.inner
         rows = min(range(most, 2, -1), key=lambda rows: -(-count // rows) * rows)
         return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
 
@@ -160,17 +160,17 @@ class DirectTiles(Record, dict=True):
         return -(-self.windows.m // self.tile.columns)
 
     @cached_property
-    def panels(self) -> int:
-        """Panels of output channels of an iteration of GRID."""
+    def unit_panels(self) -> int:
+        """Panels of output channels of a unit."""
         most = PANELS_MAX
-        if self.scheme != PLAIN:  # an iteration has a whole row of them, however long
-            of_panel = self.scheme.num_points * self.of_many.images * self.length * self.tile.columns
+        if self.scheme != PLAIN:  # a unit has a whole row of them, however long
+            of_panel = self.scheme.num_points * self.of_many.unit_images * self.unit_positions * self.tile.columns
             most = max(1, min(most, SUM_ELEMENTS_MAX // of_panel))
         return -(-self.num_panels // -(-self.num_panels // most))
 
     @property
     def num_pieces(self) -> int:
-        return -(-self.num_panels // self.panels)
+        return -(-self.num_panels // self.unit_panels)
 
     @cached_property
     def is_shared(self) -> bool:
@@ -196,43 +196,43 @@ class DirectTiles(Record, dict=True):
         return prod(self.spatial[1:])
 
     @property
-    def most_positions(self) -> int:
+    def unit_positions_max(self) -> int:
         return POSITIONS_MAX if self.is_shared else OWN_WEIGHT_POSITIONS_MAX
 
     @cached_property
-    def height(self) -> int:
-        """Most rows of positions, along the first axis, of an iteration of GRID. One of PLAIN may begin within a row."""
+    def unit_rows(self) -> int:
+        """Rows of positions, along the first axis, of a unit, at most. One of PLAIN may begin within a row."""
         first = self.spatial[0]
         if self.scheme != PLAIN:  # whole rows: neighbours in the result are not neighbours among positions
             return -(-first // -(-first // max(1, POSITIONS_MAX // self.inner)))
-        return min(first, -(-(self.length - 1) // self.inner) + 1)
+        return min(first, -(-(self.unit_positions - 1) // self.inner) + 1)
 
     @cached_property
-    def tiles(self) -> int:
-        """Tiles of an image that an iteration of GRID does."""
+    def unit_tiles(self) -> int:
+        """Tiles of an image in a unit."""
         if self.scheme != PLAIN:
-            return -(-self.height * self.inner // self.tile.rows)
+            return -(-self.unit_rows * self.inner // self.tile.rows)
         count = -(-self.positions // self.tile.rows)
-        return -(-count // -(-count * self.tile.rows // self.most_positions))
+        return -(-count // -(-count * self.tile.rows // self.unit_positions_max))
 
     @property
-    def length(self) -> int:
-        """Positions of an image that an iteration of GRID does."""
-        return self.tiles * self.tile.rows if self.scheme == PLAIN else self.height * self.inner
+    def unit_positions(self) -> int:
+        """Positions of an image in a unit."""
+        return self.unit_tiles * self.tile.rows if self.scheme == PLAIN else self.unit_rows * self.inner
 
     @property
     def num_chunks(self) -> int:
-        return -(-self.positions // self.length)
+        return -(-self.positions // self.unit_positions)
 
     @property
-    def images(self) -> int:
-        """Images of an iteration of GRID: several small ones read the same block of the weight."""
-        images = max(1, self.most_positions // self.length) if self.num_chunks == 1 else 1
+    def unit_images(self) -> int:
+        """Images of a unit: several small ones read the same block of the weight."""
+        images = max(1, self.unit_positions_max // self.unit_positions) if self.num_chunks == 1 else 1
         return min(images, max(1, self.batch)) if isinstance(self.batch, int) else images
 
     @property
     def num_image_blocks(self) -> Dim:
-        return ceildiv(self.batch, self.images)
+        return ceildiv(self.batch, self.unit_images)
 
     # ---- K ----
     @cached_property
@@ -260,7 +260,8 @@ class DirectTiles(Record, dict=True):
         """Taps of a block of K along the first axis: all, unless they or their transforms are many."""
         most = BLOCK_K_MAX // prod(self.inner_taps)
         if self.scheme != PLAIN:
-            most = min(most, TRANSFORMED_ELEMENTS_MAX // (self.of_many.images * self.scheme.num_points * prod(self.padded)))
+            of_tap = self.of_many.unit_images * self.scheme.num_points * prod(self.padded)
+            most = min(most, TRANSFORMED_ELEMENTS_MAX // of_tap)
         return most_alike(self.tap_extents[0], max(1, most))
 
     @cached_property
@@ -271,7 +272,7 @@ class DirectTiles(Record, dict=True):
             return 1
         most = max(1, min(BLOCK_K_MAX // num_taps, STAGED_ELEMENTS_MAX // self.of_many.numel_of_channel))
         if not self.is_shared:
-            columns = self.scheme.num_points * self.panels * self.tile.columns
+            columns = self.scheme.num_points * self.unit_panels * self.tile.columns
             most = max(1, min(most, OWN_WEIGHT_ELEMENTS_MAX // (columns * num_taps)))
         return most_alike(self.windows.channels, most)
 
@@ -315,7 +316,7 @@ class DirectTiles(Record, dict=True):
     def rows(self) -> tuple[int, ...]:
         """Extents of x, for a channel, under a block of taps: rows of the first axis, padding included."""
         arg = self.windows.arg
-        return ((self.height - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
+        return ((self.unit_rows - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
 
     @cached_property
     def padded(self) -> tuple[int, ...]:
@@ -331,7 +332,7 @@ class DirectTiles(Record, dict=True):
     @property
     def numel_of_channel(self) -> int:
         """Elements of a channel that are staged, for all points and images."""
-        return self.images * self.scheme.num_points * self.numel_of_rows
+        return self.unit_images * self.scheme.num_points * self.numel_of_rows
 
     @property
     def step(self) -> int:
@@ -364,24 +365,24 @@ class DirectTiles(Record, dict=True):
     def numel_on_stack(self) -> int:
         """Elements of sums, of a block of the weight and of x, as far as each is on the stack."""
         points = self.scheme.num_points
-        weight = 0 if self.is_shared else points * self.panels * self.tile.columns * self.depth
+        weight = 0 if self.is_shared else points * self.unit_panels * self.tile.columns * self.depth
         x = self.channels * self.numel_of_channel if self.is_staged else 0
         return points * prod(self.shape) + weight + x + self.numel_of_plane
 
     # ---- sums ----
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the sums of an iteration of GRID, for a point."""
-        return (self.images, self.panels, self.tiles * self.tile.rows, self.tile.columns)
+        """Shape of the sums of a unit, for a point."""
+        return (self.unit_images, self.unit_panels, self.unit_tiles * self.tile.rows, self.tile.columns)
 
     @property
     def numel(self) -> int:
-        """Results of an iteration of GRID."""
+        """Results of a unit."""
         return self.scheme.outputs * prod(self.shape)
 
     def sum_of(self, memory: Op, start: Dim, which: Dim, image: Dim, channel: Dim, position: Dim) -> Op:
-        """Returns a sum, or an output of a Winograd tile, of an iteration of GRID, in memory from `start` on."""
-        panel, column = split(channel, [self.panels, self.tile.columns])
+        """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on."""
+        panel, column = split(channel, [self.unit_panels, self.tile.columns])
         place = flatten((which, image, panel, position, column), (self.scheme.outputs, *self.shape))
         return read(memory, add(start, place))
 
@@ -437,7 +438,7 @@ def pack_block(
 ) -> Weight:
     """Packs the transforms of a block of K, and returns how to read them."""
     each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
-    shape = (direct.scheme.num_points, direct.panels, direct.depth, direct.tile.columns)
+    shape = (direct.scheme.num_points, direct.unit_panels, direct.depth, direct.tile.columns)
     with (
         build.loop(ceildiv(block.num_channels, each), AxisKind.LOOP) as run,
         build.loop(panels, AxisKind.LOOP) as panel,
@@ -580,17 +581,17 @@ def _packed(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
 
 
 class Sums:
-    """The sums of an iteration of GRID, on its stack."""
+    """The sums of a unit, on its stack."""
 
     def __init__(self, direct: DirectTiles, build: Builder, at: Sequence[Dim]):
         self.direct, self.build = direct, build
         self.group, piece, block, chunk = at
-        self.first_panel, self.first_image = mul(piece, direct.panels), mul(block, direct.images)
-        self.first_position = mul(chunk, direct.length)
-        self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.panels)
-        self.images = minimum(subtract(direct.batch, self.first_image), direct.images)
+        self.first_panel, self.first_image = mul(piece, direct.unit_panels), mul(block, direct.unit_images)
+        self.first_position = mul(chunk, direct.unit_positions)
+        self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.unit_panels)
+        self.images = minimum(subtract(direct.batch, self.first_image), direct.unit_images)
         left = subtract(direct.positions, self.first_position)
-        self.tiles = minimum(ceildiv(left, direct.tile.rows), direct.tiles)
+        self.tiles = minimum(ceildiv(left, direct.tile.rows), direct.unit_tiles)
         points = direct.scheme.num_points
         self.memory = build.alloc(direct.dtype, points * prod(direct.shape), MemorySpace.SHARED)
         if direct.is_staged:
@@ -598,7 +599,7 @@ class Sums:
         if direct.numel_of_plane:
             self.plane = build.alloc(direct.dtype, direct.numel_of_plane, MemorySpace.SHARED)
         if not direct.is_shared:
-            columns = direct.panels * direct.tile.columns
+            columns = direct.unit_panels * direct.tile.columns
             self.weight = build.alloc(direct.dtype, points * columns * direct.depth, MemorySpace.SHARED)
 
     def multiply(self, part: Dim, packed: Packed | None) -> Op:
@@ -658,7 +659,7 @@ class Sums:
         build, direct = self.build, self.direct
         arg = direct.windows.arg
         row = unflatten(self.first_position, direct.spatial)[0]
-        shape = (direct.scheme.num_points, direct.images, direct.channels, direct.numel_of_rows)
+        shape = (direct.scheme.num_points, direct.unit_images, direct.channels, direct.numel_of_rows)
         with build.loop(self.images, AxisKind.LOOP) as image, build.loop(block.num_channels, AxisKind.LOOP) as c:
             # The first row that is read, counted in x: before its first and behind its last there is padding.
             top = mul(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
@@ -678,7 +679,7 @@ class Sums:
             self._fill(self.rows, direct.rows, values, direct.scheme == PLAIN and len(direct.rows) > 1)
 
         def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
-            below = minimum(subtract(position[0], row), direct.height - 1)
+            below = minimum(subtract(position[0], row), direct.unit_rows - 1)
             steps = zip([below, *position[1:]], arg.stride, tap, arg.dilation)
             place = flatten([add(mul(p, s), mul(t, d)) for p, s, t, d in steps], direct.rows)
             return read(self.rows, flatten((point, image, c, place), shape))
@@ -793,11 +794,11 @@ class Sums:
 def _store(nest: Nest, params: Sequence[Op], direct: DirectTiles, at: Sequence[Dim], value: Value, build: Builder) -> None:
     """The epilogue: outputs of each channel along its positions."""
     assert nest.anchor is not None
-    windows, dtype, width = direct.windows, nest.anchor.dtype, direct.panels * direct.tile.columns
+    windows, dtype, width = direct.windows, nest.anchor.dtype, direct.unit_panels * direct.tile.columns
     group, piece, block, chunk = at
-    first_channel, first_image, first = mul(piece, width), mul(block, direct.images), mul(chunk, direct.length)
+    first_channel, first_image, first = mul(piece, width), mul(block, direct.unit_images), mul(chunk, direct.unit_positions)
     with (
-        build.loop(minimum(subtract(direct.batch, first_image), direct.images), AxisKind.LOOP) as image,
+        build.loop(minimum(subtract(direct.batch, first_image), direct.unit_images), AxisKind.LOOP) as image,
         build.loop(minimum(subtract(windows.m, first_channel), width), AxisKind.LOOP) as channel,
     ):
         o = add(mul(group, windows.m), add(first_channel, channel))
@@ -807,13 +808,13 @@ def _store(nest: Nest, params: Sequence[Op], direct: DirectTiles, at: Sequence[D
             store_outputs(nest, params, (add(first_image, image), o, *coords), done, build)
 
         if direct.scheme == PLAIN:
-            count = minimum(subtract(direct.positions, first), direct.length)
+            count = minimum(subtract(direct.positions, first), direct.unit_positions)
             rest = count % direct.lanes if isinstance(count, int) else 0
             along(build, 0, count, direct.lanes, lambda i: put(0, i, unflatten(add(first, i), windows.spatial)), rest=rest)
             return
         results, length, inner = direct.scheme.outputs, windows.spatial[0], windows.spatial[1:]
-        first_row = mul(chunk, direct.height)
-        with build.loop(minimum(subtract(direct.spatial[0], first_row), direct.height), AxisKind.LOOP) as row:
+        first_row = mul(chunk, direct.unit_rows)
+        with build.loop(minimum(subtract(direct.spatial[0], first_row), direct.unit_rows), AxisKind.LOOP) as row:
             top = mul(add(first_row, row), results)
             with build.loop(minimum(subtract(length, top), results), AxisKind.LOOP) as which:
                 along(build, 0, direct.inner, direct.lanes, lambda i: put(

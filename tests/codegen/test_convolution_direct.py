@@ -137,24 +137,26 @@ def test_others_pack_their_windows(case: Case, why: str, rng: np.random.Generato
 def test_how_it_is_cut() -> None:
     def cut(case: Case) -> dict[str, Any]:
         direct = direct_of(operands(case)[2], AVX2)
-        places = ("panels", "num_pieces", "length", "num_chunks", "images")
-        names = ("scheme", *places, "channels", "taps", "splits", "is_staged")
-        return {"tile": (direct.tile.rows, direct.tile.vectors), **{name: getattr(direct, name) for name in names}}
+        names = ("scheme", "num_pieces", "num_chunks", "channels", "taps", "splits", "is_staged")
+        of_unit = {name: getattr(direct, f"unit_{name}") for name in ("panels", "positions", "images")}
+        tile = (direct.tile.rows, direct.tile.vectors)
+        return {"tile": tile, **of_unit, **{name: getattr(direct, name) for name in names}}
 
     assert cut(((128, 8, 24, 24), (32, 8, 5, 5), {})) == {
-        "tile": (5, 2), "scheme": PLAIN, "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1,
+        "tile": (5, 2), "scheme": PLAIN, "panels": 2, "num_pieces": 1, "positions": 80, "num_chunks": 5, "images": 1,
         "channels": 8, "taps": 5, "splits": 1, "is_staged": False,
     }  # fmt: skip
     of_weight = {"of_weight": True}
     gradient = cut(((8, 128, 24, 24), (32, 128, 20, 20), of_weight))  # of that weight: 51,200 terms, 25 positions
-    assert (gradient["scheme"], gradient["tile"], gradient["length"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
+    assert (gradient["scheme"], gradient["tile"], gradient["positions"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
     assert (gradient["channels"], gradient["taps"]) == (1, 20) and gradient["splits"] > 1
     assert cut(((128, 32, 24, 24), (32, 32, 5, 5), {})) == {
-        "tile": (5, 2), "scheme": Winograd(2, 5), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 3, "images": 1,
-        "channels": 32, "taps": 1, "splits": 1, "is_staged": True,
+        "tile": (5, 2), "scheme": Winograd(2, 5), "panels": 2, "num_pieces": 1, "positions": 80, "num_chunks": 3,
+        "images": 1, "channels": 32, "taps": 1, "splits": 1, "is_staged": True,
     }  # fmt: skip
     gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), of_weight))
-    assert (gradient["scheme"], gradient["tile"], gradient["length"], gradient["images"]) == (Winograd(5, 2), (5, 2), 5, 32)
+    assert (gradient["scheme"], gradient["tile"]) == (Winograd(5, 2), (5, 2))
+    assert (gradient["positions"], gradient["images"]) == (5, 32)
     assert (gradient["channels"], gradient["taps"]) == (1, 10) and gradient["splits"] > 1
     panels = {width: cut(((1, 32, 6, width), (256, 32, 3, 3), {"padding": 1}))["panels"] for width in (224, 448, 896)}
     assert panels == {224: 4, 448: 3, 896: 1}  # 84, 168, 336 KiB of sums each

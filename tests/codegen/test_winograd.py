@@ -156,7 +156,7 @@ def test_a_wide_row_is_cut_by_output_channels(rng: np.random.Generator) -> None:
     x, w = param(0, 1, 12, 6, 1024), param(1, 64, 12, 3, 3)
     out = conv(x, w)
     direct = direct_of(out, AVX2)
-    assert is_direct(out, AVX2) and direct.scheme != PLAIN and direct.panels < direct.num_panels
+    assert is_direct(out, AVX2) and direct.scheme != PLAIN and direct.unit_panels < direct.num_panels
     check(rng, out, x, w)
 
 
