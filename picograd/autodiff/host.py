@@ -48,8 +48,8 @@ def call(name: str, *src: Op, options: Options = (), like: Op | None = None) -> 
 # ---- systems ----
 def inv_grad(grad: Op, out: Op) -> Op:
     """-X.T G X.T, with X the inverse."""
-    turned = swap_last(out)
-    return -product(turned, grad, turned)
+    transposed = swap_last(out)
+    return -product(transposed, grad, transposed)
 
 
 def solve_right(grad: Op, out: Op) -> Op:
@@ -76,12 +76,12 @@ def triangular_matrix(grad: Op, out: Op) -> Op:
 
 def pinv_grad(grad: Op, out: Op) -> Op:
     """-P.T G P.T + (I - A P) G.T P P.T + P.T P G.T (I - P A), with P the pseudoinverse."""
-    a, turned, back = out.src[0], swap_last(out), swap_last(grad)
-    through = product(back, out, turned)  # (m, n)
+    a, transposed, back = out.src[0], swap_last(out), swap_last(grad)
+    through = product(back, out, transposed)  # (m, n)
     left = through - product(a, out, through)
-    under = product(turned, out, back)
+    under = product(transposed, out, back)
     right = under - product(under, out, a)
-    return left + right - product(turned, grad, turned)
+    return left + right - product(transposed, grad, transposed)
 
 
 # ---- determinants ----
@@ -93,8 +93,8 @@ def det_grad(grad: Op, out: Op) -> Op:
 
 def cofactor_grad(grad: Op, out: Op) -> Op:
     """<G, X.T> C - C G.T X.T, with C the cofactors and X the inverse: a second derivative of a singular matrix has none."""
-    turned = swap_last(call("inv", out.src[0], like=out))
-    return everywhere(total(grad * turned), out) * out - product(out, swap_last(grad), turned)
+    transposed = swap_last(call("inv", out.src[0], like=out))
+    return everywhere(total(grad * transposed), out) * out - product(out, swap_last(grad), transposed)
 
 
 def slogdet_grad(grad: Op, out: Op) -> Op:
@@ -106,10 +106,10 @@ def slogdet_grad(grad: Op, out: Op) -> Op:
 # ---- triangular factors ----
 def cholesky_grad(grad: Op, out: Op) -> Op:
     """The symmetric part of L.T \\ (lower triangle of L.T G, its diagonal halved) / L."""
-    turned = swap_last(out)
-    inner = triangle(product(turned, grad), True, 0.5)
-    left = call("solve_triangular", turned, inner, options=(True, False))
-    whole = call("solve_triangular", turned, swap_last(left), options=(True, False))
+    transposed = swap_last(out)
+    inner = triangle(product(transposed, grad), True, 0.5)
+    left = call("solve_triangular", transposed, inner, options=(True, False))
+    whole = call("solve_triangular", transposed, swap_last(left), options=(True, False))
     return (whole + swap_last(whole)) * 0.5
 
 
@@ -168,10 +168,10 @@ def eig_grad(grad: Op, out: Op) -> Op:
     batch = out.src[0].shape[:-2]
     w, grad_w = (reshape(shrink_axis(x, -2, 0, 1), (*batch, n)) for x in (out, grad))
     v, grad_v = (shrink_axis(x, -2, 1, n + 1) for x in (out, grad))
-    turned = swap_last(v)
+    transposed = swap_last(v)
     parts = Op(OpCode.REDUCE, v.dtype, (v * grad_v,), (OpCode.ADD, (len(v.shape) - 2,)))  # of G_V along each eigenvector
-    inner = (product(turned, grad_v) - product(turned, v) * along_rows(parts, v)) * _differences(w, v)
-    return call("solve", turned, product(with_diagonal(inner, grad_w), turned), like=out)
+    inner = (product(transposed, grad_v) - product(transposed, v) * along_rows(parts, v)) * _differences(w, v)
+    return call("solve", transposed, product(with_diagonal(inner, grad_w), transposed), like=out)
 
 
 def eigvalsh_grad(grad: Op, out: Op) -> Op:
@@ -185,8 +185,8 @@ def svd_grad(grad: Op, out: Op) -> Op:
     """U ((skew(U.T G_U) S + S skew(V.T G_V)) / E + diagonal G_S) V.T, E = S_j^2 - S_i^2, with the parts outside U and V."""
     m, n = rows_columns(out.src[0])
     (u, s, vh), (grad_u, grad_s, grad_vh) = factors_of(out, m, n), factors_of(grad, m, n)
-    turned, v, grad_v = swap_last(u), swap_last(vh), swap_last(grad_vh)
-    inner_u, inner_v = product(turned, grad_u), product(vh, grad_v)
+    transposed, v, grad_v = swap_last(u), swap_last(vh), swap_last(grad_vh)
+    inner_u, inner_v = product(transposed, grad_u), product(vh, grad_v)
     weights = _differences(s * s, inner_u)
     inner = _skew(inner_u) * weights * along_rows(s, inner_u) + along_columns(s, inner_v) * (_skew(inner_v) * weights)
     result = product(u, with_diagonal(inner, grad_s), vh)
@@ -209,14 +209,14 @@ def svdvals_grad(grad: Op, out: Op) -> Op:
 # ---- functions of a matrix ----
 def matrix_exp_grad(grad: Op, out: Op) -> Op:
     """The upper right block of exp [[A.T, G], [0, A.T]]."""
-    turned = swap_last(out.src[0])
-    n, _ = rows_columns(turned)
+    transposed = swap_last(out.src[0])
+    n, _ = rows_columns(transposed)
     batch = ((0, 0),) * (len(grad.shape) - 2)
 
     def placed(x: Op, row: int, column: int) -> Op:
         return pad(x, (*batch, (row, n - row), (column, n - column)))
 
-    block = placed(turned, 0, 0) + placed(turned, n, n) + placed(grad, 0, n)
+    block = placed(transposed, 0, 0) + placed(transposed, n, n) + placed(grad, 0, n)
     return shrink_axis(shrink_axis(call("matrix_exp", block), -2, 0, n), -1, n, 2 * n)
 
 

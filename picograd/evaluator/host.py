@@ -495,9 +495,9 @@ def _is_positive(a: Array) -> bool:
 def _lu_pivots(a: Array) -> Array:
     """For each column the row that is exchanged with the next one: the greatest of the rest, the first of equals."""
     k = min(a.shape[-2:])
-    turned = _turned(a)
-    pivots = np.zeros((len(turned), k), np.int64)
-    _eliminate(turned, pivots)
+    transposed = _transposed(a)
+    pivots = np.zeros((len(transposed), k), np.int64)
+    _eliminate(transposed, pivots)
     return pivots.reshape(*a.shape[:-2], k)
 
 
@@ -516,30 +516,32 @@ def _lu_rows(a: Array) -> Array:
 
 def _lu(a: Array) -> Array:
     """L below the diagonal, U on it and above, of rows in a good order."""
-    turned = _turned(a)
-    _eliminate(turned)
-    return _mirrored(turned).reshape(a.shape)
+    transposed = _transposed(a)
+    _eliminate(transposed)
+    return _mirrored(transposed).reshape(a.shape)
 
 
-def _turned(a: Array) -> Array:
-    """Returns a copy of transposed matrices with one batch axis: what was a column lies in one piece."""
+def _transposed(a: Array) -> Array:
+    """Returns a copy of transposed matrices with one batch axis: each column is contiguous."""
     return np.array(_mirrored(_flat(a)), order="C")
 
 
-def _eliminate(turned: Array, pivots: Array | None = None) -> None:
+def _eliminate(transposed: Array, pivots: Array | None = None) -> None:
     """Makes LU of transposed matrices in place, some columns after the others: what lies behind them follows in a product.
 
     With `pivots` rows are exchanged first; it receives which, counted from 1.
     """
-    every, (n, m) = np.arange(len(turned)), turned.shape[-2:]
+    every, (n, m) = np.arange(len(transposed)), transposed.shape[-2:]
     for start in range(0, min(m, n), COLUMNS):
         k = min(COLUMNS, min(m, n) - start)
-        block, behind = turned[:, start : start + k, start:], turned[:, start + k :, start:]
+        block, behind = transposed[:, start : start + k, start:], transposed[:, start + k :, start:]
         for i in range(k):
             if pivots is not None:
                 chosen = start + i + np.abs(block[:, i, i:]).argmax(-1)
                 pivots[:, start + i] = chosen + 1
-                turned[every, :, chosen], turned[:, :, start + i] = turned[:, :, start + i].copy(), turned[every, :, chosen]
+                own = transposed[:, :, start + i].copy()
+                transposed[:, :, start + i] = transposed[every, :, chosen]
+                transposed[every, :, chosen] = own
             pivot = block[:, i, i, None]
             block[:, i, i + 1 :] /= np.where(pivot == 0, 1, pivot)  # a column of zeros gives zeros
             block[:, i + 1 :, i + 1 :] -= block[:, i + 1 :, i, None] * block[:, i, None, i + 1 :]

@@ -7,7 +7,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import maximum, reduce, unary
+from picograd.ir.build import maximum, reduce, swap_last, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, decayed_by
@@ -94,16 +94,12 @@ def orthogonal(x: Op, coefficients: tuple[float, float, float], steps: int, eps:
     """Returns nearly the orthogonal matrix that is closest to x, by Newton and Schulz's iteration."""
     a, b, c = coefficients
     tall = int(x.shape[0]) > int(x.shape[1])
-    x = _turned(x) if tall else x
+    x = swap_last(x) if tall else x
     x = x / broadcast_to(maximum(norm_op(x, 2, tuple(range(len(x.shape)))), eps), x.shape)
     for _ in range(steps):
-        gram = matmul_op(x, _turned(x))
+        gram = matmul_op(x, swap_last(x))
         x = x * a + matmul_op(gram * b + matmul_op(gram, gram) * c, x)
-    return _turned(x) if tall else x
-
-
-def _turned(x: Op) -> Op:
-    return Op(OpCode.PERMUTE, x.dtype, (x,), (1, 0))
+    return swap_last(x) if tall else x
 
 
 class Adafactor(Declared):

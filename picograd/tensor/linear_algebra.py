@@ -412,8 +412,8 @@ def triangular_solve(
     matrix, right = common(name, tensor_of(name, "A", A), self)
     host_calls.matrix(name, matrix, square=True), host_calls.matrix(name, right)
     matrix, right = host_calls.in_one_batch(name, matrix, right)
-    turned = swap_last(matrix) if transpose else matrix
-    solution = host_calls.triangular(name, turned, right, bool(upper) != bool(transpose), bool(unitriangular))
+    given = swap_last(matrix) if transpose else matrix
+    solution = host_calls.triangular(name, given, right, bool(upper) != bool(transpose), bool(unitriangular))
     return TriangularSolution(result_of(self, name, solution, A), of_op(self, matrix))
 
 

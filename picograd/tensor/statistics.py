@@ -397,7 +397,7 @@ def _logsumexp_of_pairs(op: Op) -> Op:
 
 
 # ---- on Ops ----
-def _turned(x: Op, axis: int, by: int) -> Op:
+def _from_place(x: Op, axis: int, by: int) -> Op:
     """Returns three elements along an axis, the one at `by` first."""
 
     def piece(start: int, stop: int, before: int) -> Op:
@@ -420,7 +420,7 @@ def cross_op(function: str, a: Op, b: Op, axis: int) -> Op:
         if given[place] != 3:
             raise ShapeError(f"{function}: axis {axis} of {given} must have length 3, it has {given[place]}.")
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
-    return _turned(a, place, 1) * _turned(b, place, 2) - _turned(a, place, 2) * _turned(b, place, 1)
+    return _from_place(a, place, 1) * _from_place(b, place, 2) - _from_place(a, place, 2) * _from_place(b, place, 1)
 
 
 def common(function: str, *tensors: Tensor) -> list[Op]:
