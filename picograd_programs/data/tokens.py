@@ -176,10 +176,8 @@ class TokenFile(Dataset):
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "train.bin")
         >>> np.arange(7, dtype=np.uint16).tofile(path)
-        >>> data.TokenFile(path, block=2, stride=1).batch([4, 0])
-        [Tensor([[4, 5],
-                [0, 1]]), Tensor([[5, 6],
-                [1, 2]])]
+        >>> [part.tolist() for part in data.TokenFile(path, block=2, stride=1).batch([4, 0])]
+        [[[4, 5], [0, 1]], [[5, 6], [1, 2]]]
         """
         return [Tensor(part) for part in self._windows(numbers)]
 
