@@ -24,6 +24,7 @@ from picograd.errors import DataError
 from picograd.files import write_whole
 from picograd.record import Record
 from picograd_programs.data.bpe import (
+    ALIASES,
     BYTE,
     BYTE_OF,
     CONTROL,
@@ -68,7 +69,7 @@ CUTS: dict[str, Json] = {
     "llama-bpe": cut_by(PATTERNS["llama-bpe"]),
     "qwen2": cut_by(PATTERNS["qwen2"]),
 }
-CUTS["default"] = CUTS["gpt-2"]
+CUTS |= {alias: CUTS[name] for name, aliases in ALIASES.items() for alias in aliases}
 
 
 def save_tokenizer(tokenizer: ByteLevel, path: str | PathLike[str]) -> None:
