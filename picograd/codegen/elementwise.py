@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, read
 from picograd.codegen.index import (
     Groups,
@@ -36,11 +37,9 @@ from picograd.codegen.index import (
     group_extents,
     merge_axes,
     put_in_all,
-    rest_in_vectors,
     spread,
-    vector_lanes,
 )
-from picograd.codegen.loops import access_lanes, along, each_element, split
+from picograd.codegen.loops import access_lanes, along, each_element, rest_in_vectors, split, vector_lanes
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
@@ -85,7 +84,7 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
         along_last = {marks[axis] for axis in groups[-1]} if groups else set()
         lanes = access_lanes(values[:-1], [root.dtype for root in roots], along_last, target)
     else:
-        lanes = vector_lanes(values, target)
+        lanes = _lanes(values, extents, target)
     if (lanes > 1 or target.is_gpu) and may_be_transposed(factors, extents):
         reads = TransposedReads(roots, groups, extents, nest.domain)
         if target.is_gpu and fills_tiles(reads):
@@ -94,12 +93,101 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
         if reads.loads and not target.is_gpu:
             emit_transposed_cpu(reads, nest, params, build, lanes)
             return
-    if len(groups) > 1 and not target.is_gpu and _fills_part(extents[-1], lanes):
+    fills_part = len(groups) > 1 and not target.is_gpu and _fills_part(extents[-1], lanes)
+    if fills_part:
         groups = _filling_lanes(groups, values, nest.domain, lanes)
         extents = group_extents(groups, nest.domain)
     has_rest = len(extents) > 1 and not target.is_gpu
     rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if has_rest else 0
-    each_element(build, extents, lanes, target, lambda positions: store(spread(groups, positions, nest.domain)), rest)
+    is_uneven = has_rest and not fills_part and _may_be_uneven(values, factors)
+    parts = even_parts(roots, groups, nest.domain, lanes) if is_uneven else ()
+    each_element(
+        build, extents, lanes, target, lambda positions: store(spread(groups, positions, nest.domain)), rest, parts
+    )
+
+
+# ---- operands that are read in parts: margins, joined and rolled tensors, tiles ----
+PARTS_MAX = 8  # of a row: each is a loop of its own
+PARTS_ELEMENTS_MIN = 1 << 12  # of a domain: worth more code
+ACCESS_ELEMENTS_MIN = 1.5  # on average
+MASKED_ACCESS_PARTS_MAX = 4  # accesses in place of a masked vector
+
+
+def even_parts(roots: Sequence[Op], groups: Groups, domain: Shape, lanes: int) -> Sequence[tuple[int, int]]:
+    """Returns start and count of parts of a row in each of which every operand is read evenly; () if there are none.
+
+    An index with a minimum, a remainder or a quotient of the place in the row is gathered, element by element, and a
+    condition on that place makes a load a masked one. Between the places where these change there are even steps: min(j, 7)
+    takes them up to 7 and behind it.
+    """
+    extents = group_extents(groups, domain)
+    last, free = extents[-1], len(domain)  # axes of no domain
+    if not isinstance(last, int) or isinstance(total := numel(domain), Op) or total < PARTS_ELEMENTS_MIN:
+        return ()
+    places: list[Dim] = [placeholder(free + i, extent) for i, extent in enumerate(extents)]
+    values = elements_within(roots, spread(groups, places, domain))
+    parts: list[tuple[int, int]] = []
+    waiting = [(0, last)]
+    while waiting:
+        first, count = waiting.pop()
+        here = placeholder(free + len(extents), count)
+        now = put_in_all(values, {places[-1]: add(first, here)})  # type: ignore[dict-item]
+        cut = next((cut for op in toposort(_indices(now)) if 0 < (cut := _cut(op, here)) < count), 0)
+        if cut:
+            waiting += [(first + cut, count - cut), (first, cut)]
+        elif any(coefficients(index, [here]) is None for index in _indices(now)):
+            return ()
+        else:
+            parts.append((first, count))
+        if len(parts) + len(waiting) > PARTS_MAX:
+            return ()
+    accesses = sum(count // lanes + (count % lanes).bit_count() for _, count in parts)
+    row = [to_op(places[-1])]
+    is_gathered = any(index.dtype is dtypes.int64 and coefficients(index, row) is None for index in _indices(values))
+    most = last if is_gathered else MASKED_ACCESS_PARTS_MAX * (last // lanes) + last % lanes
+    return parts if len(parts) > 1 and accesses <= min(most, last / ACCESS_ELEMENTS_MIN) else ()
+
+
+def _may_be_uneven(values: Sequence[Op], factors: Sequence[object]) -> bool:
+    return None in factors or bool([op for op in toposort(values) if op.code is OpCode.LOAD and len(op.src) > 2])
+
+
+def _indices(values: Sequence[Op]) -> list[Op]:
+    """Returns the indices of all loads, and the conditions on which they depend, but for those that memory holds."""
+    return [s for op in toposort(values) if op.code is OpCode.LOAD for s in op.src[1:] if not _is_gathered(s)]
+
+
+def _cut(op: Op, place: Op) -> int:
+    """Returns the first place from which on a minimum, comparison, quotient or remainder takes other steps, or 0."""
+    if op.code not in (OpCode.MIN, OpCode.CMPLT, OpCode.IDIV, OpCode.MOD) or op.src[0].dtype is not dtypes.int64:
+        return 0
+    a, b = map(from_op, op.src)
+    if op.code in (OpCode.MIN, OpCode.CMPLT):
+        terms, low = affine(subtract(a, b))
+        low -= op.code is OpCode.MIN  # of equal ones, either
+        divisor: Dim = 0
+    else:
+        (terms, low), divisor = affine(a), b
+    if set(terms) != {place} or not isinstance(divisor, int):
+        return 0
+    step = terms[place]
+    if divisor == 0:  # the sign of step * place + low changes
+        return -(low // step) if step > 0 else low // -step + 1
+    to_next = divisor - low % divisor if step > 0 else low % divisor + 1
+    return -(-to_next // abs(step))
+
+
+BYTE_VECTORS_MIN = 64  # of a domain, where a vector has as many elements as bytes: behind it few are left, one by one
+
+
+def _lanes(values: Sequence[Op], extents: Sequence[Dim], target: Target) -> int:
+    """Returns how many elements fill a vector: of bytes alone as many as it has, where whole vectors are most of a row."""
+    total = numel(tuple(extents))
+    if isinstance(total, int) and total >= BYTE_VECTORS_MIN * target.vector_bytes:
+        lanes = vector_lanes(values, target, narrowest=1)
+        if lanes == target.vector_bytes and (len(extents) == 1 or mod(extents[-1], lanes) == 0):
+            return lanes
+    return vector_lanes(values, target)
 
 
 PARTLY_GATHERED_MAX = 4  # loads of elements that are apart and not all wanted: branches over single elements skip some

@@ -1,25 +1,23 @@
-"""Turns a tensor graph into the value of one element: movement becomes arithmetic on indices; and chooses the loops.
+"""Turns a tensor graph into the value of one element: movement becomes arithmetic on indices; and joins axes.
 
 In:    a value over PARAMs (movement and elementwise Ops) and integer coordinates
-Out:   one scalar expression whose LOADs name memory and index;  of a domain: groups of axes, and lanes
+Out:   one scalar expression whose LOADs name memory and index;  of a domain: groups of axes
 
 Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 
-The indices say how a domain is walked: adjacent axes that every access walks alike become one loop (`merge_axes`), and
-vectors have as many lanes as the last of them allows (`vector_lanes`).
+Adjacent axes that every access walks alike become one loop (`merge_axes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
-from picograd.device import Target
 from picograd.errors import UnsupportedOp
 from picograd.ir.op import Dim, Op, Shape, const, toposort
-from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, OpCode
+from picograd.ir.opcode import ELEMENTWISE, IDENTITY, AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import (
     INDEX_ARITHMETIC,
@@ -31,7 +29,6 @@ from picograd.ir.symbolic import (
     flatten,
     from_op,
     less,
-    mod,
     move,
     mul,
     placeholder,
@@ -146,6 +143,7 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
     """
     done: dict[Op, Op] = {}
     index: set[Op] = set()  # arithmetic on integers of loops alone
+    decided: set[Op] = set()  # conditions that are known at these values
     for op in toposort(roots, stop=values):
         made_of_index = (op.code in INDEX_ATOMS or op.code in INDEX_ARITHMETIC) and index.issuperset(op.src)
         if op.dtype is dtypes.int64 and (made_of_index or op in values):
@@ -154,11 +152,30 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
             done[op] = to_op(values[op])
         else:
             src = tuple(map(done.__getitem__, op.src))
-            if src != op.src and op in index:
+            if src == op.src:
+                done[op] = op
+            elif op in index:
                 done[op] = to_op(INDEX_ARITHMETIC[op.code](*map(from_op, src)))
+            elif op.code is OpCode.CMPLT and index.issuperset(op.src):
+                done[op] = to_op_bool(less(*map(from_op, src)))
             else:
                 done[op] = op.replace(src=src)
+                if decided and not decided.isdisjoint(op.src):
+                    done[op] = _decided(done[op])
+            if op.dtype is dtypes.bool_ and done[op].code is OpCode.CONST:
+                decided.add(op)
     return [done[root] for root in roots]
+
+
+def _decided(op: Op) -> Op:
+    """Returns an expression without the conditions that are known."""
+    if op.code is OpCode.LOAD:
+        return op.replace(src=op.src[:2]) if op.src[2].arg else const(0, op.dtype)
+    if op.code is OpCode.WHERE and op.src[0].code is OpCode.CONST:
+        return op.src[1] if op.src[0].arg else op.src[2]
+    if op.code is OpCode.AND:
+        return to_op_bool(both(*(bool(s.arg) if s.code is OpCode.CONST else s for s in op.src)))
+    return op
 
 
 def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[Point, Op]) -> list[Point]:
@@ -385,28 +402,3 @@ def spread(groups: Groups, positions: Sequence[Dim], domain: Shape) -> Coords:
 def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
     """Returns how many iterations each group has."""
     return [numel(domain[axis] for axis in group) for group in groups]
-
-
-def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> Dim:
-    """Returns how many elements follow the whole vectors of an axis, if vectors of fewer lanes should take them.
-
-    0: one by one, in less code. What is computed of each decides: 14 tanh took as long as 56 in vectors.
-    """
-    rest = mod(extent, lanes)
-    return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
-
-
-def vector_lanes(values: Iterable[Op], target: Target) -> int:
-    """Returns how many elements fill one vector register, for the widest element that is computed.
-
-    Indices do not count, and so nothing does that only a GATHER's index is made of.
-    """
-    widest, order = 4, toposort(values := list(values))
-    if OpCode.GATHER in {op.code for op in order}:
-        order = toposort(values, sources=lambda op: op.src[:1] if op.code is OpCode.GATHER else op.src)
-    for op in order:
-        if op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
-            continue
-        if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):
-            widest = max(widest, op.dtype.itemsize)
-    return max(1, target.vector_bytes // widest)

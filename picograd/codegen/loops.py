@@ -22,13 +22,27 @@ from contextlib import contextmanager
 from math import gcd
 from typing import TypeVar
 
+from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.device import Target, language_of
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, toposort
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add, bounds, ceildiv, floordiv, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import (
+    INDEX_ARITHMETIC,
+    add,
+    bounds,
+    ceildiv,
+    floordiv,
+    from_op,
+    less,
+    minimum,
+    mod,
+    mul,
+    subtract,
+    to_op,
+)
 from picograd.record import Record
 
 # ---- several extents, vectors and a rest, squares, threads ----
@@ -141,20 +155,56 @@ def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]
             yield position
 
 
+# ---- lanes ----
+def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> Dim:
+    """Returns how many elements follow the whole vectors of an axis, if vectors of fewer lanes should take them.
+
+    0: one by one, in less code. What is computed of each decides: 14 tanh took as long as 56 in vectors.
+    """
+    rest = mod(extent, lanes)
+    return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
+
+
+OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # such as max(n - 1, 0), which a sum is divided by
+
+
+def vector_lanes(values: Iterable[Op], target: Target, narrowest: int = 4) -> int:
+    """Returns how many elements fill one vector register, for the widest element that is computed.
+
+    Indices do not count, and so nothing does that only a GATHER's index is made of; others are `narrowest` bytes at least.
+    """
+    widest, order = narrowest, toposort(values := list(values))
+    if OpCode.GATHER in {op.code for op in order}:
+        order = toposort(values, sources=lambda op: op.src[:1] if op.code is OpCode.GATHER else op.src)
+    unsure = []
+    for op in order:
+        if op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
+            if op.code in OF_DATA_TOO:
+                unsure.append(op)
+            continue
+        if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):
+            widest = max(widest, op.dtype.itemsize)
+    if unsure and not set(toposort([s for op in order if op.code is OpCode.LOAD for s in op.src[1:]])).issuperset(unsure):
+        widest = max(widest, dtypes.int64.itemsize)
+    return max(1, target.vector_bytes // widest)
+
+
 # ---- who computes an element, or a column ----
 def each_element(
-    build: Builder, extents: list[Dim], lanes: int, target: Target, body: Callable[[list[Dim]], None], rest: Dim = 0
-) -> None:
+    build: Builder, extents: list[Dim], lanes: int, target: Target, body: Callable[[list[Dim]], None], rest: Dim = 0,
+    parts: Sequence[tuple[int, int]] = (),
+) -> None:  # fmt: skip
     """Runs body(positions) for each element of `extents`.
 
     CPU:  GRID over pieces of the outermost axis, vectors along the innermost and a rest.
     GPU:  a thread for each access of so many lanes, neighbours along the innermost axis.
 
     Args:
-      rest:  of the innermost of several axes, behind its whole vectors, where a CPU should take it in smaller ones
+      rest:   of the innermost of several axes, behind its whole vectors, where a CPU should take it in smaller ones
+      parts:  start and count of parts of the innermost of several axes that a CPU walks by themselves
     """
     if not target.is_gpu:
-        _in_blocks(build, extents, lanes, body, rest)
+        _in_blocks(build, extents, lanes, body, rest, parts)
         return
     *outer, last = extents or [1]
     lanes = gcd(last, lanes) if isinstance(last, int) else 1
@@ -212,12 +262,22 @@ def share_columns(
         yield at, width, lambda body: along(build, 0, count, lanes, lambda c: body(c, add(start, c)))
 
 
-def _in_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: Dim) -> None:
+def _in_blocks(
+    build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: Dim,
+    parts: Sequence[tuple[int, int]],
+) -> None:  # fmt: skip
     """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost.
 
     Args:
-      rest:  of the innermost of several axes, behind its whole vectors, where it is to go in smaller ones
+      rest, parts:  see `each_element`
     """
+
+    def row(at: list[Dim]) -> None:
+        for first, count in parts:
+            along(build, first, count, lanes, lambda i: body([*at, i]), rest=count % lanes)
+        if not parts:
+            along(build, 0, extents[-1], lanes, lambda i: body([*at, i]), rest=rest)
+
     if len(extents) <= 1:
         total = extents[0] if extents else 1
         with build.loop(_num_pieces(total, BLOCK_ELEMENTS), AxisKind.GRID) as block:
@@ -225,14 +285,13 @@ def _in_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[l
             count = minimum(subtract(total, start), BLOCK_ELEMENTS) if _is_long(total) else total
             along(build, start if _is_long(total) else 0, count, lanes, lambda i: body([i] if extents else []))
         return
-    outer, inner, last = extents[0], extents[1:-1], extents[-1]
+    outer, inner = extents[0], extents[1:-1]
     below = numel(extents[1:])
     per_piece = max(1, BLOCK_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     with build.loop(_num_pieces(outer, per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
-        with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as row:
-            nested(build, inner, [add(start, row)],
-                   lambda at: along(build, 0, last, lanes, lambda i: body([*at, i]), rest=rest))  # fmt: skip
+        with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as line:
+            nested(build, inner, [add(start, line)], row)
 
 
 def _is_long(total: Dim) -> bool:

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import element_within, rest_in_vectors
-from picograd.codegen.loops import STRIP_VECTORS_MAX, STRIPS_MIN, along, prefetch_large, split
+from picograd.codegen.index import element_within
+from picograd.codegen.loops import STRIP_VECTORS_MAX, STRIPS_MIN, along, prefetch_large, rest_in_vectors, split
 from picograd.codegen.matmul import Tile, blocks_of_k, contiguous_axis, is_cut, is_plain, most_rows, store_outputs
 from picograd.codegen.panels import (
     BETWEEN_ROWS,

@@ -30,8 +30,8 @@ from picograd.codegen.block_product import (
 )
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows, guarded
-from picograd.codegen.index import element_or_zero, vector_lanes
-from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split
+from picograd.codegen.index import element_or_zero
+from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split, vector_lanes
 from picograd.codegen.matmul import contiguous_axis, is_plain, store_outputs
 from picograd.device import Target
 from picograd.dtype import DType

@@ -22,10 +22,19 @@ from picograd.codegen.index import (
     index_roots,
     merge_axes,
     put_in_all,
-    rest_in_vectors,
     spread,
 )
-from picograd.codegen.loops import RUN_STEPS, along, in_runs, in_smaller_vectors, longest, nested, prefetch_lines, split
+from picograd.codegen.loops import (
+    RUN_STEPS,
+    along,
+    in_runs,
+    in_smaller_vectors,
+    longest,
+    nested,
+    prefetch_lines,
+    rest_in_vectors,
+    split,
+)
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property

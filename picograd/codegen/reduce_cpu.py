@@ -26,7 +26,7 @@ from functools import partial, reduce
 from operator import or_
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import elements_anywhere, put_in_all, rest_in_vectors, vector_lanes
+from picograd.codegen.index import elements_anywhere, put_in_all
 from picograd.codegen.loops import (
     RUN_STEPS,
     STRIP_VECTORS_MAX,
@@ -36,7 +36,9 @@ from picograd.codegen.loops import (
     in_smaller_vectors,
     longest,
     nested,
+    rest_in_vectors,
     split,
+    vector_lanes,
 )
 from picograd.codegen.reduce import (
     PIECE_ELEMENTS,

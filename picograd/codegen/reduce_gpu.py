@@ -24,8 +24,8 @@ from functools import partial
 from math import gcd
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import element_anywhere, vector_lanes
-from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, split
+from picograd.codegen.index import element_anywhere
+from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, split, vector_lanes
 from picograd.codegen.reduce import (
     Results,
     Rows,

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder, Context, Scratch
-from picograd.codegen.index import element_within, vector_lanes
-from picograd.codegen.loops import BLOCKS_WANTED, share_columns, split
+from picograd.codegen.index import element_within
+from picograd.codegen.loops import BLOCKS_WANTED, share_columns, split, vector_lanes
 from picograd.codegen.reduce import running_dtype, start_of
 from picograd.device import Target
 from picograd.ir.build import cast, combined, where

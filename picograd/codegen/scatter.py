@@ -26,8 +26,8 @@ from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import element_within, vector_lanes
-from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split
+from picograd.codegen.index import element_within
+from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split, vector_lanes
 from picograd.codegen.reduce import start_of
 from picograd.codegen.sort import Phase, Sorted, at_most, integer
 from picograd.device import Target

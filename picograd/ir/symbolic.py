@@ -226,6 +226,9 @@ def bounds(value: Dim) -> Interval:
         exact = low, high
     elif value.code in OF_INDICES and value.dtype.is_int:
         exact = from_sources(value, bounds)
+        if value.code is OpCode.MIN and exact is not None and value.src[1].code is not OpCode.CONST:
+            # A minimum is at most the mean: min(j, n - j) <= n // 2.
+            exact = exact[0], min(exact[1], bounds(add(*map(from_op, value.src)))[1] // 2)
     return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
 
 
@@ -233,7 +236,7 @@ def bounds(value: Dim) -> Interval:
 OF_INDICES = frozenset(
     {
         OpCode.CONST, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND, OpCode.CHECK, OpCode.MUL, OpCode.IDIV, OpCode.MOD,
-        OpCode.MIN,
+        OpCode.MIN, OpCode.MAX, OpCode.NEG,
     }
 )  # fmt: skip
 
@@ -340,6 +343,10 @@ def minimum(a: Dim, b: Dim) -> Dim:
         return a
     if bounds(b)[1] <= bounds(a)[0]:
         return b
+    if isinstance(a, Op) and isinstance(b, Op):
+        low, high = bounds(subtract(a, b))
+        if low >= 0 or high <= 0:
+            return a if high <= 0 else b
     return Op(OpCode.MIN, dtypes.int64, (to_op(a), to_op(b)))
 
 
@@ -356,6 +363,15 @@ def ceildiv(a: Dim, divisor: Dim) -> Dim:
     if isinstance(a, int) and isinstance(divisor, int) and divisor:
         return -(-a // divisor)
     return floordiv(add(a, subtract(divisor, 1)), divisor)
+
+
+def _negative(value: Dim) -> Dim:
+    return mul(value, -1)
+
+
+def _maximum(a: Dim, b: Dim) -> Dim:
+    """Returns the greater of a and b as a minimum: one kind of atom for both."""
+    return mul(minimum(mul(a, -1), mul(b, -1)), -1)
 
 
 def at_least_0(value: Dim) -> Dim:
@@ -423,7 +439,8 @@ def _substituted(op: Op, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
 
 SUMS = frozenset({OpCode.ADD, OpCode.MUL})
 INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
-    OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum
+    OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum,
+    OpCode.MAX: _maximum, OpCode.NEG: _negative,
 }  # fmt: skip
 
 

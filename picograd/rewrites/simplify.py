@@ -252,6 +252,12 @@ def matmul_of_nothing(out: Op) -> Op | None:
     return filled(0, out.dtype, out.shape) if out.src[0].shape[-1] == 0 else None
 
 
+def bool_as_it_is(out: Op, x: Op) -> Op | None:
+    if x.dtype.kind != "b":
+        return None
+    return x if out.code is OpCode.CMPNE else Op(OpCode.CMPEQ, out.dtype, (x, x.filled(False)))
+
+
 # ---- the tables ----
 def _on(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
     return Pattern(code, name="out", kinds=kinds)
@@ -264,6 +270,7 @@ def _twice(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
 
 
 _ANY, _X = Pattern(), Pattern(name="x")
+_CAST = Pattern(OpCode.CAST, (_X,))
 
 simplify = PatternMatcher(
     [
@@ -286,6 +293,8 @@ simplify = PatternMatcher(
         ("neg neg", Pattern(OpCode.NEG, (Pattern(OpCode.NEG, (_X,)),)), lambda x: x),  # -(-x) = x
         ("and true", Pattern(OpCode.AND, (_X, Pattern(value=True)), kinds="b"), lambda x: x),
         ("or false", Pattern(OpCode.OR, (_X, Pattern(value=False)), kinds="b"), lambda x: x),
+        # int(b) != 0 = b;  int(b) == 0 = not b
+        ("bool beside zero", Pattern((OpCode.CMPNE, OpCode.CMPEQ), (_CAST, Pattern(value=0)), name="out"), bool_as_it_is),
         ("pow one", Pattern(OpCode.POW, (_X, Pattern(value=1))), lambda x: x),  # x^1 = x
         ("pow two", Pattern(OpCode.POW, (_ANY, Pattern(value=2)), name="out"), pow_two),  # x^2 = x x
         ("cast same", _on(OpCode.CAST), cast_same),

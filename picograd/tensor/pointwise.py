@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from picograd.dtype import Scalar, float64, int32, int64
+from picograd.dtype import Scalar, float32, float64, int32, int64
 from picograd.ir.build import both, compare, either, maximum, unary, where
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.host import host_call
@@ -72,6 +72,8 @@ def round_even(x: Op) -> Op:
     """Nearest integer, halves to the even one; integers are their own."""
     if not x.dtype.is_float:
         return x
+    if x.dtype.is_narrow:  # each of these steps would be rounded
+        return cast(round_even(cast(x, float32)), x.dtype)
     low = floor(x)
     rest = x - low
     odd = compare(OpCode.CMPNE, floor(low * 0.5) * 2.0, low)

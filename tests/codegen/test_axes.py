@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.index import vector_lanes
-from picograd.codegen.loops import access_lanes
+from picograd.codegen.loops import access_lanes, vector_lanes
 from picograd.devices.cudasim.device import TARGET
 from picograd.dtype import DType
 from picograd.ir.build import cast, where

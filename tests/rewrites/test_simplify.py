@@ -87,6 +87,7 @@ CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
     "neg neg": (unary(OpCode.NEG, -x), (x,), x),
     "and true": (Op(OpCode.AND, bool_, (b, filled(True, bool_, (4, 6)))), (b,), b),
     "or false": (Op(OpCode.OR, bool_, (b, filled(False, bool_, (4, 6)))), (b,), b),
+    "bool beside zero": (compare(OpCode.CMPEQ, cast(b, i32), 0), (b,), compare(OpCode.CMPEQ, b, False)),
     "pow one": (Op(OpCode.POW, f32, (x, filled(1, f32, (4, 6)))), (x,), x),
     "pow two": (Op(OpCode.POW, f32, (x, filled(2, f32, (4, 6)))), (x,), x * x),
     "cast same": (Op(OpCode.CAST, f32, (x,)), (x,), x),

@@ -361,6 +361,9 @@ def _minimum(sums: Sums, op: Op) -> Sum:
     low, high = _interval(OpCode.MIN, a, b)
     if low < 0 and all(x.low >= 0 or sums.is_never_negative(x.terms) for x in (a, b)):
         low = 0
+    both = added(a.terms, b.terms)
+    if not set(both) - {()}:  # at most the mean: min(j, n - j) <= n // 2
+        high = min(high, both.get((), 0) // 2)
     atom = sums.bounded(low, high, (), (a.terms, b.terms))
     sums.atoms[-1].one_of = a.terms, b.terms
     return atom

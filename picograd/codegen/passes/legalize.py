@@ -40,6 +40,7 @@ from picograd.ir.build import (
     shl,
     shr,
     where,
+    xor,
 )
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, ROUGHLY, OpCode
@@ -53,9 +54,13 @@ MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})
 
 
 def compute_wide(op: Op) -> Op | None:
-    """Any arithmetic on narrow floats: the same in float32, rounded once. Extrema choose one of the operands."""
+    """Any arithmetic on narrow floats: the same in float32, rounded once. Extrema choose one of the operands, and what is
+    exact is not rounded.
+    """
     if op.code in MOVES or True not in [s.dtype.is_narrow for s in op.src]:
         return None
+    if op.code is OpCode.NEG:
+        return bitcast(xor(bits_of(op.src[0]), op.dtype.sign_bit), op.dtype)
     wide = tuple(cast(s, dtypes.float32) if s.dtype.is_narrow else s for s in op.src)
     if op.code in COMPARE:
         return Op(op.code, op.dtype, wide, op.arg)
@@ -63,7 +68,9 @@ def compute_wide(op: Op) -> Op | None:
         (a, b), (wide_a, wide_b) = op.src, wide
         takes_a = less(wide_b, wide_a) if op.code is OpCode.MAX else less(wide_a, wide_b)
         return where(Op(OpCode.OR, dtypes.bool_, (takes_a, differs(wide_a, wide_a))), a, b)
-    return cast(Op(op.code, dtypes.float32, wide, op.arg), op.dtype)
+    result = Op(op.code, dtypes.float32, wide, op.arg)
+    is_exact = op.code is OpCode.FLOOR or (op.code is OpCode.ADD and op.src[1].code is OpCode.CONST and op.src[1].arg == 0)
+    return _upper_half(bits_of(result)) if is_exact and op.dtype is dtypes.bfloat16 else cast(result, op.dtype)
 
 
 def convert(op: Op, half_in_hardware: bool) -> Op | None:
@@ -92,9 +99,12 @@ def _round_bfloat16(x: Op) -> Op:
     """Adds half of the last bit kept, less one where that bit is even; NaN keeps its sign and upper bits."""
     bits = bits_of(x)
     even = and_(shr(bits, 16), 1)
-    rounded = shr(bits + even + 0x7FFF, 16)
-    upper = where(differs(x, x), or_(shr(bits, 16), 0x40), rounded)
-    return bitcast(cast(upper, dtypes.uint16), dtypes.bfloat16)
+    rounded = bits + even + 0x7FFF
+    return _upper_half(where(differs(x, x), or_(bits, 0x40 << 16), rounded))
+
+
+def _upper_half(bits: Op) -> Op:
+    return bitcast(cast(shr(bits, 16), dtypes.uint16), dtypes.bfloat16)
 
 
 def _has_infinity(dtype: DType) -> bool:
