@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from math import gcd
+from operator import attrgetter
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
@@ -372,29 +373,28 @@ class LaneValues(NamedTuple):
     is_exact: bool
 
 
-def lane_values(value: Op, lanes: int, sources: Sequence[LaneValues | None]) -> LaneValues | None:
+NUMBERS, IS_EXACT = attrgetter("numbers"), attrgetter("is_exact")
+
+
+def lane_values(value: Op, lanes: int, of: Sequence[LaneValues]) -> LaneValues | None:
     """Returns the known lanes of an integer or a condition, from those of its sources, or None."""
-    if not (value.dtype.is_int or value.dtype is dtypes.bool_):
-        return None
     if value.code is OpCode.LANES:
         return LaneValues(tuple(range(lanes)), True)
     if value.code is OpCode.EXPAND:
         is_exact = value.src[0].code is OpCode.CONST
         return LaneValues((int(value.src[0].arg) if is_exact else 0,) * lanes, is_exact)
-    if not value.src:
+    if not of or value.dtype.kind == "f":
         return None
-    of = [source for source in sources if source is not None]
-    if len(of) < len(sources):
-        return None
-    if all(source.is_exact for source in of):
-        dtype = value.src[0].dtype
-        found = [fold(value.code, value.dtype, dtype, values) for values in zip(*(source.numbers for source in of))]
-        return LaneValues(tuple(map(int, found)), True) if None not in found else None  # type: ignore[arg-type]
+    if all(map(IS_EXACT, of)):
+        operands = [*zip(*map(NUMBERS, of))]
+        found = {each: fold(value.code, value.dtype, value.src[0].dtype, each) for each in {*operands}}
+        numbers = [*map(found.__getitem__, operands)]
+        return LaneValues(tuple(map(int, numbers)), True) if None not in numbers else None  # type: ignore[arg-type]
     if value.code is OpCode.ADD:
         sums = [a + b for a, b in zip(of[0].numbers, of[1].numbers)]
-        return LaneValues(tuple(number - sums[0] for number in sums), False)
+        return LaneValues(tuple([number - sums[0] for number in sums]), False)
     if value.code is OpCode.MUL and of[1].is_exact and len(set(of[1].numbers)) == 1:
-        return LaneValues(tuple(number * of[1].numbers[0] for number in of[0].numbers), False)
+        return LaneValues(tuple([number * of[1].numbers[0] for number in of[0].numbers]), False)
     return None
 
 
@@ -403,7 +403,7 @@ def near_elements(writer: CpuWriter, load: Load, lanes: int) -> str | None:
 
     None where two vectors do not hold them, or distances are not known, or which lanes want theirs.
     """
-    found = lanes_known(writer, load.index)
+    found = lanes_known(writer, load.index, lanes)
     if found is None:
         return None
     if found.numbers == tuple(range(found.numbers[0], found.numbers[0] - lanes, -1)):
@@ -411,7 +411,7 @@ def near_elements(writer: CpuWriter, load: Load, lanes: int) -> str | None:
         return writer._reversed(memory_type(load.var.dtype, lanes), writer._contiguous(load, address, lanes, True), lanes)
     wanted = [*range(lanes)]
     if load.valid is not None:
-        mask = lanes_known(writer, load.valid)
+        mask = lanes_known(writer, load.valid, lanes)
         if mask is None or not mask.is_exact or not any(mask.numbers):
             return None
         wanted = [lane for lane in wanted if mask.numbers[lane]]
@@ -426,14 +426,19 @@ def near_elements(writer: CpuWriter, load: Load, lanes: int) -> str | None:
     return writer.emit(f"select <{lanes} x i1> {writer.operand(load.valid, lanes)}, {kind} {held}, {kind} zeroinitializer")
 
 
-def lanes_known(writer: CpuWriter, op: Op) -> LaneValues | None:
+def lanes_known(writer: CpuWriter, op: Op, lanes: int) -> LaneValues | None:
     """Returns the known lanes of an index or a condition, or None."""
-    if op not in writer.lane_values:
-        value = writer.vectors.get(op)
-        sources = () if value is None or value.code is OpCode.EXPAND else value.src
-        of = [lanes_known(writer, source) for source in sources]
-        writer.lane_values[op] = None if value is None else lane_values(value, lanes_of(op), of)
-    return writer.lane_values[op]
+    if op in writer.lane_values:
+        return writer.lane_values[op]
+    value = writer.vectors.get(op)
+    found = None
+    if value is not None:
+        of = []
+        for source in value.src if value.code is not OpCode.EXPAND else ():
+            of.append(lanes_known(writer, source, lanes))
+        found = lane_values(value, lanes, [*filter(None, of)]) if None not in of else None
+    writer.lane_values[op] = found
+    return found
 
 
 def lane_address(writer: CpuWriter, load: Load, lanes: int, lane: int) -> str:
