@@ -109,9 +109,10 @@ def whole_vectors(text: str, processor: str, instruction: str) -> int:
 
 
 def called(text: str) -> set[str]:
-    """Returns the functions that a text calls; not the jumps to labels of its own."""
+    """Returns the functions that a text calls; not those of its own, nor the jumps to its labels."""
     found = re.findall(r"^\t(?:callq?|bl|jmp|b)\t([\w.@]+)", text, re.MULTILINE)
-    return {name.partition("@")[0] for name in found if not name.startswith(".")}
+    own = re.findall(r"^([\w.]+):", text, re.MULTILINE)
+    return {name.partition("@")[0] for name in found if not name.startswith(".")} - {*own}
 
 
 # ---- what a target is ----
