@@ -90,14 +90,18 @@ def shares(a: Tensor) -> Tensor:
     return shared
 
 
-class _GammaDraw(Function):
-    """A draw of Gamma(a, 1) as a function of a."""
+class _Draw(Function):
+    """A draw as a function of its concentrations: the draw itself, whose derivative a subclass has."""
 
     @staticmethod
     def forward(ctx: FunctionContext, a: Tensor, drawn: Tensor) -> Tensor:
         result = drawn * 1.0
         ctx.save_for_backward(a, result)
         return result
+
+
+class _GammaDraw(_Draw):
+    """A draw of Gamma(a, 1) as a function of a."""
 
     @staticmethod
     def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
@@ -105,14 +109,8 @@ class _GammaDraw(Function):
         return grad * x * Tensor.from_op(log_gamma_slope(a.read(), x.read()), x.cell.device), None
 
 
-class _SharesDraw(Function):
+class _SharesDraw(_Draw):
     """A draw of Dirichlet(a) as a function of a: dx_j / da_i = (d logit x_i / da_i) x_i ([i = j] - x_j)."""
-
-    @staticmethod
-    def forward(ctx: FunctionContext, a: Tensor, drawn: Tensor) -> Tensor:
-        result = drawn * 1.0
-        ctx.save_for_backward(a, result)
-        return result
 
     @staticmethod
     def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:

@@ -23,7 +23,7 @@ from picograd.ir.symbolic import add, dim_value, floordiv, subtract
 from picograd.ir.symbolic import mul as times
 from picograd.record import Record
 
-PLAIN = frozenset({int})
+INTS = frozenset({int})
 
 
 class MatmulArg(Record):
@@ -105,13 +105,13 @@ def check_array(function: str, shape: Sequence[Dim], itemsize: int) -> None:
 
 def of_numbers(dims: Iterable[Any]) -> bool:
     """True for lengths that are all plain ints, none symbolic: asked for by every view."""
-    return PLAIN.issuperset(map(type, dims))
+    return INTS.issuperset(map(type, dims))
 
 
 def numel(shape: Iterable[Dim]) -> Dim:
     """Returns the product of the dimensions."""
     lengths = tuple(shape)
-    if PLAIN.issuperset(map(type, lengths)):  # `of_numbers` written out: asked for most often
+    if INTS.issuperset(map(type, lengths)):  # `of_numbers` written out: asked for most often
         return prod(lengths)
     count: Dim = 1
     for dim in lengths:
