@@ -27,6 +27,7 @@ def numbers(*shape: int, requires_grad: bool = False) -> Tensor:
 
 
 x, y, w, b = numbers(4, 8), numbers(4, 8), numbers(8, 8, requires_grad=True), numbers(8, requires_grad=True)
+labels, group = Tensor(np.arange(4)), optim.SGD([w], lr=0.1).param_groups[0]
 OPERATIONS: list[tuple[str, Callable[[], object], int]] = [
     ("x + y", lambda: x + y, 14),
     ("x * 0.5", lambda: x * 0.5, 15),
@@ -37,9 +38,13 @@ OPERATIONS: list[tuple[str, Callable[[], object], int]] = [
     ("x + b", lambda: x + b, 27),
     ("x @ w", lambda: x @ w, 21),
     ("sum", lambda: x.sum(), 20),
-    ("reshape", lambda: x.reshape(8, 4), 27),
+    ("reshape", lambda: x.reshape(8, 4), 21),
     ("T", lambda: x.T, 17),
     ("x[:, 1]", lambda: x[:, 1], 30),
+    ("w[index]", lambda: w[labels], 12),
+    ("cat", lambda: pg.cat([x, y]), 25),
+    ("cross_entropy", lambda: nn.functional.cross_entropy(x, labels), 45),
+    ("a rate of a schedule", lambda: group.update(lr=0.5), 26),
 ]
 
 

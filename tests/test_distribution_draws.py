@@ -74,7 +74,7 @@ def test_slopes_of_gammas_are_those_of_the_definition(dtype: Any, rtol: float) -
 
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-10), (np.float32, 2e-6)])
 def test_slopes_of_shares_are_those_of_the_definition(dtype: Any, rtol: float) -> None:
-    """Of b far below a, psi(a + b) - psi(a) has lost digits: they are those of a / b."""
+    """The difference psi(a + b) - psi(a) has lost digits where b is far below a: they are those of a / b."""
     a, b, x, found = slopes_of_shares(dtype)
     wanted = np.array([share_by_definition(float(one), float(two), float(at)) for one, two, at in zip(a, b, x)])
     off = np.abs(found / wanted - 1)

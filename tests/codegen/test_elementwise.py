@@ -109,7 +109,7 @@ def parts_of(function: Callable[[Tensor], Tensor], *shape: int) -> Sequence[tupl
 
 @pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: str(t.vector_bytes))
 def test_vectors_of_bytes_have_as_many_elements_as_bytes(target: Target) -> None:
-    """Where whole vectors are all of a row; a row with a rest, and few elements, keep a quarter of them."""
+    """Rows of whole vectors are computed in them; a row with a rest, and few elements, in quarters of them."""
     nbytes = target.vector_bytes
 
     def widest(function: Callable[[Tensor], Tensor], *shape: int, dtype: DType = dtypes.bool_) -> int:

@@ -40,7 +40,7 @@ ALL = [(arch, name, change) for arch, models in MODELS.items() for name, change 
 
 
 def metadata_of(arch: str, said: Said) -> dict[str, Any]:
-    """What a converter writes of a config.json."""
+    """Returns the metadata that a converter writes of a config.json."""
     rope = said.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type"))
     heads, width = said["num_attention_heads"], said["hidden_size"]
@@ -76,7 +76,7 @@ def metadata_of(arch: str, said: Said) -> dict[str, Any]:
 
 
 def tensors_of(arch: str, said: Said, weights: Weights) -> dict[str, np.ndarray]:
-    """What a converter writes of the weights, by the names of the gguf package."""
+    """Returns the weights as a converter writes them, by the names of the gguf package."""
     gguf = pytest.importorskip("gguf", reason="the gguf package, which knows the names, is not installed")
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
     names = gguf.get_tensor_name_map(number, said["num_hidden_layers"])

@@ -158,7 +158,7 @@ def fit(ours: Trainer, checkpoints: Checkpoints, steps: int = STEPS) -> int:
 
 
 class Unbroken:
-    """What both trainings are after each checkpoint where nothing happens to them, and the earlier one's files."""
+    """The states of both trainings after each checkpoint where nothing happens to them, and the earlier one's files."""
 
     def __init__(self, folder: Path):
         self.weights: dict[tuple[float, int], list[np.ndarray]] = {}
