@@ -1,7 +1,7 @@
-"""Keeps binaries on disk: a second process compiles nothing.
+"""Keeps schedules and binaries on disk: a second process plans and compiles nothing.
 
-In:    a Kernel and a Target
-Out:   the Binary stored for them, or None;  `read_entry`, `write_entry`: bytes under a name
+In:    the form of graphs, or the text of a kernel, and a Target
+Out:   the Schedule or the Binary stored for them, or None;  `read_entry`, `write_entry`: bytes under a name
 
 An entry is one file of a part of the cache ("kernels", "plans", "tuning"), in a folder by the first letter of its name, so
 that keeping one never looks at all of them. It is written beside its place and moved there, so that other processes see
@@ -10,7 +10,9 @@ is made again. Machine code from the cache runs as this user, so only files and 
 The part "headers" is written by devices/cudasim/compile.py, and trimmed with the others.
 Without a folder that can be used everything works as before, only slower, and that is said once.
 
-A binary's name is the digest of the kernel's text, the target, LLVM's version and the compiler's own source.
+A name is the digest of the form or of the kernel's text, of the target, LLVM's version and the compiler's own source. A
+schedule's entry names the binaries of its kernels, which stay entries of their own: where one of them is gone, all is made
+again. Of a compiled kernel a runner needs only its code, so that no graph is kept.
 """
 
 from __future__ import annotations
@@ -21,24 +23,38 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.config import cache_folder
+from picograd.config import cache_folder, is_on, num_threads, setting, shown_stages
 from picograd.device import Target
-from picograd.dtype import dtype_named
+from picograd.dtype import DType, dtype_named
 from picograd.errors import warn_user
 from picograd.files import ABANDONED_SECONDS, WITHOUT_WAITING, is_ours
+from picograd.ir.host import GivenKernel, offers
 from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Binary, Launch, Param, TileMap
-from picograd.ir.text import format_graph, parse_graph
+from picograd.ir.opcode import Named, OpCode
+from picograd.ir.stages import (
+    Binary,
+    BufferUse,
+    Executable,
+    Feed,
+    Kernel,
+    Launch,
+    LoopItem,
+    Param,
+    Result,
+    Schedule,
+    ScheduleItem,
+    TileMap,
+)
+from picograd.ir.text import RECORDS, format_graph, parse_graph, show
 from picograd.look import note
-from picograd.record import asdict, astuple
+from picograd.record import asdict, astuple, replace
 
 # ---- files ----
 PARTS = ("headers", "kernels", "plans", "tuning")
@@ -285,23 +301,23 @@ def store_binary(name: str, binary: Binary) -> bool:
     return write_entry("kernels", name, json.dumps(_binary_record(binary)).encode() + b"\n" + binary.data)
 
 
-def dim_text(dim: Dim) -> int | str:
+def _dim_text(dim: Dim) -> int | str:
     """Returns a dimension as records on disk hold it."""
     return dim if isinstance(dim, int) else format_graph([dim])
 
 
-def read_dim(value: int | str) -> Dim:
-    """Returns the dimension that `dim_text` wrote."""
+def _read_dim(value: int | str) -> Dim:
+    """Returns the dimension that `_dim_text` wrote."""
     return value if isinstance(value, int) else parse_graph(value)[0]
 
 
 def _binary_record(binary: Binary) -> dict[str, Any]:
     return {
         "name": binary.name,
-        "params": [[p.dtype.name, dim_text(p.numel), p.role] for p in binary.params],
+        "params": [[p.dtype.name, _dim_text(p.numel), p.role] for p in binary.params],
         "variables": [list(v.arg) for v in binary.variables],
         "launches": [
-            [x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes, [list(astuple(one)) for one in x.tile_maps],
+            [x.symbol, _dim_text(x.grid), x.block, x.work, x.shared_nbytes, [list(astuple(one)) for one in x.tile_maps],
              x.axes]
             for x in binary.launches
         ],
@@ -309,10 +325,10 @@ def _binary_record(binary: Binary) -> dict[str, Any]:
 
 
 def _binary_from(record: dict[str, Any], data: bytes) -> Binary:
-    params = tuple(Param(dtype_named(name), read_dim(numel), role) for name, numel, role in record["params"])
+    params = tuple(Param(dtype_named(name), _read_dim(numel), role) for name, numel, role in record["params"])
     variables = tuple(Op(OpCode.VARIABLE, dtypes.int64, (), tuple(arg)) for arg in record["variables"])
     launches = tuple(
-        Launch(symbol, read_dim(grid), block, work, shared_nbytes, tuple(map(_read_map, maps)), tuple(axes))
+        Launch(symbol, _read_dim(grid), block, work, shared_nbytes, tuple(map(_read_map, maps)), tuple(axes))
         for symbol, grid, block, work, shared_nbytes, maps, axes in record["launches"]
     )
     return Binary(record["name"], data, params, variables, launches)
@@ -321,3 +337,197 @@ def _binary_from(record: dict[str, Any], data: bytes) -> Binary:
 def _read_map(values: list[Any]) -> TileMap:
     param, shape, box, swizzles, offset, strides, rounds = values
     return TileMap(param, tuple(shape), tuple(box), swizzles, offset, tuple(strides), rounds)
+
+
+# ---- a plan's entry, by the form of its graphs ----
+KEPT_KERNELS_MIN = 2  # one alone is scheduled again as quickly as it would be read
+RECORD_TYPES = tuple(RECORDS.values())
+Numbers = dict[Any, int]
+
+
+def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> str | None:
+    """Returns the name of the entry for a form of graph on a target; None where none is kept.
+
+    Where somebody looks on, or offers kernels, every stage runs again.
+
+    Args:
+      tune:     whether candidates are timed
+      library:  a vendor's, that is among them
+    """
+    looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
+    if looked_on or offers.key or cache_folder() is None:
+        return None
+    text = form_text(key)
+    kind = f"plan tuned with {num_threads()} threads {library}" if tune else "plan"
+    return None if text is None else entry_name(f"{kind}\n{text}", target)
+
+
+def form_text(key: Hashable) -> str | None:
+    """Returns a text that is equal for equal forms in every process, and for no others; None if a form has none."""
+    try:
+        return _Texts().of(key)
+    except _WithoutText:
+        return None
+
+
+class _Texts:
+    """The texts of the parts of a form, each written once."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, str] = {}
+
+    def of(self, value: Any) -> str:
+        if value.__class__ is int:
+            return str(value)
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = _text_of(value, self.of)
+        return found
+
+
+class _WithoutText(Exception):
+    """A part of a form that has no text: code of the user's, say."""
+
+
+def _text_of(value: Any, text: Callable[[Any], str]) -> str:
+    """Returns a text of a part of a form that is the same in every process; raises _WithoutText where there is none."""
+    if isinstance(value, tuple):
+        return f"({' '.join([text(part) for part in value])})"
+    if isinstance(value, Named | DType):
+        return value.name
+    if isinstance(value, Op):
+        return f"{{{format_graph([value])}}}"
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return show(value, str)
+    if isinstance(value, RECORD_TYPES):
+        return show(value, text)
+    if isinstance(value, GivenKernel):  # where its meaning is computed, which has no text, no plan is kept
+        return show(replace(value, meaning=None), text)
+    raise _WithoutText
+
+
+# ---- schedules ----
+def without_graphs(schedule: Schedule, executables: Iterator[Executable]) -> Schedule:
+    """Returns a schedule whose kernels have code, by `kernel_items()`: nothing is kept of their graphs."""
+    items: list[ScheduleItem | LoopItem] = []
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            items.append(replace(item, body=without_graphs(item.body, executables)))
+        else:
+            items.append(replace(item, kernel=_kernel_of(next(executables), len(item.buffers))))
+    return replace(schedule, items=tuple(items))
+
+
+def _kernel_of(code: Executable, num_buffers: int) -> Kernel:
+    """Returns the kernel of some code, which may have parameters of its own behind those of the kernel."""
+    return Kernel(code.name, code.params[:num_buffers], code.variables, ())
+
+
+def store_schedule(
+    name: str, schedule: Schedule, executables: Sequence[Executable], entries: Mapping[Executable, str]
+) -> bool:
+    """Keeps a schedule, with its executables by `kernel_items()`; returns whether it does.
+
+    It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
+
+    Args:
+      entries:  names of the executables that are entries
+    """
+    code = {item.kernel: executable for item, executable in zip(schedule.kernel_items(), executables)}
+    kernels, names = list(code), [entries.get(executable) for executable in code.values()]
+    if len(executables) < KEPT_KERNELS_MIN or None in names:
+        return False
+    bodies = list(dict.fromkeys(_bodies(schedule)))
+    of_kernel, of_body = ({made: i for i, made in enumerate(found)} for found in (kernels, bodies))
+    schedules = [_schedule_record(body, of_kernel, of_body) for body in [*bodies, schedule]]
+    return write_entry("plans", name, json.dumps({"kernels": names, "schedules": schedules}).encode())
+
+
+def load_schedule(
+    name: str, load: Callable[[Sequence[str]], list[Executable] | None]
+) -> tuple[Schedule, list[Executable]] | None:
+    """Returns a kept schedule and its executables, by `kernel_items()`; None if they are not all there.
+
+    Args:
+      load:  gives the code of entries by name, or None if one of them is gone
+    """
+    content = read_entry("plans", name)
+    if content is None:
+        return None
+    record = json.loads(content)
+    executables = load(record["kernels"])
+    if executables is None:
+        return None
+    numbers: dict[int, list[int]] = {}
+    schedules: list[Schedule] = []
+    for number, found in enumerate(record["schedules"]):
+        numbers[number] = []
+        schedules.append(_schedule_from(found, executables, schedules, numbers))
+    return schedules[-1], [executables[i] for i in numbers[len(schedules) - 1]]
+
+
+def _bodies(schedule: Schedule) -> Iterator[Schedule]:
+    """Yields the schedules of bodies, inner ones first."""
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            yield from _bodies(item.body)
+            yield item.body
+
+
+def _schedule_record(schedule: Schedule, of_kernel: Numbers, of_body: Numbers) -> dict[str, Any]:
+    """Returns a schedule as JSON holds it: kernels and bodies by number."""
+    return {
+        "items": [_item_record(item, of_kernel, of_body) for item in schedule.items],
+        "buffers": [
+            [use.dtype.name, _dim_text(use.numel), use.role, use.source, use.over, use.keeps, use.also, use.late]
+            for use in schedule.buffers
+        ],
+        "inputs": [[op.arg[0], op.dtype.name, [_dim_text(dim) for dim in op.shape]] for op in schedule.inputs],
+        "outputs": schedule.outputs,
+        "arena_nbytes": schedule.arena_nbytes,
+        "commit": schedule.commit,
+    }
+
+
+def _item_record(item: ScheduleItem | LoopItem, of_kernel: Numbers, of_body: Numbers) -> dict[str, Any]:
+    if isinstance(item, ScheduleItem):
+        return {"kernel": of_kernel[item.kernel], "buffers": item.buffers, "checks": item.checks}
+    return {
+        "body": of_body[item.body],
+        "steps": _dim_text(item.steps),
+        "feeds": [[feed.buffer, feed.is_row, feed.reversed, feed.carried] for feed in item.feeds],
+        "results": [[result.buffer, result.is_row, result.spare, result.other] for result in item.results],
+        "memory": item.memory,
+    }
+
+
+def _schedule_from(
+    record: dict[str, Any], executables: Sequence[Executable], bodies: Sequence[Schedule], numbers: dict[int, list[int]]
+) -> Schedule:
+    """Returns a schedule.
+
+    Args:
+      numbers:  of each body's kernels among `executables`; those of this schedule are added to the last one
+    """
+    own = numbers[len(bodies)]
+    items: list[ScheduleItem | LoopItem] = []
+    for item in record["items"]:
+        if "body" in item:
+            feeds = tuple([Feed(*fields) for fields in item["feeds"]])
+            results = tuple([Result(*fields) for fields in item["results"]])
+            items.append(LoopItem(bodies[item["body"]], _read_dim(item["steps"]), feeds, results, item["memory"]))
+            own += numbers[item["body"]]
+        else:
+            kernel = _kernel_of(executables[item["kernel"]], len(item["buffers"]))
+            items.append(ScheduleItem(kernel, tuple(item["buffers"]), tuple(item["checks"])))
+            own.append(item["kernel"])
+    buffers = [
+        BufferUse(dtype_named(dtype), _read_dim(numel), role, source, over, keeps, tuple(also), late)
+        for dtype, numel, role, source, over, keeps, also, late in record["buffers"]
+    ]
+    inputs = [
+        Op(OpCode.PARAM, dtype_named(dtype), (), (slot, tuple([_read_dim(dim) for dim in shape])))
+        for slot, dtype, shape in record["inputs"]
+    ]
+    outputs = tuple(record["outputs"])
+    return Schedule(tuple(items), tuple(buffers), tuple(inputs), outputs, record["arena_nbytes"], record["commit"])

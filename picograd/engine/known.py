@@ -6,8 +6,8 @@ Out:   `look_at`: `Seen`, what tells graphs from others, the memory and the numb
        `Repeats`: forms that are planned again and again, mentioned once, on the user's line
 
 Eager code computes the same graphs again and again, over other memory, with other numbers and offsets. One walk tells what
-they are, where the form that a plan is made of takes several. A walk is as exact as a form, if less general: what a form
-frees of its values (symbolic integers) is left to it.
+they are, where the form that a plan is made of takes several. A walk is as exact as a form, if less general: symbolic
+integers, which a form unbinds, are left to it.
 
     for step in range(1000):
         p -= (1 - step / 1000) * p.grad         # another graph at each step, by one number
@@ -327,7 +327,7 @@ class Scalars:
         self._first: dict[Hashable, int] = {}  # offset of each block of memory that a line cuts
         self._lock = lock()
 
-    def freed(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:
+    def generalized(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:
         """Returns a form with the constants that change as inputs; `form` itself where none is known to.
 
         Args:
@@ -489,7 +489,7 @@ class Repeats:
         """Counts a planning, and warns where it is the eighth of graphs that differ in numbers alone.
 
         Args:
-          form:  of the graphs, nothing in it freed
+          form:  of the graphs, nothing in it generalized
           root:  one of them
         """
         parts = zip(form.order, form.key)  # type: ignore[call-overload]

@@ -72,7 +72,7 @@ def offsets_of(op: Op, arg: Sequence[tuple[Any, Any]], found: list[Offset], leng
     """Returns the argument of a SHRINK or PAD without its offsets and lengths, which are added to `found` and `lengths`.
 
     Args:
-      arg:  the argument, with symbolic integers freed of their values
+      arg:  the argument, with symbolic integers unbound
     """
     rest: list[Hashable] = []
     is_shrink = op.code is OpCode.SHRINK

@@ -1,28 +1,21 @@
-"""Turns a graph into a Plan once, and finds it again by the graph's form: in this process and on disk.
+"""Turns a graph into a Plan once, for all graphs of its form, in this process and in others (engine/cache.py).
 
 In:    unrealized graphs over buffers;  a Compiler
 Out:   `Template`: the form of graphs, with their buffers, constants of state and symbolic values taken out;  Plan
-
-A second process that sees a graph of the same form loads its schedule and code and compiles nothing. A plan's entry on disk
-names the binaries of its kernels, which stay entries of their own (engine/cache.py): where one of them is gone, all is made
-again. Of a compiled kernel a runner needs only its code, so that no graph is kept.
 """
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from picograd.config import cache_folder, is_on, num_threads, setting, shown_stages
-from picograd.device import Target
-from picograd.dtype import DType, dtype_named
-from picograd.engine.cache import dim_text, entry_name, read_dim, read_entry, write_entry
+from picograd.config import is_on
+from picograd.engine.cache import load_schedule, plan_entry, store_schedule, without_graphs
 from picograd.engine.devices import counted
 from picograd.engine.lengths import BLOCKS, LAST_IS_LENGTH, SHAPES, Moving, Sizes, with_held, with_lengths
 from picograd.errors import ArgumentError, Line
@@ -30,26 +23,15 @@ from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, changed_mark, with_body
 from picograd.ir.checks import MAY_FAIL, Refused, Site, Unsolvable, refusal_of, site_of, with_site
-from picograd.ir.host import GivenKernel, offers
+from picograd.ir.host import offers
 from picograd.ir.op import CODE, Buffer, Dim, Op, Shape, const, toposort
-from picograd.ir.opcode import Named, OpCode
+from picograd.ir.opcode import OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import numel
-from picograd.ir.stages import (
-    BufferUse,
-    Executable,
-    Feed,
-    Kernel,
-    LoopItem,
-    Plan,
-    Result,
-    Schedule,
-    ScheduleItem,
-)
+from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.symbolic import dim_value, with_values
-from picograd.ir.text import RECORDS, format_graph, show
 from picograd.look import look, note, telling
-from picograd.record import Record, replace
+from picograd.record import Record
 from picograd.rewrites.merge_bodies import merge_bodies
 
 if TYPE_CHECKING:
@@ -161,7 +143,7 @@ def template(
             key.append((code, unbound(op, variables)))
         else:
             if arg is not None:
-                arg = _static(op, variables) if code in OWN_ARGS else unbound(arg, variables)
+                arg = _unbound_argument(op, variables) if code in OWN_ARGS else unbound(arg, variables)
             key.append((code, op.dtype, arg, *map(number_of, op.src)))
     key.append((*map(number_of, roots), offers.key))
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
@@ -212,26 +194,26 @@ def _mentions_op(arg: Any) -> bool:
     return any(part.__class__ is not int and _mentions_op(part) for part in arg)
 
 
-def _static(op: Op, variables: dict[str, int]) -> Hashable:
+def _unbound_argument(op: Op, variables: dict[str, int]) -> Hashable:
     """The argument of one of OWN_ARGS as far as a plan depends on it; values of symbolic integers go to `variables`."""
     if op.code is OpCode.LEAF:
         return None
     if op.code is OpCode.CONST:
         return struct.pack("d", op.arg) if op.dtype.is_float else op.arg
     if op.code in WITH_BODY:
-        freed = with_body(op, _freed_body(body_of(op), variables))
-        return freed.arg if op.code is OpCode.CALL else (*freed.arg[:2], unbound(freed.arg[2], variables))
-    raise AssertionError(f"_static: {op} has an argument like any other")
+        arg = with_body(op, _unbound_body(body_of(op), variables)).arg
+        return arg if op.code is OpCode.CALL else (*arg[:2], unbound(arg[2], variables))
+    raise AssertionError(f"_unbound_argument: {op} has an argument like any other")
 
 
 def unbound(arg: Any, variables: dict[str, int]) -> Any:
-    """Returns an argument with symbolic integers freed of their values, which go to `variables`.
+    """Returns an argument with symbolic integers unbound: their values go to `variables`.
 
     Raises:
       ArgumentError: one graph binds a symbolic integer to two values.
     """
     if isinstance(arg, Op):
-        freed: dict[Op, Dim] = {}
+        symbols: dict[Op, Dim] = {}
         for bind in toposort([arg]):
             if bind.code is OpCode.BIND:
                 (name, *_), value = bind.src[0].arg, int(bind.src[1].arg)
@@ -240,8 +222,8 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
                         f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
                         "call realize() on what the first one made before binding it again, or give one another name.",
                     )
-                freed[bind] = bind.src[0]
-        return with_values(arg, freed) if freed else arg
+                symbols[bind] = bind.src[0]
+        return with_values(arg, symbols) if symbols else arg
     if isinstance(arg, tuple):
         for part in arg:
             if part.__class__ is not int and part.__class__ is not OpCode:
@@ -249,12 +231,12 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
     return arg
 
 
-def _freed_body(body: Op, variables: dict[str, int]) -> Op:
-    """Returns a body and its own gradient with symbolic integers freed of their values, which go to `variables`."""
+def _unbound_body(body: Op, variables: dict[str, int]) -> Op:
+    """Returns a body and its own gradient with symbolic integers unbound: their values go to `variables`."""
     bodies: dict[Op, Op] = {}
     for inner in [*bodies_in(toposort(body.src)), body]:
-        mark = changed_mark(inner, lambda backward: _freed_body(backward, variables))
-        bodies[inner] = inner.replace(tuple(_freed(inner.src, {}, variables, bodies)), mark)
+        mark = changed_mark(inner, lambda backward: _unbound_body(backward, variables))
+        bodies[inner] = inner.replace(tuple(_unbound_graphs(inner.src, {}, variables, bodies)), mark)
     return bodies[body]
 
 
@@ -280,9 +262,9 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
     bodies: dict[Op, Op] = {}
     if not WITH_BODY.isdisjoint(map(CODE, form.order)):
         for body in bodies_in(form.order):
-            bodies[body] = body.replace(src=tuple(_freed(body.src, {}, {}, bodies, numbers)))
+            bodies[body] = body.replace(src=tuple(_unbound_graphs(body.src, {}, {}, bodies, numbers)))
     arguments = form.moving.arguments(lengths) if form.moving.offsets or lengths else {}
-    return _freed(roots, params, {}, bodies, numbers, arguments)
+    return _unbound_graphs(roots, params, {}, bodies, numbers, arguments)
 
 
 def symbolic_arguments(form: Template) -> dict[Op, Any]:
@@ -299,11 +281,11 @@ def symbolic_arguments(form: Template) -> dict[Op, Any]:
     return found
 
 
-def _freed(
+def _unbound_graphs(
     roots: Sequence[Op], became: dict[Op, Op], variables: dict[str, int], bodies: Mapping[Op, Op],
     numbers: Mapping[Op, int] | None = None, arguments: Mapping[Op, Any] = MappingProxyType({}),
 ) -> list[Op]:  # fmt: skip
-    """Returns graphs with symbolic integers freed of their values.
+    """Returns graphs with symbolic integers unbound.
 
     Args:
       became:     replacements of some Ops, below which nothing is looked at
@@ -336,205 +318,21 @@ def _freed(
     return [became[root] for root in roots]
 
 
-# ---- plans on disk ----
-LEAST_KERNELS = 2  # one alone is scheduled again as quickly as it would be read
-RECORD_TYPES = tuple(RECORDS.values())
-Numbers = dict[Any, int]
-
-
-def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> str | None:
-    """Returns the name of the entry for a form of graph on a target; None where none is kept.
-
-    Where somebody looks on, or offers kernels, every stage runs again.
-
-    Args:
-      tune:     whether candidates are timed
-      library:  a vendor's, that is among them
-    """
-    looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
-    if looked_on or offers.key or cache_folder() is None:
-        return None
-    text = form_text(key)
-    kind = f"plan tuned with {num_threads()} threads {library}" if tune else "plan"
-    return None if text is None else entry_name(f"{kind}\n{text}", target)
-
-
-def form_text(key: Hashable) -> str | None:
-    """Returns a text that is equal for equal forms in every process, and for no others; None if a form has none."""
-    try:
-        return _Texts().of(key)
-    except _WithoutText:
-        return None
-
-
-class _Texts:
-    """The texts of the parts of a form, each written once."""
-
-    def __init__(self) -> None:
-        self.known: dict[Hashable, str] = {}
-
-    def of(self, value: Any) -> str:
-        if value.__class__ is int:
-            return str(value)
-        found = self.known.get(value)
-        if found is None:
-            found = self.known[value] = _text_of(value, self.of)
-        return found
-
-
-class _WithoutText(Exception):
-    """A part of a form that has no text: code of the user's, say."""
-
-
-def _text_of(value: Any, text: Callable[[Any], str]) -> str:
-    """Returns a text of a part of a form that is the same in every process; raises _WithoutText where there is none."""
-    if isinstance(value, tuple):
-        return f"({' '.join([text(part) for part in value])})"
-    if isinstance(value, Named | DType):
-        return value.name
-    if isinstance(value, Op):
-        return f"{{{format_graph([value])}}}"
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        return show(value, str)
-    if isinstance(value, RECORD_TYPES):
-        return show(value, text)
-    if isinstance(value, GivenKernel):  # where its meaning is computed, which has no text, no plan is kept
-        return show(replace(value, meaning=None), text)
-    raise _WithoutText
-
-
-# ---- what is kept of a schedule ----
-def compiled(schedule: Schedule, executables: Iterator[Executable]) -> Schedule:
-    """Returns a schedule whose kernels have code, by `kernel_items()`: nothing is kept of their graphs."""
-    items: list[ScheduleItem | LoopItem] = []
-    for item in schedule.items:
-        if isinstance(item, LoopItem):
-            items.append(replace(item, body=compiled(item.body, executables)))
-        else:
-            items.append(replace(item, kernel=_compiled_kernel(next(executables), len(item.buffers))))
-    return replace(schedule, items=tuple(items))
-
-
-def _compiled_kernel(code: Executable, num_buffers: int) -> Kernel:
-    """Returns the kernel of some code, which may have parameters of its own behind those of the kernel."""
-    return Kernel(code.name, code.params[:num_buffers], code.variables, ())
-
-
-# ---- an entry ----
-def keep_plan(name: str, schedule: Schedule, executables: Sequence[Executable], compiler: Compiler) -> bool:
-    """Keeps a schedule, with its executables by `kernel_items()`; returns whether it does.
-
-    It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
-    """
-    code = {item.kernel: executable for item, executable in zip(schedule.kernel_items(), executables)}
-    kernels, entries = list(code), [compiler.entries.get(executable) for executable in code.values()]
-    if len(executables) < LEAST_KERNELS or None in entries:
-        return False
-    bodies = list(dict.fromkeys(_bodies(schedule)))
-    of_kernel, of_body = ({made: i for i, made in enumerate(found)} for found in (kernels, bodies))
-    schedules = [_schedule_record(body, of_kernel, of_body) for body in [*bodies, schedule]]
-    return write_entry("plans", name, json.dumps({"kernels": entries, "schedules": schedules}).encode())
-
-
-def find_kept(name: str, compiler: Compiler) -> tuple[Schedule, list[Executable]] | None:
-    """Returns a kept schedule and its executables, by `kernel_items()`; None if they are not all there."""
-    content = read_entry("plans", name)
-    if content is None:
-        return None
-    record = json.loads(content)
-    executables = compiler.from_disk(record["kernels"])
-    if executables is None:
-        return None
-    numbers: dict[int, list[int]] = {}
-    schedules: list[Schedule] = []
-    for number, found in enumerate(record["schedules"]):
-        numbers[number] = []
-        schedules.append(_schedule_from(found, executables, schedules, numbers))
-    return schedules[-1], [executables[i] for i in numbers[len(schedules) - 1]]
-
-
-def _bodies(schedule: Schedule) -> Iterator[Schedule]:
-    """Yields the schedules of bodies, inner ones first."""
-    for item in schedule.items:
-        if isinstance(item, LoopItem):
-            yield from _bodies(item.body)
-            yield item.body
-
-
-def _schedule_record(schedule: Schedule, of_kernel: Numbers, of_body: Numbers) -> dict[str, Any]:
-    """Returns a schedule as JSON holds it: kernels and bodies by number."""
-    return {
-        "items": [_item_record(item, of_kernel, of_body) for item in schedule.items],
-        "buffers": [
-            [use.dtype.name, dim_text(use.numel), use.role, use.source, use.over, use.keeps, use.also, use.late]
-            for use in schedule.buffers
-        ],
-        "inputs": [[op.arg[0], op.dtype.name, [dim_text(dim) for dim in op.shape]] for op in schedule.inputs],
-        "outputs": schedule.outputs,
-        "arena_nbytes": schedule.arena_nbytes,
-        "commit": schedule.commit,
-    }
-
-
-def _item_record(item: ScheduleItem | LoopItem, of_kernel: Numbers, of_body: Numbers) -> dict[str, Any]:
-    if isinstance(item, ScheduleItem):
-        return {"kernel": of_kernel[item.kernel], "buffers": item.buffers, "checks": item.checks}
-    return {
-        "body": of_body[item.body],
-        "steps": dim_text(item.steps),
-        "feeds": [[feed.buffer, feed.is_row, feed.reversed, feed.carried] for feed in item.feeds],
-        "results": [[result.buffer, result.is_row, result.spare, result.other] for result in item.results],
-        "memory": item.memory,
-    }
-
-
-def _schedule_from(
-    record: dict[str, Any], executables: Sequence[Executable], bodies: Sequence[Schedule], numbers: dict[int, list[int]]
-) -> Schedule:
-    """Returns a schedule.
-
-    Args:
-      numbers:  of each body's kernels among `executables`; those of this schedule are added to the last one
-    """
-    own = numbers[len(bodies)]
-    items: list[ScheduleItem | LoopItem] = []
-    for item in record["items"]:
-        if "body" in item:
-            feeds = tuple([Feed(*fields) for fields in item["feeds"]])
-            results = tuple([Result(*fields) for fields in item["results"]])
-            items.append(LoopItem(bodies[item["body"]], read_dim(item["steps"]), feeds, results, item["memory"]))
-            own += numbers[item["body"]]
-        else:
-            kernel = _compiled_kernel(executables[item["kernel"]], len(item["buffers"]))
-            items.append(ScheduleItem(kernel, tuple(item["buffers"]), tuple(item["checks"])))
-            own.append(item["kernel"])
-    buffers = [
-        BufferUse(dtype_named(dtype), read_dim(numel), role, source, over, keeps, tuple(also), late)
-        for dtype, numel, role, source, over, keeps, also, late in record["buffers"]
-    ]
-    inputs = [
-        Op(OpCode.PARAM, dtype_named(dtype), (), (slot, tuple([read_dim(dim) for dim in shape])))
-        for slot, dtype, shape in record["inputs"]
-    ]
-    outputs = tuple(record["outputs"])
-    return Schedule(tuple(items), tuple(buffers), tuple(inputs), outputs, record["arena_nbytes"], record["commit"])
-
-
 # ---- plans ----
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
     tune = tune or is_on("PICOGRAD_TUNE")
     library = library_of(compiler.device) if tune else ""
     entry = plan_entry(form.key, compiler.device.target, tune, library)
-    kept = None if entry is None else find_kept(entry, compiler)
+    kept = None if entry is None else load_schedule(entry, compiler.from_disk)
     if kept is None:
         with telling(lambda: f"{len(form.order)} operations are planned"):
             note("scheduled")
             schedule = compiler.schedule(parametrize(roots, form))
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
-            keep_plan(entry, schedule, executables, compiler)
-        schedule = compiled(schedule, iter(executables))
+            store_schedule(entry, schedule, executables, compiler.entries)
+        schedule = without_graphs(schedule, iter(executables))
     else:
         schedule, executables = kept
     code = tuple(executables)

@@ -58,15 +58,15 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     if not missing:
         return [op.realized or op for op in ops]
     seen = None if shared.data else look_at(missing)
-    again = [] if seen is None or not seen.costly else _what_comes_again(missing, seen)
+    again = [] if seen is None or not seen.costly else _recurring(missing, seen)
     if again:
-        _computed(again, look_at(again))
+        _compute(again, look_at(again))
         seen = look_at(missing)
-    made = _computed(missing, seen)
+    made = _compute(missing, seen)
     return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
 
 
-def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
+def _recurring(missing: Sequence[Op], seen: Seen) -> list[Op]:
     """Returns the Ops that an earlier graph has computed, too, and that are still alive: their values are to be kept.
 
     Otherwise data that are normalized or shuffled, and then read in batches, would be normalized again for every batch.
@@ -93,14 +93,14 @@ def _what_comes_again(missing: Sequence[Op], seen: Seen) -> list[Op]:
     return list(found)
 
 
-def _computed(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+def _compute(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`."""
     if seen is not None and run_known(missing, seen):
         return {}
-    return _computed_by_device(missing, seen)
+    return _compute_by_device(missing, seen)
 
 
-def _computed_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """Computes graphs through their Templates, one for each device; returns for each the BUFFER Op with its value.
 
     Args:
@@ -125,7 +125,7 @@ def _computed_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op
         seen = seen.in_form(blocks, results) if is_plain else None
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        form, buffers = _computed_on(roots, name or default_device(), order if whole else None, seen)
+        form, buffers = _compute_on(roots, name or default_device(), order if whole else None, seen)
         made.update(zip(roots, buffers))
         # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
         if name is not None and not (shared.data and reads_shared(form.buffers)):
@@ -160,7 +160,7 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
     found: dict[Op, Op | None] = {}  # an Op -> some memory that it reads
     for op in order_of(roots) if order is None else order:
         if op.code is OpCode.COPY and op.realized is None:
-            op.realized = _copied(op)
+            op.realized = _copied_across(op)
         buffer = op if op.code is OpCode.BUFFER else op.realized
         if buffer is None and op.code is not OpCode.BIND:
             for source in op.src:
@@ -174,7 +174,7 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
     return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
 
 
-def _copied(copy: Op) -> Op:
+def _copied_across(copy: Op) -> Op:
     """Returns the BUFFER Op of a COPY's value, in which a symbolic length stays one."""
     made = from_host(to_host(realize(copy.src)[0]), copy.dtype, copy.arg)
     return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))
@@ -200,7 +200,7 @@ def _stored(constant: Op, name: str) -> Op:
     return from_host(np.array(constant.arg), constant.dtype, name)
 
 
-def _computed_on(
+def _compute_on(
     roots: Sequence[Op], name: str, order: Sequence[Op] | None, seen: Seen | None = None
 ) -> tuple[Template, list[Op]]:
     """Returns the form of graphs on one device, and the BUFFER Ops with their values.
@@ -211,7 +211,7 @@ def _computed_on(
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
     if plan is None:
-        form, plan = find_plan_of_any(roots, form, name, _scalars, _repeats)
+        form, plan = find_general_plan(roots, form, name, _scalars, _repeats)
     elif Profiling.recorder is not None:
         Profiling.recorder.learn(plan, roots, form, name, None)
     known = None if seen is None else Known.of(seen, form, plan)
@@ -223,7 +223,7 @@ def _computed_on(
     return form, _results(roots, plan, inputs, outputs)
 
 
-def find_plan_of_any(
+def find_general_plan(
     roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None
 ) -> tuple[Template, Plan]:
     """Returns a form with what changes as inputs, and its plan; lengths stay numbers if an Op, as a CONV, needs them so.
@@ -235,7 +235,7 @@ def find_plan_of_any(
     if name == EVALUATOR:
         return exact, find_plan(roots, exact, name)
     while True:
-        form = scalars.freed(exact, name, lambda op: _stored(op, name))
+        form = scalars.generalized(exact, name, lambda op: _stored(op, name))
         if repeats is not None and form.sizes is None and (name, False, form.key) not in _plans:
             repeats.note(exact, roots[0])
         try:
@@ -314,7 +314,7 @@ def new_outputs(
     return made
 
 
-def copied(buffer: Buffer) -> Buffer:
+def copy_of(buffer: Buffer) -> Buffer:
     """Returns other memory of the same device with the same values."""
     if buffer.device == EVALUATOR:
         return Buffer(buffer.device, buffer.dtype, buffer.numel, counted(buffer.memory.copy()))

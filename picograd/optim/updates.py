@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from picograd.engine.realize import copied
+from picograd.engine.realize import copy_of
 from picograd.ir.bodies import by_formula
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -128,7 +128,7 @@ def realize_apart(tensors: Sequence[TensorCore]) -> None:
     for cell in dict.fromkeys(tensor.cell for tensor in tensors) if trace.get() is None else ():
         held = cell.held()
         if held is not None and held[0] in taken:
-            held = copied(held[0]), held[1]
+            held = copy_of(held[0]), held[1]
             Cell.hold([cell], [held])
         taken.add(held and held[0])
 

@@ -34,7 +34,7 @@ from picograd.tensor.first_values import is_fill, take_starts
 from picograd.tensor.unasked import Waiting, prepared, readers_of_writes, sharing
 
 # ---- computing ----
-SMALL_NBYTES = 1 << 16  # of a tensor that may be copied at each write
+STEPWISE_NBYTES_MAX = 1 << 16  # of a tensor that may be copied at each write
 _failed: LivingSet[Op] = LivingSet()  # graphs that joined a plan unasked, and failed: they join no other
 
 
@@ -153,7 +153,7 @@ def compute_writes(cell: Cell) -> None:
     """
     first, *others = pending.writes[cell]
     try:
-        if is_memory(first) and first.nbytes <= SMALL_NBYTES:
+        if is_memory(first) and first.nbytes <= STEPWISE_NBYTES_MAX:
             for op in others:
                 realize([op])
     except Refused as error:
@@ -322,14 +322,14 @@ def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
 
 
 # ---- graphs that grow without bound ----
-MAX_DEPTH = 8_000  # of a graph that is not computed yet: twice that of a network of 100 layers without its gradients
-MAX_LIVE = 100_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
-MOST_WRITES = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
-CHOICE_OPS = 64  # of a graph that is computed once something is chosen by it
-STEP_OPS = 256  # of a graph that is computed before numbers are drawn again
-NEWEST = 16  # values, one of which may be a loop's carry
-MANY_KERNELS = 256  # of the plan of a long graph that is made now: to make that of one step takes less
-EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
+DEPTH_MAX = 8_000  # of a graph that is not computed yet: twice that of a network of 100 layers without its gradients
+LIVE_OPS_MAX = 100_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
+WRITES_MAX = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
+CHOICE_OPS_MAX = 64  # of a graph that is computed once something is chosen by it
+STEP_OPS_MAX = 256  # of a graph that is computed before numbers are drawn again
+NEWEST_MAX = 16  # values, one of which may be a loop's carry
+KERNELS_TO_MENTION = 256  # of the plan of a long graph that is made now: to make that of one step takes less
+DEPTH_STRIDE = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
 # The latest made where no gradients are recorded, maybe not computed yet, maybe dead: a finalizer for each costs too much.
@@ -345,9 +345,9 @@ class NextLook:
     left:   how many Ops may still be counted, in graphs that share few of them, before `limit` is raised
     """
 
-    depth = MAX_DEPTH
-    limit = MAX_LIVE
-    left = EVERY * MAX_LIVE
+    depth = DEPTH_MAX
+    limit = LIVE_OPS_MAX
+    left = DEPTH_STRIDE * LIVE_OPS_MAX
 
 
 def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
@@ -356,12 +356,12 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
     Args:
       num_writes:  in place that it consists of
     """
-    if num_writes >= MOST_WRITES and not op.needs_grad:
+    if num_writes >= WRITES_MAX and not op.needs_grad:
         compute_writes(cell)
         return
     if op.depth >= NextLook.depth and not op.needs_grad:
         is_long = unrealized(op, NextLook.depth // 4) >= NextLook.depth // 4
-    elif len(Op.interned) >= NextLook.limit and op.depth % EVERY == 0:
+    elif len(Op.interned) >= NextLook.limit and op.depth % DEPTH_STRIDE == 0:
         is_long = _has_most(op)
     else:
         return
@@ -373,8 +373,8 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
             compute([cell], (), [*long_gradients.living(), *_living_plain()])  # what they share is computed once
             long_gradients.clear()
             plain_cells.clear()
-            NextLook.limit, NextLook.left = MAX_LIVE, EVERY * MAX_LIVE
-    if line not in _mentioned and (op.needs_grad or counts.scheduled and counts.kernels >= MANY_KERNELS):
+            NextLook.limit, NextLook.left = LIVE_OPS_MAX, DEPTH_STRIDE * LIVE_OPS_MAX
+    if line not in _mentioned and (op.needs_grad or counts.scheduled and counts.kernels >= KERNELS_TO_MENTION):
         _mentioned.add(line)
         _mention(op, line, counts.kernels)
 
@@ -385,7 +385,7 @@ def settle_choice(chosen: Cell) -> None:
     A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. What lives
     on, such as a cache, is what PyTorch would hold in memory.
     """
-    if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS) >= CHOICE_OPS:
+    if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS_MAX) >= CHOICE_OPS_MAX:
         compute([chosen], (), _living_plain())
         plain_cells.clear()
 
@@ -400,8 +400,8 @@ def settle_step() -> None:
         return
     living = _living_plain()
     plain_cells.clear()
-    graphs = [op for cell in living[-NEWEST:] if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS // 8]
-    if any(unrealized(op, STEP_OPS) >= STEP_OPS for op in graphs):
+    graphs = [op for cell in living[-NEWEST_MAX:] if isinstance(op := cell.content, Op) and op.depth >= STEP_OPS_MAX // 8]
+    if any(unrealized(op, STEP_OPS_MAX) >= STEP_OPS_MAX for op in graphs):
         compute((), (), living)
     else:
         plain_cells.extend(map(weakref.ref, living))
@@ -431,7 +431,7 @@ def _has_most(op: Op) -> bool:
     # they are not measured again and again, the next look is when half as many more are alive.
     if has_most or NextLook.left < 0:
         NextLook.limit = 3 * max(NextLook.limit, len(Op.interned)) // 2
-        NextLook.left = EVERY * NextLook.limit
+        NextLook.left = DEPTH_STRIDE * NextLook.limit
     return has_most
 
 
@@ -456,8 +456,8 @@ def _mention(op: Op, line: Line | None, num_kernels: int) -> None:
     """Warns of a graph that grows, on the user's line."""
     if op.needs_grad:
         fact = (
-            f"a result of shape {op.shape} has a graph of more than {MAX_LIVE // 2} operations that grows from step to step"
-            " and is kept for backward()."
+            f"a result of shape {op.shape} has a graph of more than {LIVE_OPS_MAX // 2} operations that grows from step to"
+            " step and is kept for backward()."
         )
         hint = "total += loss.detach() or loss.item(), or backward() now and then, lets go of it."
     else:

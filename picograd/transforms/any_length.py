@@ -112,7 +112,7 @@ def check_own(leaves: Sequence[Tensor], stand_ins: Sequence[Tensor], watch: Func
         others.add(cell)
 
 
-def freed(recording: Recording) -> Recording:
+def unbound_kinds(recording: Recording) -> Recording:
     """Returns a recording whose values have numbers for symbolic lengths: these are bound to nothing in their shapes."""
     kinds = tuple([(dtype, unbound(shape, {})) for dtype, shape in recording.values.kinds])
     return replace(recording, values=replace(recording.values, kinds=kinds))

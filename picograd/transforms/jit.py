@@ -39,7 +39,7 @@ from picograd.device import choices
 from picograd.dtype import DType
 from picograd.engine.known import Scalars
 from picograd.engine.plan import Template
-from picograd.engine.realize import find_plan, find_plan_of_any
+from picograd.engine.realize import find_general_plan, find_plan
 from picograd.errors import ArgumentError, JitError, refusing, warn_user
 from picograd.interrupts import Latest, LivingSet, cached_property, held_back, rlock
 from picograd.ir.bodies import at_once
@@ -57,7 +57,7 @@ from picograd.tensor.generator import Generator
 from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.unasked import leaf_tensors
-from picograd.transforms.any_length import AnyLength, bound_shapes, check_own, check_symbolic, freed, shown_to_users
+from picograd.transforms.any_length import AnyLength, bound_shapes, check_own, check_symbolic, shown_to_users, unbound_kinds
 from picograd.transforms.buffer_reuse import donated_parameters
 from picograd.transforms.bytecode_reads import MISSING, contents_of, has_attributes, parts_of
 from picograd.transforms.capture import CellKinds, Conditions, Recording, recorded
@@ -411,7 +411,7 @@ class Jit:
         roots, form, device = recording.roots, recording.form, recording.device
         if self.tune:  # with a length that varies there are fewer ways to choose from
             return form, find_plan(roots, form, device, tune=True)
-        return find_plan_of_any(roots, form, device, self.scalars)
+        return find_general_plan(roots, form, device, self.scalars)
 
     def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
@@ -471,7 +471,7 @@ class Jit:
         guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())
         watch.name_used_up(collected, guards)
         recording = recorded(self.name, watch.before, starts, roots, places, [*watch.written], updated, result)
-        recording = recording if given.lengths is None else freed(recording)
+        recording = recording if given.lengths is None else unbound_kinds(recording)
         return recording, Conditions(self.name, guards, CellKinds(watch.before, recording.device), collected)
 
 

@@ -312,7 +312,7 @@ def test_a_prediction_that_is_computed_in_parts_plans_each_once(kind: str, monke
         return (pg.stack(out, 1) + 0 * unused.unsqueeze(1)).tolist()
 
     value = predicted()
-    monkeypatch.setattr(realize, "_computed_by_device", None)  # every part is found by the short key of its graphs
+    monkeypatch.setattr(realize, "_compute_by_device", None)  # every part is found by the short key of its graphs
     with watch() as again:
         assert predicted() == value
     assert again.plans > 1 and again.scheduled == 0
@@ -337,7 +337,7 @@ def test_the_plan_of_a_loop_is_found_wherever_its_steps_begin(backwards: bool, m
 
     for begin in (0, 8, 16):
         checked(begin)
-    monkeypatch.setattr(realize, "_computed_by_device", None)
+    monkeypatch.setattr(realize, "_compute_by_device", None)
     for begin in (24, 31, 52):
         checked(begin)
 

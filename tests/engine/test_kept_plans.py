@@ -16,9 +16,10 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.autodiff.gradient import written_out
+from picograd.engine.cache import form_text, load_schedule, plan_entry, store_schedule
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import compiler_for
-from picograd.engine.plan import find_kept, form_text, keep_plan, parametrize, plan_entry, template
+from picograd.engine.plan import parametrize, template
 from picograd.interrupts import Latest
 from picograd.ir.stages import Executable, Kernel, LoopItem, Schedule
 from picograd.ir.text_program import format_schedule
@@ -153,8 +154,8 @@ def test_a_second_process_schedules_nothing_and_what_is_damaged_is_made_again(tm
 @pytest.mark.parametrize("case", CASES)
 def test_a_schedule_comes_back_as_it_was_but_for_graphs(case: Callable[[], list[Tensor]], folder: Path) -> None:
     name, schedule, executables, compiler = scheduled(*case())
-    assert keep_plan(name, schedule, executables, compiler)
-    found = find_kept(name, another_compiler())
+    assert store_schedule(name, schedule, executables, compiler.entries)
+    found = load_schedule(name, another_compiler().from_disk)
     assert found is not None
     kept, loaded = found
     assert kept == without_graphs(schedule)
@@ -175,16 +176,16 @@ def test_a_plan_from_disk_computes_the_same(
 
 def test_a_binary_that_is_gone_makes_its_plan_anew(folder: Path) -> None:
     name, schedule, executables, compiler = scheduled(*_product())
-    assert keep_plan(name, schedule, executables, compiler)
+    assert store_schedule(name, schedule, executables, compiler.entries)
     entry = next(iter(compiler.entries.values()))
     (folder / "kernels" / entry[0] / entry).unlink()
-    assert find_kept(name, another_compiler()) is None
+    assert load_schedule(name, another_compiler().from_disk) is None
 
 
 def test_a_kernel_alone_is_not_worth_an_entry(folder: Path) -> None:
     name, schedule, executables, compiler = scheduled(floats(4) * 2)
-    assert not keep_plan(name, schedule, executables, compiler)
-    assert find_kept(name, compiler) is None
+    assert not store_schedule(name, schedule, executables, compiler.entries)
+    assert load_schedule(name, compiler.from_disk) is None
 
 
 @pytest.mark.parametrize(
@@ -232,4 +233,4 @@ def test_a_kernel_made_while_somebody_looked_on_makes_no_entry(
     compiler.executables(kernels)
     capsys.readouterr()
     monkeypatch.delenv("PICOGRAD_SHOW")
-    assert not keep_plan("plan", schedule, compiler.executables(kernels), compiler)
+    assert not store_schedule("plan", schedule, compiler.executables(kernels), compiler.entries)

@@ -22,11 +22,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Bounds that a test can reach soon."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     monkeypatch.setattr(compute.NextLook, "depth", 1000)
-    monkeypatch.setattr(compute, "MAX_LIVE", 4000)
-    monkeypatch.setattr(compute, "STEP_OPS", 64)
+    monkeypatch.setattr(compute, "LIVE_OPS_MAX", 4000)
+    monkeypatch.setattr(compute, "STEP_OPS_MAX", 64)
     monkeypatch.setattr(compute, "_mentioned", set())
     monkeypatch.setattr(compute.NextLook, "limit", 4000)
-    monkeypatch.setattr(compute.NextLook, "left", compute.EVERY * 4000)
+    monkeypatch.setattr(compute.NextLook, "left", compute.DEPTH_STRIDE * 4000)
     gc.collect()  # what other tests left in cycles: collected later, it would be taken from the count of this one's
     monkeypatch.setattr(Op, "interned", CountedFromHere(Op.interned))
     yield
@@ -67,7 +67,7 @@ def test_a_value_carried_through_a_loop_is_computed_now_and_then_without_a_word(
 @pytest.mark.req("G1")
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_sum_of_long_graphs_is_computed_now_and_then(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute, "MANY_KERNELS", 2)
+    monkeypatch.setattr(compute, "KERNELS_TO_MENTION", 2)
     weights = [Tensor(np.full(3, i, np.float32)) for i in range(40)]
     total = Tensor(0.0)
     with pytest.warns(UserWarning, match="by a plan of [0-9]+ kernels") as seen:
@@ -182,7 +182,7 @@ def test_a_loop_that_draws_again_is_computed_step_by_step() -> None:
         found = sample(8)
     assert before <= 4 and counts.scheduled <= 1 and counts.compiled <= 1
     with watch() as counts, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compute, "STEP_OPS", 1 << 40)  # all steps are one graph
+        patch.setattr(compute, "STEP_OPS_MAX", 1 << 40)  # all steps are one graph
         for bound in ("depth", "limit"):
             patch.setattr(compute.NextLook, bound, 1 << 40)
         assert np.allclose(sample(8), found, rtol=1e-5, atol=1e-5)
