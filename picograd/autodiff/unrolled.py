@@ -381,7 +381,17 @@ class _Steps:
             if any(op.src[0] is not like.src[0] for op in column):
                 raise _Differ
             return _Rows(column, _blocks(column))
+        producers = self._look_at(tuple([op.src[0] for op in column])) if code is OpCode.OUTPUT else None
+        if isinstance(producers, _Lag):  # a result is carried, not the Op that has several
+            self._add_result(self.origin(producers), like)
+            return _Lag(column, producers.steps)
         return self._add(column)
+
+    def _add_result(self, number: int, output: Op) -> None:
+        """Adds that result of the Ops of a column, also of those of which no step reads it."""
+        column = tuple([output.replace(src=(op,)) for op in self.columns[number]])
+        if column not in self.found:
+            self._add(column)
 
     def is_costly(self) -> bool:
         """True where a step has kernels of its own."""
@@ -414,7 +424,11 @@ class _Steps:
 
     # ---- what reads them ----
     def go_up(self) -> None:
-        """Adds the columns above that have an Op in each step."""
+        """Adds the columns above that have an Op in each step, and the results of those that have several."""
+        for op in self.order:
+            if op.code is OpCode.OUTPUT and op not in self.place and op.src[0] in self.place:
+                self._add_result(self.place[op.src[0]][0], op)
+        self._complete()
         for column in self._columns_above():
             before = len(self.columns)
             places, found, above = dict(self.place), dict(self.found), set(self.above)
@@ -589,8 +603,8 @@ class _Body:
             base = _viewed(place)
             return place if base not in self.slot else substitute([place], {base: carries[self.slot[base]]})[0]
 
-        columns, order = self.steps.columns, {op: i for i, op in enumerate(self.steps.order)}
-        for number in sorted(range(len(columns)), key=lambda number: order[columns[number][-1]]):
+        columns = self.steps.columns
+        for number in sorted(range(len(columns)), key=lambda number: columns[number][-1].depth):
             op = columns[number][-1]
             values[number] = op.replace(src=tuple(map(value, self.steps.sources[number])))
             copy_lines(op, values[number])
