@@ -134,6 +134,22 @@ class NewAxis(Record):
     places: Array
 
 
+class Span(Record):
+    """The elements of one axis that a view has: every `step`-th of a block.
+
+    begin, end:  of the block, in the reversed axis if `is_flipped`
+    count:       of the elements
+    margin:      elements that the block has less than count * step
+    """
+
+    begin: Dim
+    end: Dim
+    count: Dim
+    step: int = 1
+    margin: int = 0
+    is_flipped: bool = False
+
+
 class Subscript(Record):
     """An index taken apart.
 
@@ -285,55 +301,49 @@ def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
 
 def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple[int, ...]]:
     """Returns the steps for ints, slices and Nones, and the axes left for the arrays."""
-    flips: list[int] = []
-    cuts: list[tuple[Dim, Dim]] = []
-    margins: list[tuple[int, int]] = []
-    strides: list[tuple[Dim, int]] = []  # (how many, step) of each axis
+    spans: list[Span] = []
     final: list[Dim] = []
     places: list[int] = []
-    axis = 0
     for item in items:
+        if isinstance(item, (TensorCore, np.ndarray, NewAxis)):
+            places.append(len(final))
         if item is None or isinstance(item, NewAxis):
-            places += [len(final)] * (item is not None)
             final.append(1)
             continue
-        dim = shape[axis]
-        cut: tuple[Dim, Dim] = (0, dim)
-        count, step, margin = dim, 1, 0
-        if isinstance(item, slice):
-            symbolic = isinstance(item.start, Length) or isinstance(item.stop, Length) or isinstance(dim, Op)
-            if symbolic and item != slice(None):
-                cut, count = _bound(item, dim, axis, shape)
-            elif item != slice(None):
-                assert isinstance(dim, int)
-                flipped, cut, count, step, margin = _slice(item, dim)
-                flips += [axis] * flipped
-            final.append(count)
-        elif isinstance(item, (TensorCore, np.ndarray)):
-            places.append(len(final))
-            final.append(dim)
-        elif isinstance(item, Length):
-            cut, count = _bound(slice(item, item + 1), dim, axis, shape)
-        elif isinstance(dim, Op):
-            place = _place(item, 0, dim)
-            cut, count = _bound(slice(place, place + 1), dim, axis, shape)
-        else:
-            if not -dim <= (place := operator.index(item)) < dim:
-                raise _outside(place, dim, axis, shape)
-            cut, count = (place % dim, place % dim + 1), 1
-        cuts.append(cut)
-        margins.append((0, margin))
-        strides.append((count, step))
-        axis += 1
-    return _as_steps(shape, flips, cuts, margins, strides, tuple(final)), tuple(places)
+        spans.append(_span(item, len(spans), shape))
+        if isinstance(item, (slice, TensorCore, np.ndarray)):
+            final.append(spans[-1].count)
+    return _as_steps(shape, spans, tuple(final)), tuple(places)
 
 
-def _bound(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[tuple[Dim, Dim], Dim]:
-    """Returns (block to cut, elements) of `x[:n]`, `x[n:]`, `x[n : n + 2]` where an end or the axis is symbolic."""
+def _span(item: Any, axis: int, shape: Shape) -> Span:
+    """Returns the elements of an axis that an item takes: all of them for an array, which chooses from them later."""
+    dim = shape[axis]
+    if isinstance(item, (TensorCore, np.ndarray)):
+        return Span(0, dim, dim)
+    if isinstance(item, slice):
+        if _is_whole(item):
+            return Span(0, dim, dim)
+        if isinstance(item.start, Length) or isinstance(item.stop, Length) or isinstance(dim, Op):
+            return _bound(item, axis, shape)
+        return _strided(item, dim)
+    if isinstance(item, Length):
+        return _bound(slice(item, item + 1), axis, shape)
+    if isinstance(dim, Op):
+        place = _place(item, 0, dim)
+        return _bound(slice(place, place + 1), axis, shape)
+    if not -dim <= (place := operator.index(item)) < dim:
+        raise _outside(place, dim, axis, shape)
+    return Span(place % dim, place % dim + 1, 1)
+
+
+def _bound(item: slice, axis: int, shape: Shape) -> Span:
+    """Returns the elements of `x[:n]`, `x[n:]`, `x[n : n + 2]` where an end or the axis is symbolic."""
     if item.step not in (None, 1):
         raise IndexingError(
             f"index: a slice to a symbolic length has step 1; got step {item.step} along axis {axis} of shape {shape}."
         )
+    dim = shape[axis]
     end = _end(dim)
     start, stop = (_place(end_of, default, dim) for end_of, default in ((item.start, 0), (item.stop, end)))
     said = f"of axis {axis} in shape {tuple(d if isinstance(d, int) else greatest(d) for d in shape)}"
@@ -341,7 +351,7 @@ def _bound(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[tuple[Dim, D
     _needs_order(start, stop, f"index: {stop} is before {start}, where the slice {said} begins.")
     _needs_order(stop, end, f"index: {stop} is longer than an axis of length {end}.")
     first, last = (place.op if isinstance(place, Length) else place for place in (start, stop))
-    return (first, last), subtract(last, first)
+    return Span(first, last, subtract(last, first))
 
 
 def _place(given: Any, default: Position, dim: Dim) -> Position:
@@ -388,40 +398,39 @@ def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:
         raise IndexingError(f"index: {item} needs ints, and a step that is not 0.", hint) from None
 
 
-def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:
-    """Returns (flip first?, block to cut, elements, step within the block, elements missing at its end)."""
+def _strided(item: slice, dim: int) -> Span:
+    """Returns the elements of a slice of numbers."""
     start, stop, step = _slice_indices(item, dim)
     count = len(range(start, stop, step))
-    flipped = step < 0
-    if flipped:
+    is_flipped = step < 0
+    if is_flipped:
         start, step = dim - 1 - start, -step
-    if count <= 1:
-        return flipped and count == 1, (start, start + 1) if count else (0, 0), count, 1, 0
+    if count == 0:
+        return Span(0, 0, 0)
+    if count == 1:
+        return Span(start, start + 1, 1, is_flipped=is_flipped)
     end = start + count * step
-    return flipped, (start, min(end, dim)), count, step, max(0, end - dim)
+    return Span(start, min(end, dim), count, step, max(0, end - dim), is_flipped)
 
 
-def _as_steps(
-    shape: Shape,
-    flips: list[int],
-    cuts: list[tuple[Dim, Dim]],
-    margins: list[tuple[int, int]],
-    strides: list[tuple[Dim, int]],
-    final: Shape,
-) -> tuple[Step, ...]:
+def _as_steps(shape: Shape, spans: Sequence[Span], final: Shape) -> tuple[Step, ...]:
     """Returns the view steps: reversed, cut, thinned out (by a shape with the stride as an axis), final shape."""
     steps: list[Step] = []
+    flips = tuple([axis for axis, span in enumerate(spans) if span.is_flipped])
+    blocks = tuple([(span.begin, span.end) for span in spans])
+    counts = tuple([span.count for span in spans])
     if flips:
-        steps.append((OpCode.FLIP, tuple(flips)))
-    if any(cut != (0, dim) for cut, dim in zip(cuts, shape)):
-        steps.append((OpCode.SHRINK, tuple(cuts)))
-    if any(step > 1 for _, step in strides):
-        if any(after for _, after in margins):
-            steps.append((OpCode.PAD, tuple(margins)))
-        steps.append((OpCode.RESHAPE, tuple(n for pair in strides for n in pair)))
-        steps.append((OpCode.SHRINK, tuple(cut for count, _ in strides for cut in ((0, count), (0, 1)))))
+        steps.append((OpCode.FLIP, flips))
+    if blocks != tuple([(0, dim) for dim in shape]):
+        steps.append((OpCode.SHRINK, blocks))
+    thinned = [span for span in spans if span.step > 1]
+    if thinned:
+        if any(span.margin for span in thinned):
+            steps.append((OpCode.PAD, tuple([(0, span.margin) for span in spans])))
+        steps.append((OpCode.RESHAPE, tuple([n for span in spans for n in (span.count, span.step)])))
+        steps.append((OpCode.SHRINK, tuple([cut for count in counts for cut in ((0, count), (0, 1))])))
         steps.append((OpCode.RESHAPE, final))
-    elif final != tuple(count for count, _ in strides):
+    elif final != counts:
         steps.append((OpCode.RESHAPE, final))
     return tuple(steps)
 
