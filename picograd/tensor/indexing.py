@@ -36,9 +36,7 @@ from picograd.tensor.variable import Length, Variable
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
-__all__ = [
-    "gather", "index_put", "index_put_", "index_select", "take", "take_along_dim",
-]  # fmt: skip
+__all__ = ["gather", "index_put", "index_put_", "index_select", "take", "take_along_dim"]
 
 
 # ---- elements that a mask chooses in a trace ----
@@ -429,8 +427,7 @@ def _as_steps(shape: Shape, spans: Sequence[Span], final: Shape) -> tuple[Step, 
             steps.append((OpCode.PAD, tuple([(0, span.margin) for span in spans])))
         steps.append((OpCode.RESHAPE, tuple([n for span in spans for n in (span.count, span.step)])))
         steps.append((OpCode.SHRINK, tuple([cut for count in counts for cut in ((0, count), (0, 1))])))
-        steps.append((OpCode.RESHAPE, final))
-    elif final != counts:
+    if thinned or final != counts:
         steps.append((OpCode.RESHAPE, final))
     return tuple(steps)
 
@@ -519,8 +516,7 @@ def __setitem__(self: T, index: Any, value: Any) -> None:
         view.write("x[...] = value", _stored(self, value, view.op.shape, from_anywhere=True))
         return None
     shape = _selected_shape(self, subscript, view.op.shape)
-    op = _combined(view, "index", subscript, _stored(self, value, shape), None)
-    view.write("x[...] = value", op)
+    view.write("x[...] = value", _combined(view, "index", subscript, _stored(self, value, shape), None))
     return None
 
 

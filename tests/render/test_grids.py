@@ -62,5 +62,5 @@ def test_a_plan_of_symbolic_lengths_is_long_only_where_these_are(monkeypatch: py
     for length in lengths:
         X[: n.bind(length)].exp().realize()
         (plan,) = [plan for plan in realize._plans.values() if isinstance(plan, Plan)]
-        found.append(plan.run.__self__._is_long)  # type: ignore[attr-defined]
+        found.append(plan.run.__self__._effort.is_long)  # type: ignore[attr-defined]
     assert found == [False, True, False]

@@ -13,14 +13,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
 
 from picograd.config import num_threads
 from picograd.devices.cpu.memory import MemoryPool
-from picograd.devices.cpu.plan import HELP_WORK, chunk_of, lay_out
+from picograd.devices.cpu.plan import HELP_WORK, Words, chunk_of, lay_out
 from picograd.devices.cpu.pool import pool
 from picograd.devices.cpu.walker import (
     ARGUMENTS,
@@ -49,6 +49,7 @@ from picograd.ir.checks import Refused, first_report
 from picograd.ir.op import Buffer, Op
 from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Param, Schedule
 from picograd.ir.symbolic import dim_value
+from picograd.record import Record
 
 # ---- functions of the host ----
 FAILED = -1  # in a report: the error waits in `failures`
@@ -102,37 +103,108 @@ class HostCode:
         (ctypes.c_int64 * REPORT_WORDS).from_address(address)[:] = [number, value]
 
 
+# ---- runs that can be stopped ----
+def _lead_elsewhere(walk: Callable[[], None], state: Words, may_stop: bool) -> None:
+    """Has another thread lead a plan while this one waits for it, or for Ctrl-C.
+
+    Args:
+      state:     of the plan: the walker looks there whether it is to stop
+      may_stop:  False where what is wanted is overwritten: an interrupt then waits until all of it is
+    """
+    state[STOP] = 0  # an interrupt of an interrupt may have left it
+    turn, finished = threading.Lock(), threading.Event()
+    failures: list[BaseException] = []
+
+    def lead() -> None:
+        if not turn.acquire(blocking=False):  # called off
+            return
+        try:
+            walk()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            finished.set()
+
+    leader = threading.Thread(target=lead, name="picograd-leader", daemon=True)
+    while True:  # NOTE: leaving before the leader has would let its memory be freed
+        try:
+            if leader.ident is None:
+                leader.start()
+            while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
+                pass
+            break
+        except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
+            if turn.acquire(blocking=False):
+                raise
+            failures.append(error)
+            state[STOP] |= may_stop
+    state[STOP] = 0
+    for failure in failures[:1]:
+        raise failure
+
+
 # ---- runs ----
 WORD = attrgetter("memory.word")  # of a Buffer
 NO_REPORTS = np.zeros((0, REPORT_WORDS), np.int64)
 LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see plan.py
 
 
+class Effort(Record):
+    """The threads that run a plan of some length.
+
+    is_long:   another one leads, while the caller waits for it or for Ctrl-C
+    is_short:  there is nothing to do but to walk: no temporaries, no reports, and nobody would want to stop it
+    helpers:   others that may help
+    woken:     those of them that it is worth to wake
+    """
+
+    is_long: bool
+    is_short: bool
+    helpers: int
+    woken: int
+
+
 class Runner:
     """One schedule in its flat form. Calls from many threads run one after the other.
 
-    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
+    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards. What the walker reads is
+    written only where it changes:
+
+    _outer, _outer_bytes:  addresses of inputs and outputs in the table, as words and as bytes
+    _words:                what is written there; [] where that is unknown
+    _fixed:                the promise of the last run on its memory
+    _arena_address:        the address of the temporaries that is written; 0 where it is unknown
+    _variables:            the values of symbolic integers that are written; {} where they are unknown
+    _effort:               follows from these values
+
+    What a plan has for all runs:
+
+    executables:     keep the code loaded
+    _host_code:      those of them that are functions of the host
+    _layout:         the plan, and where in it all of this is;  _state_address: where the walker begins
+    _reports:        a row for each kernel with CHECKs;  _no_reports: its bytes where none has reported
+    _overwritten:    (output, input) that may be one memory
     """
 
     __slots__ = (
-        "__weakref__", "_arena_address", "_fixed", "_helpers", "_host_code", "_is_long", "_is_short", "_layout", "_lock",
-        "_memory", "_nothing", "_outer", "_outer_bytes", "_over", "_reports", "_state_address", "_variables",
-        "_wakes", "_walker", "_words", "executables", "num_threads",
+        "__weakref__", "_arena_address", "_effort", "_fixed", "_host_code", "_layout", "_lock", "_memory", "_no_reports",
+        "_outer", "_outer_bytes", "_overwritten", "_reports", "_state_address", "_variables", "_walker", "_words",
+        "executables", "num_threads",
     )  # fmt: skip
 
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
-        self.executables = tuple(executables)  # the code must stay loaded
+        self.executables = tuple(executables)
         self._host_code = tuple([e.owner for e in self.executables if isinstance(e.owner, HostCode)])
         self.num_threads = num_threads()
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
         entries, state, table = layout.entries, layout.state, layout.table
-        self._outer = table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
+        self._outer = table[: layout.num_outer].data
         self._outer_bytes = self._outer.cast("B")
-        self._words: list[bytes] = []  # that are in there; [] where they are unknown
-        self._fixed: FixedMemory | None = None  # of the last run
+        self._words: list[bytes] = []
+        self._fixed: FixedMemory | None = None
         self._reports = reports = layout.reports if layout.checks else NO_REPORTS
-        self._nothing = bytes(8 * REPORT_WORDS * len(layout.checks))
+        self._no_reports = bytes(8 * REPORT_WORDS * len(layout.checks))
         first = layout.num_outer + len(layout.offsets) + len(layout.variables)
         table[first : first + len(layout.checks)] = [report.ctypes.data for report in layout.reports]
         is_loop = entries[:, FUNCTION] == 0
@@ -144,12 +216,11 @@ class Runner:
         self._state_address = state.ctypes.data
         if layout.has_gate:
             table[-3:] = reports.ctypes.data, reports.size, self._state_address + 8 * STOP
-        over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
-        self._over = tuple(over)
+        pairs = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
+        self._overwritten = tuple(pairs)
         self._arena_address = 0
         self._variables: dict[str, int] = {}
-        self._helpers = 0
-        self._weigh()
+        self._effort = self._weighed()
         _runners.add(self)
 
     def __call__(
@@ -180,7 +251,8 @@ class Runner:
                     self._outer_bytes[8 * run.start : 8 * run.stop] = b"".join([i.memory.word for i in inputs[run]])
                 for place in fixed.moving_outputs:
                     outer[first + place] = outputs[place].memory.address
-            if self._is_short:
+            effort = self._effort
+            if effort.is_short:
                 self._lead()
                 return
             lent = layout.arena_nbytes, layout.scratch_nbytes
@@ -188,8 +260,8 @@ class Runner:
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
-                if self._is_long and threading.current_thread() is threading.main_thread():
-                    self._walk_where_it_can_be_stopped(may_stop and not self._overwrites(inputs, outputs))
+                if effort.is_long and threading.current_thread() is threading.main_thread():
+                    _lead_elsewhere(self._lead, layout.state, may_stop and not self._overwrites(inputs, outputs))
                 else:
                     self._lead()
             finally:
@@ -211,11 +283,11 @@ class Runner:
 
     def _overwrites(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> bool:
         """Returns whether an output is where an input is."""
-        return any(outputs[output].memory is inputs[i].memory for output, i in self._over)
+        return any(outputs[output].memory is inputs[i].memory for output, i in self._overwritten)
 
     def _take_reports(self) -> list[list[int]]:
         """Returns the reports of every kernel with CHECKs, if there are any; the words are 0 again."""
-        if self._reports.tobytes() == self._nothing:
+        if self._reports.tobytes() == self._no_reports:
             return []
         found: list[list[int]] = self._reports.tolist()
         self._reports[:] = self._layout.state[STOP] = 0
@@ -250,20 +322,20 @@ class Runner:
         for stride in layout.strides:
             layout.patches[stride.row, STRIDE] = stride.scale * values[stride.dim]
         if layout.symbolic:  # else the grids are those that they were
-            self._weigh()
+            self._effort = self._weighed()
         self._variables = variables
 
-    def _weigh(self) -> None:
-        """Sets how long the plan is, how many other threads may help, how far, and how many it is worth to wake."""
+    def _weighed(self) -> Effort:
+        """Returns how many threads run the plan, and writes how many help, and how far."""
         layout, entries = self._layout, self._layout.entries
-        self._is_long = bool(entries[:, COUNT].astype(np.float64) @ layout.work >= LONG_WORK)
-        self._is_short = not (self._is_long or layout.arena_nbytes or layout.checks)  # nothing but kernels is to be run
+        is_long = bool(entries[:, COUNT].astype(np.float64) @ layout.work >= LONG_WORK)
         shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
-        self._helpers = self.num_threads - 1 if len(shared) else 0
-        self._wakes = min(self._helpers, int(entries[shared, COUNT] @ layout.work[shared]) // HELP_WORK)
+        helpers = self.num_threads - 1 if len(shared) else 0
+        woken = min(helpers, int(entries[shared, COUNT] @ layout.work[shared]) // HELP_WORK)
         state = layout.state
         state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
-        state[HELPERS], state[WAKES] = self._helpers, self._wakes
+        state[HELPERS], state[WAKES] = helpers, woken
+        return Effort(is_long, not (is_long or layout.arena_nbytes or layout.checks), helpers, woken)
 
     def _end_of(self, entry: int) -> int:
         """Returns the number of entries up to this one, and to the end of the outermost loop around it."""
@@ -276,49 +348,12 @@ class Runner:
 
     def _lead(self) -> None:
         """Walks the plan, and so do helpers; where it is too short to wake them, those that are awake."""
-        if self._helpers:
-            crew = pool.crew(self._walker, self._helpers, starts=self._wakes > 0)
+        effort = self._effort
+        if effort.helpers:
+            crew = pool.crew(self._walker, effort.helpers, starts=effort.woken > 0)
             self._walker.walk(self._state_address, 0 if crew is None else crew.address)
         else:
             self._walker.walk(self._state_address, 0)
-
-    def _walk_where_it_can_be_stopped(self, may_stop: bool) -> None:
-        """Has another thread lead while this one waits for it, or for Ctrl-C.
-
-        Args:
-          may_stop: False where what is wanted is overwritten: an interrupt then waits until all of it is
-        """
-        state = self._layout.state
-        state[STOP] = 0  # an interrupt of an interrupt may have left it
-        turn, finished = threading.Lock(), threading.Event()
-        failures: list[BaseException] = []
-
-        def lead() -> None:
-            if not turn.acquire(blocking=False):  # called off
-                return
-            try:
-                self._lead()
-            except BaseException as error:
-                failures.append(error)
-            finally:
-                finished.set()
-
-        leader = threading.Thread(target=lead, name="picograd-leader", daemon=True)
-        while True:  # NOTE: leaving before the leader has would let its memory be freed
-            try:
-                if leader.ident is None:
-                    leader.start()
-                while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
-                    pass
-                break
-            except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
-                if turn.acquire(blocking=False):
-                    raise
-                failures.append(error)
-                state[STOP] |= may_stop
-        state[STOP] = 0
-        for failure in failures[:1]:
-            raise failure
 
     def after_fork(self) -> None:
         """Forgets a run that a thread of the parent was in the middle of."""

@@ -205,7 +205,7 @@ def test_any_number_of_threads_gives_the_same_bits(
     for count in (1, 2, 3, 8):
         threads(count)
         runner = make_runner(*chain(steps))
-        assert (runner._helpers > 0) == (count > 1)
+        assert (runner._effort.helpers > 0) == (count > 1)
         results += [run_chain(runner, x, y).tobytes() for _ in range(5)]
     assert len(set(results)) == 1
     np.testing.assert_allclose(np.frombuffer(results[0], np.float32), expected_chain(x, y, steps), rtol=1e-5, atol=1e-3)
@@ -242,7 +242,7 @@ def test_small_plan_wakes_nobody(threads: Callable[[int], None]) -> None:
     threads(4)
     uses = [BufferUse(F32, 20, "input", 0), BufferUse(F32, 20, "output", 0)]
     runner = make_runner([(scale_add(), (0, 1))], uses)
-    assert runner._helpers == 0
+    assert runner._effort.helpers == 0
 
 
 def test_a_plan_wakes_nobody_for_work_that_is_done_before_help_comes(threads: Callable[[int], None]) -> None:
@@ -259,8 +259,8 @@ def test_a_plan_wakes_nobody_for_work_that_is_done_before_help_comes(threads: Ca
     few, many = runner_of(1), runner_of(4)
     entries = few._layout.entries
     assert (entries[:, CHUNK] < entries[:, COUNT]).all()
-    assert (few._helpers, few._wakes) == (3, 0)
-    assert (many._helpers, many._wakes) == (3, 2)
+    assert (few._effort.helpers, few._effort.woken) == (3, 0)
+    assert (many._effort.helpers, many._effort.woken) == (3, 2)
 
 
 def test_many_python_threads_share_runners(threads: Callable[[int], None], xy: tuple[Array, Array]) -> None:

@@ -16,6 +16,7 @@ from picograd.devices.cpu.pool import MOST_SPIN_NS, Crew, new_line, pool
 from picograd.devices.cpu.walker import ASLEEP, IDLE, JOB, LOCK, NEXT_LINE, PLANS, SLEEPS, SPIN_NS, Walker
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse
+from picograd.record import replace
 from tests.cpu_programs import F32, Array, buffer_of, device, make_runner, scale_add
 
 SHORT, LONG = 1 << 16, 1 << 18  # elements: shared by those that are awake; worth to wake them
@@ -224,7 +225,7 @@ def test_a_plan_whose_helpers_cannot_be_started_says_so(
     plan = Twice(LONG)
     monkeypatch.setattr(Crew, "grow", refuse)
     for is_long in (False, True):  # a long plan has a leader of its own
-        plan.runner._is_long, plan.runner._is_short = is_long, not is_long
+        plan.runner._effort = replace(plan.runner._effort, is_long=is_long, is_short=not is_long)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             plan.run(1.0)
     monkeypatch.undo()
@@ -239,7 +240,7 @@ def test_ctrl_c_while_a_leader_is_started(
     fresh(2)
     plan = Twice(LONG)
     assert plan.run(1.0)
-    plan.runner._is_long, plan.runner._is_short = True, False
+    plan.runner._effort = replace(plan.runner._effort, is_long=True, is_short=False)
     leaders: list[threading.Thread] = []
     start = threading.Thread.start
 

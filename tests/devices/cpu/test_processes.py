@@ -82,17 +82,17 @@ def test_a_signal_that_ends_a_process_ends_it_in_the_middle_of_a_plan(how: str) 
 def test_ctrl_c_stops_a_plan_of_an_hour_and_leaves_state_as_before() -> None:
     """The signal comes when the plan has begun; a process that does not stop is one that hangs."""
     code = """
-from picograd.devices.cpu.runner import Runner
+from picograd.devices.cpu import runner
 
-walk = Runner._walk_where_it_can_be_stopped
+lead = runner._lead_elsewhere
 def interrupted(*arguments):
     signal.setitimer(signal.ITIMER_REAL, 0.2)
-    walk(*arguments)
+    lead(*arguments)
 
 state, x = Tensor([7.0]), Tensor(np.zeros((512, 512), np.float32))
 long = pg.jit(lambda x: state + pg.scan(lambda total, _: ((total @ x) * 0.5, None), x, length=10**6)[0].sum())
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-Runner._walk_where_it_can_be_stopped = interrupted
+runner._lead_elsewhere = interrupted
 try:
     long(x)
 except KeyboardInterrupt:
