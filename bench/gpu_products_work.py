@@ -61,7 +61,7 @@ def variants_of(kernel: Any, target: Any, problem: Problem, simulates: bool) -> 
     from picograd.engine import choose as written
     from picograd.ir.opts import Generated
 
-    written.MOST_TIMED = 1000
+    written.CANDIDATES_MAX = 1000
     found = written.written_candidates(kernel, target)
     more = {"generated": Generated(guess(kernel, target))} if problem.dtype in WIDE else {}
     if simulates:

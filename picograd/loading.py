@@ -28,7 +28,7 @@ from typing import Any
 
 from picograd.interrupts import held_back
 
-MOST_BEFORE = 50_000  # objects, fewer than picograd's own; NumPy makes 20,000
+OBJECTS_BEFORE_MAX = 50_000  # objects, fewer than picograd's own; NumPy makes 20,000
 MADE_BETWEEN = 60_000  # objects that are alive, some MB, more than a training step has; the compiler loads with 24,000
 LOOKS_BETWEEN = 2  # at the youngest objects before older ones are looked at, too; 10 by default, as these are many more
 
@@ -81,7 +81,7 @@ def collecting_later() -> Iterator[None]:
     After:   it is on, or off, as it was, and looks less often. Objects from before picograd are frozen with its own. Where
              there are many of them nothing is: what a program has built before may become garbage.
     """
-    was_on, freezes = gc.isenabled(), len(gc.get_objects()) < MOST_BEFORE
+    was_on, freezes = gc.isenabled(), len(gc.get_objects()) < OBJECTS_BEFORE_MAX
     gc.disable()
     try:
         yield

@@ -35,7 +35,7 @@ from picograd.ir.opts import Opts
 from picograd.ir.stages import Kernel, Program, Schedule, Source
 from picograd.ir.statements import held
 from picograd.look import look
-from picograd.rewrites.contract import MANY_TERMS, PRODUCTS, compose_attention, contract
+from picograd.rewrites.contract import PIECED_TERMS_MIN, PRODUCTS, compose_attention, contract
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.rewrites.simplify import DETOURS, simplify_graph, strip_identity
 from picograd.schedule.create import group, make_unit, scheduled
@@ -97,7 +97,7 @@ def _schedule(
     refused = set[int]()
     order = toposort(roots)
     codes = set(map(CODE, order))
-    long_sums = [op for op in order if op.code is OpCode.REDUCE and op.src[0].numel >= MANY_TERMS]
+    long_sums = [op for op in order if op.code is OpCode.REDUCE and op.src[0].numel >= PIECED_TERMS_MIN]
     while True:
         graph = roots
         if is_outermost and OpCode.PAD in codes:

@@ -26,7 +26,7 @@ from picograd.codegen.matmul_gpu import operand_of
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
-from picograd.ir.attention import WIDE, Cut, padded
+from picograd.ir.attention import ROW_THREADS, Cut, padded
 from picograd.ir.build import cast, combined, multiply_add, static_shape
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -281,17 +281,17 @@ class ThreadRows(BlockRows, dict=True):
     """The rows of a block, by multiply-adds."""
 
     def row(self, i: Dim) -> Dim:
-        return add(mul(floordiv(self.thread, WIDE), self.cut.high), i)
+        return add(mul(floordiv(self.thread, ROW_THREADS), self.cut.high), i)
 
     def group_of(self, width: int, of_scores: bool) -> int:
         """Returns 1 for scores, so that keys are in different banks; else the features that a thread reads at once."""
-        return 1 if of_scores else gcd(width // WIDE, self.lanes)
+        return 1 if of_scores else gcd(width // ROW_THREADS, self.lanes)
 
     def column(self, acc: Accumulators, number: Dim) -> Dim:
-        return mul(add(mul(number, WIDE), mod(self.thread, WIDE)), acc.group)
+        return mul(add(mul(number, ROW_THREADS), mod(self.thread, ROW_THREADS)), acc.group)
 
     def place(self, acc: Accumulators, i: Dim, number: Dim) -> Dim:
-        return add(mul(i, acc.width // WIDE), mul(number, acc.group))
+        return add(mul(i, acc.width // ROW_THREADS), mul(number, acc.group))
 
     @property
     def lanes(self) -> int:
@@ -350,7 +350,7 @@ class ThreadRows(BlockRows, dict=True):
     def _add_position(self, acc: Accumulators, own: Op, k: Dim, panel: Panel, position: Dim) -> None:
         """Adds a position's features, each times the k-th of the weights that a thread has of its rows."""
         build, group = self.build, acc.group
-        features = build.alloc(self.dtype, acc.width // WIDE, MemorySpace.REGISTER)
+        features = build.alloc(self.dtype, acc.width // ROW_THREADS, MemorySpace.REGISTER)
         with build.loop(self.num_groups(acc), self.unrolled) as number, build.loop(group, AxisKind.VECTOR) as lane:
             value = panel.read(position, add(self.column(acc, number), lane))
             build.store(features, add(mul(number, group), lane), value)

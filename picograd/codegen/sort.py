@@ -364,16 +364,16 @@ def keeps_few(nest: Nest, target: Target) -> bool:
     if not target.is_gpu or not any(count) or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
         return False
     threads, _ = groups_of(length, count[0], target)
-    return bool(2 * count[0] <= threads and FEW_PARTS * count[0] <= length < 1 << POSITION_BITS)
+    return bool(2 * count[0] <= threads and ROW_PARTS_MIN * count[0] <= length < 1 << POSITION_BITS)
 
 
-FEW_PARTS = 8  # of a row are few: one part of so many
+ROW_PARTS_MIN = 8  # first places are few: at most one part of so many of their row
 
 
 def groups_of(length: int, count: int, target: Target) -> tuple[int, int]:
     """Returns the threads of a block, and the elements of each, for a row of such a length."""
     threads = THREADS_MIN
-    while threads < target.block_threads and threads < max(2 * count, length / FEW_PARTS):
+    while threads < target.block_threads and threads < max(2 * count, length / ROW_PARTS_MIN):
         threads *= 2
     most, each = min(GROUP_ELEMENTS_MAX, CANDIDATES_MAX // count), 1
     while 2 * each <= most and threads * each < length:

@@ -75,7 +75,7 @@ def is_few(anchor: Op) -> bool:
     if len(anchor.src) > 1:
         return False
     length, count = (op.shape[anchor.arg[0]] for op in (anchor.src[0], anchor))
-    return isinstance(length, int) and isinstance(count, int) and max(COUNTED_ELEMENTS_MAX, FEW_PLACES * count) < length
+    return isinstance(length, int) and isinstance(count, int) and max(COUNTED_ELEMENTS_MAX, ROW_PARTS_MIN * count) < length
 
 
 def num_rows_of(anchor: Op) -> Dim:
@@ -214,8 +214,8 @@ SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for 
 PARTS_BITS, FEW_PARTS_BITS = 11, 8  # of a selection: 2 ** bits parts of a row, and of one of FEW_ELEMENTS_MAX
 FEW_ELEMENTS_MAX = 1 << 14
 GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # of a row of which few first places are wanted
-FEW_PLACES = 4  # first places are few: one of more than so many
-FEW_GROUPS = 4  # so many for each of these places, at least
+ROW_PARTS_MIN = 4  # first places are few: less than one part of so many of their row
+PLACE_GROUPS_MIN = 4  # so many for each of these places, at least
 
 Element = Callable[[Dim], tuple[Op, Op]]  # what is at a place: an integer in whose order elements are, the position
 
@@ -519,7 +519,7 @@ class RowOrder(Record):
             is_first = compare(OpCode.CMPLE, one[0], last)
             build.store(kept, 0, integer(OpCode.ADD, place, cast(is_first, dtypes.int64)))
 
-        if num_groups < FEW_GROUPS * wanted:
+        if num_groups < PLACE_GROUPS_MIN * wanted:
             last, _ = self.select(element, length, int64(wanted - 1))
             with build.loop(length, AxisKind.LOOP) as i:
                 keep(i, last)

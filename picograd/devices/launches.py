@@ -208,7 +208,7 @@ def array_at(address: int, numel: int, dtype: DType) -> Array:
 # ---- launches ----
 REPORT_NBYTES = 8 * REPORT_WORDS
 SCRATCH_ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
-MOST_KEPT = 8  # numbers of steps of a plan's loops for which launches are remembered
+REMEMBERED_STEPS_MAX = 8  # numbers of steps of a plan's loops for which launches are remembered
 NONE: Mapping[str, int] = MappingProxyType({})
 
 
@@ -302,12 +302,12 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
       make:        gives the Runner for values of the symbolic integers, of which only those of loops matter
       holds_back:  False for Runners that have Ctrl-C wait themselves where `may_stop` is False
 
-    Cost: what another number costs is listing its launches; the last `MOST_KEPT` are remembered.
+    Cost: what another number costs is listing its launches; the last `REMEMBERED_STEPS_MAX` are remembered.
     """
     lengths = symbolic_lengths(schedule)
     only = None if lengths else make(NONE)
     over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
-    kept: Latest[tuple[int, ...], Runner] = Latest(MOST_KEPT)
+    kept: Latest[tuple[int, ...], Runner] = Latest(REMEMBERED_STEPS_MAX)
     one_by_one = lock()
 
     def runner_for(variables: Mapping[str, int]) -> Runner:

@@ -44,7 +44,7 @@ from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, floordiv, from_o
 from picograd.record import Record
 
 ATOMS = frozenset({OpCode.RANGE, OpCode.VARIABLE})  # of index expressions
-MOST_WORK = 1 << 40  # more counts as that: of loops whose extents only a run tells, there may be several
+COUNTED_WORK_MAX = 1 << 40  # more counts as that: of loops whose extents only a run tells, there may be several
 
 
 def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
@@ -85,12 +85,12 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
         elif isinstance(statement, For):
             extent = _extent(statement, named)
             named[statement.range] = statement.range.replace(src=(to_op(extent),))
-            total += min(max(_trips(extent), 0), MOST_WORK) * _work(statement.body, named)
+            total += min(max(_trips(extent), 0), COUNTED_WORK_MAX) * _work(statement.body, named)
         elif isinstance(statement, If):
             total += _work(statement.body, named)
         else:
             total += statement.num_moved()
-    return min(total, MOST_WORK)
+    return min(total, COUNTED_WORK_MAX)
 
 
 def _trips(extent: Dim) -> int:
@@ -130,10 +130,10 @@ def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
 
 
 # ---- blocks of threads ----
-MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
-MAX_GRID = (1 << 31) - 1
+BLOCK_THREADS_MAX = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
+GRID_BLOCKS_MAX = (1 << 31) - 1
 # Of a loop that is written out: iterations; statements that it becomes, where its counter chooses registers and elsewhere.
-MOST_TURNS, MOST_UNROLLED, MOST_UNROLLED_FREELY = 64, 8192, 512
+UNROLLED_TURNS_MAX, UNROLLED_WORK_MAX, FREELY_UNROLLED_WORK_MAX = 64, 8192, 512
 UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
 
 
@@ -189,8 +189,8 @@ def _block_loops(statements: Sequence[Statement]) -> list[For]:
 
 def _block_extent(program: Program, loop: For, definitions: dict[Op, Dim]) -> int:
     extent = bounds(with_values(from_op(loop.range.src[0]), definitions))[1]
-    if extent > MAX_THREADS:
-        raise broken(program, f"a block has at most {MAX_THREADS} threads, a BLOCK loop can have {extent}")
+    if extent > BLOCK_THREADS_MAX:
+        raise broken(program, f"a block has at most {BLOCK_THREADS_MAX} threads, a BLOCK loop can have {extent}")
     return max(1, extent)
 
 
@@ -198,8 +198,8 @@ def grid_of(program: Program, phase: Phase) -> Dim:
     """Returns the number of blocks as an expression of the variables."""
     grid = with_values(phase.starts[-1], _definitions(phase.before))
     if isinstance(grid, int):
-        if grid > MAX_GRID:
-            raise broken(program, f"a launch has at most {MAX_GRID} blocks, this one {grid}")
+        if grid > GRID_BLOCKS_MAX:
+            raise broken(program, f"a launch has at most {GRID_BLOCKS_MAX} blocks, this one {grid}")
         return grid
     if any(op.code in (OpCode.VAR, OpCode.LOAD) for op in toposort([grid])):
         raise broken(program, "the extent of a GRID loop depends on what a kernel has read")
@@ -230,7 +230,7 @@ def work_of(statements: Sequence[Statement]) -> int:
     for statement in statements:
         if isinstance(statement, For):
             most = bounds(from_op(statement.range.src[0]))[1]
-            total += work_of(statement.body) * (most if most < MAX_GRID else UNKNOWN_TRIPS)
+            total += work_of(statement.body) * (most if most < GRID_BLOCKS_MAX else UNKNOWN_TRIPS)
         elif isinstance(statement, If):
             total += work_of(statement.body)
         else:
@@ -255,10 +255,10 @@ def is_unrolled(loop: For) -> bool:
     kernel that takes long to compile and is no faster: 512 loads of a sum down columns took NVRTC 16 s.
     """
     extent = loop.range.src[0]
-    if extent.code is not OpCode.CONST or extent.arg > MOST_TURNS:
+    if extent.code is not OpCode.CONST or extent.arg > UNROLLED_TURNS_MAX:
         return False
     work = work_of([loop])
-    return work <= MOST_UNROLLED_FREELY or work <= MOST_UNROLLED and _chooses_registers(loop)
+    return work <= FREELY_UNROLLED_WORK_MAX or work <= UNROLLED_WORK_MAX and _chooses_registers(loop)
 
 
 def _chooses_registers(loop: For) -> bool:
@@ -299,4 +299,4 @@ def least_blocks(statements: Sequence[Statement]) -> int:
 
 def grid_interval(loop: For, known: Intervals) -> Interval:
     """Returns the least and greatest number of a block of a GRID loop."""
-    return 0, max(0, min(interval_of(loop.range.src[0], known)[1], MAX_GRID) - 1)
+    return 0, max(0, min(interval_of(loop.range.src[0], known)[1], GRID_BLOCKS_MAX) - 1)

@@ -58,7 +58,7 @@ from picograd.record import asdict, astuple, replace
 
 # ---- files ----
 PARTS = ("headers", "kernels", "plans", "tuning")
-MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
+CACHE_NBYTES_MAX = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
 NUM_LETTERS = 16  # names are digests, in hexadecimal
 STORES_BETWEEN_TRIMS = 256
 _stored = itertools.count(os.urandom(1)[0])  # or each short process would look through a folder
@@ -155,7 +155,7 @@ def trim(most_nbytes: int | None = None, letter: str | None = None) -> int:
             entries.append((facts.st_mtime, facts.st_size, path))
         elif now - facts.st_mtime > ABANDONED_SECONDS:
             Path(path).unlink(missing_ok=True)
-    most = (MOST_NBYTES if most_nbytes is None else most_nbytes) // (1 if letter is None else NUM_LETTERS)
+    most = (CACHE_NBYTES_MAX if most_nbytes is None else most_nbytes) // (1 if letter is None else NUM_LETTERS)
     total, removed = sum(nbytes for _, nbytes, _ in entries), 0
     for _, nbytes, path in sorted(entries):
         if total <= most:
@@ -194,7 +194,7 @@ def _read(path: str) -> bytes | None:
         return b""
     try:
         facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode) or not is_ours(facts) or facts.st_size > MOST_NBYTES:
+        if not stat.S_ISREG(facts.st_mode) or not is_ours(facts) or facts.st_size > CACHE_NBYTES_MAX:
             return b""
         with open(handle, "rb", closefd=False) as file:
             return file.read()

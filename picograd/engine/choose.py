@@ -86,7 +86,7 @@ from picograd.road import finish
 
 # ---- timing ----
 ROUNDS = 9
-LEAST_SECONDS = 0.002  # of one sample
+SAMPLE_SECONDS_MIN = 0.002  # of one sample
 GAIN = 0.97  # of the best guess's time: a candidate must stay under it
 
 Make = Callable[[Kernel, Choice], Executable]  # gives callable code
@@ -134,7 +134,7 @@ def winner_of(samples: Sequence[Sequence[float]]) -> int:
 def time_candidates(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> list[list[float]]:
     """Returns the times of each candidate, in seconds, round by round; infinite ones of a library that fails."""
     runs = [_started(kernel, choice, device, make) for choice in found]
-    repeats = [0 if run is None else 1 + int(LEAST_SECONDS / max(_seconds(run, 1), 1e-7)) for run in runs]
+    repeats = [0 if run is None else 1 + int(SAMPLE_SECONDS_MIN / max(_seconds(run, 1), 1e-7)) for run in runs]
     samples: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
         for sample, run, count in zip(samples, runs, repeats):
@@ -235,7 +235,7 @@ def show_refusal(kernel: Kernel, name: str, reason: str) -> None:
 
 
 # ---- kernels written by hand ----
-MOST_TIMED = 6  # candidates of a kernel
+CANDIDATES_MAX = 6  # candidates of a kernel
 
 
 def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
@@ -257,12 +257,12 @@ def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
         for tile in product_tiles(each, target, values):
             found.append((clocks_of(each, tile, values) + clocks_to_add(each, target), each.parts, tile))
     products = {1: Written(product, found[0][2], nest is not None)}
-    for parts in {parts for _, parts, _ in sorted(found, key=lambda each: each[0])[:MOST_TIMED]} - {1}:
+    for parts in {parts for _, parts, _ in sorted(found, key=lambda each: each[0])[:CANDIDATES_MAX]} - {1}:
         split = unfuse_in_parts(kernel, parts)
         if split is not None and why_not(split.product, split.kernel.params) is None:
             products[parts] = Written(split.product, found[0][2], False)
     possible = [(clocks, replace(products[parts], tile=tile)) for clocks, parts, tile in found if parts in products]
-    return [choice for _, choice in sorted(possible, key=lambda each: each[0])][:MOST_TIMED]
+    return [choice for _, choice in sorted(possible, key=lambda each: each[0])][:CANDIDATES_MAX]
 
 
 def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:

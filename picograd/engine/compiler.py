@@ -219,7 +219,7 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
 
 
 # ---- the compiler ----
-MOST_KERNELS = 4096  # of a process, some KB each
+KERNELS_MAX = 4096  # of a process, some KB each
 
 
 class Given(Record):
@@ -341,7 +341,7 @@ class Compiler:
 
     def _forget_many(self) -> None:
         """Forgets the kernels where there are too many; plans hold those that they run."""
-        if len(self._made) > MOST_KERNELS or len(self._by_entry) > MOST_KERNELS:
+        if len(self._made) > KERNELS_MAX or len(self._by_entry) > KERNELS_MAX:
             self._made, self._by_entry, self.entries = {}, {}, {}
 
     def from_disk(self, names: Sequence[str]) -> list[Executable] | None:

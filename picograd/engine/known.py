@@ -54,7 +54,7 @@ from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
 DEVICE = attrgetter("device")
-MOST_VIEWS = 6  # of memory, one of another, that are walked through again: a walk is linear
+VIEWS_MAX = 6  # of memory, one of another, that are walked through again: a walk is linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
 
@@ -263,7 +263,7 @@ def _another(number: Op) -> Op:
 def _is_block_of_memory(op: Op) -> bool:
     """Returns whether an Op is few views from what has been computed, one of them a block, and no gradient goes there."""
     has_block = False
-    for _ in range(MOST_VIEWS):
+    for _ in range(VIEWS_MAX):
         if op.realized is not None or op.code not in MOVEMENT:
             break
         has_block = has_block or op.code is OpCode.SHRINK
@@ -282,8 +282,8 @@ def _lengths_kept(block: Op) -> Iterator[Hashable]:
 
 
 # ---- forms with numbers that change ----
-MOST_INPUTS = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
-MOST_OFFSETS = 256  # of one form, that move each by itself
+INPUTS_MAX = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
+OFFSETS_MAX = 256  # of one form, that move each by itself
 
 
 class _Form(Struct):
@@ -397,11 +397,11 @@ class Scalars:
         offsets."""
         differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
         groups = regrouped(seen.groups, seen.offsets, offsets)
-        if max(groups, default=FIXED) <= MOST_OFFSETS:
+        if max(groups, default=FIXED) <= OFFSETS_MAX:
             seen.groups = groups
         elif groups != seen.groups:
             groups = (FIXED,) * len(offsets)
-        if len(seen.changed | differ) > MOST_INPUTS:
+        if len(seen.changed | differ) > INPUTS_MAX:
             return frozenset(), groups
         if not differ <= seen.changed:
             seen.changed |= differ
@@ -473,7 +473,7 @@ def _bits(value: float) -> bytes | int:
 
 # ---- forms that are planned again and again ----
 PLANNINGS_TO_MENTION = 8
-MOST_FORMS = 4096  # whose plannings are counted
+COUNTED_FORMS_MAX = 4096  # whose plannings are counted
 OF_LENGTHS = frozenset(
     {OpCode.RESHAPE, OpCode.EXPAND, OpCode.PAD, OpCode.SHRINK, OpCode.IOTA, OpCode.CONST, OpCode.CHECK}
 )  # on whose arguments the count does not depend
@@ -494,7 +494,7 @@ class Repeats:
         """
         parts = zip(form.order, form.key)  # type: ignore[call-overload]
         skeleton = hash((root.lines, *[_without_numbers(op, part, op in form.leaves) for op, part in parts]))
-        if len(self._counts) >= MOST_FORMS:
+        if len(self._counts) >= COUNTED_FORMS_MAX:
             self._counts.clear()
         count = self._counts[skeleton] = self._counts.get(skeleton, 0) + 1
         if count == PLANNINGS_TO_MENTION:

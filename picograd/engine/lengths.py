@@ -207,10 +207,10 @@ def free_prefix(names: Iterable[str] | Mapping[str, int], prefix: str = "offset"
 
 # ---- lengths ----
 OWN_PLANS = 2  # lengths of a form that have plans of their own, such as those of a batch and of the last, short one
-MOST_SAMPLES = 8  # of a form: where they make no polynomials by then, it has a plan for each length
-MOST_VARIABLES = 32  # of a form, such as the rows that each expert of several layers gets
+SAMPLES_MAX = 8  # of a form: where they make no polynomials by then, it has a plan for each length
+VARIABLES_MAX = 32  # of a form, such as the rows that each expert of several layers gets
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
-MOST_FACTOR = 4  # of a length to which another number is added
+FACTOR_MAX = 4  # of a length to which another number is added
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
 WITH_LENGTHS = SHAPES | LAST_IS_LENGTH
@@ -336,7 +336,7 @@ def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
         if column not in known and not _is_fixed(column):
             known[column] = _related(column, known) or (((len(roots),), 1),)
             roots += [place] if known[column] == (((len(roots),), 1),) else []
-            if len(roots) > MOST_VARIABLES:
+            if len(roots) > VARIABLES_MAX:
                 return None
     parts: list[Polynomial | None] = []
     for place, column in enumerate(columns):
@@ -378,7 +378,7 @@ def _shifted(column: Sample, known: dict[Sample, Polynomial], factors: Sequence[
 
 
 def _scaled(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
-    return _shifted(column, known, [sign * factor for factor in range(2, MOST_FACTOR + 1) for sign in (1, -1)])
+    return _shifted(column, known, [sign * factor for factor in range(2, FACTOR_MAX + 1) for sign in (1, -1)])
 
 
 def _multiple_of_two(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
@@ -444,7 +444,7 @@ class Lengths(Struct):
             self._learn(sample)
         if self.solution is None:
             return None
-        if len(self.kept) >= MOST_KEPT:
+        if len(self.kept) >= KEPT_SIZES_MAX:
             self.kept.clear()
         found = self.kept[sample] = _sizes(self.solution, sample, self.num_lengths, prefix)
         return found
@@ -466,11 +466,11 @@ class Lengths(Struct):
         self.kept.clear()
         if len(self.samples) > self._num_own():
             self.solution = solve(self.samples, self.num_lengths)
-            if self.solution is None or len(self.samples) > MOST_SAMPLES:
+            if self.solution is None or len(self.samples) > SAMPLES_MAX:
                 self.refuse()
 
 
-MOST_KEPT = 256  # graphs of a form whose sizes are remembered
+KEPT_SIZES_MAX = 256  # graphs of a form whose sizes are remembered
 
 
 def _sizes(solution: Solution, sample: Sample, num_lengths: int, prefix: str) -> Sizes:

@@ -197,7 +197,7 @@ def _along(rows: Op, scores: Op) -> Op:
 # So blocks share the keys. The queries of all heads that share a head of keys are rows of one block, up to what registers
 # hold: each key is read once for all of them. How sums are cut follows from the number of keys and features and from the
 # dtype alone, so that a row has the same bits alone and in any batch.
-FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows that are read only once
+MATRIX_QUERIES_MIN = 16  # so many fill the rows of a matrix instruction; fewer are rows that are read only once
 ROWS_MAX = 64  # for one head of keys: more are worth a product by matrix instructions
 THREADS_MAX = 128
 KEYS_AT_ONCE_MAX = 4  # keys that a team looks at together
@@ -245,7 +245,7 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     if attention.code is not OpCode.ATTENTION or attention.arg.dropout:
         return None
     (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in attention.src[:3])
-    if not target.is_gpu or not target.has_shuffle or not isinstance(queries, int) or queries >= FEW_QUERIES:
+    if not target.is_gpu or not target.has_shuffle or not isinstance(queries, int) or queries >= MATRIX_QUERIES_MIN:
         return None
     H, G, D, E = static_shape((heads, groups, features, values))
     num_rows, span = H // G * queries, most_keys(attention, queries, keys)
@@ -295,15 +295,15 @@ def most_keys(attention: Op, queries: int, keys: Dim) -> int:
 # taken: the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers. It leaves
 # shared memory to a second block of the same multiprocessor, which computes while the first waits.
 WARPS_MAX = 4
-WIDE = 16  # threads that share a row where no matrix instruction is used
+ROW_THREADS = 16  # threads that share a row where no matrix instruction is used
 REGISTERS = 127  # 32-bit words of accumulators and of values on their way; the others of 255 are fragments and addresses
 REGISTERS_MAX = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
-FEWEST_LANES = 8  # queries that fill lanes of a CPU
-ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
-MANY_TIMES = 8  # as many keys as queries: blocks share them
-LONG_PART = 512  # keys: what storing and joining a part of 64 rows costs is then little
+LANE_QUERIES_MIN = 8  # queries that fill lanes of a CPU
+BLOCKS_MIN = 128  # fewer leave parts of a GPU idle
+QUERY_KEYS_MIN = 8  # keys for each query: blocks share them
+PART_KEYS_MIN = 512  # keys: what storing and joining a part of 64 rows costs is then little
 PART_ROWS = 64  # of each so many rows blocks share the keys
 
 
@@ -326,7 +326,7 @@ class Cut(Record):
     @property
     def row_threads(self) -> int:
         """Threads that share a row."""
-        return 4 if self.by_warps else WIDE
+        return 4 if self.by_warps else ROW_THREADS
 
     @property
     def own_rows(self) -> int:
@@ -384,9 +384,9 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
     """
     _, _, T, S, _, _ = lengths(attention)
     keys = most_keys(attention, T, S)
-    length = max(LONG_PART, -(-keys // max(1, PARTS_MAX // -(-T // PART_ROWS))))
+    length = max(PART_KEYS_MIN, -(-keys // max(1, PARTS_MAX // -(-T // PART_ROWS))))
     length += -length % cut.columns
-    return length if keys >= MANY_TIMES * T and length < keys else None
+    return length if keys >= QUERY_KEYS_MIN * T and length < keys else None
 
 
 def as_it_is_cut(attention: Op, target: Target | None) -> Op:
@@ -396,7 +396,7 @@ def as_it_is_cut(attention: Op, target: Target | None) -> Op:
     """
     queries, arg = attention.src[0].shape[2], attention.arg
     has_places = arg.causal or arg.window or arg.dropout or mask_of(attention) is not None
-    if target is None or not target.is_gpu or not isinstance(queries, int) or queries >= FEW_QUERIES:
+    if target is None or not target.is_gpu or not isinstance(queries, int) or queries >= MATRIX_QUERIES_MIN:
         return attention
     return attention if has_places else with_rows_of_a_head(attention)
 
@@ -418,8 +418,8 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
     if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[known]):
         return False
     if target is None or not target.is_gpu:
-        return bounds(attention.src[0].shape[2])[0] >= FEWEST_LANES
-    if not target.has_shuffle or attention.src[0].shape[2] < FEW_QUERIES:
+        return bounds(attention.src[0].shape[2])[0] >= LANE_QUERIES_MIN
+    if not target.has_shuffle or attention.src[0].shape[2] < MATRIX_QUERIES_MIN:
         return False
     cuts = (cut_of_averages,) if attention.code is OpCode.ATTENTION else (cut_of_queries, cut_of_keys)
     return all(cut(attention, target) is not None for cut in cuts)
@@ -427,7 +427,7 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
 
 def padded(features: int) -> int:
     """Returns the features that are computed: whole steps of a matrix instruction, and as many for all threads of a row."""
-    return -(-features // WIDE) * WIDE
+    return -(-features // ROW_THREADS) * ROW_THREADS
 
 
 def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
@@ -452,9 +452,9 @@ def _first_that_fits(
     cuts: Sequence[Cut], attention: Op, target: Target, needs: Needs, length: int, num_heads: int
 ) -> Cut | None:
     """Returns the first cut that leaves enough blocks, and room for a second one on a multiprocessor; the last need not."""
-    batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else ENOUGH_BLOCKS
+    batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else BLOCKS_MIN
     for cut in cuts:
-        leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
+        leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= BLOCKS_MIN
         most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
         if cut is cuts[-1]:
             most, room = REGISTERS_MAX, target.shared_bytes

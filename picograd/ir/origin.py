@@ -25,7 +25,7 @@ from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 
 # ---- lines ----
-MOST = 3  # lines kept for one Op
+LINES_MAX = 3  # lines kept for one Op
 Lines = tuple[tuple[Any, ...], ...]  # of an Op: file and number, and a module's name while somebody profiles
 
 # The lines that called a function whose graph is made only now: who asks for it has made none of it.
@@ -76,7 +76,7 @@ def record(op: Op) -> None:
         known = op.lines
         if not known:
             op.lines = lines
-        elif lines[0] not in known and len(known) < MOST:
+        elif lines[0] not in known and len(known) < LINES_MAX:
             op.lines = (*known, *lines)
 
 

@@ -452,7 +452,7 @@ def is_length(op: Op) -> bool:
     return op.code is OpCode.CONST or op.code is OpCode.VARIABLE or op.code is OpCode.BIND
 
 
-FEW_LEVELS = 6  # of a length that is worked out from the top, what it mentions twice, twice
+LEVELS_MAX = 6  # of a length that is worked out from the top, what it mentions twice, twice
 
 
 def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
@@ -469,7 +469,7 @@ def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
     if isinstance(dim, int):
         return dim
     values: dict[Op, int] = {}
-    if dim.depth > FEW_LEVELS:
+    if dim.depth > LEVELS_MAX:
         for op in toposort([dim], stop=_Bound()):
             values[op] = _value_of(op, variables, values)
     return _value_of(dim, variables, values)

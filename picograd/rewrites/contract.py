@@ -408,10 +408,10 @@ def _every(w: Op, steps: tuple[int, ...]) -> Op:
 # would add 262,144 of them one after the other: a float32 loses four of its seven digits that way.
 #
 #     sum of (4096, 4096)  ->  (512, 8, 4096), its axes 1 and 2 added up  ->  (512,), added up
-FEW_RESULTS = 8
-MANY_TERMS = 1 << 17
+PIECED_RESULTS_MAX = 8
+PIECED_TERMS_MIN = 1 << 17
 PIECE_TERMS = 1 << 15
-FEWEST_PIECES = 4
+PIECES_MIN = 4
 TRIED_MAX = 1 << 20  # enough for all lengths up to 2 ** 40
 
 
@@ -425,11 +425,11 @@ def is_long(op: Op) -> bool:
         return False
     x, results = op.src[0], numel(op.shape)
     terms = numel(x.shape[axis] for axis in op.arg[1])
-    if not isinstance(terms, int) or terms < MANY_TERMS or results == 0:
+    if not isinstance(terms, int) or terms < PIECED_TERMS_MIN or results == 0:
         return False
-    if 0 in op.arg[1] and not (isinstance(results, int) and results <= FEW_RESULTS):
+    if 0 in op.arg[1] and not (isinstance(results, int) and results <= PIECED_RESULTS_MAX):
         return False
-    return prod(_pieces(op)) >= FEWEST_PIECES
+    return prod(_pieces(op)) >= PIECES_MIN
 
 
 def in_pieces(op: Op, x: Op) -> Op:
@@ -632,7 +632,7 @@ def _is_chosen(op: Op) -> bool:
 
 # ---- few first places ----
 BLOCK_ELEMENTS_MIN = 64  # elements that are put in order at once, at least
-MANY_BLOCKS = 64  # of fewer the whole is put in order: that is fewer kernels
+BLOCKS_MIN = 64  # of fewer the whole is put in order: that is fewer kernels
 
 
 def has_blocks(op: Op, target: Target | None) -> bool:
@@ -641,7 +641,7 @@ def has_blocks(op: Op, target: Target | None) -> bool:
         return False
     (x,), (axis, _, count) = op.src, op.arg
     length = x.shape[axis]
-    is_long = isinstance(length, int) and length >= MANY_BLOCKS * max(BLOCK_ELEMENTS_MIN, 8 * count)
+    is_long = isinstance(length, int) and length >= BLOCKS_MIN * max(BLOCK_ELEMENTS_MIN, 8 * count)
     return is_long and axis == len(x.shape) - 1
 
 
@@ -662,12 +662,12 @@ def first_of_blocks(op: Op, x: Op) -> Op:
     values = reshape(gather(blocks, first, axis + 1, axis + 1), left)
     places = reshape(first + positions(first.shape, axis) * block, left)
     chosen = Op(OpCode.SORT, op.dtype, (values,), op.arg)
-    chosen = first_of_blocks(chosen, values) if left[axis] >= MANY_BLOCKS * block else chosen
+    chosen = first_of_blocks(chosen, values) if left[axis] >= BLOCKS_MIN * block else chosen
     return gather(places, chosen, axis, axis)
 
 
 # ---- values that are stored for products ----
-MANY_STEPS = 64  # of computing a value
+COSTLY_STEPS_MIN = 64  # of computing a value
 
 
 def shared_by_products(order: Sequence[Op]) -> set[Op]:
@@ -695,8 +695,8 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
 
 
 def shared_by_convolutions(order: Sequence[Op]) -> set[Op]:
-    """Elementwise values that several convolutions read and that are costly to recompute: two large operands, or
-    MANY_STEPS.
+    """Elementwise values that several convolutions read and that are costly to recompute: from two large operands, or in
+    COSTLY_STEPS_MIN steps.
 
     As the gradient behind a normalization, which that of x and that of the weight read: windows overlap, so that blocks of
     positions compute their edges more than once.
@@ -715,7 +715,7 @@ def _reads_several(op: Op) -> bool:
     """True for a value that is computed from several as large as itself, or in a great many steps."""
     large: set[Op] = set()
     seen, stack = {op}, [op]
-    while stack and len(large) < 2 and len(seen) < MANY_STEPS:
+    while stack and len(large) < 2 and len(seen) < COSTLY_STEPS_MIN:
         at = stack.pop()
         if at.code not in ELEMENTWISE and at.code not in MOVEMENT:
             large |= {at} if greatest_numel(at.shape) >= greatest_numel(op.shape) else set()

@@ -35,7 +35,7 @@ CANDIDATES_MAX = 16  # kernels looked at to find one to join
 KERNEL_LONG_OPS_MAX = 4  # Ops of many instructions that share a kernel: equal nests alone are compiled once
 LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
 SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
-SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
+PHASE_RATIO_MIN = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
 class Group(Struct, eq=False):
@@ -165,7 +165,7 @@ class _Grouper:
 
 
 def _is_small(domain: Shape, other: Shape) -> bool:
-    return greatest_numel(domain) * SMALL <= greatest_numel(other)
+    return greatest_numel(domain) * PHASE_RATIO_MIN <= greatest_numel(other)
 
 
 def num_long_ops(nest: Draft, fused: Fused) -> int:

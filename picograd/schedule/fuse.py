@@ -209,7 +209,7 @@ REPEATED_POINTS_MAX = 32  # points at which one element reads values that it rea
 # Nothing is computed on what these store.
 STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDATE, OpCode.CUSTOM})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
-MANY_PIECES = 8  # joined, each element of which belongs to one piece: where several read them they are stored
+STORED_PIECES_MIN = 8  # joined, each element of which belongs to one piece: where several read them they are stored
 ALONE_IN_MEMORY = STORES_ITSELF | {OpCode.CONTIGUOUS, OpCode.OUTPUT}
 ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
@@ -320,7 +320,7 @@ class _Fuser:
         """
         num_users, num_pieces = self.num_users.get(op, 0), _num_pieces(op)
         is_cpu = self.target is None or not self.target.is_gpu
-        is_costly = (num_users > 1 and num_pieces >= MANY_PIECES) or (is_cpu and num_users > 2 and num_pieces > 1)
+        is_costly = (num_users > 1 and num_pieces >= STORED_PIECES_MIN) or (is_cpu and num_users > 2 and num_pieces > 1)
         return (op in self.drawn or is_costly) and not self.nests.is_bound(op)
 
     # ---- one Op ----

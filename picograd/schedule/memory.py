@@ -346,7 +346,7 @@ def _read_elsewhere(kernel: Kernel, nest: Nest) -> set[Op]:
 
 
 # ---- places of temporaries ----
-MANY = 1024  # temporaries from which on a better place is not worth the search for it
+SEARCHED_TEMPORARIES_MAX = 1024  # with more of them a better place is not worth the search for it
 
 
 class Lifetime(Record):
@@ -389,7 +389,7 @@ def place_temporaries(lifetimes: list[Lifetime], lenders: list[Lender]) -> tuple
         return [], [], 0
     offsets, nbytes = plan_memory(lifetimes)
     nowhere: list[int | None] = [None] * len(lifetimes)
-    chosen = _lent(lifetimes, lenders) if len(lifetimes) <= MANY else nowhere
+    chosen = _lent(lifetimes, lenders) if len(lifetimes) <= SEARCHED_TEMPORARIES_MAX else nowhere
     left = [i for i, lender in enumerate(chosen) if lender is None]
     fewer, less = plan_memory([lifetimes[i] for i in left])
     if less >= nbytes:
@@ -425,7 +425,7 @@ def plan_memory(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     >>> plan_memory([Lifetime(64, 0, 1), Lifetime(64, 1, 2), Lifetime(64, 2, 3)])
     ([0, 64, 0], 128)
     """
-    return _by_length(lifetimes) if len(lifetimes) <= MANY else _by_time(lifetimes)
+    return _by_length(lifetimes) if len(lifetimes) <= SEARCHED_TEMPORARIES_MAX else _by_time(lifetimes)
 
 
 def _by_length(lifetimes: list[Lifetime]) -> tuple[list[int], int]:

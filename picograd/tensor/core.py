@@ -75,7 +75,7 @@ else:
     of_class = several_of_class = classmethod
 
 new = object.__new__
-FEW = 4096  # elements that are computed together where some of them are asked for: the others will be
+FEW_ELEMENTS_MAX = 4096  # elements that are computed together where some of them are asked for: the others will be
 leaf_ids = itertools.count()  # a LEAF differs from its equals by its number
 
 
@@ -594,7 +594,7 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
         lying = value_on_host(op)
         if lying is not None:
             return lying
-    if tensor.cell.op.numel <= max(4 * op.numel, FEW):  # else only what is shown is computed
+    if tensor.cell.op.numel <= max(4 * op.numel, FEW_ELEMENTS_MAX):  # else only what is shown is computed
         compute([tensor.cell])
     op = tensor.op
     while op.code in (OpCode.LEAF, OpCode.DETACH):

@@ -31,7 +31,7 @@ from picograd.ir.op import Op, is_memory, unshared
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op, trace
 
-MOST_ELEMENTS = 1 << 17  # of graphs of one kind together: NumPy draws them in 8 ms
+ELEMENTS_MAX = 1 << 17  # of graphs of one kind together: NumPy draws them in 8 ms
 EXACT = frozenset({
     OpCode.LEAF, OpCode.DETACH, OpCode.CONST, OpCode.IOTA, OpCode.THREEFRY, OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND,
     OpCode.PAD, OpCode.SHRINK, OpCode.CAST, OpCode.BITCAST, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.NEG,
@@ -123,7 +123,7 @@ def evaluate_first(graphs: Sequence[Op]) -> None:
     for key, ops in alike.items():
         wholes = written_out(ops)
         order = order_of(wholes)
-        if sum(op.numel for op in ops) <= MOST_ELEMENTS and all(map(_may_be_evaluated, order)):
+        if sum(op.numel for op in ops) <= ELEMENTS_MAX and all(map(_may_be_evaluated, order)):
             memory = {op: to_host(op.realized or op) for op in order if is_memory(op)}
             for op, array in zip(ops, evaluate(wholes, memory)):
                 op.realized = from_host(array, op.dtype, devices[key])
@@ -133,5 +133,5 @@ def evaluate_first(graphs: Sequence[Op]) -> None:
 def _may_be_evaluated(op: Op) -> bool:
     """True for small memory and small Ops of which every device gives the same bits, with lengths that are numbers."""
     is_exact = op.code in EXACT and (op.dtype.kind != "f" or op.dtype in (float32, float64))
-    is_small = all(dim.__class__ is int for dim in op.shape) and op.numel <= MOST_ELEMENTS
+    is_small = all(dim.__class__ is int for dim in op.shape) and op.numel <= ELEMENTS_MAX
     return (is_exact or is_memory(op)) and is_small

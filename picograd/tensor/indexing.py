@@ -531,7 +531,7 @@ def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: O
     return _unmerge(scattered, before.shape, order)
 
 
-FEW_PARTS = 16  # of elements: a part of them at most is written one by one, rather than all of them moved and moved back
+MOVED_PARTS_MAX = 16  # of the elements: a smaller part is written one by one, rather than all moved and moved back
 
 
 def _without_gaps(self: T, subscript: Subscript, shape: Shape) -> Subscript:
@@ -542,7 +542,7 @@ def _without_gaps(self: T, subscript: Subscript, shape: Shape) -> Subscript:
     places, common = subscript.places, common_shape(subscript.arrays)
     gaps = [axis for axis in range(places[-1]) if axis not in places]
     lengths = [shape[axis] for axis in gaps]
-    counts = numel((*common, *lengths, FEW_PARTS)), numel(shape[: places[-1] + 1])
+    counts = numel((*common, *lengths, MOVED_PARTS_MAX)), numel(shape[: places[-1] + 1])
     if _front(subscript) or not gaps or not all(isinstance(n, int) for n in counts) or counts[0] > counts[1]:
         return subscript
     device, ones = self.cell.device, tuple(1 for _ in gaps)
@@ -590,8 +590,7 @@ def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> O
 def _beside(self: T, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
     """Returns a subscript with its arrays on this tensor's device, and the device of the selection."""
     given = subscript.arrays
-    tensors = [a for a in given if isinstance(a, TensorCore)]
-    device = brought_to(function, self, *tensors)
+    device = brought_to(function, self, *(tensors := [a for a in given if isinstance(a, TensorCore)]))
     if all(a.cell.device is device for a in tensors):
         return subscript, device
     moved = (type(self).from_op(value_at(a, device), device) if isinstance(a, TensorCore) else a for a in given)

@@ -350,7 +350,7 @@ def clamp_to(x: Op, limit: Op, low: bool) -> Op:
 
 
 # ---- inverse functions ----
-MOST_OF_SQUARE = {True: 1e150, False: 1e18}  # below this the square of a float64, or of a float32, is finite
+SQUARED_MAX = {True: 1e150, False: 1e18}  # below this the square of a float64, or of a float32, is finite
 
 
 def is_negative(x: Op) -> Op:
@@ -432,7 +432,7 @@ def asinh(x: Op) -> Op:
     """log(x + sqrt(x^2 + 1)), exact near 0: log1p(x + x^2 / (1 + sqrt(x^2 + 1))); log(2 x) where x^2 overflows."""
     below = is_negative(x)
     magnitude = negated(below, x)
-    far, m = _within(magnitude, MOST_OF_SQUARE[x.dtype is float64])
+    far, m = _within(magnitude, SQUARED_MAX[x.dtype is float64])
     root = unary(OpCode.SQRT, m * m + 1.0)
     near = log1p(m * (m / (root + 1.0) + 1.0))
     return negated(below, where(far, _log_of_double(magnitude, far), near))
@@ -440,7 +440,7 @@ def asinh(x: Op) -> Op:
 
 def acosh(x: Op) -> Op:
     """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
-    far, t = _within(x - 1.0, MOST_OF_SQUARE[x.dtype is float64])
+    far, t = _within(x - 1.0, SQUARED_MAX[x.dtype is float64])
     end, root = compare(OpCode.CMPEQ, t, 0.0), unary(OpCode.SQRT, t)
     inner = where(end, 1.0, t)
     near = log1p(inner + where(end, 1.0, root) * unary(OpCode.SQRT, inner + 2.0))

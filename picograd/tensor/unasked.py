@@ -251,7 +251,7 @@ def _has_value(op: Op) -> bool:
 # Where a program reads a loss, or a value that shares work with it, and calls backward() then, the gradients are computed
 # with that value, from the second time on. A counter that saturates, as a processor has for each branch, says whether
 # backward() follows: it goes up where it does, and down where gradients were computed in vain.
-MOST_FOLLOWED = 2
+FOLLOWED_MAX = 2
 NEWEST_RESULTS = 16  # one of which may be the loss
 followed: dict[Maker, int] = {}  # where it is not 0
 not_there: set[Maker] = set()  # of losses that are made after the values are read that share work with them
@@ -262,12 +262,12 @@ def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
     """Returns the gradients of a scalar that have been computed already, at leaves; notes that backward() has followed."""
     made = prepared.pop(root, None)
     if made is not None:
-        followed[maker_of(root)] = MOST_FOLLOWED
+        followed[maker_of(root)] = FOLLOWED_MAX
     elif Waiting.is_on and {op.was_computed for op in on_the_way} != {None} and (maker := maker_of(root)) not in not_there:
         if followed.pop(maker, 0):
             not_there.add(maker)
         else:
-            followed[maker] = MOST_FOLLOWED
+            followed[maker] = FOLLOWED_MAX
     return made or {}
 
 

@@ -17,7 +17,7 @@ from picograd.devices.ptx import render as nvptx
 from picograd.devices.ptx.compile import gpu_target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
-from picograd.ir.attention import FEW_QUERIES, cut_of_averages, has_kernel, outputs, part_of_keys
+from picograd.ir.attention import MATRIX_QUERIES_MIN, cut_of_averages, has_kernel, outputs, part_of_keys
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
@@ -133,7 +133,7 @@ def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> N
 def test_only_weights_of_16_bits_are_rough(dtype: DType, target: Target) -> None:
     """Of many queries and their gradients, and of few; numbers in float32 are as exact as ever."""
     for lengths in ((1, 2, 1, 20, 33, 16, 16), (1, 2, 1, 1, 300, 16, 16)):
-        for kernel, _ in attentions(lengths, ARGS[0], dtype, target)[: 2 if lengths[3] >= FEW_QUERIES else 1]:
+        for kernel, _ in attentions(lengths, ARGS[0], dtype, target)[: 2 if lengths[3] >= MATRIX_QUERIES_MIN else 1]:
             text = RENDERERS[target.language](lower(kernel, target), target).text
             assert ("rough_exp2(" in text or "@llvm.nvvm.ex2.approx.ftz.f(" in text) == dtype.is_narrow
             assert ("expf(" in text) == (dtype is dtypes.float32 and target.language == "cuda")

@@ -15,7 +15,7 @@ from picograd.engine.plan import make_plan, template
 @pytest.mark.req("G8")
 def test_kernels_are_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
-    monkeypatch.setattr(engine, "MOST_KERNELS", 3)
+    monkeypatch.setattr(engine, "KERNELS_MAX", 3)
     own = compiler_for("CPU")
     compiler = Compiler(own.device, own.backend)
     plans, held = [], []

@@ -234,7 +234,7 @@ def test_files_of_processes_that_were_ended_are_swept_up(own_folder: Path) -> No
 
 def test_storing_keeps_each_letters_share_bounded(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "STORES_BETWEEN_TRIMS", 1)
-    monkeypatch.setattr(entries, "MOST_NBYTES", 5000 * entries.NUM_LETTERS)
+    monkeypatch.setattr(entries, "CACHE_NBYTES_MAX", 5000 * entries.NUM_LETTERS)
     entries.write_entry("kernels", "b00", bytes(4000))
     for number in range(20):
         entries.write_entry("kernels", name := f"a{number:02}", bytes(1000))

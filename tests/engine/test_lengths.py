@@ -321,7 +321,7 @@ def test_a_length_that_does_not_follow_is_one_more_sample() -> None:
 
 
 def test_more_symbolic_integers_than_there_may_be_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("picograd.engine.lengths.MOST_VARIABLES", 2)
+    monkeypatch.setattr("picograd.engine.lengths.VARIABLES_MAX", 2)
     samples = [(5, 11, 23, 47, 101), (7, 17, 40, 90, 64), (8, 29, 31, 63, 13)]
     assert solve(samples, 5) is None
     lengths = Lengths(5, samples[:1])

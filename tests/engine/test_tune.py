@@ -173,7 +173,7 @@ def test_a_damaged_entry_is_timed_anew(fresh, monkeypatch, tmp_path, rng):
 
 def test_real_timing_runs_every_candidate(fresh, monkeypatch, rng):
     monkeypatch.setenv("PICOGRAD_TUNE", "1")
-    monkeypatch.setattr(tune, "LEAST_SECONDS", 1e-5)
+    monkeypatch.setattr(tune, "SAMPLE_SECONDS_MIN", 1e-5)
     kernels = kernels_asked_for(monkeypatch)
     expected = product(np.random.default_rng(0))
     (kernel,), compiler = kernels, compiler_for("CPU")

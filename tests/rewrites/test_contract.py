@@ -12,7 +12,7 @@ from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, 
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.rewrites.contract import MANY_STEPS, contract, is_joined, shared_by_convolutions, shared_by_products
+from picograd.rewrites.contract import COSTLY_STEPS_MIN, contract, is_joined, shared_by_convolutions, shared_by_products
 from tests.calls import calls
 from tests.same_meaning import GPU_TARGET, check_same_meaning
 
@@ -159,7 +159,7 @@ def test_what_is_computed_from_one_large_value_is_left_to_the_convolutions() -> 
 
 def test_what_takes_a_great_many_steps_is_stored_too() -> None:
     many = IMAGES
-    for _ in range(MANY_STEPS):
+    for _ in range(COSTLY_STEPS_MIN):
         many = many * 1.5 + 0.5
     assert shared_by_convolutions(toposort([conv(many, TAPS), conv(many, TAPS * 2.0)])) == {many}
 

@@ -51,7 +51,7 @@ def test_what_is_taken_in_how_many_pieces(shape: tuple[int, ...], axes: tuple[in
 def test_pieces_mean_the_same(
     code: OpCode, shape: tuple[int, ...], axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("picograd.rewrites.contract.MANY_TERMS", 512)
+    monkeypatch.setattr("picograd.rewrites.contract.PIECED_TERMS_MIN", 512)
     monkeypatch.setattr("picograd.rewrites.contract.PIECE_TERMS", 100)
     root = reduce(param(*shape), code, axes)
     assert shape_of_pieces(root) is not None

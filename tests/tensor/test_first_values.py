@@ -54,7 +54,7 @@ def test_the_bits_are_those_of_a_kernel(fill: Callable[[Tensor], Tensor], device
 
 
 def test_what_is_large_or_not_rounded_in_one_way_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_values, "MOST_ELEMENTS", 100)
+    monkeypatch.setattr(first_values, "ELEMENTS_MAX", 100)
     assert begun(lambda: [nn.Parameter(pg.rand(10, 10))])[1] == 0
     assert begun(lambda: [nn.Parameter(pg.rand(10, 11))])[1] == 1
     assert begun(lambda: [nn.Parameter(pg.rand(7, 7)), nn.Parameter(pg.rand(7, 7)), nn.Parameter(pg.rand(7, 7))])[1] == 1

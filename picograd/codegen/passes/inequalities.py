@@ -446,7 +446,7 @@ RULES: dict[OpCode, Callable[[Sums, Op], Sum | None]] = {
 
 
 # ---- proofs ----
-FEW_STEPS, SEARCH_STEPS_MAX = 30, 400  # of a search: what takes longer is not proved
+SHORT_SEARCH_STEPS_MAX, SEARCH_STEPS_MAX = 30, 400  # of a search: what takes longer is not proved
 FAILED_SEARCHES_MAX = 16  # long searches for nothing, in a kernel: after them short ones have to do
 SEARCH_DEPTH_MAX = 40
 DERIVED_FACTS_MAX = 4  # facts after each other that follow from what a condition says
@@ -529,7 +529,7 @@ class Known(Sums):
 
     def _is_shown(self, terms: Terms) -> bool:
         """True where a search finds a proof: a short one, one with what is divided taken apart, a long one."""
-        if self._search(terms, FEW_STEPS):
+        if self._search(terms, SHORT_SEARCH_STEPS_MAX):
             return True
         if self.has_failed_often():
             return False

@@ -32,7 +32,7 @@ from picograd.record import replace
 NARROWED = frozenset({
     OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN, OpCode.MAX, OpCode.WHERE, OpCode.EXPAND,
 })  # fmt: skip
-LEAST, GREATEST = int(dtypes.int32.min), int(dtypes.int32.max)
+INT32_MIN, INT32_MAX = int(dtypes.int32.min), int(dtypes.int32.max)
 
 
 def narrow_indices(program: Program, numbers: Iterator[int]) -> Program:
@@ -82,7 +82,7 @@ class _Widths:
         self.read_wide.add(extent)
         bounds = interval_of(extent, self.intervals)
         self.intervals[loop.range] = 0, max(0, bounds[1] - 1)
-        if bounds[1] <= GREATEST:  # a loop counts up to its extent
+        if bounds[1] <= INT32_MAX:  # a loop counts up to its extent
             self.narrow.add(loop.range)
         self.body(loop.body, in_loop=True)
 
@@ -105,7 +105,7 @@ class _Widths:
             numbers.append(value)
         for number in numbers:
             interval = self.intervals.get(number) or interval_of(number, self.intervals)
-            if interval[0] < LEAST or interval[1] > GREATEST:
+            if interval[0] < INT32_MIN or interval[1] > INT32_MAX:
                 return False
         return bool(numbers)
 

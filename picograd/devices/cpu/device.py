@@ -204,7 +204,7 @@ def place(image: Image) -> Placed:
     return Placed(_room, address, nbytes, image.symbols)
 
 
-FEW_NBYTES = 4096  # that are copied once more: to ask NumPy where they are costs as much
+TWICE_COPIED_NBYTES_MAX = 4096  # that are copied once more: to ask NumPy where they are costs as much
 _linking = threading.Lock()
 _library_number = itertools.count()
 
@@ -245,7 +245,7 @@ class CPUDevice:
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         assert array.flags.c_contiguous and array.nbytes <= memory.nbytes, f"{array.nbytes} bytes into {memory}"
-        data = array.tobytes() if array.nbytes <= FEW_NBYTES else array.ctypes.data
+        data = array.tobytes() if array.nbytes <= TWICE_COPIED_NBYTES_MAX else array.ctypes.data
         ctypes.memmove(memory.address, data, array.nbytes)
 
     def copy_out(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:

@@ -26,8 +26,8 @@ from picograd.ir.origin import format_nbytes, out_of_memory
 
 HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
 SLAB_NBYTES = 8 << 20
-MOST_SLAB_BLOCK = HUGE_NBYTES
-MOST_KEPT = 4 << 30  # bytes of large blocks kept for reuse
+SLAB_BLOCK_NBYTES_MAX = HUGE_NBYTES  # of a block that is a part of a slab
+KEPT_NBYTES_MAX = 4 << 30  # of large blocks kept for reuse
 
 _word = struct.Struct("q").pack
 
@@ -221,7 +221,7 @@ class MemoryPool:
             if free is None:
                 free = kept[length] = []
             self._in_use -= nbytes
-            if length > MOST_SLAB_BLOCK and self._kept + length > MOST_KEPT:
+            if length > SLAB_BLOCK_NBYTES_MAX and self._kept + length > KEPT_NBYTES_MAX:
                 del returned[0], self._maps[address]
             else:
                 del returned[0]
@@ -250,7 +250,7 @@ class MemoryPool:
 
     def _add_block(self, length: int, free: list[int]) -> None:
         """Adds a block to the kept ones that nobody has had: a piece of a slab, or a mapping of its own if it is long."""
-        if length <= MOST_SLAB_BLOCK:
+        if length <= SLAB_BLOCK_NBYTES_MAX:
             if self._slab_left < length:
                 slab, address = self._map(SLAB_NBYTES)
                 self._slabs.append(slab)
@@ -280,7 +280,7 @@ class MemoryPool:
         self._collect()
         self._arenas.clear()
         self._collect()
-        for length in [n for n in self._free if n > MOST_SLAB_BLOCK]:
+        for length in [n for n in self._free if n > SLAB_BLOCK_NBYTES_MAX]:
             for address in self._free.pop(length):
                 del self._maps[address]
                 self._kept -= length

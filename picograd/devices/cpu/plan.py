@@ -115,7 +115,7 @@ HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it 
 STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether it is to stop
 WORK_MAX = 1 << 62
 CHUNKS_PER_THREAD = 4
-MOST_BUFFERS = 1 << 62
+BUFFERS_MAX = 1 << 62
 LINE_WORDS = 8
 
 
@@ -276,7 +276,7 @@ class _Builder:
         self.places += GATE_PLACES
         self.rows.append(row)
         self.work.append(1)
-        history.append((touched([Use("outer", 0, MOST_BUFFERS, True)]), len(self.rows)))
+        history.append((touched([Use("outer", 0, BUFFERS_MAX, True)]), len(self.rows)))
 
     # ---- loops ----
     def add_loop(self, schedule: Schedule, item: LoopItem, home: Sequence[Place], history: History, repeats: int) -> None:
@@ -414,7 +414,7 @@ def _use(place: Place, nbytes: int, writes: bool) -> Use:
         return Use("step", at, at + 1, writes)
     # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
     number = 2 * at + (space == "output")
-    return Use("outer", 0 if writes else number, MOST_BUFFERS if writes else number + 1, writes)
+    return Use("outer", 0 if writes else number, BUFFERS_MAX if writes else number + 1, writes)
 
 
 def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Use]:

@@ -32,7 +32,7 @@ from picograd.devices.cpu.walker import (
 )
 from picograd.errors import DeviceError
 
-MOST_SPIN_NS = 5_000_000  # a virtual processor that was left idle may take 20 ms to come back
+SPIN_NS_MAX = 5_000_000  # a virtual processor that was left idle may take 20 ms to come back
 
 
 class Crew:
@@ -50,7 +50,7 @@ class Crew:
     def grow(self, count: int) -> None:
         """Starts helpers until there are `count`."""
         # Where threads take turns on a processor, a helper that looks for work keeps others from theirs
-        spin_ns = MOST_SPIN_NS if count + 1 <= num_processors() else 0
+        spin_ns = SPIN_NS_MAX if count + 1 <= num_processors() else 0
         for line in self.lines:
             line[SPIN_NS] = spin_ns
         while len(self.lines) < count:

@@ -24,6 +24,7 @@ from picograd.devices.cpu.plan import HELP_WORK, Words, chunk_of, lay_out
 from picograd.devices.cpu.pool import pool
 from picograd.devices.cpu.walker import (
     ARGUMENTS,
+    ARGUMENTS_MAX,
     BODY,
     CHUNK,
     COPIED,
@@ -33,7 +34,6 @@ from picograd.devices.cpu.walker import (
     FUNCTION,
     HELPED,
     HELPERS,
-    MOST_ARGUMENTS,
     PLACES,
     STOP,
     STRIDE,
@@ -211,7 +211,7 @@ class Runner:
         entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
         state[ENTRIES], state[FIRST] = len(entries), entries.ctypes.data
         state[TABLE], state[COPIED] = table.ctypes.data, len(table) if is_loop.any() else 0
-        state[MOST_ARGUMENTS] = entries[~is_loop, ARGUMENTS].max(initial=0)
+        state[ARGUMENTS_MAX] = entries[~is_loop, ARGUMENTS].max(initial=0)
         state[YIELD] = libc_address("sched_yield")
         self._state_address = state.ctypes.data
         if layout.has_gate:

@@ -58,7 +58,7 @@ from picograd.record import Record
 # The text below names words as the constants here do; `walker_source` puts in their numbers. `%x = word i64 %p[NAME]` reads
 # one, with an order behind it atomically, and `%x.at` is its address from there on.
 STATE_WORDS = 24
-ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES, LED, ALL_DONE = *range(10), 16, 17
+ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, ARGUMENTS_MAX, HELPERS, WAKES, LED, ALL_DONE = *range(10), 16, 17
 ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
 FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
 PATCHES, STEPS, TURN = PLACES, COUNT, DONE  # a loop's
@@ -641,7 +641,7 @@ shared:
 
 define internal void @run_plan(ptr %state, i64 %entries, i64 %is_leader) {
 entry:
-  %most = word i64 %state[MOST_ARGUMENTS]
+  %most = word i64 %state[ARGUMENTS_MAX]
   %arguments = alloca i64, i64 %most, align 64
   %words = word i64 %state[COPIED]
   %room = alloca i64, i64 %words, align 64

@@ -25,7 +25,7 @@ from picograd.ir.stages import Executable, Launch, Source
 CALLER, SYMBOL = "driver_caller", "make_calls"
 DUE, FUNCTION, FIRST, ROW_WORDS = 0, 1, 2, 14
 NEVER, ONCE, ALWAYS = 0, 1, 2
-MOST_ARGUMENTS = ROW_WORDS - FIRST
+ARGUMENTS_MAX = ROW_WORDS - FIRST
 DRIVER_VERSION = 12000  # whose form of each function is asked for
 Caller = Callable[[int, int], int]
 
@@ -109,7 +109,7 @@ class Commands:
 
 def caller_source() -> Source:
     """Returns the native function as text for `compile_source`."""
-    places = range(MOST_ARGUMENTS)
+    places = range(ARGUMENTS_MAX)
     loads = "".join(
         f"  %p{i} = getelementptr i64, ptr %row, i64 {FIRST + i}\n  %a{i} = load i64, ptr %p{i}, align 8\n" for i in places
     )

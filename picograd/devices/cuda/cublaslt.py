@@ -28,7 +28,7 @@ from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainPr
 from picograd.ir.stages import Binary
 
 # ---- calls of the library ----
-LEAST_VERSION = 120_000  # 12.0: of older ones nobody has looked at the numbers below
+VERSION_MIN = 120_000  # 12.0: of older ones nobody has looked at the numbers below
 SUCCESS = 0  # cublasStatus_t
 WITHOUT = "PICOGRAD_PLAIN_SUMS=1 leaves the library out"
 INSTALL = "pip install 'picograd[cuda-libraries]'"
@@ -39,8 +39,8 @@ TRANSPOSE = 1  # cublasOperation_t
 TRANSA, TRANSB, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
 RELU, BIAS = 2, 4  # cublasLtEpilogue_t, which may be joined
 BATCH_COUNT, STRIDED_BATCH_OFFSET = 5, 6  # cublasLtMatrixLayoutAttribute_t
-MAX_WORKSPACE_BYTES, REDUCTION_SCHEME_MASK = 1, 3  # cublasLtMatmulPreferenceAttributes_t
-MIN_ALIGNMENTS = (5, 6, 7, 8)  # of A, B, C and D
+PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK = 1, 3  # cublasLtMatmulPreferenceAttributes_t
+PREF_MIN_ALIGNMENTS = (5, 6, 7, 8)  # of A, B, C and D
 REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts of a sum are float32, too
 
 
@@ -74,8 +74,8 @@ def library() -> ctypes.CDLL:
         if type(error).__name__ == "DynamicLibNotFoundError":
             raise DeviceError("cuBLASLt: libcublasLt is not installed.", INSTALL) from None
         raise DeviceError(f"cuBLASLt: it cannot be loaded ({error}).", INSTALL) from None
-    if version < LEAST_VERSION:
-        raise DeviceError(f"cuBLASLt: {version_text(version)} is older than {version_text(LEAST_VERSION)}.", INSTALL)
+    if version < VERSION_MIN:
+        raise DeviceError(f"cuBLASLt: {version_text(version)} is older than {version_text(VERSION_MIN)}.", INSTALL)
     return found
 
 
@@ -121,7 +121,7 @@ def set_attribute(name: str, of: ctypes.c_void_p, attribute: int, value: Any) ->
 
 
 # ---- products ----
-MOST_WORKSPACE = 32 << 20  # bytes; what the library's manual has for Hopper
+WORKSPACE_NBYTES_MAX = 32 << 20  # what the library's manual has for Hopper
 ACCESS_NBYTES = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge
 DTYPES = {"float32": R_32F, "float16": R_16F, "bfloat16": R_16BF}
 
@@ -240,9 +240,9 @@ class CublasLt:
         if product.epilogue.bias is not None:
             description.set_bias(of_results)  # an address that tells that much: nothing is read (cublasLt.h, BIAS_POINTER)
         preference = Made("MatmulPreference")
-        preference.set(MAX_WORKSPACE_BYTES, ctypes.c_uint64(MOST_WORKSPACE))
-        preference.set(REDUCTION_SCHEME_MASK, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
-        for attribute, alignment in zip(MIN_ALIGNMENTS, (of_operands, of_operands, of_results, of_results)):
+        preference.set(PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_NBYTES_MAX))
+        preference.set(PREF_REDUCTION_SCHEME_MASK, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
+        for attribute, alignment in zip(PREF_MIN_ALIGNMENTS, (of_operands, of_operands, of_results, of_results)):
             preference.set(attribute, ctypes.c_uint32(alignment))
         found, count = Heuristic(), ctypes.c_int()
         operands = self._handle, description.operation.handle, *description.layouts

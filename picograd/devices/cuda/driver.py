@@ -22,7 +22,7 @@ from picograd.ir.stages import Launch
 from picograd.record import Record
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
-LEAST_DRIVER = 12000  # has all functions that are called, and takes arrays by maps of tiles
+DRIVER_VERSION_MIN = 12000  # has all functions that are called, and takes arrays by maps of tiles
 NEWER = f"pip install --upgrade cuda-bindings, which then names it; else {INSTEAD}"
 UPDATE = f"update the NVIDIA driver; until then {INSTEAD}"
 
@@ -121,8 +121,8 @@ def _start() -> None:
     """
     call("cuInit", 0)
     version = call("cuDriverGetVersion")
-    if version < LEAST_DRIVER:
-        known, needed = version_text(version), version_text(LEAST_DRIVER)
+    if version < DRIVER_VERSION_MIN:
+        known, needed = version_text(version), version_text(DRIVER_VERSION_MIN)
         raise DeviceError(f"CUDA: the driver is made for CUDA {known} and older, and {needed} is needed.", UPDATE)
     if not call("cuDeviceGetCount"):
         raise DeviceError("CUDA: the driver knows no device.", HIDDEN)

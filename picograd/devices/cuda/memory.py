@@ -21,8 +21,8 @@ from picograd.interrupts import AtDeath, held_back, lock
 from picograd.ir.backend import MemoryCount
 
 STEP = 512  # bytes that lengths are rounded up to, so that a block begins at a multiple of 256, as what the driver gives
-SMALL = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind
-SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 32 << 20  # bytes, at least
+SMALL_NBYTES_MAX = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind
+SMALL_SEGMENT_NBYTES, LARGE_SEGMENT_NBYTES = 2 << 20, 32 << 20  # at least
 SEGMENT_STEP = 2 << 20  # bytes that longer segments are rounded up to
 
 
@@ -134,15 +134,15 @@ class Pool:
 
     def _best(self, wanted: int) -> Block | None:
         """Returns the shortest free block that is long enough (best fit)."""
-        lengths = self._by_length[wanted <= SMALL]
+        lengths = self._by_length[wanted <= SMALL_NBYTES_MAX]
         at = bisect_left(lengths, (wanted, 0))
         return self._free[lengths[at][1]] if at < len(lengths) else None
 
     def _grown(self, wanted: int) -> Block | None:
         """Returns a new segment as one free block, of the usual length or as long as is needed, or None."""
-        is_small = wanted <= SMALL
+        is_small = wanted <= SMALL_NBYTES_MAX
         rounded = -(-wanted // SEGMENT_STEP) * SEGMENT_STEP
-        usual = SMALL_SEGMENT if is_small else max(LARGE_SEGMENT, rounded)
+        usual = SMALL_SEGMENT_NBYTES if is_small else max(LARGE_SEGMENT_NBYTES, rounded)
         for nbytes in dict.fromkeys((usual, rounded, wanted)):
             address = self._new_segment(nbytes)
             if address is not None:
@@ -157,7 +157,7 @@ class Pool:
         """Hands a free block out; what is left of it stays free, if it is worth it."""
         self._remove(block)
         rest = block.nbytes - wanted
-        if rest >= (STEP if block.is_small else SMALL):
+        if rest >= (STEP if block.is_small else SMALL_NBYTES_MAX):
             other = Block(block.start + wanted, rest, block.is_small, block.ticket, True, block, block.after)
             if block.after is not None:
                 block.after.before = other

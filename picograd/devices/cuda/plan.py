@@ -165,7 +165,7 @@ class Graph:
 
 # ---- the plan ----
 UNKNOWN = -1  # where memory is
-MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
+NODES_MAX = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
 
 
 class QueueDevice(Device, Protocol):
@@ -216,7 +216,7 @@ class KernelPart:
 
     def prepare(self, device: QueueDevice) -> None:
         """Makes a graph of the launches at the second run."""
-        if self._has_run and 1 < len(self.launches) <= MOST_NODES and self._graph is None:
+        if self._has_run and 1 < len(self.launches) <= NODES_MAX and self._graph is None:
             device.enter()
             graph = Graph(self.launches, self._stream, device.graphs, device.ready_graphs)
             self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph

@@ -26,7 +26,7 @@ from picograd.interrupts import AtDeath, rlock, wait_until
 # ---- pinned memory ----
 RING_NBYTES, RING_PIECE_NBYTES = 32 << 20, 8 << 20
 RING_ALIGNMENT = 256
-MOST_PIECES = 256  # on their way at once: of small ones the ring has room for so many that to look through them takes long
+PIECES_MAX = 256  # on their way at once: of small ones the ring has room for so many that to look through them takes long
 
 
 class Staging:
@@ -56,7 +56,7 @@ class Staging:
         """Returns where in the ring a piece can be, once the copies that used it are done."""
         start = self._head if self._head + nbytes <= RING_NBYTES else 0
         end = start + nbytes
-        while len(self._used) >= MOST_PIECES or any(a < end and start < b for a, b, _ in self._used):
+        while len(self._used) >= PIECES_MAX or any(a < end and start < b for a, b, _ in self._used):
             self._wait_for(self._used[0][2])
             self._events.give(self._used.popleft()[2])
         self._head, self._piece = -(-end // RING_ALIGNMENT) * RING_ALIGNMENT, (start, end)
@@ -72,7 +72,7 @@ class Staging:
 # ---- the queue ----
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
 NOT_READY = 600  # CUDA_ERROR_NOT_READY
-MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
+SUBMISSIONS_AHEAD_MAX = 64  # submissions that may wait for the GPU: the host is not further ahead than that
 ASKED_EVERY = 8  # submissions: whether old ones are done
 
 
@@ -150,7 +150,7 @@ class CommandQueue:
         if ended:
             if ended != commands.last | NOT_READY:
                 raise commands.failed(ended)
-            while len(marks) > MOST_AHEAD:
+            while len(marks) > SUBMISSIONS_AHEAD_MAX:
                 self.wait_for(marks[0][1])
                 self._events.give(marks.popleft()[1])
         elif is_asked:

@@ -21,8 +21,8 @@ from picograd.ir.opts import PIECE_NBYTES, ROW_NBYTES
 from picograd.ir.stages import TileMap
 
 # ---- rules ----
-MOST_AXES = 5
-MOST_BOX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
+AXES_MAX = 5
+BOX_AXIS_MAX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
 # What the driver calls elements: CUtensorMapDataType. Of one byte it knows one kind: they are moved, and nothing else.
 KINDS = {
     dtypes.float16: "FLOAT16", dtypes.bfloat16: "BFLOAT16", dtypes.float32: "FLOAT32", dtypes.float64: "FLOAT64",
@@ -47,7 +47,7 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
         (dtype in KINDS, f"has elements of {dtype}"),
         (not tile_map.rounds or dtype is dtypes.float32, f"rounds elements of {dtype}; it is float32"),
         (
-            1 <= len(box) == len(extents) == len(strides) <= MOST_AXES,
+            1 <= len(box) == len(extents) == len(strides) <= AXES_MAX,
             f"has {len(extents)} axes, its box {len(box)}; one to five can be",
         ),
         (address % PIECE_NBYTES == 0, f"begins at {address:#x}, no multiple of {PIECE_NBYTES}"),
@@ -58,7 +58,7 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
         (strides[0] == dtype.itemsize, "has an innermost axis that does not lie without gaps"),
         (row % PIECE_NBYTES == 0, f"has a box of {row} bytes a row, no multiple of {PIECE_NBYTES}"),
         (not tile_map.swizzles or row == ROW_NBYTES, f"is swizzled with {row} bytes a row; it is {ROW_NBYTES}"),
-        (all(1 <= each <= MOST_BOX for each in box), f"has a box of {tile_map.box}; each of it is 1 to {MOST_BOX}"),
+        (all(1 <= each <= BOX_AXIS_MAX for each in box), f"has a box of {tile_map.box}; 1 to {BOX_AXIS_MAX} can be"),
     ]
     for holds, but in rules:
         if not holds:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.devices.cuda.tile_maps import MOST_AXES, check_inside, checked
+from picograd.devices.cuda.tile_maps import AXES_MAX, check_inside, checked
 from picograd.devices.launches import (
     REPORT_NBYTES,
     Argument,
@@ -205,6 +205,6 @@ def _simulated(
     address = addresses[tile_map.param] + tile_map.offset * argument.dtype.itemsize
     check_inside(tile_map, dim_value(argument.numel, variables))
     extents, strides, box = checked(tile_map, argument.dtype, address)
-    axes = [number for values in (extents, strides, box) for number in [*values, *[0] * (MOST_AXES - len(values))]]
+    axes = [number for values in (extents, strides, box) for number in [*values, *[0] * (AXES_MAX - len(values))]]
     numbers = [address, len(box), argument.dtype.itemsize, int(tile_map.swizzles), int(tile_map.rounds), *axes]
     return (ctypes.c_int64 * len(numbers))(*numbers)

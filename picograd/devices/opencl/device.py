@@ -36,7 +36,7 @@ from picograd.ir.origin import format_nbytes, out_of_memory
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
 from picograd.ir.symbolic import dim_value
 
-BLOCK_THREADS, LEAST_THREADS = 256, 32
+BLOCK_THREADS, BLOCK_THREADS_MIN = 256, 32
 SHARED_NBYTES = 48 * 1024
 INSTEAD = "PICOGRAD_DEVICE=CPU"
 AGAIN = f"start this process again, or use {INSTEAD}"
@@ -106,9 +106,9 @@ def target_of(device: Any) -> Target:
     threads = BLOCK_THREADS
     while threads > device.max_work_group_size:
         threads //= 2
-    if threads < LEAST_THREADS:
+    if threads < BLOCK_THREADS_MIN:
         most = device.max_work_group_size
-        raise DeviceError(f"OPENCL: {device.name} has work-groups of {most}, {LEAST_THREADS} are needed.", INSTEAD)
+        raise DeviceError(f"OPENCL: {device.name} has work-groups of {most}, {BLOCK_THREADS_MIN} are needed.", INSTEAD)
     floats = device.single_fp_config
     features = {"fp64": "cl_khr_fp64" in device.extensions.split(), "rounded": floats & ROUNDED}
     return Target(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.attention import FEW_QUERIES
+from picograd.ir.attention import MATRIX_QUERIES_MIN
 from picograd.ir.build import expand, positions
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
@@ -116,7 +116,7 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shar
     known = all(isinstance(n, int) and n > 0 for n in (L, query.shape[-1], value.shape[-1]))
     if not alike or not known or query.device != key.device:
         return False
-    return S > 0 and not (is_causal and L > S) if isinstance(S, int) else L < FEW_QUERIES and not is_causal
+    return S > 0 and not (is_causal and L > S) if isinstance(S, int) else L < MATRIX_QUERIES_MIN and not is_causal
 
 
 def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
@@ -124,7 +124,7 @@ def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
     scores = (*query.shape[:-1], key.shape[-2])
     fits = mask.ndim <= len(scores) and all(n in (1, most) for n, most in zip(mask.shape[::-1], scores[::-1]))
     kinds = mask.dtype.kind == "b" or mask.dtype.is_float
-    return fits and kinds and mask.device == query.device and query.shape[-2] < FEW_QUERIES
+    return fits and kinds and mask.device == query.device and query.shape[-2] < MATRIX_QUERIES_MIN
 
 
 def _fused(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from picograd.devices.compile_llvm import compile_source, host_target
-from picograd.devices.cpu.memory import MOST_SLAB_BLOCK, MemoryPool, size_class
+from picograd.devices.cpu.memory import SLAB_BLOCK_NBYTES_MAX, MemoryPool, size_class
 from picograd.devices.cpu.plan import LOOK_BACK, chunk_of, lay_out
 from picograd.devices.cpu.render import render
 from picograd.devices.cpu.walker import AFTER, CHUNK, COUNT
@@ -95,7 +95,7 @@ def run_chain(runner: Any, x: Array, y: Array) -> Array:
 
 
 # ---- memory ----
-@pytest.mark.parametrize("nbytes", [1, 64, 65, 1000, MOST_SLAB_BLOCK, MOST_SLAB_BLOCK + 1, 9 << 20])
+@pytest.mark.parametrize("nbytes", [1, 64, 65, 1000, SLAB_BLOCK_NBYTES_MAX, SLAB_BLOCK_NBYTES_MAX + 1, 9 << 20])
 def test_blocks_are_aligned_and_apart(nbytes: int) -> None:
     pool = MemoryPool()
     blocks = [pool.allocate(nbytes) for _ in range(5)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from picograd.devices.cpu import memory
-from picograd.devices.cpu.memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool, size_class
+from picograd.devices.cpu.memory import HUGE_NBYTES, SLAB_BLOCK_NBYTES_MAX, SLAB_NBYTES, MemoryPool, size_class
 
 pytestmark = pytest.mark.req("G8")
 SMAPS = Path("/proc/self/smaps")
@@ -51,14 +51,14 @@ def test_a_large_block_has_as_many_as_fit(nbytes: int) -> None:
 
 def test_slabs_are_cut_without_gaps() -> None:
     pool = MemoryPool()
-    blocks = [pool.allocate(MOST_SLAB_BLOCK) for _ in range(SLAB_NBYTES // MOST_SLAB_BLOCK)]
+    blocks = [pool.allocate(SLAB_BLOCK_NBYTES_MAX) for _ in range(SLAB_NBYTES // SLAB_BLOCK_NBYTES_MAX)]
     first = blocks[0].address
-    assert [block.address - first for block in blocks] == [i * MOST_SLAB_BLOCK for i in range(len(blocks))]
+    assert [block.address - first for block in blocks] == [i * SLAB_BLOCK_NBYTES_MAX for i in range(len(blocks))]
 
 
 def test_memory_in_cycles_of_references_is_found_before_there_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = MemoryPool()
-    cycle: list[object] = [pool.allocate(MOST_SLAB_BLOCK * 2)]
+    cycle: list[object] = [pool.allocate(SLAB_BLOCK_NBYTES_MAX * 2)]
     cycle.append(cycle)
     del cycle
     held = pool.in_use
@@ -71,6 +71,6 @@ def test_memory_in_cycles_of_references_is_found_before_there_is_too_little(monk
         return real(length)
 
     monkeypatch.setattr(memory, "_anonymous", full)
-    kept = pool.allocate(MOST_SLAB_BLOCK * 4)
-    assert failed and held == MOST_SLAB_BLOCK * 2
-    assert pool.in_use == MOST_SLAB_BLOCK * 4 and kept.address
+    kept = pool.allocate(SLAB_BLOCK_NBYTES_MAX * 4)
+    assert failed and held == SLAB_BLOCK_NBYTES_MAX * 2
+    assert pool.in_use == SLAB_BLOCK_NBYTES_MAX * 4 and kept.address

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from picograd.devices.cpu import pool as cpu_pool
-from picograd.devices.cpu.pool import MOST_SPIN_NS, Crew, new_line, pool
+from picograd.devices.cpu.pool import SPIN_NS_MAX, Crew, new_line, pool
 from picograd.devices.cpu.walker import ASLEEP, IDLE, JOB, LOCK, NEXT_LINE, PLANS, SLEEPS, SPIN_NS, Walker
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse
@@ -125,14 +125,14 @@ def test_helpers_look_for_plans_only_where_each_thread_has_a_processor(
     fresh(2)
     monkeypatch.setattr(cpu_pool, "num_processors", lambda: 2.0)
     assert Twice(LONG).run(1.0)
-    assert [line[SPIN_NS] for line in pool.lines] == [MOST_SPIN_NS]
+    assert [line[SPIN_NS] for line in pool.lines] == [SPIN_NS_MAX]
     fresh(3)
     assert Twice(LONG).run(2.0)
     assert [line[SPIN_NS] for line in pool.lines] == [0, 0]
     assert pool.lines[0][NEXT_LINE] == pool.lines[1].ctypes.data
 
 
-@pytest.mark.parametrize("spin_ns", [0, 1000 * MOST_SPIN_NS * SECONDS], ids=["asleep", "looking for a plan"])
+@pytest.mark.parametrize("spin_ns", [0, 1000 * SPIN_NS_MAX * SECONDS], ids=["asleep", "looking for a plan"])
 def test_a_helper_that_is_dismissed_ends(spin_ns: int) -> None:
     line = new_line(spin_ns)
     thread = threading.Thread(target=walker().serve, args=(line.ctypes.data,), daemon=True)

@@ -11,11 +11,11 @@ import pytest
 from picograd.devices.compile_llvm import compile_source, host_target
 from picograd.devices.cpu.device import linked
 from picograd.devices.cuda import commands
-from picograd.devices.cuda.commands import ALWAYS, MOST_ARGUMENTS, NEVER, ONCE, Caller, Commands, Row, bind_caller
+from picograd.devices.cuda.commands import ALWAYS, ARGUMENTS_MAX, NEVER, ONCE, Caller, Commands, Row, bind_caller
 from picograd.errors import DeviceError, OutOfMemoryError
 from tests.fake_driver import TENSORS, run_on
 
-FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * MOST_ARGUMENTS)
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * ARGUMENTS_MAX)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def test_arguments_come_as_they_were_put_in(caller: Caller, driver: Driver) -> None:
-    numbers = [(-1) ** i * (1 << 5 * i) for i in range(MOST_ARGUMENTS)]
+    numbers = [(-1) ** i * (1 << 5 * i) for i in range(ARGUMENTS_MAX)]
     row = Row("cuFirst", *numbers)
     Commands(caller, [row])()
     row.set(3, 7)

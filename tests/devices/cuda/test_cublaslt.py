@@ -165,7 +165,7 @@ def test_plain_sums_leave_it_out(fake_driver: Path, cache: dict[str, str]) -> No
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_real_timing_takes_it_where_it_is_faster(fake_driver: Path, cache: dict[str, str], slow: bool) -> None:
-    code = TUNED.replace("tune.time_candidates = library_wins", "tune.LEAST_SECONDS, tune.ROUNDS = 1e-6, 3") + PRODUCT
+    code = TUNED.replace("tune.time_candidates = library_wins", "tune.SAMPLE_SECONDS_MIN, tune.ROUNDS = 1e-6, 3") + PRODUCT
     environment = {"FAKE_CUBLASLT_SLOW": "1"} if slow else {}
     assert run_on(fake_driver, code + "print(*result()[:2])", **cache, **environment) == f"{not slow} True"
 

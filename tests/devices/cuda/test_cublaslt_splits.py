@@ -285,7 +285,7 @@ print(*launched)
 
 @in_full
 def test_a_library_that_is_slower_is_not_taken(fake_driver: Path, cache: dict[str, str]) -> None:
-    real = FORMS.replace("tune.time_candidates = library_wins", "tune.LEAST_SECONDS, tune.ROUNDS = 1e-6, 3")
+    real = FORMS.replace("tune.time_candidates = library_wins", "tune.SAMPLE_SECONDS_MIN, tune.ROUNDS = 1e-6, 3")
     code = real + "print(*compared(lambda x, w, b: F.gelu(linear(x, w, b)), *LAYER))"
     assert run_on(fake_driver, code, FAKE_CUBLASLT_SLOW="1", **cache) == "0 1 1"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from picograd.devices.cuda.memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
+from picograd.devices.cuda.memory import LARGE_SEGMENT_NBYTES, SMALL_SEGMENT_NBYTES, Memory, Pool
 from tests.fake_driver import TENSORS, run_on
 from tests.on_devices import train
 from tests.test_interrupts import Work, interrupted
@@ -377,14 +377,14 @@ def test_blocks_are_split_and_merged() -> None:
     segments = Segments(100 << 20)
     pool = segments.pool()
     first, second, third = (pool.allocate(8 << 20) for _ in range(3))
-    assert first and second and third and len(segments.made) == 1 and pool.held == LARGE_SEGMENT
+    assert first and second and third and len(segments.made) == 1 and pool.held == LARGE_SEGMENT_NBYTES
     assert (second.address, third.address) == (first.address + (8 << 20), first.address + (16 << 20))
     start = first.address
     del first, third
     again = pool.allocate(16 << 20)  # the third and what was left behind it
     assert again and again.address == start + (16 << 20)
     del second, again
-    whole = pool.allocate(LARGE_SEGMENT)
+    whole = pool.allocate(LARGE_SEGMENT_NBYTES)
     assert whole and whole.address == start and len(segments.made) == 1
 
 
@@ -393,7 +393,7 @@ def test_little_ones_have_segments_of_their_own() -> None:
     pool = segments.pool()
     kept = [pool.allocate(nbytes) for nbytes in (100, 30 << 20, 2000)]
     assert kept[0] and kept[2] and kept[2].address == kept[0].address + 512
-    assert sorted(segments.made.values()) == [SMALL_SEGMENT, LARGE_SEGMENT]
+    assert sorted(segments.made.values()) == [SMALL_SEGMENT_NBYTES, LARGE_SEGMENT_NBYTES]
 
 
 def test_a_block_knows_the_last_submission_that_may_use_it() -> None:
