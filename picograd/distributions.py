@@ -5,5 +5,6 @@ from picograd_distributions import *  # noqa: F403
 from picograd_distributions import __all__ as __all__
 from picograd_distributions import constraints as constraints
 from picograd_distributions import transforms as transforms
+from picograd_distributions import utils as utils
 
 publish(globals())

@@ -4,7 +4,7 @@ A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variati
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.
 """
 
-from picograd_distributions import constraints, transforms
+from picograd_distributions import constraints, transforms, utils
 from picograd_distributions.base import Distribution, Independent
 from picograd_distributions.constraint_registry import biject_to, transform_to
 from picograd_distributions.continuous import (
@@ -81,4 +81,5 @@ __all__ = [
     "SoftmaxTransform", "SoftplusTransform", "StackTransform", "StickBreakingTransform", "StudentT", "TanhTransform",
     "Transform", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints",
     "identity_transform", "kl_divergence", "register_kl", "transform_to", "transforms",
+    "utils",
 ]  # fmt: skip

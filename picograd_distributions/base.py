@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
@@ -77,11 +77,19 @@ class Distribution:
         constraint = constraint or self.arg_constraints[name]
         return cast(Tensor, satisfied(type(self).__name__, name, constraint, value, self._validate_args is True))
 
-    def _supported(self, value: Tensor) -> Tensor:
-        """Returns a value, with an error where it is not in the support."""
+    def _supported(self, value: Number) -> Tensor:
+        """Returns a value as a tensor, with an error where it is not in the support."""
+        value = self._as_tensor(value)
         if self._validate_args is False or self.support is None:
             return value
         return cast(Tensor, satisfied(type(self).__name__, "value", self.support, value, self._validate_args is True))
+
+    def _as_tensor(self, value: Number) -> Tensor:
+        """Returns a value as a tensor, a number with the dtype and on the device of the parameters."""
+        if isinstance(value, Tensor):
+            return value
+        given = [one for one in vars(self).values() if isinstance(one, Tensor) and one.dtype.is_float]
+        return given[0].new_tensor(value) if given else Tensor(value, dtypes.default_float)
 
     # ---- draws ----
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
@@ -120,7 +128,7 @@ class Distribution:
         return self.sample((n,))
 
     # ---- formulas ----
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Number) -> Tensor:
         """Returns the logarithm of the density, or of the probability, of a value: sample_shape + batch_shape.
 
         Raises:
@@ -131,15 +139,18 @@ class Distribution:
     def _log_prob(self, value: Tensor) -> Tensor:
         raise self._lacks("log_prob")
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def cdf(self, value: Number) -> Tensor:
         """Returns the probability of a draw that is not above a value."""
         return self._cdf(self._supported(value))
 
     def _cdf(self, value: Tensor) -> Tensor:
         raise self._lacks("cdf")
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def icdf(self, value: Number) -> Tensor:
         """Returns the x with cdf(x) = value."""
+        return self._icdf(self._as_tensor(value))
+
+    def _icdf(self, value: Tensor) -> Tensor:
         raise self._lacks("icdf")
 
     def entropy(self) -> Tensor:
@@ -199,10 +210,29 @@ class Distribution:
         """Returns the shape of draws."""
         return (*sample_shape, *self.batch_shape, *self.event_shape)
 
-    _extended_shape = _extended  # as classes that were written for PyTorch call it, and the next
+    # ---- names that classes written for PyTorch use ----
+    _extended_shape = _extended
+
+    @property
+    def _batch_shape(self) -> tuple[int, ...]:
+        return self.batch_shape
+
+    @property
+    def _event_shape(self) -> tuple[int, ...]:
+        return self.event_shape
 
     def _validate_sample(self, value: Tensor) -> None:
         self._supported(value)
+
+    def _get_checked_instance(self, cls: Any, instance: Self | None = None) -> Self:
+        """Returns a new distribution without parameters, for an expand() of one's own to fill.
+
+        Raises:
+          NoFormulaError: a subclass has another constructor, and no expand().
+        """
+        if instance is None and type(self).__init__ is not cls.__init__:
+            raise NoFormulaError(f"{type(self).__name__} has a constructor of its own, and needs an expand() of its own.")
+        return type(self).__new__(type(self)) if instance is None else instance
 
     def __repr__(self) -> str:
         parts = [f"{name}: {_shown(getattr(self, name))}" for name in self.parameters]
@@ -255,7 +285,7 @@ class Independent(Distribution):
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         return self.base_dist.rsample(sample_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Number) -> Tensor:
         return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:

@@ -74,7 +74,7 @@ class Normal(_Located):
     def _cdf(self, value: Tensor) -> Tensor:
         return 0.5 * (1 + ((value - self.loc) / self.scale / math.sqrt(2)).erf())
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Tensor:
@@ -122,7 +122,7 @@ class LogNormal(_Located):
     def _cdf(self, value: Tensor) -> Tensor:
         return self.base_dist._cdf(value.log())
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return self.base_dist.icdf(value).exp()
 
     def entropy(self) -> Tensor:
@@ -164,7 +164,7 @@ class _Half(Elementwise):
     def _cdf(self, value: Tensor) -> Tensor:
         return 2 * self.base_dist._cdf(value) - 1
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return self.base_dist.icdf((value + 1) / 2)
 
     def entropy(self) -> Tensor:
@@ -225,7 +225,7 @@ class Uniform(Inverted):
     def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return value * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
@@ -270,7 +270,7 @@ class Exponential(Inverted):
     def _cdf(self, value: Tensor) -> Tensor:
         return 1 - (-self.rate * value).exp()
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return -(-value).log1p() / self.rate
 
     def entropy(self) -> Tensor:
@@ -311,7 +311,7 @@ class Laplace(_Located):
         distance = value - self.loc
         return 0.5 - 0.5 * distance.sign() * (-distance.abs() / self.scale).expm1()
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         term = value - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
@@ -350,7 +350,7 @@ class Cauchy(_Located):
     def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
@@ -410,7 +410,7 @@ class Gumbel(_Located):
     def _cdf(self, value: Tensor) -> Tensor:
         return (-((self.loc - value) / self.scale).exp()).exp()
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Tensor:
@@ -459,7 +459,7 @@ class Pareto(Inverted):
     def _cdf(self, value: Tensor) -> Tensor:
         return either(value < self.scale, 0.0, 1 - (self.scale / value) ** self.alpha)
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return self.scale * (-(-value).log1p() / self.alpha).exp()
 
     def entropy(self) -> Tensor:
@@ -505,7 +505,7 @@ class Weibull(Inverted):
     def _cdf(self, value: Tensor) -> Tensor:
         return 1 - (-((value / self.scale) ** self.concentration)).exp()
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
 
     def entropy(self) -> Tensor:

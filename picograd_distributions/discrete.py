@@ -12,7 +12,7 @@ from picograd.special import xlogy
 from picograd.tensor.free_functions import binomial, poisson
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
-from picograd_distributions.base import Distribution, Elementwise, Number, Sizes, entropy_of, together
+from picograd_distributions.base import Distribution, Elementwise, NoFormulaError, Number, Sizes, entropy_of, together
 from picograd_distributions.constraints import (
     Constraint,
     boolean,
@@ -29,12 +29,7 @@ from picograd_distributions.constraints import (
 from picograd_distributions.constraints import (
     one_hot as one_hot_vector,
 )
-
-
-def _clamped(probs: Tensor) -> Tensor:
-    """Returns probabilities clamped away from 0 and 1, so that their logits are finite, as PyTorch does."""
-    eps = dtypes.finfo(probs.dtype).eps
-    return probs.clamp(eps, 1 - eps)
+from picograd_distributions.utils import logits_to_probs, probs_to_logits
 
 
 def _along(values: Tensor, batch_shape: Sizes, expand: bool) -> Tensor:
@@ -65,10 +60,9 @@ class OfProbability(Elementwise):
         shape = (self.probs if logits is None else self.logits).shape
         Distribution.__init__(self, shape, validate_args=validate_args)
         if logits is None:
-            clamped = _clamped(self.probs)
-            self.logits = clamped.log() - (-clamped).log1p()
+            self.logits = probs_to_logits(self.probs, is_binary=True)
         else:
-            self.probs = self.logits.sigmoid()
+            self.probs = logits_to_probs(self.logits, is_binary=True)
 
     @property
     def param_shape(self) -> tuple[int, ...]:
@@ -209,11 +203,11 @@ class Binomial(Counted):
         """Returns 0 to total_count, (total_count + 1, 1, ...), or with `expand` (total_count + 1, *batch_shape).
 
         Raises:
-          ArgumentError: the batch has other numbers of trials.
+          NoFormulaError: the batch has different numbers of trials.
         """
         least, most = (int(bound.item()) for bound in self.total_count.aminmax())
         if least != most:
-            raise ArgumentError(f"enumerate_support: total_count is {least} to {most}; it must be one number.")
+            raise NoFormulaError(f"enumerate_support: total_count is {least} to {most}; it must be one number.")
         values = Tensor.arange(most + 1, dtype=self.probs.dtype, device=str(self.probs.device))
         return _along(values, self.batch_shape, expand)
 
@@ -296,10 +290,10 @@ class Categorical(Distribution):
         super().__init__(given.shape[:-1], self._event(), validate_args)
         if probs is not None:
             self.probs = self.probs / self.probs.sum(-1, keepdim=True)
-            self.logits = _clamped(self.probs).log()
+            self.logits = probs_to_logits(self.probs)
         else:
             self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
-            self.probs = self.logits.softmax(-1)
+            self.probs = logits_to_probs(self.logits)
 
     @property
     def param_shape(self) -> tuple[int, ...]:

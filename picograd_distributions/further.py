@@ -48,7 +48,7 @@ class Kumaraswamy(Inverted):
         a, b = self.concentration1, self.concentration0
         return -((b * (-(value**a)).log1p()).expm1())
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
         return (-(((-value).log1p() / b).expm1())) ** a.reciprocal()
 
@@ -126,7 +126,7 @@ class GeneralizedPareto(Inverted):
     def _cdf(self, value: Tensor) -> Tensor:
         return -((-self._grown(value)).expm1())
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         rest = -(-value).log1p()
         return self.loc + self.scale * self._near_0(rest, lambda k: (k * rest).expm1() / k, (1 / 2, 1 / 6, 1 / 24))
 
@@ -199,7 +199,7 @@ class ContinuousBernoulli(OfProbability, Inverted):
         far = (slope.relu() * (value - 1)).exp() * (-size * value).expm1() / (-size).expm1()
         return either(flat, value + 0.5 * slope * value * (value - 1), far).clamp(0, 1)
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         slope, near = self.logits, dtypes.finfo(self.logits.dtype).eps ** 0.25
         flat, rises = slope.abs() < near, slope > 0
         size = either(flat, 1.0, slope.abs())

@@ -83,9 +83,11 @@ def standard_gamma(a: Tensor) -> Tensor:
 def shares(a: Tensor) -> Tensor:
     """Returns a draw of Dirichlet's distribution along the last axis of `a` (..., K); a gradient flows from it to `a`.
 
-    The shares are those of K gammas, whose logarithms have digits where all of them would be 0.
+    The shares are those of K gammas, whose logarithms have digits where all of them would be 0. None is 0 or 1, where a
+    density may be infinite.
     """
-    drawn = _of_gamma(a, True).softmax(-1).clamp(min=dtypes.finfo(a.dtype).tiny).to(a.dtype)
+    info = dtypes.finfo(a.dtype)
+    drawn = _of_gamma(a, True).softmax(-1).clamp(info.tiny, 1 - info.eps / 2).to(a.dtype)
     shared: Tensor = _SharesDraw.apply(a, drawn)
     return shared
 

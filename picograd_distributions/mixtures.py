@@ -59,9 +59,9 @@ class MixtureSameFamily(Distribution):
         """Returns numbers of the components, with axes of length 1 for those of an event."""
         return of.reshape((*of.shape, *(1,) * len(self.event_shape)))
 
-    def _each(self, value: Tensor) -> Tensor:
+    def _each(self, value: Number) -> Tensor:
         """Returns a value with an axis for the components."""
-        return value.unsqueeze(-1 - len(self.event_shape))
+        return self._as_tensor(value).unsqueeze(-1 - len(self.event_shape))
 
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
         axis = len(sample_shape) + len(self.batch_shape)
@@ -70,10 +70,10 @@ class MixtureSameFamily(Distribution):
         shape = (*drawn.shape[:axis], 1, *self.event_shape)
         return drawn.gather(axis, self._weights(chosen).expand(shape)).squeeze(axis)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Number) -> Tensor:
         return (self.component_distribution.log_prob(self._each(value)) + self.mixture_distribution.logits).logsumexp(-1)
 
-    def cdf(self, value: Tensor) -> Tensor:
+    def cdf(self, value: Number) -> Tensor:
         return (self.component_distribution.cdf(self._each(value)) * self.mixture_distribution.probs).sum(-1)
 
     @property
@@ -146,7 +146,7 @@ class RelaxedOneHotCategorical(Distribution):
     Source: Maddison, Mnih, Teh 2017, arXiv:1611.00712, equation 10; Jang, Gu, Poole 2017, arXiv:1611.01144.
 
     Args:
-      temperature:  above 0
+      temperature:  above 0, one number
       probs:        (..., K), not negative; they are divided by their sum
       logits:       (..., K), in their place: softmax(logits) are the probabilities
 
@@ -169,6 +169,11 @@ class RelaxedOneHotCategorical(Distribution):
         classes = Categorical(probs, logits, validate_args)
         self.probs, self.logits = classes.probs, classes.logits
         super().__init__(classes.batch_shape, (classes.num_classes,), validate_args)
+
+    def expand(self, batch_shape: Sizes) -> Self:
+        made = super().expand(batch_shape)
+        made.temperature = self.temperature
+        return made
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
         gumbel = -(-_uniform(self.logits.expand(self._extended(sample_shape))).log()).log()

@@ -862,6 +862,6 @@ class TransformedDistribution(Distribution):
         below = self.base_dist.cdf(whole.inv(value))
         return whole.sign * (below - 0.5) + 0.5
 
-    def icdf(self, value: Tensor) -> Tensor:
+    def _icdf(self, value: Tensor) -> Tensor:
         whole = ComposeTransform(self.transforms)
         return whole(self.base_dist.icdf(whole.sign * (value - 0.5) + 0.5))

@@ -22,10 +22,11 @@ from picograd_torch.nn_modules import FILES
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
     "amp", "autograd", "autograd.function", "autograd.functional", "backends", "cuda", "cuda.amp", "distributions",
-    "distributions.constraints", "distributions.transforms", "fft", "func", "linalg", "nn", "nn.attention",
-    "nn.functional", "nn.grad", "nn.init", "nn.modules", "nn.parameter", "nn.utils", "nn.utils.parametrizations",
-    "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils",
-    "random", "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data", "utils.tensorboard",
+    "distributions.constraints", "distributions.transforms", "distributions.utils", "fft", "func", "linalg", "nn",
+    "nn.attention", "nn.functional", "nn.grad", "nn.init", "nn.modules", "nn.parameter", "nn.utils",
+    "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "optim.lr_scheduler",
+    "optim.swa_utils", "random", "signal", "signal.windows", "special", "utils",
+    "utils.checkpoint", "utils.data", "utils.tensorboard",
 )  # fmt: skip
 DISTRIBUTIONS = (
     "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "constraint_registry", "continuous_bernoulli",

@@ -31,6 +31,7 @@ HOMES = {
     "picograd.autograd.function": "picograd_torch.autograd_function",
     "picograd.distributions.constraints": "picograd_distributions.constraints",
     "picograd.distributions.transforms": "picograd_distributions.transforms",
+    "picograd.distributions.utils": "picograd_distributions.utils",
     "picograd.nn.grad": "picograd_torch.nn_grad",
     "picograd.nn.modules": "picograd_torch.nn_modules",
     "picograd.utils.tensorboard": "picograd_torch.tensorboard",

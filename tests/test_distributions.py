@@ -260,7 +260,7 @@ def test_every_public_name_of_pytorchs_class_is_here(name: str) -> None:
 
 def test_every_public_name_of_pytorchs_pages_is_here() -> None:
     assert {n for n in T.__all__ if not hasattr(D, n)} == {"ExponentialFamily"}
-    for page in ("constraints", "transforms"):
+    for page in ("constraints", "transforms", "utils"):
         assert not [n for n in getattr(T, page).__all__ if not hasattr(getattr(D, page), n)]
     assert not [n for n in dir(T.transforms.Transform) if n[0] != "_" and not hasattr(D.Transform, n)]
 
@@ -594,3 +594,116 @@ def test_supports_and_entropies_of_counts_are_pytorchs() -> None:
     for refused in (ours, D.Binomial(pg.tensor([1.0, 2.0]), 0.5), D.Normal(0.0, 1.0)):
         with pytest.raises(pg.ArgumentError, match="enumerate_support: "):
             refused.enumerate_support()
+
+
+# ---- distributions of one's own, and what PyTorch's test file of distributions asks ----
+def of_own(D: Any) -> Any:
+    """Returns a distribution as users of PyTorch write them."""
+
+    class Triangular(D.Distribution):  # type: ignore[misc]
+        arg_constraints = {"low": D.constraints.real, "width": D.constraints.positive}
+        has_rsample = True
+
+        def __init__(self, low: Any, width: Any, validate_args: Any = None):
+            self.low, self.width = D.utils.broadcast_all(low, width)
+            super().__init__(self.low.shape, validate_args=validate_args)
+
+        def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+            new = self._get_checked_instance(Triangular, _instance)
+            new.low, new.width = self.low.expand(batch_shape), self.width.expand(batch_shape)
+            super(Triangular, new).__init__(batch_shape, validate_args=False)
+            new._validate_args = self._validate_args
+            return new
+
+        @D.utils.lazy_property
+        def high(self) -> Any:
+            return self.low + self.width
+
+        @property
+        def mean(self) -> Any:
+            return (self.low + self.high) / 2
+
+        def log_prob(self, value: Any) -> Any:
+            return -(value - self.low).abs() - self.width.log()
+
+    return Triangular
+
+
+def test_a_distribution_written_for_pytorch_runs() -> None:
+    for library, of in ((D, pg.tensor), (T, torch.tensor)):
+        made = of_own(library)(of([0.0, 1.0]), 2.0).expand((3, 2))
+        assert tuple(made._batch_shape) == (3, 2) and tuple(made._event_shape) == () and made.high is made.high
+        assert tuple(made._extended_shape((4,))) == (4, 3, 2)
+        results = [made.mean, made.log_prob(of([0.5, 0.5]))]
+        if library is D:
+            ours = results
+    for mine, theirs in zip(ours, results):
+        same_value(mine, theirs)
+
+    class Other(D.Normal):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(0.0, 1.0)
+
+    with pytest.raises(NotImplementedError, match="Other has a constructor of its own, and needs an expand"):
+        Other()._get_checked_instance(D.Normal)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_helpers_of_distributions_are_pytorchs(shape: tuple[int, ...]) -> None:
+    given, rng = np.array([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]), np.random.default_rng(0)
+    for binary in (False, True):
+        same_value(D.utils.probs_to_logits(pg.tensor(given), binary), T.utils.probs_to_logits(torch.tensor(given), binary))
+        same_value(D.utils.logits_to_probs(pg.tensor(given), binary), T.utils.logits_to_probs(torch.tensor(given), binary))
+    assert D.utils.euler_constant == T.utils.euler_constant
+    for n in (1, 2, 5):
+        for diagonal in range(-n, n):
+            full = rng.standard_normal((*shape, n, n))
+            cut = D.utils.tril_matrix_to_vec(pg.tensor(full), diagonal)
+            same_value(cut, T.utils.tril_matrix_to_vec(torch.tensor(full), diagonal))
+            if 0 <= diagonal < n - 1:  # beyond it a smaller matrix may have as many elements
+                same_value(
+                    D.utils.vec_to_tril_matrix(cut, diagonal),
+                    T.utils.vec_to_tril_matrix(torch.tensor(cut.numpy()), diagonal),
+                )
+    with pytest.raises(pg.errors.ShapeError, match="no square matrix has 4 elements up to diagonal 0"):
+        D.utils.vec_to_tril_matrix(pg.zeros(4))
+    with pytest.raises(pg.errors.ShapeError, match="diag must be from -2 to 1, got 2"):
+        D.utils.tril_matrix_to_vec(pg.zeros(2, 2), 2)
+    with pytest.raises(ValueError, match="tensors and numbers, got 'a'"):
+        D.utils.broadcast_all("a", 1.0)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if np.ndim(CASES[name][1]) == 2 and np.shape(CASES[name][1])[1] == 1]
+)
+def test_a_number_is_a_value(name: str) -> None:
+    made = both(name)[0]
+    number = float(CASES[name][1][1, 0])
+    for asked in ("log_prob", "cdf", "icdf"):
+        argument = 0.25 if asked == "icdf" else number
+        if has_formula(made, asked, argument):
+            same_value(getattr(made, asked)(argument), getattr(made, asked)(pg.tensor(argument, dtype=pg.float64)))
+
+
+def has_formula(made: Any, asked: str, argument: float) -> bool:
+    try:
+        getattr(made, asked)(pg.tensor(argument, dtype=pg.float64))
+    except NotImplementedError:
+        return False
+    return True
+
+
+def test_a_relaxed_choice_repeats_to_a_longer_batch() -> None:
+    made = D.RelaxedOneHotCategorical(pg.tensor(0.5), pg.tensor(ROWS)).expand((4, 2))
+    drawn = made.sample((5,))
+    assert tuple(drawn.shape) == (5, 4, 2, 3) and tuple(made.log_prob(drawn).shape) == (5, 4, 2)
+
+
+def test_different_numbers_of_trials_have_no_list_of_values() -> None:
+    with pytest.raises(NotImplementedError, match="total_count is 3 to 5"):
+        D.Binomial(pg.tensor([3.0, 5.0]), 0.5).entropy()
+
+
+def test_no_share_is_one_or_zero() -> None:
+    drawn = D.Beta(pg.full((1000,), 0.01), 0.01).sample().numpy()
+    assert drawn.min() > 0 and drawn.max() < 1 and drawn.max() > 0.99

@@ -1,0 +1,152 @@
+"""torch.distributions.utils by its names: what distributions of one's own are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.free_functions import tril_indices
+from picograd.tensor.modes import enable_grad
+from picograd.tensor.tensor import Tensor
+
+__all__ = [
+    "broadcast_all", "clamp_probs", "euler_constant", "lazy_property", "logits_to_probs", "probs_to_logits",
+    "tril_matrix_to_vec", "vec_to_tril_matrix",
+]  # fmt: skip
+euler_constant = 0.57721566490153286061  # OEIS A001620
+
+
+def broadcast_all(*values: Tensor | float) -> tuple[Tensor, ...]:
+    """Returns tensors and numbers as tensors of one shape.
+
+    Args:
+      values:  numbers become tensors with the dtype and on the device of the first tensor, or of the default dtype
+
+    Raises:
+      ArgumentError: a value is neither.
+      ShapeError: the shapes do not broadcast.
+
+    >>> loc, scale = pg.distributions.utils.broadcast_all(pg.zeros(3), 2.0)
+    >>> scale
+    Tensor([2., 2., 2.])
+    """
+    for value in values:
+        if not isinstance(value, Tensor | float | int):
+            raise ArgumentError(f"broadcast_all: values must be tensors and numbers, got {value!r}.")
+    like = next((value for value in values if isinstance(value, Tensor)), Tensor(0.0, dtypes.default_float))
+    return tuple(Tensor.broadcast_tensors(*[one if isinstance(one, Tensor) else like.new_tensor(one) for one in values]))
+
+
+def clamp_probs(probs: Tensor) -> Tensor:
+    """Returns probabilities between eps and 1 - eps of their dtype, so that their logits are finite.
+
+    >>> pg.distributions.utils.clamp_probs(Tensor([0.0, 0.5]))
+    Tensor([1.1920929e-07, 5.0000000e-01])
+    """
+    eps = dtypes.finfo(probs.dtype).eps
+    return probs.clamp(eps, 1 - eps)
+
+
+def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
+    """Returns the logarithms of probabilities, of two classes log(p / (1 - p)).
+
+    Args:
+      probs:      of the classes along the last axis; with is_binary those of success
+      is_binary:  whether each is a distribution of two classes
+
+    >>> pg.distributions.utils.probs_to_logits(Tensor(0.5), is_binary=True)
+    Tensor(0.)
+    """
+    probs = clamp_probs(probs)
+    return probs.log() - (-probs).log1p() if is_binary else probs.log()
+
+
+def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
+    """Returns softmax(logits) along the last axis, of two classes sigmoid(logits).
+
+    Args:
+      logits:     of the classes along the last axis; with is_binary log(p / (1 - p))
+      is_binary:  whether each is a distribution of two classes
+
+    >>> pg.distributions.utils.logits_to_probs(pg.zeros(2))
+    Tensor([0.5, 0.5])
+    """
+    return logits.sigmoid() if is_binary else logits.softmax(-1)
+
+
+class lazy_property(property):  # noqa: N801  PyTorch's name
+    """A property that is computed when it is first asked for, with gradients, and then kept on the object.
+
+    Args:
+      wrapped:  the method that computes it
+
+    >>> class Scaled:
+    ...     @pg.distributions.utils.lazy_property
+    ...     def scale(self):
+    ...         return pg.ones(2)
+    >>> made = Scaled()
+    >>> made.scale is made.scale
+    True
+    """
+
+    def __init__(self, wrapped: Callable[[Any], Any]):
+        super().__init__(self._kept)
+        self.wrapped, self.__doc__ = wrapped, wrapped.__doc__
+
+    def _kept(self, made: Any) -> Any:
+        name = self.wrapped.__name__
+        if name not in vars(made):
+            with enable_grad():
+                vars(made)[name] = self.wrapped(made)
+        return vars(made)[name]
+
+
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
+    """Returns the lower triangles of matrices as vectors, row by row.
+
+    Args:
+      mat:   (..., n, n)
+      diag:  the last diagonal that is taken, from -n to n - 1
+
+    Raises:
+      ShapeError: there is no such diagonal.
+
+    >>> pg.distributions.utils.tril_matrix_to_vec(Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    Tensor([1., 3., 4.])
+    """
+    n = mat.shape[-1]
+    if not -n <= diag < n:
+        raise ShapeError(f"tril_matrix_to_vec: diag must be from {-n} to {n - 1}, got {diag}.")
+    rows, columns = tril_indices(n, n, diag)
+    return mat[..., rows, columns]
+
+
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
+    """Returns matrices whose lower triangles are vectors, row by row.
+
+    Args:
+      vec:   (..., m)
+      diag:  the last diagonal that is filled; m = 1 + ... + n of n x n matrices where it is 0
+
+    Raises:
+      ShapeError: no square matrix has a triangle of m elements.
+
+    >>> pg.distributions.utils.vec_to_tril_matrix(Tensor([1.0, 3.0, 4.0]))
+    Tensor([[1., 0.],
+            [3., 4.]])
+    """
+    count = vec.shape[-1]
+    n = next(n for n in range(count + abs(diag) + 2) if _triangle(n, diag) >= count)
+    if _triangle(n, diag) != count:
+        raise ShapeError(f"vec_to_tril_matrix: no square matrix has {count} elements up to diagonal {diag}.")
+    rows, columns = tril_indices(n, n, diag)
+    flat = vec.new_zeros((*vec.shape[:-1], n * n))
+    flat = flat.index_copy(-1, rows * n + columns, vec)
+    return flat.reshape((*vec.shape[:-1], n, n))
+
+
+def _triangle(n: int, diag: int) -> int:
+    """Returns the number of elements of an n x n matrix up to a diagonal."""
+    return sum(min(max(row + 1 + diag, 0), n) for row in range(n))
