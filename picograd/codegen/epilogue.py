@@ -18,7 +18,8 @@ tiles stores goes to registers instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import elements_within, put_in_all
@@ -70,7 +71,6 @@ class Values:
         """Bytes of the widest element that is read or stored for each row and column."""
         return max(op.dtype.itemsize for op in (*self.roots, *self.of_elements))
 
-
     @property
     def by_threads(self) -> bool:
         """True where threads store results: a copy of tiles would overlap what it reads, or there are several."""
@@ -114,55 +114,87 @@ def emit_epilogue(nest: Nest, params: Sequence[Param], columns: Columns, whole: 
     Args:
       whole: the kind of a loop over registers
     """
-    anchor = nest.anchor
+    anchor, build = nest.anchor, Builder()
     assert anchor is not None
-    values, build = Values(nest), Builder()
-    *outer, m, n = anchor.shape
-    memories = [Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,))) for slot, param in enumerate(params)]
-    sums = Op(OpCode.ALLOC, anchor.dtype, (), (f"{SUMS}.at", columns.count, MemorySpace.REGISTER))
-    done = Op(OpCode.ALLOC, values.roots[0].dtype, (), (f"{DONE}.at", columns.count, MemorySpace.REGISTER))
+    *_, m, n = anchor.shape
     of_matrix, of_row, of_piece, of_own = columns.extents.values()
-
-    def at(group: Dim, lane: Dim) -> list[Dim]:
-        place = add(add(mul(piece, columns.groups * columns.apart), own), mul(group, columns.apart))
-        return [*unflatten(matrix, tuple(outer)), row, add(mul(place, columns.lanes), lane)]
-
-    def there(coords: Sequence[Dim]) -> dict[Op, Dim]:
-        return {mark: coord for mark, coord in zip(values.marks, coords) if isinstance(mark, Op)}
-
     with (
         build.loop(of_matrix, AxisKind.LOOP) as matrix, build.loop(of_row, AxisKind.LOOP) as row,
         build.loop(of_piece, AxisKind.LOOP) as piece, build.loop(of_own, AxisKind.LOOP) as own,
     ):  # fmt: skip
-        is_whole = n % columns.piece == 0
-        with build.when(less(row, m)), build.when(less(mul(piece, columns.piece), n) if is_whole else True):
-            same = [build.alloc(load.dtype, 1, MemorySpace.REGISTER) for load in values.of_row]
-            for memory, value in zip(same, put_in_all(values.of_row, there(at(0, 0)))):
-                build.store(memory, 0, value)
-            loaded = [build.alloc(load.dtype, columns.count, MemorySpace.REGISTER) for load in values.of_columns]
-
-            def each(body: Callable[[Dim, Sequence[Dim]], None]) -> None:
-                with build.loop(columns.groups, whole) as group:
-                    inside = True if is_whole else less(at(group, 0)[-1], n)
-                    with build.when(inside), build.loop(columns.lanes, AxisKind.VECTOR) as lane:
-                        body(add(mul(group, columns.lanes), lane), at(group, lane))
-
-            def load(place: Dim, coords: Sequence[Dim]) -> None:
-                for memory, value in zip(loaded, put_in_all(values.of_columns, there(coords))):
-                    build.store(memory, place, value)
-
-            def store(place: Dim, coords: Sequence[Dim]) -> None:
-                held = dict(zip(values.of_row, [build.load(memory, 0) for memory in same]))
-                held |= dict(zip(values.of_columns, [build.load(memory, place) for memory in loaded]))
-                held[values.product] = build.load(sums, place)
-                results = put_in_all(values.roots, {**there(coords), **held})
-                for (slot, _), value in zip(nest.outputs, results):
-                    if columns.stores:
-                        build.store(memories[slot], flatten(coords, nest.domain), value)
-                    else:
-                        build.store(done, place, value)
-
-            if loaded:
-                each(load)
-            each(store)
+        part = _PartOfRow(nest, params, columns, (matrix, row, piece, own), build)
+        with build.when(less(row, m)), build.when(less(mul(piece, columns.piece), n) if part.is_whole else True):
+            part.load_shared()
+            if part.loaded:
+                part.each(whole, part.load)
+            part.each(whole, part.store)
     return Program("epilogue", tuple(params), (), (build.finish(),))
+
+
+class _PartOfRow:
+    """The columns of a piece of a row that a thread has, in groups of neighbours, and what is loaded for them.
+
+    place:     matrix, row, piece, and the first of the thread's columns in each group
+    is_whole:  a piece is inside of the row, or outside
+    shared:    registers of the loads that are the same for the row
+    loaded:    registers of the others, for each column
+    """
+
+    def __init__(
+        self, nest: Nest, params: Sequence[Param], columns: Columns, place: tuple[Dim, Dim, Dim, Dim], build: Builder
+    ):
+        assert nest.anchor is not None
+        self.nest, self.columns, self.place, self.build, self.values = nest, columns, place, build, Values(nest)
+        self.shape, self.is_whole = nest.anchor.shape, nest.anchor.shape[-1] % columns.piece == 0
+        self.memories = [Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,))) for slot, param in enumerate(params)]
+        self.sums, self.done = (
+            Op(OpCode.ALLOC, dtype, (), (f"{name}.at", columns.count, MemorySpace.REGISTER))
+            for name, dtype in ((SUMS, nest.anchor.dtype), (DONE, self.values.roots[0].dtype))
+        )
+        self.shared: list[Op] = []
+        self.loaded: list[Op] = []
+
+    def at(self, group: Dim, lane: Dim) -> list[Dim]:
+        """Returns the coordinates of a column."""
+        columns, (matrix, row, piece, own) = self.columns, self.place
+        first = add(add(mul(piece, columns.groups * columns.apart), own), mul(group, columns.apart))
+        return [*unflatten(matrix, self.shape[:-2]), row, add(mul(first, columns.lanes), lane)]
+
+    def put_in(
+        self, values: Sequence[Op], coords: Sequence[Dim], known: Mapping[Op, Dim] = MappingProxyType({})
+    ) -> list[Op]:
+        """Returns values at coordinates, with some of the loads `known`."""
+        there = {mark: coord for mark, coord in zip(self.values.marks, coords) if isinstance(mark, Op)}
+        return put_in_all(values, {**there, **known})
+
+    def each(self, whole: AxisKind, body: Callable[[Dim, Sequence[Dim]], None]) -> None:
+        """Emits body(number, coordinates) for every column that is there."""
+        build, columns = self.build, self.columns
+        with build.loop(columns.groups, whole) as group:
+            inside = True if self.is_whole else less(self.at(group, 0)[-1], self.shape[-1])
+            with build.when(inside), build.loop(columns.lanes, AxisKind.VECTOR) as lane:
+                body(add(mul(group, columns.lanes), lane), self.at(group, lane))
+
+    def load_shared(self) -> None:
+        """Loads what is the same for the row, and makes room for the rest."""
+        build, of_row, of_columns = self.build, self.values.of_row, self.values.of_columns
+        self.shared = [build.alloc(load.dtype, 1, MemorySpace.REGISTER) for load in of_row]
+        for memory, value in zip(self.shared, self.put_in(of_row, self.at(0, 0))):
+            build.store(memory, 0, value)
+        self.loaded = [build.alloc(load.dtype, self.columns.count, MemorySpace.REGISTER) for load in of_columns]
+
+    def load(self, place: Dim, coords: Sequence[Dim]) -> None:
+        for memory, value in zip(self.loaded, self.put_in(self.values.of_columns, coords)):
+            self.build.store(memory, place, value)
+
+    def store(self, place: Dim, coords: Sequence[Dim]) -> None:
+        """Computes the outputs of a column, and stores them, or puts them in registers for a copy of tiles."""
+        build, values = self.build, self.values
+        known = dict(zip(values.of_row, [build.load(memory, 0) for memory in self.shared]))
+        known |= dict(zip(values.of_columns, [build.load(memory, place) for memory in self.loaded]))
+        known[values.product] = build.load(self.sums, place)
+        for (slot, _), value in zip(self.nest.outputs, self.put_in(values.roots, coords, known)):
+            if self.columns.stores:
+                build.store(self.memories[slot], flatten(coords, self.nest.domain), value)
+            else:
+                build.store(self.done, place, value)

@@ -341,53 +341,67 @@ def _store_tile(
 
 # ---- packing ----
 def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
+    """The left operand: read where it is, if its rows are read few times; else in panels."""
+    a, n, rows = product.lhs, product.n, product.tile.rows
+    *_, m, k = a.shape
+    along_k = contiguous_axis(a) == -1
+    if along_k and isinstance(n, int) and n <= 4 * product.nr and is_plain(a) and not shares_cache_sets(k):
+        last = subtract(m, 1)
+        return lambda at, panel, i, kk: element_within(a, (*at, minimum(add(mul(panel, rows), i), last), kk))
+    panels = _RowPanels(product, along_k, pack, scratch)
+    if along_k:
+        panels.copy_rows()
+    else:
+        in_blocks(pack, a.shape[:-2], k, PACK_ROWS, m, rows, panels.copy_columns)
+    return panels.read
+
+
+class _RowPanels:
     """Panels of rows: row-major where K is contiguous, else column-major.
 
     Rows are stored longer than K: with a K of a power of two they would all share one cache set.
     """
-    a, n, rows, lanes, dtype = product.lhs, product.n, product.tile.rows, product.lanes, product.dtype
-    *batch, m, k = a.shape
-    along_k = contiguous_axis(a) == -1
-    if along_k and isinstance(n, int) and n <= 4 * product.nr and is_plain(a) and not shares_cache_sets(k):
-        last = subtract(m, 1)
 
-        def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
-            return element_within(a, (*at, minimum(add(mul(panel, rows), i), last), kk))
+    def __init__(self, product: Product, along_k: bool, pack: Builder, scratch: Scratch):
+        self.a, self.rows, self.lanes, self.dtype = product.lhs, product.tile.rows, product.lanes, product.dtype
+        self.along_k, self.pack = along_k, pack
+        *batch, m, k = self.a.shape
+        panels, length = ceildiv(m, self.rows), add(k, BETWEEN_ROWS) if along_k else k
+        self.memory = scratch(self.dtype, numel((*batch, panels, self.rows, length)))
+        self.shape: Shape = (*batch, panels, *((self.rows, length) if along_k else (length, self.rows)))
 
-        return direct
-    panels = ceildiv(m, rows)
-    length = add(k, BETWEEN_ROWS) if along_k else k
-    memory = scratch(dtype, numel((*batch, panels, rows, length)))
-    shape: Shape = (*batch, panels, rows, length) if along_k else (*batch, panels, length, rows)
+    def place(self, at: Sequence[Dim], panel: Dim, i: Dim, k: Dim) -> Dim:
+        return flatten((*at, panel, *((i, k) if self.along_k else (k, i))), self.shape)
 
-    def where(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Dim:
-        return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
+    def read(self, at: Sequence[Dim], panel: Dim, i: Dim, k: Dim) -> Op:
+        return read(self.memory, self.place(at, panel, i, k))
 
-    def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
-        value = element_within(a, (*at, add(mul(panel, rows), i), kk))
-        pack.store(memory, where(at, panel, i, kk), cast(value, dtype))
+    def put(self, at: Sequence[Dim], panel: Dim, i: Dim, k: Dim) -> None:
+        value = element_within(self.a, (*at, add(mul(panel, self.rows), i), k))
+        self.pack.store(self.memory, self.place(at, panel, i, k), cast(value, self.dtype))
 
-    def put_zero(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
-        pack.store(memory, where(at, panel, i, kk), const(0, dtype))
+    def put_zero(self, at: Sequence[Dim], panel: Dim, i: Dim, k: Dim) -> None:
+        self.pack.store(self.memory, self.place(at, panel, i, k), const(0, self.dtype))
 
-    if along_k:
-        with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
-            *at, panel = split(position, [*batch, panels])
-            height = minimum(subtract(m, mul(panel, rows)), rows)
+    def copy_rows(self) -> None:
+        """Copies the panels of a matrix whose K is contiguous, row after row; rows that are missing are zeros."""
+        pack, (*batch, m, k) = self.pack, self.a.shape
+        shape = [*batch, ceildiv(m, self.rows)]
+        with pack.loop(numel(shape), AxisKind.GRID) as position:
+            *at, panel = split(position, shape)
+            height = minimum(subtract(m, mul(panel, self.rows)), self.rows)
             with pack.loop(height, AxisKind.LOOP) as i:
-                along(pack, 0, k, lanes, lambda kk: put(at, panel, i, kk))
-            with pack.loop(subtract(rows, height), AxisKind.LOOP) as i:
-                along(pack, 0, k, lanes, lambda kk: put_zero(at, panel, add(height, i), kk))
-    else:
+                along(pack, 0, k, self.lanes, lambda kk: self.put(at, panel, i, kk))
+            with pack.loop(subtract(self.rows, height), AxisKind.LOOP) as i:
+                along(pack, 0, k, self.lanes, lambda kk: self.put_zero(at, panel, add(height, i), kk))
 
-        def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
-            with pack.loop(rows_to_clear(count, height, rows), AxisKind.LOOP) as kk:
-                along(pack, 0, rows, min(4, lanes), lambda i: put_zero(at, panel, i, add(first, kk)))
-            with pack.loop(count, AxisKind.LOOP) as kk:
-                along(pack, 0, height, min(4, lanes), lambda i: put(at, panel, i, add(first, kk)))
-
-        in_blocks(pack, batch, k, PACK_ROWS, m, rows, fill)
-    return lambda at, panel, i, kk: read(memory, where(at, panel, i, kk))
+    def copy_columns(self, at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
+        """Copies `height` rows of a panel, `count` steps of K from `first` on; rows that are missing are zeros."""
+        pack, lanes = self.pack, min(4, self.lanes)
+        with pack.loop(rows_to_clear(count, height, self.rows), AxisKind.LOOP) as kk:
+            along(pack, 0, self.rows, lanes, lambda i: self.put_zero(at, panel, i, add(first, kk)))
+        with pack.loop(count, AxisKind.LOOP) as kk:
+            along(pack, 0, height, lanes, lambda i: self.put(at, panel, i, add(first, kk)))
 
 
 def _packs_own_panels(product: Product) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from itertools import product
 from math import gcd
 
@@ -369,58 +369,76 @@ def _weights(windows: Windows, group: Dim, target: Target) -> Operand:
 def _by_boxes(
     nest: Nest, windows: Windows, params: Sequence[Op], target: Target, tile: BlockTile, box: Box, parts: int
 ) -> GridProduct:
-    """Returns the weight times windows, where a block brings what its windows read of the images once for all taps.
+    """Returns the weight times windows, where a block brings what its windows read of the images once for all taps."""
+    boxed = _BoxedWindows(windows, box, target)
+    lanes = 1 if box.along_images else lanes_along([value for _, value in nest.outputs], boxed.places[-1], target)
+    columns, k = math.prod(boxed.tiles) * box.columns, math.prod(boxed.steps) * box.depth
+    return GridProduct(
+        nest, params, target, [windows.groups], windows.m, columns, k, parts, boxed.sides, boxed.coords, lanes
+    )
+
+
+class _BoxedWindows:
+    """Windows of a convolution, box after box: where a column of the product is in the result, and k in the images.
 
     K is walked in steps of the box: its blocks of channels and of taps, in the order of k, so sums have the same order.
+
+    places:  images, and places of windows along each axis;  at_once: of a box;  tiles: so many boxes
+    depths:  channels, and taps along each axis;             of_k: of a box;     steps: so many boxes
     """
-    x, before = windows.anchor.src[0], [first for first, _ in windows.arg.padding]
-    images, _, *spatial = static_shape(windows.anchor.shape)
-    _, channels, *of_taps = static_shape(windows.anchor.src[1].shape)
-    at_once, of_k = (box.images, *box.places), (box.channels, *box.taps)
-    tiles, steps = (*map(ceildiv, (images, *spatial), at_once),), (*map(ceildiv, (channels, *of_taps), of_k),)
-    leads = [*before[:-1], before[-1] + box.lead]
 
-    def place(column: Dim) -> Coords:
-        first, own = unflatten(floordiv(column, box.columns), tiles), box.column(mod(column, box.columns))
-        return tuple(add(mul(at, apart), i) for at, apart, i in zip(first, at_once, own))
+    def __init__(self, windows: Windows, box: Box, target: Target):
+        self.windows, self.box, self.target = windows, box, target
+        images, _, *spatial = static_shape(windows.anchor.shape)
+        self.places, self.depths = [images, *spatial], static_shape(windows.anchor.src[1].shape)[1:]
+        self.at_once, self.of_k = (box.images, *box.places), (box.channels, *box.taps)
+        self.tiles, self.steps = (*map(ceildiv, self.places, self.at_once),), (*map(ceildiv, self.depths, self.of_k),)
+        *before, last = [first for first, _ in windows.arg.padding]
+        self.leads = [*before, last + box.lead]
 
-    def holds(column: Dim) -> Op | bool:
-        return reduce(both, map(less, place(column), (images, *spatial)))
+    def place(self, column: Dim) -> Coords:
+        """Returns the image and the places of a column."""
+        box = self.box
+        first, own = unflatten(floordiv(column, box.columns), self.tiles), box.column(mod(column, box.columns))
+        return tuple(add(mul(at, apart), i) for at, apart, i in zip(first, self.at_once, own))
 
-    def sides(at: Sequence[Dim]) -> tuple[Operand, Images]:
-        group, weights = at[0], _weights(windows, at[0], target)
+    def holds(self, column: Dim) -> Op | bool:
+        return reduce(both, map(less, self.place(column), self.places))
 
-        def weight(row: Dim, k: Dim, inside: Op | bool) -> Op:
-            if box.taps != windows.taps:
-                first, own = unflatten(floordiv(k, box.depth), steps), unflatten(mod(k, box.depth), of_k)
-                k = flatten([add(mul(i, apart), j) for i, apart, j in zip(first, of_k, own)], (channels, *of_taps))
-            return weights.at(row, k, both(inside, less(k, windows.k)))
+    def coords(self, at: Sequence[Dim], row: Dim, column: Dim) -> Coords:
+        image, *position = self.place(column)
+        return (image, add(mul(at[0], self.windows.m), row), *position)
 
-        def element(first_column: Dim, first_k: Dim, inner: Coords, lane: Dim) -> Op:
-            image, *places = unflatten(floordiv(first_column, box.columns), tiles)
-            channel, *taps = unflatten(floordiv(first_k, box.depth), steps)
-            image, channel = add(mul(image, box.images), inner[0]), add(mul(channel, box.channels), inner[1])
-            valid, found = both(less(image, images), less(channel, channels)), list[Dim]()
-            for axis, length in enumerate(x.shape[2:]):
-                of_place, of_tap = box.places[axis] * box.stride[axis], box.taps[axis] * box.dilation[axis]
-                first = add(mul(places[axis], of_place), mul(taps[axis], of_tap))
-                where = add(first, subtract(inner[2 + axis], leads[axis]))
-                valid = both(valid, both(less(-1, where), less(where, length)))
-                found.append(where)
-            found[-1] = add(found[-1], lane)
-            return guarded(x, (image, add(mul(group, channels), channel), *found), valid)
-
+    def sides(self, at: Sequence[Dim]) -> tuple[Operand, Images]:
+        """Returns the weight and the images of a group."""
+        windows, box, has_async = self.windows, self.box, self.target.has_async_copies
+        weights = _weights(windows, at[0], self.target)
         lanes = gcd(weights.lanes, box.taps[-1]) if box.taps != windows.taps else weights.lanes
-        left = Operand(windows.m, weight, True, lanes, target.has_async_copies)
-        return left, Images(box, element, holds, target.has_async_copies)
+        left = Operand(windows.m, partial(self.weight, weights), True, lanes, has_async)
+        return left, Images(box, partial(self.element, at[0]), self.holds, has_async)
 
-    def coords(at: Sequence[Dim], row: Dim, column: Dim) -> Coords:
-        image, *position = place(column)
-        return (image, add(mul(at[0], windows.m), row), *position)
+    def weight(self, weights: Operand, row: Dim, k: Dim, inside: Op | bool) -> Op:
+        """Returns an element of the weight at a k that is counted box by box."""
+        if self.box.taps != self.windows.taps:
+            first, own = unflatten(floordiv(k, self.box.depth), self.steps), unflatten(mod(k, self.box.depth), self.of_k)
+            k = flatten([add(mul(i, apart), j) for i, apart, j in zip(first, self.of_k, own)], self.depths)
+        return weights.at(row, k, both(inside, less(k, self.windows.k)))
 
-    lanes = 1 if box.along_images else lanes_along([value for _, value in nest.outputs], spatial[-1], target)
-    columns, k = math.prod(tiles) * box.columns, math.prod(steps) * box.depth
-    return GridProduct(nest, params, target, [windows.groups], windows.m, columns, k, parts, sides, coords, lanes)
+    def element(self, group: Dim, first_column: Dim, first_k: Dim, inner: Coords, lane: Dim) -> Op:
+        """Returns an element of the images at `inner` coordinates of the box that begins at a column and a k."""
+        box, x, channels = self.box, self.windows.anchor.src[0], self.depths[0]
+        image, *places = unflatten(floordiv(first_column, box.columns), self.tiles)
+        channel, *taps = unflatten(floordiv(first_k, box.depth), self.steps)
+        image, channel = add(mul(image, box.images), inner[0]), add(mul(channel, box.channels), inner[1])
+        valid, found = both(less(image, self.places[0]), less(channel, channels)), list[Dim]()
+        for axis, length in enumerate(x.shape[2:]):
+            of_place, of_tap = box.places[axis] * box.stride[axis], box.taps[axis] * box.dilation[axis]
+            first = add(mul(places[axis], of_place), mul(taps[axis], of_tap))
+            where = add(first, subtract(inner[2 + axis], self.leads[axis]))
+            valid = both(valid, both(less(-1, where), less(where, length)))
+            found.append(where)
+        found[-1] = add(found[-1], lane)
+        return guarded(x, (image, add(mul(group, channels), channel), *found), valid)
 
 
 # ---- which box: a model of clocks ----

@@ -251,7 +251,7 @@ class _Strip:
     def write(self) -> None:
         """Writes each level of reductions, then what is computed for elements, then what is computed for rows."""
         for level in self.rows.levels:
-            self.totals |= self.add_up(level)
+            self.totals |= _LevelOfStrip(self, level).add_up()
         if self.rows.of_elements:
             memories, indices, values = zip(*element_stores(self.rows, self.at, self.columns, self.results()))
             found = [*map(to_op, indices), *self.shared_once(values)]
@@ -283,17 +283,6 @@ class _Strip:
         """Returns expressions at a row and an element."""
         return put_in_all(values, {self.place: place, **dict(zip(self.columns, columns))})
 
-    def at_once(self, values: Sequence[Op]) -> int:
-        """Returns how many elements of a row are added between reading and writing its total: a divisor of RUN_STEPS.
-
-        A total that is read and written for each waits for itself: of a sum of 4096 x 4096, that took twice as long.
-        """
-        num_elements = numel(self.rows.nest.domain)
-        if not isinstance(num_elements, int) or num_elements <= SMALL_ELEMENTS_MAX:
-            return 1
-        steps = sum(op.dtype.is_float and op.code in ELEMENTWISE for op in toposort(values))
-        return next(n for n in (RUN_STEPS, 4, 2, 1) if n == 1 or n * steps <= STEPS_AT_ONCE_MAX)
-
     def shared_once(self, values: Sequence[Op]) -> list[Op]:
         """Returns expressions of an element whose parts that are the same for its whole row are computed before it."""
         of_row, of_element = 1, 2
@@ -312,59 +301,84 @@ class _Strip:
         self.across(lambda i: self.store(memories, [*[to_op(i)] * len(kept), *self.put_in(list(kept), i, ())]))
         return put_in_all(values, kept)
 
-    def add_up(self, level: Sequence[Op]) -> dict[Op, Op]:
-        """Runs down the strip once and returns the totals of each row: of runs of its elements, and of runs of runs."""
-        build, (*outer, last) = self.build, self.rows.column_loops
-        memories = {r: self.memory(r.dtype.compute_dtype) for r in level}
-        coords, known = self.rows.coords(self.at, self.columns), self.results()
-        values = self.shared_once([cast(self.rows.value(r.src[0], coords, known), t.dtype) for r, t in memories.items()])
-        at_once, is_rounded = self.at_once(values), any(map(is_rounded_sum, level))
-        whole, rest = floordiv(last, RUN_STEPS), mod(last, RUN_STEPS)
 
-        def fresh() -> Totals:
-            return Totals.new(build, level, self.most, MemorySpace.SHARED, self.across)
 
-        def step(into: Totals, i: Dim, columns: list[Dim], count: int, has_own: bool) -> None:
-            """Adds `count` elements of a row to its totals, one by one or their own total."""
-            *outside, first = columns
-            before = [build.load(total, i) for total in into.memories.values()]
-            here = [self.put_in(values, i, [*outside, add(first, number)]) for number in range(count)]
-            for number, (r, total) in enumerate(into.memories.items()):
-                added = partial(self.rows.accumulated, r)
-                elements = [line[number] for line in here]
-                if not has_own:
-                    build.store(total, i, reduce(added, elements, before[number]))
-                else:
-                    own = reduce(added, elements[1:], added(None, elements[0]))
-                    build.store(total, i, combined(r.arg[0], before[number], own))
+class _LevelOfStrip:
+    """The totals of one level of reductions of a strip: of runs of a row's elements, and of runs of runs.
 
-        def one_run(total: Totals, columns: list[Dim]) -> None:
-            *outside, number = columns
-            first = mul(number, RUN_STEPS)
-            if at_once == RUN_STEPS:
-                self.across(lambda i: step(total, i, [*outside, first], at_once, is_rounded))
-                return
-            own = fresh() if is_rounded else total
-            with build.loop(RUN_STEPS // at_once, AxisKind.LOOP) as index:
-                start = add(first, mul(index, at_once))
-                self.across(lambda i: step(own, i, [*outside, start], at_once, False))
-            if own is not total:
-                total.join(own)
+    values:      of an element, for each reduction
+    at_once:     elements of a row that are added between reading and writing its total: a divisor of RUN_STEPS
+    is_rounded:  runs have totals of their own
+    """
 
-        def line(total: Totals, outside: list[Dim]) -> None:
-            in_runs(
-                build, [whole], total, fresh, lambda part, into: into.join(part),
-                lambda into, at: one_run(into, [*outside, *at]), STRIP_RUNS if is_rounded else 0,
-            )  # fmt: skip
-            with build.loop(rest, AxisKind.LOOP) as index:
-                column = add(mul(whole, RUN_STEPS), index)
-                self.across(lambda i: step(total, i, [*outside, column], 1, False))
+    def __init__(self, strip: _Strip, level: Sequence[Op]):
+        self.strip, self.level, self.build = strip, level, strip.build
+        self.memories = {r: strip.memory(r.dtype.compute_dtype) for r in level}
+        coords, known = strip.rows.coords(strip.at, strip.columns), strip.results()
+        values = [cast(strip.rows.value(r.src[0], coords, known), total.dtype) for r, total in self.memories.items()]
+        self.values = strip.shared_once(values)
+        self.at_once, self.is_rounded = self._at_once(), any(map(is_rounded_sum, level))
+        last = strip.rows.column_loops[-1]
+        self.whole_runs, self.rest = floordiv(last, RUN_STEPS), mod(last, RUN_STEPS)
 
-        run = max(1, RUN_STEPS // max(1, longest(add(whole, rest))))
-        totals = Totals(memories, build, self.across)
+    def _at_once(self) -> int:
+        """A total that is read and written for each element waits for itself: a sum of 4096 x 4096 took twice as long."""
+        num_elements = numel(self.strip.rows.nest.domain)
+        if not isinstance(num_elements, int) or num_elements <= SMALL_ELEMENTS_MAX:
+            return 1
+        steps = sum(op.dtype.is_float and op.code in ELEMENTWISE for op in toposort(self.values))
+        return next(n for n in (RUN_STEPS, 4, 2, 1) if n == 1 or n * steps <= STEPS_AT_ONCE_MAX)
+
+    def add_up(self) -> dict[Op, Op]:
+        """Runs down the strip once and returns the totals of each row."""
+        outer = self.strip.rows.column_loops[:-1]
+        run = max(1, RUN_STEPS // max(1, longest(add(self.whole_runs, self.rest))))
+        totals = Totals(self.memories, self.build, self.strip.across)
         totals.clear()
-        in_runs(build, outer, totals, fresh, lambda part, into: into.join(part), line, run if is_rounded else 0)
-        return memories
+        self._in_runs(outer, totals, self._line, run)
+        return self.memories
+
+    def _new(self) -> Totals:
+        return Totals.new(self.build, self.level, self.strip.most, MemorySpace.SHARED, self.strip.across)
+
+    def _in_runs(self, extents: Sequence[Dim], into: Totals, body: Callable[[Totals, list[Dim]], None], run: int) -> None:
+        """Walks elements, or runs of them; where sums are rounded, totals of `run` of them are added up first."""
+        levels = run if self.is_rounded else 0
+        in_runs(self.build, extents, into, self._new, lambda part, whole: whole.join(part), body, levels)
+
+    def _line(self, total: Totals, outside: list[Dim]) -> None:
+        """Adds a line of elements: whole runs, then the rest one by one."""
+        self._in_runs([self.whole_runs], total, lambda into, at: self._run(into, [*outside, *at]), STRIP_RUNS)
+        with self.build.loop(self.rest, AxisKind.LOOP) as index:
+            column = add(mul(self.whole_runs, RUN_STEPS), index)
+            self.strip.across(lambda i: self._step(total, i, [*outside, column], 1, False))
+
+    def _run(self, total: Totals, columns: list[Dim]) -> None:
+        *outside, number = columns
+        first, at_once = mul(number, RUN_STEPS), self.at_once
+        if at_once == RUN_STEPS:
+            self.strip.across(lambda i: self._step(total, i, [*outside, first], at_once, self.is_rounded))
+            return
+        own = self._new() if self.is_rounded else total
+        with self.build.loop(RUN_STEPS // at_once, AxisKind.LOOP) as index:
+            start = add(first, mul(index, at_once))
+            self.strip.across(lambda i: self._step(own, i, [*outside, start], at_once, False))
+        if own is not total:
+            total.join(own)
+
+    def _step(self, into: Totals, i: Dim, columns: list[Dim], count: int, has_own: bool) -> None:
+        """Adds `count` elements of a row to its totals, one by one or their own total."""
+        build, (*outside, first) = self.build, columns
+        before = [build.load(total, i) for total in into.memories.values()]
+        here = [self.strip.put_in(self.values, i, [*outside, add(first, number)]) for number in range(count)]
+        for number, (r, total) in enumerate(into.memories.items()):
+            added = partial(self.strip.rows.accumulated, r)
+            elements = [line[number] for line in here]
+            if not has_own:
+                build.store(total, i, reduce(added, elements, before[number]))
+            else:
+                own = reduce(added, elements[1:], added(None, elements[0]))
+                build.store(total, i, combined(r.arg[0], before[number], own))
 
 
 # ---- short rows ----

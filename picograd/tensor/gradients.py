@@ -601,15 +601,7 @@ def backward(
             )
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))
-    if inputs is None:
-        others = leaves_among(on_the_way)  # the tensor of one may be gone, and hooks on the way to it are called
-        collecting = _collecting(on_the_way, others)
-    else:
-        given, others = listed(inputs), []
-        asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
-        collecting = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
-    among = {*on_the_way}
-    leaves = [*dict.fromkeys([*(op for op in collecting if op in among), *others])]
+    collecting, leaves = _collecting(on_the_way, roots, inputs)
     at_once = create_graph or Anomaly.is_on
     grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
@@ -634,15 +626,28 @@ def backward(
                 hook(owner)
 
 
-def _collecting(on_the_way: Sequence[Op], leaves: Sequence[Op]) -> dict[Op, TensorCore]:
-    """Returns the tensors whose `.grad` backward() adds to, by the Op whose gradient it is: of a result its last value."""
-    late = used_before(on_the_way) if LeafNumber.results else {}
-    found = {op: tensor for op, tensor in late.items() if tensor.op.arg.collects}
-    for leaf in leaves:
-        owner = leaf_tensors.get(leaf.arg)
-        if owner is not None and leaf.arg.collects:
-            found[owner.op if leaf.src[0].needs_grad else leaf] = owner
-    return found
+def _collecting(
+    on_the_way: Sequence[Op], roots: Sequence[Tensor], inputs: Several | None
+) -> tuple[dict[Op, TensorCore], list[Op]]:
+    """Returns the tensors whose `.grad` backward() adds to, and the Ops whose gradients are computed.
+
+    Each tensor is found by the Op whose gradient it is: of a result its last value. The tensor of a leaf may be gone; hooks
+    on the way to it are called all the same.
+    """
+    among, leaves = {*on_the_way}, list[Op]()
+    if inputs is not None:
+        given = listed(inputs)
+        asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
+        found: dict[Op, TensorCore] = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
+    else:
+        leaves = leaves_among(on_the_way)
+        late = used_before(on_the_way) if LeafNumber.results else {}
+        found = {op: tensor for op, tensor in late.items() if tensor.op.arg.collects}
+        for leaf in leaves:
+            owner = leaf_tensors.get(leaf.arg)
+            if owner is not None and leaf.arg.collects:
+                found[owner.op if leaf.src[0].needs_grad else leaf] = owner
+    return found, [*dict.fromkeys([*(op for op in found if op in among), *leaves])]
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
