@@ -27,7 +27,7 @@ from picograd.interrupts import Latest
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.origin import Graphless, like_its_sources
+from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
@@ -47,6 +47,8 @@ realized = _Realized()
 _plans: Latest[Hashable, Any] = Latest(1024)
 _scalars = Scalars()
 _repeats = Repeats()
+# Kinds of values that a later graph computed again -> the lines that made them: the first graph keeps them from then on.
+_computed_again: dict[Hashable, set[Lines]] = {}
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
@@ -58,39 +60,36 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     if not missing:
         return [op.realized or op for op in ops]
     seen = None if shared.data else look_at(missing)
-    again = [] if seen is None or not seen.costly else _recurring(missing, seen)
-    if again:
-        _compute(again, look_at(again))
-        seen = look_at(missing)
+    if seen is not None and seen.costly:
+        again, kept = _recurring(missing, seen)
+        if again:
+            _compute(again, look_at(again))
+        if again or kept:
+            missing += [op for op in kept if op.realized is None]
+            seen = look_at(missing)
     made = _compute(missing, seen)
     return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
 
 
-def _recurring(missing: Sequence[Op], seen: Seen) -> list[Op]:
-    """Returns the Ops that an earlier graph has computed, too, and that are still alive: their values are to be kept.
+def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
+    """Returns the Ops that an earlier graph has computed, too, and that are alive; and those that a later one will ask for.
 
-    Otherwise data that are normalized or shuffled, and then read in batches, would be normalized again for every batch.
+    The values of both are to be kept. Otherwise data that are normalized or shuffled, and then read in batches, would be
+    normalized again for every batch, and a network of which a loss is read and then an accuracy would run twice.
     """
-    again = set()
+    again, fresh = set[Op](), set[Op]()
     for op in seen.costly:
         if op.was_computed:
             again.add(op)
-        else:
-            op.was_computed = True
-    again.difference_update(missing)
-    if again:  # a graph of constants belongs to no device, so its value is never kept
-        again = {op for op, device in zip(again, devices_of(list(again))) if device is not None}
-    found: dict[Op, None] = {}  # the first of them on each way from a root
-    stack, walked = [*missing] if again else [], set(missing)
-    while stack:
-        op = stack.pop()
-        if op in again:
-            found[op] = None
-        elif op.realized is None or op.needs_grad:
-            fresh = [source for source in op.src if source not in walked]
-            walked.update(fresh)
-            stack += fresh
-    return list(found)
+            continue
+        op.was_computed = True
+        if _computed_again and _kind(op) in _computed_again:
+            fresh.add(op)
+    found = _nearest(missing, again) if again else {}
+    for op, lines in found.items():
+        if lines:
+            _computed_again.setdefault(_kind(op), set()).add(lines)
+    return [*found], [*_nearest(missing, fresh, _computed_again)] if fresh else []
 
 
 def _compute(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
@@ -350,6 +349,39 @@ def run(
         raise error(report) from None
     for counts in active():
         counts.add_run(plan)
+
+
+# ---- values that later graphs ask for ----
+def _kind(op: Op) -> Hashable:
+    return op.arg.name if op.code is OpCode.FORMULA else op.code, op.dtype, len(op.shape)
+
+
+def _nearest(
+    missing: Sequence[Op], wanted: set[Op], made_by: Mapping[Hashable, set[Lines]] | None = None
+) -> dict[Op, Lines]:
+    """Returns the first of some Ops on each way down from graphs, each with the user's line that made it, or its reader.
+
+    Args:
+      made_by:  for each kind of Op the lines that made those that are wanted, of each line the first; None: any may have
+    """
+    wanted.difference_update(missing)
+    if wanted:  # a graph of constants belongs to no device, so its value is never kept
+        wanted = {op for op, device in zip(wanted, devices_of(list(wanted))) if device is not None}
+    found: dict[Op, Lines] = {}
+    stack: list[tuple[Op, Lines, Lines]] = [(op, op.lines[:1], ()) for op in missing] if wanted else []
+    walked = set(missing)
+    while stack:
+        op, lines, above = stack.pop()
+        if op in wanted and (made_by is None or lines in made_by[_kind(op)] and lines not in above):
+            found[op] = lines
+            if made_by is None:
+                continue
+            above = (*above, lines)
+        if op.realized is None or op.needs_grad:
+            fresh = [source for source in op.src if source not in walked]
+            walked.update(fresh)
+            stack += [(source, source.lines[:1] or lines, above) for source in fresh]
+    return found
 
 
 # ---- host memory ----

@@ -112,3 +112,47 @@ def test_a_table_of_constants_is_part_of_each_step(monkeypatch: pytest.MonkeyPat
             optimizer.step()
         num_plans.append(counts.plans)
     assert num_plans[2:] == [1, 1, 1]
+
+
+def test_a_network_runs_once_where_a_loss_and_then_an_accuracy_are_read(monkeypatch: pytest.MonkeyPatch, rng) -> None:
+    """The first batch computes its result twice; where that was, it is kept from then on."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    net = pg.nn.Sequential(pg.nn.Linear(6, 8), pg.nn.ReLU(), pg.nn.Linear(8, 8), pg.nn.ReLU(), pg.nn.Linear(8, 3)).eval()
+    pg.realize(net.parameters())
+    products = []
+    for _ in range(4):
+        x, y = pg.tensor(rng.standard_normal((16, 6)).astype(np.float32)), pg.tensor(rng.integers(0, 3, 16))
+        with watch() as counts, pg.no_grad():
+            out = net(x)
+            loss = pg.nn.functional.cross_entropy(out, y, reduction="sum").item()
+            right = (out.argmax(1) == y).sum().item()
+        expected = out.numpy()
+        assert right == (expected.argmax(1) == y.numpy()).sum()
+        np.testing.assert_allclose(loss, torch.nn.functional.cross_entropy(
+            torch.tensor(expected), torch.tensor(y.numpy()), reduction="sum").item(), rtol=1e-5)  # fmt: skip
+        products.append(sum("matmul" in name for name in counts.names))
+    assert products[0] > products[-1] == products[-2] == 3, "of each layer one product"
+
+
+def test_a_loop_that_reads_a_number_computes_what_it_carries_once(monkeypatch: pytest.MonkeyPatch, rng) -> None:
+    """Conjugate gradients: whether to go on is read in each turn, and the vectors of the turn are those of the next."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    root = rng.standard_normal((96, 96)).astype(np.float32)
+    matrix = pg.tensor(root @ root.T / 96 + np.eye(96, dtype=np.float32))
+    products = []
+    for _ in range(3):
+        b = pg.tensor(rng.standard_normal(96).astype(np.float32))
+        x, r, p = pg.zeros(96), b, b
+        rs = r @ r
+        with watch() as counts:
+            for _ in range(8):
+                along = matrix @ p
+                step = rs / (p @ along)
+                x, r = x + step * p, r - step * along
+                new = r @ r
+                if new.sqrt() < 1e-9:
+                    break
+                p, rs = r + (new / rs) * p, new
+        products.append(sum("96_96" in name for name in counts.names))
+        np.testing.assert_allclose((matrix @ x).numpy(), b.numpy(), atol=0.1)
+    assert products[0] > products[1] == products[2] == 8
