@@ -69,3 +69,16 @@ def test_words_that_a_reader_must_parse_twice_are_not_used() -> None:
             found = [f"{word!r} (write {instead})" for word, instead in INSTEAD.items() if re.search(rf"\b{word}\b", flat)]
             wrong += [f"{path.relative_to(ROOT)} {name}: {', '.join(found)}"] if found else []
     assert not wrong, "\n".join(wrong)
+
+
+def test_pages_do_not_use_them_either() -> None:
+    """The pages of history quote what was said at the time."""
+    patterns = ("*.md", "picograd*/README.md", "docs/*.md", "docs/course/*.md")
+    pages = [page for pattern in patterns for page in ROOT.glob(pattern)]
+    wrong = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```|^    .*?$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        flat = " ".join(text.split())
+        found = [f"{word!r} (write {instead})" for word, instead in INSTEAD.items() if re.search(rf"\b{word}\b", flat)]
+        wrong += [f"{page.relative_to(ROOT)}: {', '.join(found)}"] if found else []
+    assert len(pages) > 40 and not wrong, "\n".join(wrong)
