@@ -12,6 +12,7 @@ A file whose name ends in _cpu or _gpu is of one machine and does not know those
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from picograd import dtype as dtypes
 from picograd.codegen.attention_cpu import emit_attention, emit_attention_grad
@@ -30,8 +31,9 @@ from picograd.codegen.matmul_cpu import (
     register_tiles,
 )
 from picograd.codegen.matmul_gpu import emit_convolution_gpu, emit_matmul_gpu, gpu_tile, other_block_tiles, other_warp_tiles
-from picograd.codegen.reduce_cpu import Both, emit_reduce, emit_reduce_both, in_one_pass
-from picograd.codegen.reduce_gpu import emit_reduce_gpu
+from picograd.codegen.reduce import Both, in_one_pass
+from picograd.codegen.reduce_cpu import emit_reduce, emit_reduce_both, walk_both
+from picograd.codegen.reduce_gpu import emit_reduce_both_gpu, emit_reduce_gpu, walk_both_gpu
 from picograd.codegen.scan import emit_scan, emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter, emit_scatter_gpu, sorts_updates
 from picograd.codegen.sort import emit_first_places, emit_ranks_gpu, emit_sort_gpu, keeps_few
@@ -164,11 +166,13 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
     # Pairs of reductions over the rows and the columns of one input are written together; all others by the table.
     planned, both = kernel.phases, dict[Nest, Both]()
     if sum(map(len, planned)) > 1:
-        planned, both = in_one_pass(planned, params, target, new_scratch)
+        walk_of = partial(walk_both_gpu if target.is_gpu else walk_both, params=params, target=target)
+        planned, both = in_one_pass(planned, params, walk_of, new_scratch)
     for nests in planned:
         for nest in nests:
             if both and nest in both:
-                emit_reduce_both(both[nest], context.phase(0))
+                write_both = partial(emit_reduce_both_gpu, target=target) if target.is_gpu else emit_reduce_both
+                write_both(both[nest], context.phase(0))
             else:
                 next(write for holds, write in EMITTERS[nest.kind] if holds(nest, target))(nest, context)
         phases += context.finish()

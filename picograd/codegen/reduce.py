@@ -4,6 +4,14 @@
 thread reads a row once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
 first time it is in cache. An exponential that two levels need is computed once and kept, and the next row is prefetched
 meanwhile.
+
+Rows and columns in one pass: the backward pass of a layer norm reduces rows for the gradient of x, and columns for those of
+weight and bias. Who walks along rows adds up columns meanwhile, for a block of rows in a line of scratch memory; the nest
+down the columns becomes one that adds up these lines. Blocks depend on shapes alone, so sums have the same bits for any
+number of threads.
+
+Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
+          phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ from picograd.codegen.index import (
     Groups,
     element_within,
     elements,
+    elements_anywhere,
     group_extents,
     index_roots,
     merge_axes,
@@ -39,15 +48,18 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.arithmetic import identity
+from picograd.ir.bodies import substitute
 from picograd.ir.build import cast, combined, multiply_add, where
+from picograd.ir.build import reduce as reduce_axes
 from picograd.ir.op import Dim, Op, const, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import Nest
+from picograd.ir.stages import Nest, NestKind
 from picograd.ir.symbolic import (
     Coords,
     add,
     affine,
+    ceildiv,
     flatten,
     floordiv,
     mod,
@@ -693,3 +705,158 @@ def _join(r: Op, vector: Op | None, single: Op, build: Builder, lanes: int, copi
         across = Op(OpCode.REDUCE, vector.dtype, (build.load(vector, lane),), (r.arg[0], ()))
         build.store(single, 0, combined(r.arg[0], across, build.load(single, 0)))
     return build.load(single, 0)
+
+
+# ---- rows and columns in one pass ----
+Phases = tuple[tuple[Nest, ...], ...]
+
+
+class Walk(Record):
+    """A walk along rows in which columns can be added up as well.
+
+    lanes:  of a vector
+    block:  rows whose columns are added up in one line
+    """
+
+    rows: Rows
+    lanes: int
+    block: int
+
+
+class Both(Walk):
+    """A reduce nest along rows, and the sums down the columns that its loops make as well.
+
+    columns:   the axes of the domain that number the columns
+    sums:      a reduction down the columns -> memory with a line of its partial results for each block
+    values:    of each of these reductions what an element adds, at placeholders of the domain
+    own:       LOADs in `values` that name what the nest itself stores there -> that value
+    """
+
+    columns: tuple[int, ...]
+    sums: dict[Op, Op]
+    values: list[Op]
+    own: dict[Op, Op]
+
+    @property
+    def width(self) -> Dim:
+        """Elements of a line."""
+        return numel(self.rows.nest.domain[axis] for axis in self.columns)
+
+    @property
+    def num_blocks(self) -> Dim:
+        return ceildiv(numel(self.rows.row_extents), self.block)
+
+
+# Gives the walk of a nest that computes these values meanwhile, each of which is added up down its columns; None where a
+# machine has none.
+WalkOf = Callable[[Nest, Sequence[Op]], "Walk | None"]
+
+
+def in_one_pass(
+    phases: Phases, params: Sequence[Op], walk_of: WalkOf, scratch: Callable[[DType, Dim], Op]
+) -> tuple[Phases, dict[Nest, Both]]:
+    """Finds nests along rows and down the columns of the same data.
+
+    Returns: the phases, in which nests down columns only add up partial sums; and the nests along rows, with the sums that
+             each makes down the columns.
+    """
+    found: dict[Nest, Both] = {}
+    joined: set[Nest] = set()
+    made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are whole after it
+    for rows, number in _reductions_along(phases):
+        walk, together, values = None, list[tuple[Nest, int]](), list[Op]()
+        crossing = [] if rows in joined else [each for each in _crossing(rows, number, phases) if each[0] not in joined]
+        own: dict[Op, Op] = {}
+        for columns, place in crossing:
+            wider = walk_of(rows, [r.src[0] for nest, _ in (*together, (columns, place)) for r in _reductions(nest)])
+            if wider is None:
+                continue
+            own = own or _stored_here(rows, params)
+            if added := _added_once(columns, phases[number], own):
+                walk, together, values = wider, [*together, (columns, place)], values + added
+        if walk is None:
+            continue
+        both = found[rows] = _both(walk, [columns for columns, _ in together], values, own, scratch)
+        joined.update([rows, *(columns for columns, _ in together)])
+        for columns, place in together:
+            made[2 * place].remove(columns)
+            made[2 * place + (place == number)].append(_totals(columns, both))
+    return tuple([tuple(nests) for nests in made if nests]), found
+
+
+def _reductions_along(phases: Phases) -> list[tuple[Nest, int]]:
+    """Returns the reduce nests of all phases, each with the number of its phase."""
+    return [(nest, number) for number, nests in enumerate(phases) for nest in nests if nest.kind is NestKind.REDUCE]
+
+
+def _crossing(rows: Nest, number: int, phases: Phases) -> list[tuple[Nest, int]]:
+    """Returns the nests of this phase and the next one that go once down columns of which a nest walks the rows."""
+    wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
+    return [
+        (columns, place) for columns, place in _reductions_along(phases)
+        if 0 <= place - number <= 1 and rows.domain == columns.domain
+        and wide.intersection(rows.reduced) == wide.intersection(columns.row_axes) and _goes_once(columns)
+    ]  # fmt: skip
+
+
+def _goes_once(nest: Nest) -> bool:
+    has_elements = any(value.shape == nest.domain for _, value in nest.outputs)
+    return not has_elements and not any(op.code is OpCode.REDUCE for op in toposort([r.src[0] for r in _reductions(nest)]))
+
+
+def _reductions(nest: Nest) -> list[Op]:
+    return [op for op in toposort([value for _, value in nest.outputs]) if op.code is OpCode.REDUCE]
+
+
+def _added_once(columns: Nest, phase: Sequence[Nest], own: Mapping[Op, Op]) -> list[Op]:
+    """Returns the summands of an element for each sum of a nest down columns, at placeholders.
+
+    Of what the phase of the rows stores it may read only what the own row has stored; [] where it reads more.
+    """
+    values = elements_anywhere([r.src[0] for r in _reductions(columns)])
+    stored = {slot for nest in phase for slot, _ in nest.outputs}
+    loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
+    return values if loads <= own.keys() else []
+
+
+def _both(
+    walk: Walk, nests: Sequence[Nest], values: list[Op], own: Mapping[Op, Op], scratch: Callable[[DType, Dim], Op]
+) -> Both:
+    """Returns how a walk along rows adds up the columns of some nests."""
+    rows, reductions = walk.rows, [r for nest in nests for r in _reductions(nest)]
+    num_blocks = ceildiv(numel(rows.nest.row_shape), walk.block)
+    sums = {r: scratch(r.dtype.compute_dtype, mul(num_blocks, numel(r.shape))) for r in reductions}
+    read_here = {op: own[op] for op in toposort(values) if op in own}
+    return Both(rows, walk.lanes, walk.block, nests[0].row_axes, sums, values, read_here)
+
+
+def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
+    """Maps the load of each of the nest's outputs, at the element's own coordinates, to the value stored there."""
+    coords = placeholders(nest.domain)
+    row = [coords[axis] for axis in nest.row_axes]
+    found = {}
+    for slot, value in nest.outputs:
+        is_of_element = value.shape == nest.domain
+        found[read(params[slot], flatten(coords if is_of_element else row, value.shape))] = value
+    return found
+
+
+def _totals(columns: Nest, both: Both) -> Nest:
+    """Returns the nest that adds up the partial results of one of the nests down the columns."""
+    totals = {}
+    for r in _reductions(columns):
+        memory = both.sums[r]
+        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (both.num_blocks, *r.shape)))
+        totals[r] = cast(reduce_axes(lines, r.arg[0], (0,)), r.dtype)
+    slots, values = zip(*columns.outputs)
+    outputs = tuple(zip(slots, substitute(values, totals)))
+    return Nest(NestKind.REDUCE, (both.num_blocks, *columns.row_shape), (0,), None, outputs)
+
+
+def summands(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
+    """Returns the summand of an element for each sum down its column; values that its row has stored are not read again."""
+    marks = placeholders(both.rows.nest.domain)
+    there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
+    for load, value in both.own.items():
+        there[load] = both.rows.value(value, coords if value.shape == both.rows.nest.domain else row, known)
+    return put_in_all(both.values, there)

@@ -10,23 +10,18 @@ matrix of 64 MiB come at 6 GB/s, 4 KiB at a time at the speed of memory. A strip
 reductions, is rather as narrow as the second-level cache wants it. Rows too short for that are written out, with totals
 in registers.
 
-Both: the backward pass of a layer norm reduces rows for the gradient of x, and columns for those of weight and bias. A
-block of rows adds up its own columns while they are in the cache, in a line of scratch memory, run by run
-(codegen/loops.py); the nest down the columns becomes one that adds up these lines. Blocks depend on shapes alone, so sums
-have the same bits for any number of threads.
-
-Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
-          phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
+Both (codegen/reduce.py): a block of rows adds up its own columns while they are in the cache, in a line of scratch memory,
+run by run (codegen/loops.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
 
-from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import elements_anywhere, put_in_all
+from picograd.codegen.builder import Builder, Context, read
+from picograd.codegen.index import put_in_all
 from picograd.codegen.loops import (
     RUN_STEPS,
     STRIP_VECTORS_MAX,
@@ -44,10 +39,12 @@ from picograd.codegen.reduce import (
     PIECE_ELEMENTS,
     ROWS_AT_ONCE_MAX,
     UNROLLED_COLUMNS_MAX,
+    Both,
     KnownRow,
     Results,
     Rows,
     Totals,
+    Walk,
     element_stores,
     emit_rows,
     emit_together,
@@ -58,20 +55,18 @@ from picograd.codegen.reduce import (
     rows_at_once,
     some_rows,
     start_of,
+    summands,
     worth_keeping,
     write_stores,
 )
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.bodies import substitute
 from picograd.ir.build import cast, combined
-from picograd.ir.build import reduce as reduce_axes
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import Nest, NestKind
+from picograd.ir.stages import Nest
 from picograd.ir.symbolic import (
-    Coords,
     add,
     bounds,
     ceildiv,
@@ -410,117 +405,23 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
 
 
 # ---- rows and columns in one pass ----
-Phases = tuple[tuple[Nest, ...], ...]
-
 BLOCK_ROWS_MIN = 32  # of a block: its partial sums are small in comparison; and of a run, whose sums are added to others
 BLOCKS_MAX = 64
 RUN_WIDTH_MAX = 1 << 14  # elements of a row: runs of wider ones would fill the stack, so a block is one run
 BLOCKS_MIN = 8  # for as many threads, where there were as many before
 
 
-class Both(Record):
-    """A reduce nest along rows, and the sums down the columns that its loops make as well.
-
-    rows:      how it is walked;  lanes: of a vector
-    block:     rows whose columns are added up in one line
-    columns:   the axes of the domain that number the columns
-    sums:      a reduction down the columns -> memory with a line of its partial results for each block
-    values:    of each of these reductions what an element adds, at placeholders of the domain
-    own:       LOADs in `values` that name what the nest itself stores there -> that value
-    """
-
-    rows: Rows
-    lanes: int
-    block: int
-    columns: tuple[int, ...]
-    sums: dict[Op, Op]
-    values: list[Op]
-    own: dict[Op, Op]
-
-    @property
-    def width(self) -> Dim:
-        """Elements of a line."""
-        return numel(self.rows.nest.domain[axis] for axis in self.columns)
-
-    @property
-    def num_blocks(self) -> Dim:
-        return ceildiv(numel(self.rows.row_extents), self.block)
-
-
-# ---- which nests go together ----
-def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: Scratch) -> tuple[Phases, dict[Nest, Both]]:
-    """Finds nests along rows and down the columns of the same data.
-
-    Returns: the phases, in which nests down columns only add up partial sums; and the nests along rows, with the sums that
-             each makes down the columns.
-    """
-    found: dict[Nest, Both] = {}
-    if target.is_gpu:
-        return phases, found
-    made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are whole after it
-    for rows, number, columns, place in _crossed(phases):
-        if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):
-            continue  # one of them is in another pair
-        stored = {slot for nest in phases[number] for slot, _ in nest.outputs}
-        both = _rows_and_columns(rows, columns, stored, params, target, scratch)
-        if both is not None:
-            found[rows] = both
-            made[2 * place].remove(columns)
-            made[2 * place + (place == number)].append(_totals(columns, both))
-    return tuple([tuple(nests) for nests in made if nests]), found
-
-
-def _crossed(phases: Phases) -> Iterator[tuple[Nest, int, Nest, int]]:
-    """Yields two reduce nests and their phases: the rows of the first, cut into blocks, are the columns of the second."""
-    reductions = [(nest, number) for number, nests in enumerate(phases) for nest in nests if nest.kind is NestKind.REDUCE]
-    for rows, number in reductions:
-        wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
-        for columns, place in reductions:
-            crossed = wide.intersection(rows.reduced) == wide.intersection(columns.row_axes)
-            if crossed and rows.domain == columns.domain and 0 <= place - number <= 1 and _rows_of_block(rows):
-                yield rows, number, columns, place
-
-
-def _reductions(nest: Nest) -> list[Op]:
-    return [op for op in toposort([value for _, value in nest.outputs]) if op.code is OpCode.REDUCE]
-
-
-def _rows_and_columns(
-    nest: Nest, columns: Nest, stored: set[int], params: Sequence[Op], target: Target, scratch: Scratch
-) -> Both | None:  # fmt: skip
-    """Returns how a nest along rows adds up columns, or None where it cannot.
-
-    Args:
-      stored: slots that the phase of `nest` writes: an element may read of them only the values its own row has just stored
-    """
-    reductions = _reductions(columns)
-    sources = [r.src[0] for r in reductions]
-    has_elements = any(value.shape == columns.domain for _, value in columns.outputs)
-    if has_elements or any(op.code is OpCode.REDUCE for op in toposort(sources)):
-        return None  # it goes over its columns more than once
-    values = elements_anywhere(sources)
-    own = _stored_here(nest, params)
-    loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
-    rows, lanes_on_rows = plan_rows(nest, params, target, sources)
+def walk_both(nest: Nest, others: Sequence[Op], params: Sequence[Op], target: Target) -> Walk | None:
+    """Returns how a nest along rows adds up the columns of other values, or None where it cannot."""
+    block = _rows_of_block(nest)
+    if not block:
+        return None
+    rows, lanes_on_rows = plan_rows(nest, params, target, others)
     lanes = vector_lanes([value for _, value in nest.outputs], target)
     runs_along_rows = not lanes_on_rows and not plan_rows(nest, params, target)[1]
-    if not runs_along_rows or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
+    if not runs_along_rows or vector_lanes(others, target) < lanes:
         return None  # a row is added up as it is where there are fewer, and nothing goes together
-    block = _rows_of_block(nest)
-    num_blocks = ceildiv(numel(nest.row_shape), block)
-    sums = {r: scratch(r.dtype.compute_dtype, mul(num_blocks, numel(r.shape))) for r in reductions}
-    return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
-
-
-def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
-    """Maps the load of each of the nest's outputs, at the element's own coordinates, to the value stored there."""
-    coords = placeholders(nest.domain)
-    row = [coords[axis] for axis in nest.row_axes]
-    found = {}
-    for slot, value in nest.outputs:
-        is_of_element = value.shape == nest.domain
-        found[read(params[slot], flatten(coords if is_of_element else row, value.shape))] = value
-    return found
+    return Walk(rows, lanes, block)
 
 
 def _rows_of_block(nest: Nest) -> int:
@@ -541,17 +442,6 @@ def _rows_of(total: int, domain: int) -> int:
     block = max(BLOCK_ROWS_MIN, of_piece, -(-total // BLOCKS_MAX)) if domain <= total * RUN_WIDTH_MAX else BLOCK_ROWS_MIN
     block += -block % ROWS_AT_ONCE_MAX
     return block if -(-total // block) >= max(2, min(BLOCKS_MIN, -(-total // of_piece))) else 0
-
-
-def _totals(columns: Nest, both: Both) -> Nest:
-    """Returns the nest that adds up the partial results."""
-    totals = {}
-    for r, memory in both.sums.items():
-        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (both.num_blocks, *r.shape)))
-        totals[r] = cast(reduce_axes(lines, r.arg[0], (0,)), r.dtype)
-    slots, values = zip(*columns.outputs)
-    outputs = tuple(zip(slots, substitute(values, totals)))
-    return Nest(NestKind.REDUCE, (both.num_blocks, *columns.row_shape), (0,), None, outputs)
 
 
 # ---- their loops ----
@@ -617,16 +507,7 @@ def _add_down_columns(both: Both, line: Line, build: Builder, columns: list[Dim]
     column = flatten([coords[axis] for axis in both.columns], shape)
     found = {r: line.load(build, r, column) for r in line.memories}
     for at, known in here:
-        for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), known)):
+        for r, value in zip(found, summands(both, rows.coords(at, columns), rows.row_coords(at), known)):
             found[r] = rows.accumulated(r, found[r], cast(value, found[r].dtype))
     for r, memory in line.memories.items():
         build.store(memory, add(line.first, column), found[r])
-
-
-def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
-    """Returns the summand of an element for each sum; values that its row has stored are not read again."""
-    marks = placeholders(both.rows.nest.domain)
-    there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
-    for load, value in both.own.items():
-        there[load] = both.rows.value(value, coords if value.shape == both.rows.nest.domain else row, known)
-    return put_in_all(both.values, there)

@@ -12,6 +12,9 @@ Neighbouring rows, as those of a sum over axis 0: a thread has as many as one ac
 threads share the same rows, walk every so many columns, and join their values through shared memory. Where rows are too
 few to fill a GPU, blocks share them too: each stores its part in scratch memory, and a second phase joins the parts.
 
+Rows and columns of the same data in one pass, as in the gradients of a norm: a thread has the same columns of all rows
+that its team walks, so totals of these columns stay in its registers; a block stores one line of them (codegen/reduce.py).
+
 The order of a float sum depends on shapes alone.
 """
 
@@ -27,18 +30,22 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, split, vector_lanes
 from picograd.codegen.reduce import (
+    Both,
     Results,
     Rows,
     Totals,
+    Walk,
     element_stores,
     emit_rows,
     is_rounded_sum,
     known_at,
     plan_rows,
     row_stores,
+    summands,
     write_stores,
 )
 from picograd.device import Target
+from picograd.dtype import DType
 from picograd.ir.build import cast, combined, compare, where
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MOVEMENT, AxisKind, MemorySpace, OpCode
@@ -229,15 +236,19 @@ class _TeamRows:
             self.kept = {op: build.alloc(op.dtype, length, MemorySpace.SHARED) for op in self.walked_again}
             with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
                 self.thread, self.member = thread, mod(thread, threads)
-                tile = add(mul(block, teams), floordiv(thread, threads))
-                self.tile = split(minimum(tile, subtract(total, 1)), self.tiles)
-                self.at, self.are_there = zip(*[self.row(number) for number in range(self.team.rows)])
-                self.results: list[Results] = [{} for _ in self.at]
-                self.bring()
-                for level in self.rows.levels:
-                    self.reduce(level, shared)
-                with build.when(less(tile, total)):
-                    self.store()
+                self.write_rows(add(mul(block, teams), floordiv(thread, threads)), shared)
+
+    def write_rows(self, tile: Dim, shared: Mapping[Op, Op]) -> None:
+        """Writes the rows of a team: what they are read for, and what is stored if there are such rows."""
+        total = numel(self.tiles)
+        self.tile = split(minimum(tile, subtract(total, 1)), self.tiles)
+        self.at, self.are_there = zip(*[self.row(number) for number in range(self.team.rows)])
+        self.results: list[Results] = [{} for _ in self.at]
+        self.bring()
+        for level in self.rows.levels:
+            self.reduce(level, shared)
+        with self.build.when(less(tile, total)):
+            self.store()
 
     def row(self, number: Dim) -> tuple[list[Dim], Op | bool]:
         """Returns the position of one of the team's rows, and whether there is that row; if not, that of the last one."""
@@ -425,6 +436,11 @@ class _TeamRows:
         """Returns whether the thread's number has a bit."""
         return compare(OpCode.CMPNE, mod(floordiv(self.thread, distance), 2), 0)
 
+    adds_down_columns = False
+
+    def add_down_columns(self, number: int, lane: Op, at: list[Dim], columns: list[Dim], known: Results) -> None:
+        """Adds an element to sums down its column, where there are such sums."""
+
     # ---- what is stored ----
     def store(self) -> None:
         """Writes the outputs for elements, then those for the rows."""
@@ -435,9 +451,10 @@ class _TeamRows:
             for is_there, at, results in zip(self.are_there, self.at, self.results):
                 with build.when(both(inside, is_there)):
                     known = known_at(rows, columns, results, self.kept)
+                    self.add_down_columns(number, lane, at, columns, known)  # before what is read may be overwritten
                     write_stores(build, element_stores(rows, at, columns, known))
 
-        if rows.of_elements:
+        if rows.of_elements or self.adds_down_columns:
             self.each_step(step)
         at, is_there, results = self.at[0], self.are_there[0], self.results[0]
         if self.team.rows > 1:  # each has a thread that stores what is its own
@@ -447,6 +464,142 @@ class _TeamRows:
                 results = {r: where(is_this, value, results[r]) for r, value in others.items()}
         with build.when(both(less(self.member, self.team.rows), is_there)):
             write_stores(build, row_stores(rows, rows.row_coords(at), results))
+
+
+# ---- rows and columns in one pass ----
+JOINT_ELEMENTS_MIN = 1 << 15  # of a domain: reading a smaller one twice is less than the lines
+COLUMN_TOTALS_MAX = 64  # of a thread: registers for them beside those of its row
+LINES_MAX = 256  # blocks, if a team has few rows: two for each multiprocessor
+LINES_MIN = 64  # blocks of teams that are most of a block, and have several rows for a line to be worth it
+LINE_ROWS_MIN = 8  # rows of a block: a line is written and read again
+TEAM_LINE_ROWS_MAX = 64  # rows of a team, which are added up one after the other
+
+
+def walk_both_gpu(nest: Nest, others: Sequence[Op], params: Sequence[Op], target: Target) -> Walk | None:
+    """Returns how a nest along rows adds up the columns of other values, or None where it cannot."""
+    elements, count = numel(nest.domain), numel(nest.row_shape)
+    if not isinstance(elements, int) or not isinstance(count, int) or elements < JOINT_ELEMENTS_MIN:
+        return None
+    rows, lanes_on_rows = plan_rows(nest, params, target, others)
+    if lanes_on_rows or plan_rows(nest, params, target)[1] or rows.columns_max <= THREAD_ROW_COLUMNS_MAX:
+        return None
+    team = _team_of_both(rows, len(others), target)
+    if team is None:
+        return None
+    teams = target.block_threads // team.threads
+    each = max(1, min(TEAM_LINE_ROWS_MAX, count // (teams * LINES_MAX)))
+    if teams * each < LINE_ROWS_MIN:
+        each = LINE_ROWS_MIN // teams
+        if count < LINES_MIN * teams * each:
+            return None
+    return Walk(rows, team.lanes, teams * each) if count > teams * each else None
+
+
+def _team_of_both(rows: Rows, num_sums: int, target: Target) -> Team | None:
+    """Returns the team of a row whose threads keep totals of all their columns; None where registers do not hold them."""
+    team = replace(team_of(rows, target), rows=1)
+    while team.steps is not None and team.steps * team.lanes * num_sums > COLUMN_TOTALS_MAX:
+        if team.threads == team.order:
+            return None
+        team = _kept(replace(team, threads=2 * team.threads, steps=-(-team.steps // 2)))
+    return None if team.steps is None else team
+
+
+def emit_reduce_both_gpu(joint: Both, build: Builder, target: Target) -> None:
+    """Writes rows, and for each block of them a line with the sums down their columns."""
+    team = _team_of_both(joint.rows, len(joint.sums), target)
+    assert team is not None, "these rows have a walk with their columns"
+    _TeamRowsAndColumns(joint, team, build, target).emit()
+
+
+class _TeamRowsAndColumns(_TeamRows):
+    """Rows that the teams of a block walk one after the other; a thread has the same columns of each, and their totals.
+
+    down:  reduction -> a thread's totals
+    """
+
+    adds_down_columns = True
+
+    def __init__(self, joint: Both, team: Team, build: Builder, target: Target):
+        super().__init__(joint.rows, team, build, target)
+        self.joint, self.down = joint, dict[Op, Op]()
+
+    def emit(self) -> None:
+        """Writes the grid: a line for each block."""
+        build, threads, joint = self.build, self.team.threads, self.joint
+        teams, levels = self.block_threads // threads, [r for level in self.rows.levels for r in level]
+        with build.loop(joint.num_blocks, AxisKind.GRID) as block:
+            shared, meeting = self.shared_memory(levels), dict[DType, Op]()
+            for memory in joint.sums.values() if teams > 1 else ():
+                if memory.dtype not in meeting:
+                    meeting[memory.dtype] = build.alloc(memory.dtype, 2 * self.num_meeting, MemorySpace.SHARED)
+            with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
+                self.thread, self.member = thread, mod(thread, threads)
+                self.down = Totals.new(
+                    build, [*joint.sums], self.team_steps * self.team.lanes, MemorySpace.REGISTER, self.each_column
+                ).memories
+                with build.loop(joint.block // teams, AxisKind.LOOP) as turn:
+                    tile = add(mul(block, joint.block), add(mul(turn, teams), floordiv(thread, threads)))
+                    self.write_rows(tile, shared)
+                    if shared:
+                        build.barrier()  # what threads have left for each other there has been read
+                self.store_line(block, meeting)
+
+    @property
+    def num_meeting(self) -> int:
+        """Elements of a step of all threads, which meet in shared memory."""
+        return self.block_threads * self.team.lanes
+
+    @property
+    def team_steps(self) -> int:
+        assert self.team.steps is not None, "a team that has totals of its columns has its row in registers"
+        return self.team.steps
+
+    def each_column(self, body: Callable[[Dim], None]) -> None:
+        """Runs body(place) for each of the thread's totals."""
+        for number in range(self.team_steps):
+            with self.build.loop(self.team.lanes, AxisKind.VECTOR) as lane:
+                body(add(number * self.team.lanes, lane))
+
+    def add_down_columns(self, number: int, lane: Op, at: list[Dim], columns: list[Dim], known: Results) -> None:
+        build, rows, place = self.build, self.rows, add(number * self.team.lanes, lane)
+        added = summands(self.joint, rows.coords(at, columns), rows.row_coords(at), known)
+        for (r, memory), value in zip(self.down.items(), added):
+            build.store(memory, place, rows.accumulated(r, build.load(memory, place), cast(value, memory.dtype)))
+
+    def store_line(self, block: Op, meeting: Mapping[DType, Op]) -> None:
+        """Joins the totals of all teams, each with the one half as many teams on, then a quarter, and stores them."""
+        build, lanes = self.build, self.team.lanes
+        width, of_team, of_step = numel(self.rows.column_extents), self.team.threads * lanes, 0
+        for number in range(self.team_steps):
+            first = number * of_team
+            for r, memory in self.down.items():
+                if not meeting:
+                    access = add(self.member, number * self.team.threads)
+                    with build.when(less(access, self.num_accesses)), build.loop(lanes, AxisKind.VECTOR) as lane:
+                        value = build.load(memory, add(number * lanes, lane))
+                        self.store_total(r, block, add(mul(access, lanes), lane), value)
+                    continue
+                there, start = meeting[memory.dtype], of_step * self.num_meeting
+                of_step = 1 - of_step  # two places in turn, so that one barrier is enough
+                with build.loop(lanes, AxisKind.VECTOR) as lane:
+                    value = build.load(memory, add(number * lanes, lane))
+                    build.store(there, add(start, add(mul(self.thread, lanes), lane)), value)
+                build.barrier()
+                for group in range(0, of_team, self.block_threads):
+                    place = add(group, self.thread)
+                    at = add(first, place)
+                    with build.when(both(less(place, of_team), less(at, width))):
+                        parts = [build.load(there, add(start + n, place)) for n in range(0, self.num_meeting, of_team)]
+                        self.store_total(r, block, at, joined(r.arg[0], parts))
+
+    def store_total(self, r: Op, block: Op, at: Dim, value: Op) -> None:
+        """Stores what a block has found of a column, counted along the row."""
+        joint, rows = self.joint, self.rows
+        coords = rows.coords(rows.row_extents, split(at, rows.column_extents))  # any row has the same columns
+        shape = tuple([rows.nest.domain[axis] for axis in joint.columns])
+        column = flatten([coords[axis] for axis in joint.columns], shape)
+        self.build.store(joint.sums[r], add(mul(block, joint.width), column), value)
 
 
 def _halves(count: int) -> list[int]:

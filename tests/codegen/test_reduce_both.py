@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import reduce as reduce_rows
-from picograd.codegen import reduce_cpu
-from picograd.codegen.reduce import rows_at_once
-from picograd.codegen.reduce_cpu import Both, in_one_pass
+from picograd.codegen import reduce_cpu, reduce_gpu
+from picograd.codegen.reduce import Both, in_one_pass, rows_at_once
+from picograd.codegen.reduce_cpu import walk_both
+from picograd.codegen.reduce_gpu import walk_both_gpu
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, permute, reduce, reshape, unary
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import Load, Store
+from picograd.record import replace
 from picograd.road import create_schedule, lower
 from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
@@ -95,7 +99,8 @@ def joined(roots: list[Op], target: Target = CPU_TARGETS[0]) -> list[Both]:
     found: list[Both] = []
     for item in create_schedule(roots).kernel_items():
         params = [Op(OpCode.PARAM, p.dtype, (), (i, (p.numel,))) for i, p in enumerate(item.kernel.params)]
-        found += in_one_pass(item.kernel.phases, params, target, scratch)[1].values()
+        walk_of = partial(walk_both_gpu if target.is_gpu else walk_both, params=params, target=target)
+        found += in_one_pass(item.kernel.phases, params, walk_of, scratch)[1].values()
     return found
 
 
@@ -140,8 +145,32 @@ def test_rows_that_share_a_weight_are_written_together(rows: int, monkeypatch: p
         assert len(in_vectors) == expected + (expected > 1 and rows % 4 > 0)
 
 
-def test_on_a_gpu_each_has_its_own_pass() -> None:
-    assert not joined(TOGETHER["gradients"], GPU_TARGET)
+# On a GPU a block has at least so many rows as teams: of 50 columns 32.
+ON_A_GPU: dict[str, list[Op]] = {
+    **{name: TOGETHER[name] for name in TOGETHER if name not in ("a row more than a block", "fewer columns than lanes")},
+    "several turns of a team": of(700, 50),
+    "a last line of few rows": of(1030, 50),
+    "a team of a warp": of(17, 384),
+    "a team of several warps": of(67, 1000),
+    "three sums": [*of(45, 50), down(X - along(X), OpCode.MAX)],
+    "the sum of what is stored": [(stored := cast(X - along(X), dtypes.float16)), down(stored), down(X * GRAD)],
+}
+
+
+@pytest.mark.variants(every=8)
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_on_a_gpu_teams_keep_the_totals_of_their_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound, value in {"LINES_MAX": 4, "LINES_MIN": 2, "JOINT_ELEMENTS_MIN": 0}.items():
+        monkeypatch.setattr(reduce_gpu, bound, value)
+    assert len(joined(ON_A_GPU[name], GPU_TARGET)) == 1
+    check(ON_A_GPU[name])
+
+
+def test_on_a_gpu_few_rows_and_rows_that_registers_do_not_hold_have_their_own_pass() -> None:
+    target = replace(GPU_TARGET, block_threads=256)
+    assert not joined(of(8, 4096), target) and not joined(of(4096, 20000), target)
+    assert not joined(of(64, 4096), target)  # eight blocks where there were 64
+    assert [len(joined(of(rows, 512), target)) for rows in (63, 64)] == [0, 1]  # of so many elements that reads are saved
 
 
 def test_rows_of_a_number_that_is_not_known_have_their_own_pass() -> None:

@@ -17,6 +17,7 @@ from picograd.engine import compiler
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind, Schedule
+from picograd.ir.statements import Load, walk
 from picograd.nn import functional as F
 from picograd.road import lower, schedule_graphs
 from picograd.schedule.create import KERNEL_VALUES_MAX
@@ -151,3 +152,20 @@ def test_the_classifier_of_gpt2_and_its_gradient_are_one_kernel_beside_the_loss(
         (item,) = schedule_graphs([loss.op, grad.op], target).kernel_items()
         assert [len(phase) for phase in item.kernel.phases] == [1, 1, 1]
         assert sum(p.numel == logits.numel() for p in item.kernel.params) == 2  # the scores, and their gradients
+
+
+def test_the_gradients_of_the_norms_of_gpt2_are_one_walk_over_what_they_read() -> None:
+    """With the sums of the gradients that the walk itself stores: no launch behind it reads one of these arrays."""
+    schedule = schedule_graphs(graphs_of_step(1, "bfloat16", width=768, vocabulary=4096), TARGETS["gpu"])
+    numel, walks = BATCH * LENGTH * 768, 0
+    for kernel in [item.kernel for item in schedule.kernel_items()]:
+        reduced = {nest.reduced for phase in kernel.phases for nest in phase if nest.domain == (BATCH, LENGTH, 768)}
+        if reduced != {(2,), (0, 1)}:  # of the first norm positions have a sum over the batch
+            continue
+        program = lower(kernel, TARGETS["gpu"])
+        arrays = {slot for slot, param in enumerate(kernel.params) if param.numel == numel}
+        readers = [{access.memory.arg[0] for access in walk(phase) if isinstance(access, Load)
+                    and access.memory.code is OpCode.PARAM} & arrays for phase in program.phases]  # fmt: skip
+        assert len(readers[0]) >= 2 and not any(readers[1:]), kernel.name
+        walks += 1
+    assert walks == 2

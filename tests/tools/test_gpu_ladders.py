@@ -145,7 +145,7 @@ MOST_COUNTS: dict[str, tuple[tuple[int, ...], tuple[int, int, int, int]]] = {
 
 
 # Lengths at which no rung that is given the same dtype moves fewer sectors.
-BEST = {"conv": (2, 16, 16, 16, 64, 3, 1), "layernorm_grad": (256, 512), "adamw": (4096,)}
+BEST = {"conv": (2, 16, 16, 16, 64, 3, 1), "layernorm_grad": (64, 512), "adamw": (4096,)}
 
 
 @needs_compiler
