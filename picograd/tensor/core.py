@@ -23,6 +23,7 @@ from picograd.engine.devices import default_device, usable_device
 from picograd.engine.host_memory import LYING, number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
+from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import substitute
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
@@ -77,6 +78,7 @@ else:
 new = object.__new__
 FEW_ELEMENTS_MAX = 4096  # elements that are computed together where some of them are asked for: the others will be
 leaf_ids = itertools.count()  # a LEAF differs from its equals by its number
+frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves that require no grad now: as such they come back
 
 
 class Size(tuple[int, ...]):
@@ -428,6 +430,8 @@ class TensorCore:
                     hint="use x.detach().",
                 )
             if self.steps and self.steps[-1][0] is OpCode.LEAF:
+                if isinstance(number := self.steps[-1][1], LeafNumber):
+                    frozen[self] = number
                 self.steps, self._shown = self.steps[:-1], None
                 last_change.note()
         return self
@@ -462,7 +466,11 @@ class TensorCore:
         begin_apart(self.cell)
         may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op
-        number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
+        number = frozen.pop(self, None) if frozen.data else None
+        if number is None:
+            number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
+        else:
+            number.make, number.collects = lambda op: kind.from_op(op, device), collects
         if may_be_used:
             number.results.add(int(number))
         if op.needs_grad and not self.steps and self.cell.made_in is trace.get():
@@ -470,7 +478,8 @@ class TensorCore:
         else:
             self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
         last_change.note()
-        leaf_tensors[number] = self
+        if leaf_tensors.get(number) is not self:
+            leaf_tensors[number] = self
         record(self.op)
 
     def _without_hooks_of_views(self, value: Op) -> Op:

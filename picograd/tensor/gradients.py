@@ -610,7 +610,8 @@ def backward(
         if (owner := collecting.get(leaf)) is None:
             continue
         found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
-        together.append(_accumulate(owner, found if create_graph else detached(found)))
+        if not isinstance(owner._grad, UsedUp):  # which it stays, whatever is added
+            together.append(_accumulate(owner, found if create_graph else detached(found)))
         if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
             hooked.append((owner, leaf.arg))
     compute_together(together, [tensor.cell for tensor in roots])
@@ -651,8 +652,6 @@ def _collecting(
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
-    if isinstance(tensor._grad, UsedUp):
-        raise tensor._grad.error()
     if tensor._grad is None:
         tensor._grad = type(tensor).from_op(grad, tensor.cell.device, settles=False)
         expect(tensor._grad.cell)

@@ -397,8 +397,6 @@ class Jit:
             if form.exact_key is not None:
                 self.lengths.note_checked(form.exact_key)
         del recording  # its graphs keep memory alive
-        if conditions.collected is not None:
-            conditions.collected.fits()  # or the gradients of this call would come to some that are used up
         result = capture.replay(given.tensors, given.buffers, given)
         for leaf in leaf_tensors.values():  # the trace looked at parameters that now have another value
             leaf.forget_old()

@@ -11,7 +11,7 @@ views of one another. All other results have memory of their own.
 result of the plan, which a replay adds to what is there then. Only a function that reads `.grad` before it has
 forgotten it depends on what was there: then the same tensor, or none, must be there at each call. Where a parameter has
 been written since its gradient was made, as by step(), the gradient is used up: to store it would cost memory in every
-training step, so a later reader gets an error.
+training step, so a later reader gets an error; whatever comes to it, it stays used up.
 """
 
 from __future__ import annotations
@@ -142,12 +142,10 @@ class Collected(Record):
     @property
     def depends(self) -> bool:
         """True where what is in `.grad` decides whether this fits."""
-        return bool(self.added or self.looked)
+        return bool(self.looked)
 
     def fits(self) -> bool:
-        """Returns whether what the function read is there; JitError where a gradient comes to one that is used up."""
-        if UsedUp in map(type, map(GRAD, self.added)):
-            raise next(leaf._grad.error() for leaf in self.added if type(leaf._grad) is UsedUp)
+        """Returns whether what the function read is there."""
         return not any(map(is_not, map(GRAD, self.looked), self.were))
 
     def arrive(self, results: list[Tensor]) -> Iterator[Tensor]:
@@ -157,7 +155,7 @@ class Collected(Record):
         for leaf, grad in zip(self.added, grads):
             if leaf._grad is None:
                 leaf._grad = grad
-            else:
+            elif type(leaf._grad) is not UsedUp:
                 leaf._grad.write("backward", leaf._grad.read() + grad.read())
         for leaf, grad in zip(self.stored, grads[len(self.added) :]):
             leaf._grad = grad

@@ -12,6 +12,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, nn
+from picograd.tensor.unasked import leaf_tensors
 from tests.helpers import mostly_evaluated, same_value
 
 # PyTorch's forward mode compiles with its own deprecated torch.jit.script.
@@ -266,7 +267,7 @@ def test_integers_in_the_dtype_of_the_primal() -> None:
     assert (moved.dtype, moved.tolist()) == (pg.dtypes.float64, [4.0])
 
 
-def test_a_gradient_that_comes_to_one_that_was_used_up_is_an_error_from_the_first_call_on(device: str) -> None:
+def test_whatever_comes_to_a_gradient_that_was_used_up_it_stays_so(device: str) -> None:
     layer = nn.Linear(2, 1)
     optimizer = pg.optim.SGD(layer.parameters(), lr=0.1)
     x = Tensor([[1.0, 2.0]])
@@ -288,9 +289,67 @@ def test_a_gradient_that_comes_to_one_that_was_used_up_is_an_error_from_the_firs
     for _ in range(3):
         step(x)
     for _ in range(3):
+        add(x)
+    layer(x).sum().backward()
+    for read in (lambda: layer.weight.grad, optimizer.step, lambda: nn.utils.clip_grad_norm_(layer.parameters(), 1.0)):
         with pytest.raises(pg.JitError, match="was used up in step"):
-            add(x)
+            read()
     optimizer.zero_grad()
     for _ in range(3):
         add(x)
     assert layer.bias.grad is not None and layer.bias.grad.tolist() == [3.0]
+
+
+def adversaries(library: Any, freezes: bool) -> list[float]:
+    """Losses of two networks that are trained in turns, each against the other, whose gradients nobody uses."""
+    wrap = library.jit if library is pg else lambda function: function
+    weights = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
+    critic, maker = (library.nn.Linear(3, 3, bias=False) for _ in range(2))
+    for layer, weight in zip((critic, maker), weights):
+        layer.load_state_dict({"weight": library.tensor(weight)})
+    optimizers = [library.optim.SGD(layer.parameters(), lr=0.05, momentum=0.5) for layer in (critic, maker)]
+
+    @wrap
+    def judge(real: Any, noise: Any) -> Any:
+        loss = (critic(maker(noise).detach()) - critic(real)).tanh().mean()
+        optimizers[0].zero_grad()
+        loss.backward()
+        optimizers[0].step()
+        return loss
+
+    @wrap
+    def make(noise: Any) -> Any:
+        if freezes:
+            critic.requires_grad_(False)
+        loss = -critic(maker(noise)).tanh().mean()
+        optimizers[1].zero_grad()
+        loss.backward()
+        optimizers[1].step()
+        if freezes:
+            critic.requires_grad_(True)
+        return loss
+
+    losses, rng = [], np.random.default_rng(1)
+    for _ in range(5):
+        real, noise, again = (library.tensor(rng.standard_normal((4, 3)).astype(np.float32)) for _ in range(3))
+        losses += [judge(real, noise).item(), make(again).item()]
+    return losses
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+def test_networks_that_are_trained_against_each_other_are_jitted(freezes: bool, device: str) -> None:
+    np.testing.assert_allclose(adversaries(pg, freezes), adversaries(torch, freezes), rtol=1e-4)
+
+
+def test_a_leaf_that_was_frozen_is_the_same_leaf_again(device: str) -> None:
+    """Its hooks are called, gradients of graphs from before come to it, and the table of leaves does not grow."""
+    layer, scales = nn.Linear(2, 1, bias=False), []
+    layer.weight.register_hook(lambda grad: scales.append(1) or 3 * grad)
+    loss, size = layer(pg.ones(1, 2)).sum(), len(leaf_tensors.data)
+    for _ in range(3):
+        layer.requires_grad_(False)
+        assert not layer(pg.ones(1, 2)).requires_grad
+        layer.requires_grad_(True)
+    assert pg.autograd.grad(loss, layer.weight)[0].tolist() == [[3.0, 3.0]]
+    layer(pg.ones(1, 2)).sum().backward()
+    assert layer.weight.grad.tolist() == [[3.0, 3.0]] and len(scales) == 2 and len(leaf_tensors.data) == size
