@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.engine.devices import gpu_named
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.hooks import registered
 from picograd.nn.parameter import ModuleAttributes, Parameter
@@ -145,24 +146,14 @@ class ModuleState(ModuleAttributes):
         if not any("_load_state_dict_post_hooks" in vars(module) for module in owners.values()):
             _check_keys(keys, messages, strict)
         tensors = {name: value for name, value in own.items() if isinstance(value, Tensor) and name in state_dict}
-        given = {name: _as_tensor(name, state_dict[name]) for name in tensors}
-        for name, tensor in given.items():
-            if tensor.shape == (1,) and own[name].shape == ():  # PyTorch before 0.4 had no tensors without axes
-                given[name] = tensor = tensor.reshape(())
-            if tensor.shape != own[name].shape:
-                raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, and {own[name].shape} in the model.")
+        given = {name: _as_tensor(name, state_dict[name], tensor.shape) for name, tensor in tensors.items()}
         with no_grad():
             for path, tensor in given.items():
                 owner, _, name = path.rpartition(".")
                 if assign:
                     owners[owner]._take_over(name, tensor)
                 else:
-                    held = own[path].detach()
-                    try:
-                        held.assign(tensor.detach().to(held.device, held.dtype))
-                    except ShapeError as error:  # what was expanded has no memory for each element
-                        error.restate(f"load_state_dict: {path}: {error.fact}")
-                        raise
+                    _store(path, tensors[path], tensor)
         for path, module in owners.items():
             key = f"{_start(path)}_extra_state"
             if module._has_extra_state() and key in state_dict:
@@ -399,11 +390,24 @@ def _listed(names: list[str]) -> str:
     return (", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "none"
 
 
-def _as_tensor(name: str, value: Any) -> Tensor:
-    """Returns a value of a state as a Tensor."""
-    if isinstance(value, Tensor):
-        return value
-    array = array_of(value)
-    if array.dtype.kind not in "biufV":
+def _as_tensor(name: str, value: Any, shape: Shape) -> Tensor:
+    """Returns a value of a state as a Tensor of this shape."""
+    array = None if isinstance(value, Tensor) else array_of(value)
+    if array is not None and array.dtype.kind not in "biufV":
         raise DTypeError(f"load_state_dict: {name} is a {type(value).__name__}, which is neither a tensor nor an array.")
-    return Tensor(array)
+    tensor: Tensor = value if array is None else Tensor(array)
+    if tensor.shape == (1,) and shape == ():  # PyTorch before 0.4 had no tensors without axes
+        return tensor.reshape(())
+    if tensor.shape != shape:
+        raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, and {shape} in the model.")
+    return tensor
+
+
+def _store(path: str, own: Tensor, given: Tensor) -> None:
+    """Stores a tensor of a state in one of the module."""
+    held = own.detach()
+    try:
+        held.assign(given.detach().to(held.device, held.dtype))
+    except ShapeError as error:  # what was expanded has no memory for each element
+        error.restate(f"load_state_dict: {path}: {error.fact}")
+        raise

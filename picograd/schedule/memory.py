@@ -186,23 +186,15 @@ def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
     After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there.
     """
     found, needs, failing = Order(), _Needs(units), _may_fail_first(units)
-    for number, unit in enumerate(units):
-        for value in unit.written:
-            if value.code is OpCode.UPDATE:
-                before = [*failing, *needs.readers_of(value.src[0])]
-                if number in failing or not needs.run_before(before, number):
-                    found.refused.add(value)
+    found.refused |= _refused_updates(units, needs, failing)
     if found.refused:
         return found
-    choices: list[tuple[Op, list[Op]]] = []
-    for root in dict.fromkeys(roots):
-        if root.code is OpCode.UPDATE:
-            found.over[root] = _buffer_of(root)
-        elif not in_memory(root) and needs.home[root] not in failing:
-            choices.append((root, needs.replaceable(root, roots)))
-    names = Counter(value.arg[0] for value in needs.readers if in_memory(value))
+    outputs, names = dict.fromkeys(roots), Counter(value.arg[0] for value in needs.readers if in_memory(value))
+    found.over |= {root: _buffer_of(root) for root in outputs if root.code is OpCode.UPDATE}
+    new = [root for root in outputs if root.code is not OpCode.UPDATE and not in_memory(root)]
+    choices = {root: needs.replaceable(root, roots) for root in new if needs.home[root] not in failing}
     taken = set(found.over.values())
-    for root, inputs in sorted(choices, key=lambda choice: len(choice[1])):
+    for root, inputs in sorted(choices.items(), key=lambda choice: len(choice[1])):
         for value in inputs:
             is_free = value not in taken and names[value.arg[0]] == 1
             if is_free and needs.run_before([*failing, *needs.readers_of(value)], needs.home[root]):
@@ -211,7 +203,7 @@ def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
                 break
     found.units = needs.in_order()
     place = {number: i for i, number in enumerate(found.units)}
-    for root, inputs in choices:
+    for root, inputs in choices.items():
         home = needs.home[root]
         others = [value for value in inputs if value is not found.over.get(root) and names[value.arg[0]] == 1]
         found.also[root] = tuple(
@@ -224,6 +216,18 @@ def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
     if failing and (found.over or found.late):
         found.commit = 1 + max(place[number] for number in failing)
     return found
+
+
+def _refused_updates(units: Sequence[Unit], needs: _Needs, failing: Sequence[int]) -> set[Op]:
+    """Has UPDATEs run after the readers of what they overwrite, and after CHECKs; returns those that cannot."""
+    refused = set()
+    for number, unit in enumerate(units):
+        for value in unit.written:
+            if value.code is OpCode.UPDATE:
+                before = [*failing, *needs.readers_of(value.src[0])]
+                if number in failing or not needs.run_before(before, number):
+                    refused.add(value)
+    return refused
 
 
 def _may_fail_first(units: Sequence[Unit]) -> list[int]:

@@ -134,7 +134,7 @@ def is_extreme(x: Op, extreme: Op) -> Op:
 
 # ---- powers and logarithms ----
 def polynomial(x: Op, coefficients: Sequence[float]) -> Op:
-    """c0 + c1 x + c2 x^2 + ..., by Horner's rule."""
+    """c0 + c1 x + c2 x^2 + ..., by Horner's rule in rounded steps."""
     total = x.filled(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = total * x + coefficient

@@ -10,7 +10,7 @@ that draws need.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,7 @@ from picograd.tensor.creation import shape_of_sizes
 from picograd.tensor.formulas import formula
 from picograd.tensor.generator import Generator, default_generator
 from picograd.tensor.order import lower_bound
+from picograd.tensor.pointwise import polynomial
 
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
@@ -65,7 +66,7 @@ def log_alike(x: Op) -> Op:
     n = _shift(OpCode.SHR, bits - SQRT_HALF[dtype], digits)  # rounds down
     m = _same_bits(bits - _shift(OpCode.SHL, n, digits), dtype)
     s = Op(OpCode.DIV, dtype, (m - 1.0, m + 1.0))
-    return ir_cast(n, dtype) * _held(math.log(2), dtype) + s * _polynomial(s * s, (2.0, *ATANH[dtype]))
+    return ir_cast(n, dtype) * _held(math.log(2), dtype) + s * polynomial(s * s, (2.0, *ATANH[dtype]))
 
 
 def exp_alike(x: Op) -> Op:
@@ -81,7 +82,7 @@ def exp_alike(x: Op) -> Op:
     power = ir_cast(n, integer)
     half = _shift(OpCode.SHR, power, 1)
     first, second = (_shift(OpCode.SHL, part + dtype.exponent_bias, digits) for part in (half, power - half))
-    return _polynomial(r, (1.0, 1.0, *EXP[dtype])) * _same_bits(first, dtype) * _same_bits(second, dtype)
+    return polynomial(r, (1.0, 1.0, *EXP[dtype])) * _same_bits(first, dtype) * _same_bits(second, dtype)
 
 
 def cosine_of_turns(turns: Op, dtype: DType) -> Op:
@@ -92,7 +93,7 @@ def cosine_of_turns(turns: Op, dtype: DType) -> Op:
     places = turns.dtype.bits
     folded = Op(OpCode.XOR, turns.dtype, (turns, _shift(OpCode.SHR, turns, places - 1)))
     x = ir_cast(folded - (1 << (places - 2)), dtype) * _held(-math.pi / 2 ** (places - 1), dtype)  # at most pi / 2
-    return x * _polynomial(x * x, (1.0, *WAVE[dtype]))
+    return x * polynomial(x * x, (1.0, *WAVE[dtype]))
 
 
 def normal_quantile(p: Op) -> Op:
@@ -107,7 +108,7 @@ def normal_quantile(p: Op) -> Op:
     w = -log_alike(maximum((-p + 1.0) * p * 4.0, 2.0 ** (1 - dtype.exponent_bias)))
     t = (-w + 5.0) / (w + 5.0)
     scale = unary(OpCode.SQRT, w * 2.0 + _held(math.pi / 2, dtype))
-    return (p * 2.0 - 1.0) * scale * _polynomial(t, QUANTILE[dtype])
+    return (p * 2.0 - 1.0) * scale * polynomial(t, QUANTILE[dtype])
 
 
 # ---- integers ----
@@ -125,14 +126,6 @@ def part_of(count: Op | int, bits: Op) -> Op:
 def _halves(x: Op) -> tuple[Op, Op]:
     """Returns the upper and the lower 32 bits of a uint64."""
     return _shift(OpCode.SHR, x, 32), Op(OpCode.AND, x.dtype, (x, x.filled(2**32 - 1)))
-
-
-def _polynomial(x: Op, coefficients: Sequence[float]) -> Op:
-    """Returns the value of a polynomial, the constant term first, by Horner's rule in rounded steps."""
-    value = x.filled(coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        value = value * x + coefficient
-    return value
 
 
 def _held(value: float, dtype: DType) -> float:

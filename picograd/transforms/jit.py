@@ -442,11 +442,7 @@ class Jit:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
             with shown:
                 returned = hold.let_in(self.traced, new_args, new_kwargs)
-            leaves: list[Tensor] = []
-            bound: dict[str, int] = {}
-            flatten(returned, leaves, self.name, bound)
-            if bound:
-                raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
+            leaves = _tensors_in(returned, self.name)
             collected, grads = watch.collected()
             if given.lengths is not None:
                 check_own([*leaves, *grads], stand_ins, watch)
@@ -471,6 +467,20 @@ class Jit:
         recording = recorded(self.name, watch.before, starts, roots, places, [*watch.written], updated, result)
         recording = recording if given.lengths is None else unbound_kinds(recording)
         return recording, Conditions(self.name, guards, CellKinds(watch.before, recording.device), collected)
+
+
+def _tensors_in(returned: Any, name: str) -> list[Tensor]:
+    """Returns the tensors among what a function has returned.
+
+    Raises:
+      JitError: there is a symbolic integer among it.
+    """
+    leaves: list[Tensor] = []
+    bound: dict[str, int] = {}
+    flatten(returned, leaves, name, bound)
+    if bound:
+        raise JitError(f"jit: {name} returns a symbolic integer.", "compute it outside, from the argument.")
+    return leaves
 
 
 _functions: LivingSet[Jit] = LivingSet()

@@ -33,6 +33,7 @@ from picograd.ir.shape import flops_of
 from picograd.ir.stages import Kernel, Plan, Schedule, ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.look import Profiling
+from picograd_lab.fuzz.check import copies
 from picograd_lab.recorder import Recorder
 from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
@@ -179,7 +180,7 @@ class Watcher(Recorder):
         """Runs one kernel on its own inputs, and compares what it gives; `slots` then hold what the device has made."""
         kernel, held = step.item.kernel, watched.held[step.number]
         is_due = step.turn < TURNS_COMPARED or step.turn & (step.turn - 1) == 0
-        given = _copies(slots)
+        given = copies(slots)
         self._alone_on(watched, step, watched.device)(slots, variables)
         if not is_due:
             return
@@ -192,7 +193,7 @@ class Watcher(Recorder):
         held.is_sample = held.is_sample or any(ranges is not None for _, _, ranges in parts)
         other = None
         if self.against is not None:
-            other = _copies(given)
+            other = copies(given)
             self._alone_on(watched, step, self.against)(other, variables)
         meanings = bounded([value for _, value, _ in parts], in_params(parts, given, variables), variables)
         for (slot, value, ranges), meaning in zip(parts, meanings):
@@ -318,12 +319,6 @@ def _is_same(a: Schedule, b: Schedule) -> bool:
     made = [(IN_PARTS.sub("", item.kernel.name), item.buffers) for item in theirs]
     names = [(item.kernel.name, item.buffers) for item in ours] == made
     return names and a.buffers == b.buffers and len(a.inputs) == len(b.inputs)
-
-
-def _copies(slots: Sequence[Array]) -> list[Array]:
-    """Returns copies; one memory stays one."""
-    made = {id(slot): slot.copy() for slot in slots}
-    return [made[id(slot)] for slot in slots]
 
 
 def _is_equal(a: Array, b: Array) -> bool:
