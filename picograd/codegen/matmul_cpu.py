@@ -442,21 +442,23 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
 Rows = Callable[[Dim, Dim], Op]  # the element of a row at k
 
 K_AT_ONCE = 8  # of K, between a load and a store of a sum
-FEW_ROWS_TILES_MAX = 2  # register tiles, whose rows have two vectors of sums each; of few rows each has one
+FEW_ROWS_TILES_MAX = 2  # register tiles, whose rows have two vectors of sums each; of few rows each has one. Not of a batch
+# of row-major matrices: what is packed for one of them is still in the cache
 COLUMN_VECTORS_MIN = 4  # of columns, with several rows: the columns that fill no vector take as long as some vectors
 
 
 def has_few_rows(nest: Nest, target: Target) -> bool:
-    """True for a product of one row, or on a CPU of few, with one matrix."""
+    """True for a product of one row, or on a CPU of few, each of a batch with a matrix of its own."""
     if nest.kind is not NestKind.MATMUL or nest.anchor is None:
         return False
     *batch, m, n = nest.anchor.shape
     if numel((*batch, m)) == 1:
         return True
-    if target.is_gpu or numel(batch) != 1 or not isinstance(m, int):
+    if target.is_gpu or not isinstance(m, int):
         return False
     is_wide = not isinstance(n, int) or n >= COLUMN_VECTORS_MIN * target.sum_lanes(nest.anchor.dtype)
-    return m <= FEW_ROWS_TILES_MAX * most_rows(target) and is_wide
+    tiles = 1 if numel(batch) != 1 and contiguous_axis(nest.anchor.src[1]) == -1 else FEW_ROWS_TILES_MAX
+    return is_wide and m <= tiles * most_rows(target)
 
 
 def as_reduction(nest: Nest) -> Nest:
@@ -474,7 +476,7 @@ def as_reduction(nest: Nest) -> Nest:
 
 
 def emit_few_rows(nest: Nest, context: Context) -> None:
-    """Writes a product of one row: the row into memory in phase `pack`, the sums in phase `build`."""
+    """Writes a product of few rows: the rows into memory in phase `pack`, the sums in phase `build`."""
     params, target, scratch = context.params, context.target, context.scratch
     pack, build = context.phase(0), context.phase(1)
     assert nest.anchor is not None
@@ -486,29 +488,30 @@ def emit_few_rows(nest: Nest, context: Context) -> None:
         product.by_strips(rows)
 
 
-def _rows(anchor: Op, lanes: int, pack: Builder, scratch: Scratch) -> Rows:
-    """Returns how to read the rows: from their memory, or from a copy, computed or spread over the sets of a cache."""
+def _rows(anchor: Op, lanes: int, pack: Builder, scratch: Scratch) -> Callable[[Coords], Rows]:
+    """Returns how to read the rows of each product: from memory, or from a copy, computed or spread over a cache's sets."""
     a, dtype = anchor.src[0], anchor.dtype.compute_dtype
     *batch, m, k = a.shape
-    first = [0] * len(batch)
     if is_plain(a) and (m == 1 or not shares_cache_sets(k)):
-        return lambda i, k: cast(element_within(a, (*first, i, k)), dtype)
+        return lambda at: lambda i, k: cast(element_within(a, (*at, i, k)), dtype)
     length = k if m == 1 else add(k, BETWEEN_ROWS)
-    memory = scratch(dtype, mul(m, length))
-    with pack.loop(m, AxisKind.GRID) as i:
+    memory = scratch(dtype, mul(numel((*batch, m)), length))
+    with pack.loop(numel((*batch, m)), AxisKind.GRID) as row:
+        here = split(row, (*batch, m))
 
         def put(k: Dim) -> None:
-            pack.store(memory, add(mul(i, length), k), cast(element_within(a, (*first, i, k)), dtype))
+            pack.store(memory, add(mul(row, length), k), cast(element_within(a, (*here, k)), dtype))
 
         along(pack, 0, k, lanes, put)
-    return lambda i, k: read(memory, add(mul(i, length), k))
+    return lambda at: lambda i, k: read(memory, add(mul(flatten((*at, i), (*batch, m)), length), k))
 
 
 class _FewRows:
-    """A product of a few rows that is being written.
+    """Products of few rows that are being written.
 
     matrix:  (..., K, N)
     lanes:   of a vector of sums
+    at:      which of the batch
     """
 
     def __init__(self, nest: Nest, params: Sequence[Op], build: Builder, target: Target):
@@ -516,7 +519,7 @@ class _FewRows:
         self.nest, self.params, self.build, self.anchor = nest, params, build, nest.anchor
         self.matrix, self.dtype = nest.anchor.src[1], nest.anchor.dtype.compute_dtype
         self.lanes, self.has_fma = target.sum_lanes(nest.anchor.dtype), target.has_fma
-        self.first: list[Dim] = [0] * (len(nest.anchor.shape) - 2)
+        self.batch, self.at = nest.anchor.shape[:-2], list[Dim]()
         self.k, self.n = self.matrix.shape[-2:]
         m = nest.anchor.shape[-2]
         assert isinstance(m, int)
@@ -524,7 +527,7 @@ class _FewRows:
 
     def element(self, k: Dim, column: Dim) -> Op:
         """Returns an element of the matrix."""
-        return cast(element_within(self.matrix, (*self.first, k, column)), self.dtype)
+        return cast(element_within(self.matrix, (*self.at, k, column)), self.dtype)
 
     def ask_for(self, k: Dim, column: Dim) -> None:
         """Asks for the line of memory with an element of the matrix."""
@@ -536,17 +539,19 @@ class _FewRows:
 
     def store(self, row: Dim, column: Dim, total: Op) -> None:
         """Writes what is made of the sum of a column."""
-        coords = (*self.first, row, column)
+        coords = (*self.at, row, column)
         store_outputs(self.nest, self.params, coords, cast(total, self.anchor.dtype), self.build)
 
     # ---- row-major matrices ----
-    def by_strips(self, rows: Rows) -> None:
+    def by_strips(self, rows_at: Callable[[Coords], Rows]) -> None:
         """Writes the loops: GRID over strips of columns."""
         build, columns = self.build, self._strip_columns()
-        with build.loop(ceildiv(self.n, columns), AxisKind.GRID) as strip:
+        strips = ceildiv(self.n, columns)
+        with build.loop(numel((*self.batch, strips)), AxisKind.GRID) as position:
+            *self.at, strip = split(position, (*self.batch, strips))
             start = mul(strip, columns)
             width = minimum(subtract(self.n, start), columns)
-            sums = _Strip(self, rows, start, width, columns)
+            sums = _Strip(self, rows_at(self.at), start, width, columns)
             totals = sums.fresh()
             if is_cut(self.k, self.dtype):
                 blocks_of_k(build, self.k, totals, sums.fresh, sums.join, sums.add_own_block)
@@ -558,20 +563,24 @@ class _FewRows:
         """Returns how many columns a strip has."""
         if not isinstance(self.n, int):
             return STRIP_VECTORS_MAX * self.lanes
+        batch = numel(self.batch)
+        strips = -(-STRIPS_MIN // max(1, batch)) if isinstance(batch, int) else STRIPS_MIN
         vectors = -(-self.n // self.lanes)
-        return max(1, min(STRIP_VECTORS_MAX, vectors // STRIPS_MIN)) * self.lanes
+        return max(1, min(STRIP_VECTORS_MAX, vectors // strips)) * self.lanes
 
     # ---- column-major matrices ----
-    def by_squares(self, rows: Rows) -> None:
+    def by_squares(self, rows_at: Callable[[Coords], Rows]) -> None:
         """Writes the loops: GRID over vectors of columns, and what is left of them."""
-        build, lanes = self.build, self.lanes
+        build, lanes, batch = self.build, self.lanes, self.batch
         whole = floordiv(self.n, lanes)
-        with build.loop(whole, AxisKind.GRID) as vector:
-            self._columns(rows, mul(vector, lanes), lanes)
+        with build.loop(numel((*batch, whole)), AxisKind.GRID) as position:
+            *self.at, vector = split(position, (*batch, whole))
+            self._columns(rows_at(self.at), mul(vector, lanes), lanes)
         rest = mod(self.n, lanes)
         if rest != 0:
-            with build.loop(minimum(rest, 1), AxisKind.GRID):
-                self._columns(rows, mul(whole, lanes), rest)
+            with build.loop(numel((*batch, minimum(rest, 1))), AxisKind.GRID) as position:
+                *self.at, _ = split(position, (*batch, minimum(rest, 1)))
+                self._columns(rows_at(self.at), mul(whole, lanes), rest)
 
     def _columns(self, rows: Rows, start: Dim, count: Dim) -> None:
         """Writes a vector of columns, the first `count` of them columns of the matrix; the others are taken for zeros."""
@@ -586,7 +595,7 @@ class _FewRows:
                 if count == lanes:
                     with build.loop(lanes, AxisKind.UNROLL) as column:
                         self.ask_for(first, add(add(start, lanes), column))
-                element = squares.at(build, (*self.first, first, start), count)
+                element = squares.at(build, (*self.at, first, start), count)
                 with build.loop(lanes, AxisKind.UNROLL) as k:
                     tile.step(build, acc, lambda i: rows(i, add(first, k)), partial(element, k))
             done = add(first_k, mul(whole, lanes))

@@ -11,7 +11,7 @@ from picograd.codegen.emit import candidates, guess
 from picograd.codegen.matmul_cpu import has_few_rows
 from picograd.codegen.panels import columns_apart
 from picograd.dtype import DType
-from picograd.ir.build import cast, expand, pad, shrink, swap_last
+from picograd.ir.build import cast, expand, gather, pad, shrink, swap_last
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.opts import Opts
@@ -70,6 +70,35 @@ def test_few_rows_mean_the_same(m: int, layout: str, k: int, n: int) -> None:
     check_same_meaning([root], arrays, tolerance=1e-5)
 
 
+@pytest.mark.variants(every=2)
+@pytest.mark.parametrize("layout", ["columns", "K"])
+@pytest.mark.parametrize("is_chosen", [False, True], ids=["own matrices", "chosen matrices"])
+def test_few_rows_of_a_batch_mean_the_same(layout: str, is_chosen: bool) -> None:
+    """Each of a batch has a matrix of its own, or one that a number chooses, as an expert of a mixture."""
+    k = 20
+    rows, numbers = param(0, 1, 2, 2, k), param(1, 1, 2, dtype=dtypes.int64)
+    w = param(2, *((1, 2) if not is_chosen else (3,)), *((k, 67) if layout == "columns" else (67, k)))
+    matrices = gather(w, numbers, 0, 0) if is_chosen else w
+    root = Op(OpCode.MATMUL, dtypes.float32, (rows + rows, matrices if layout == "columns" else swap_last(matrices)))
+    (item,) = create_schedule([root]).items
+    ((nest,),) = item.kernel.phases
+    assert has_few_rows(nest, CPU_TARGETS[2])
+    arrays = {rows: whole_numbers(*rows.shape), w: whole_numbers(*w.shape), numbers: np.array([[2, 0]])}
+    check_same_meaning([root], arrays if is_chosen else {rows: arrays[rows], w: arrays[w]}, tolerance=1e-5)
+
+
+def test_few_rows_of_a_batch_read_matrices_where_they_are() -> None:
+    w, numbers = param(1, 16, 128, 60), param(2, 8, dtype=dtypes.int64)
+    for matrices in (param(1, 8, 128, 60), gather(w, numbers, 0, 0)):
+        for m in (12, 24, 25):
+            root = Op(OpCode.MATMUL, dtypes.float32, (param(0, 8, m, 60), swap_last(matrices)))
+            (item,) = create_schedule([root]).items
+            ((nest,),) = item.kernel.phases
+            assert has_few_rows(nest, CPU_TARGETS[2]) == (m <= 24)
+            if m <= 24:
+                assert [p.role for p in lower(item.kernel, CPU_TARGETS[2]).params if p.role == "scratch"] == []
+
+
 def test_columns_behind_a_condition_are_not_read_in_squares() -> None:
     """They are halves and lie along K, as squares do that are transposed in registers."""
     x, w = param(0, 24, 20), param(1, 30, 20, dtype=dtypes.float16)
@@ -116,6 +145,17 @@ def test_a_row_has_the_same_bits_alone_and_among_others(k: int, n: int, dtype: D
     for first, last in ((0, 1), (1, 3), (3, 8), (8, 30)):
         alone = layer(x[first:last]).float().numpy()
         np.testing.assert_array_equal(alone, together[first:last], err_msg=f"rows {first} to {last}")
+
+
+@pytest.mark.parametrize("k", [40, 600, 1024])
+@pytest.mark.parametrize("is_turned", [True, False], ids=["K", "columns"])
+def test_a_row_of_a_batch_has_the_same_bits_alone_and_among_others(k: int, is_turned: bool) -> None:
+    x, numbers = pg.randn(6, 30, k).realize(), pg.tensor([3, 0, 0, 2, 1, 3])
+    w = pg.randn(4, 70, k).realize().transpose(1, 2) if is_turned else pg.randn(4, k, 70).realize()
+    together = (x @ w[numbers]).numpy()
+    for first, last in ((0, 2), (2, 8), (8, 30)):
+        alone = (x[:, first:last] @ w[numbers]).numpy()
+        np.testing.assert_array_equal(alone, together[:, first:last], err_msg=f"rows {first} to {last}")
 
 
 def test_a_row_that_is_computed_is_computed_once() -> None:
