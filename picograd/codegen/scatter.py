@@ -26,21 +26,26 @@ from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.index import element_within
+from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split, vector_lanes
 from picograd.codegen.reduce import start_of
 from picograd.codegen.sort import Phase, Sorted, at_most, integer
 from picograd.device import Target
 from picograd.ir.build import both, cast, combined, compare, reshape, where
-from picograd.ir.op import Dim, Op, const, filled
+from picograd.ir.op import Dim, Op, const, filled, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, flatten, from_op, less, mul, subtract, to_op
+from picograd.ir.symbolic import add, ceildiv, flatten, floordiv, from_op, less, minimum, mul, subtract, to_op
 from picograd.ir.symbolic import both as both_hold
 
 # ---- updates in their order ----
 PIECE_COLUMNS = 1024  # elements of the axes right of the scattered one in one GRID iteration
+BLOCK_UPDATES = 256  # that are computed in vectors, before they go to their places one by one
+BLOCK_ROWS_MAX = 16  # rows of the result that share the places of a block
+AT_HAND = (OpCode.LOAD, OpCode.CONST, OpCode.RANGE, OpCode.PARAM, OpCode.CAST)
+OPERATIONS_MIN = 8  # of an update: of fewer, the walk waits for memory all the same
+ROWS_SHARED_OUT = 8  # GRID iterations, at least, before rows share places
 
 
 def emit_scatter(nest: Nest, context: Context) -> None:
@@ -62,6 +67,9 @@ def emit_scatter(nest: Nest, context: Context) -> None:
         copy.store(out, flatten(at, shape), element_within(base, tuple(at)))
 
     each_element(copy, [numel(shape)], lanes, target, put_base)
+    if lanes > 1 and index_shape and numel(right) == 1 and _is_computed(anchor):
+        _update_in_blocks(anchor, out, index_shape, lanes, build)
+        return
     with share_columns(build, left, numel(right), PIECE_COLUMNS, lanes, target) as (at, _, each):
 
         def update(index_at: list[Dim]) -> None:
@@ -73,16 +81,81 @@ def emit_scatter(nest: Nest, context: Context) -> None:
 def _update(
     anchor: Op, out: Op, at: Sequence[Dim], index_at: Sequence[Dim], right_at: Sequence[Dim], build: Builder
 ) -> None:
-    """Writes one update, where its index is inside the base."""
-    base, index, updates = anchor.src
-    code, axis, batch = anchor.arg
-    where = from_op(cast(element_within(index, (*at[:batch], *index_at)), dtypes.int64))
+    """Writes one update."""
+    _, index, updates = anchor.src
+    where = from_op(cast(element_within(index, (*at[: anchor.arg[2]], *index_at)), dtypes.int64))
+    _put(anchor, out, at, where, right_at, element_within(updates, (*at, *index_at, *right_at)), build)
+
+
+def _put(anchor: Op, out: Op, at: Sequence[Dim], where: Dim, right_at: Sequence[Dim], value: Op, build: Builder) -> None:
+    """Combines one element with a value, where its place is inside the base."""
+    base = anchor.src[0]
+    code, axis, _ = anchor.arg
     with build.when(both_hold(less(-1, where), less(where, base.shape[axis]))):
         place = flatten((*at, where, *right_at), base.shape)
-        value = element_within(updates, (*at, *index_at, *right_at))
         if code is not None:
             value = combined(code, build.load(out, place), value)
         build.store(out, place, value)
+
+
+def _update_in_blocks(anchor: Op, out: Op, index_shape: Sequence[Dim], lanes: int, build: Builder) -> None:
+    """Writes the updates of single elements: places and values of a block in vectors, then one after the other.
+
+    Rows with the same indices, such as the channels of an image, compute them once.
+    """
+    base, index, updates = anchor.src
+    _, axis, batch = anchor.arg
+    right_at = [0] * (len(base.shape) - axis - 1)
+    left, own, alike = base.shape[:axis], base.shape[:batch], base.shape[batch:axis]
+    *outer, length = index_shape
+    width = _rows_of_a_block(numel(left), numel(alike))
+    with build.loop(numel((*own, ceildiv(numel(alike), width))), AxisKind.GRID) as position:
+        *at, piece = split(position, [*own, ceildiv(numel(alike), width)])
+        first = mul(piece, width)
+        rows = minimum(subtract(numel(alike), first), width)
+        places = build.alloc(dtypes.int64, BLOCK_UPDATES, MemorySpace.SHARED)
+        values = build.alloc(updates.dtype, BLOCK_UPDATES * width, MemorySpace.SHARED)
+
+        def here(row: Dim) -> list[Dim]:
+            return [*at, *split(add(first, row), list(alike))]
+
+        def block(index_at: list[Dim]) -> None:
+            with build.loop(ceildiv(length, BLOCK_UPDATES), AxisKind.LOOP) as number:
+                start = mul(number, BLOCK_UPDATES)
+                count = minimum(subtract(length, start), BLOCK_UPDATES)
+
+                def compute(i: Dim, kind: AxisKind, lanes: int) -> None:
+                    with build.loop(lanes, kind) as lane:
+                        place = element_within(index, (*at, *index_at, add(add(start, i), lane)))
+                        build.store(places, add(i, lane), cast(place, dtypes.int64))
+                    with build.loop(rows, AxisKind.LOOP) as row, build.loop(lanes, kind) as lane:
+                        value = element_within(updates, (*here(row), *index_at, add(add(start, i), lane), *right_at))
+                        build.store(values, add(mul(row, BLOCK_UPDATES), add(i, lane)), value)
+
+                whole = floordiv(count, lanes)
+                with build.loop(whole, AxisKind.LOOP) as vector:
+                    compute(mul(vector, lanes), AxisKind.VECTOR, lanes)
+                with build.loop(subtract(count, mul(whole, lanes)), AxisKind.LOOP) as rest:
+                    compute(add(mul(whole, lanes), rest), AxisKind.LOOP, 1)
+                with build.loop(rows, AxisKind.LOOP) as row, build.loop(count, AxisKind.LOOP) as i:
+                    value = build.load(values, add(mul(row, BLOCK_UPDATES), i))
+                    _put(anchor, out, here(row), from_op(build.load(places, i)), right_at, value, build)
+
+        nested(build, outer, [], block)
+
+
+def _is_computed(anchor: Op) -> bool:
+    """True where places and values take more operations than a block takes to be stored and read again."""
+    values = [element_anywhere(op) for op in anchor.src[1:]]
+    order = toposort(values, sources=lambda op: () if op.code is OpCode.LOAD else op.src)
+    return sum(op.code not in AT_HAND for op in order) > OPERATIONS_MIN
+
+
+def _rows_of_a_block(rows: Dim, alike: Dim) -> int:
+    """Returns how many rows with the same indices have a block together: fewer where few rows are shared out."""
+    if not (isinstance(rows, int) and isinstance(alike, int)):
+        return 1
+    return max(1, min(BLOCK_ROWS_MAX, alike, rows // ROWS_SHARED_OUT))
 
 
 # ---- many updates on a GPU, sorted ----

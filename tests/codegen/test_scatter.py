@@ -1,4 +1,4 @@
-"""Scatters of many updates on a GPU mean what the Op means, whoever goes where, and have threads enough."""
+"""Scatters of many updates on a GPU mean what the Op means and have threads enough; on a CPU places are computed once."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from picograd import dtype as dtypes
 from picograd.codegen import scatter
 from picograd.codegen.scatter import RUN_UPDATES_MAX, SORTED_ROWS_MAX, UNSORTED_UPDATES_MAX
 from picograd.codegen.sort import THREAD_ELEMENTS_MAX
+from picograd.device import Target
 from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
+from picograd.ir.build import cast, expand, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.spec import verify_program
 from picograd.ir.stages import Kernel, Program
-from picograd.ir.statements import Barrier, For, Statement, walk
+from picograd.ir.statements import Barrier, For, Let, Statement, lanes_of, walk
 from picograd.road import create_schedule, lower
 from tests.gpu_programs import Array, run
 from tests.host_compilers import needs_compiler
-from tests.same_meaning import GPU_TARGET, ByTurns
+from tests.same_meaning import CPU_TARGETS, GPU_TARGET, ByTurns, check_same_meaning
 
 CODES = (OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN, None)
 
@@ -73,8 +75,8 @@ def _param(slot: int, shape: Sequence[int], dtype: DType) -> Op:
     return Op(OpCode.PARAM, dtype, (), (slot, tuple(shape)))
 
 
-def kernel_of(root: Op) -> Kernel:
-    (item,) = create_schedule([root], TARGET).kernel_items()
+def kernel_of(root: Op, target: Target = TARGET) -> Kernel:
+    (item,) = create_schedule([root], target).kernel_items()
     return item.kernel
 
 
@@ -156,10 +158,7 @@ def out_slot(program: Program) -> int:
 def memory_of(program: Program, arrays: Sequence[Array]) -> list[Array]:
     """Returns memory for a program's params; the kernel has its inputs in the order of the graph."""
     given = iter(arrays)
-    return [
-        next(given).ravel().copy() if p.role == "in" else np.zeros(int(p.numel), p.dtype.numpy)
-        for p in program.params
-    ]
+    return [next(given).ravel().copy() if p.role == "in" else np.zeros(int(p.numel), p.dtype.numpy) for p in program.params]
 
 
 # ---- form ----
@@ -229,3 +228,46 @@ def test_a_row_has_the_same_bits_alone_as_in_a_batch(rows: int, count: int) -> N
     alone = simulated(replace(case, left=(1,)), OpCode.ADD, [base[1:2], index[1:2], updates[1:2]])
     np.testing.assert_array_equal(together[1:2], alone)
     np.testing.assert_allclose(together, expected(case, OpCode.ADD, [base, index, updates]), atol=1e-4)
+
+
+# ---- places that are computed, on a CPU ----
+def computed(left: tuple[int, ...], batch: int, count: int, code: OpCode | None) -> tuple[Op, dict[Op, Array]]:
+    """Returns a scatter of computed updates to computed places, some of them outside, and its arrays."""
+    rng = np.random.default_rng(0)
+    base, x = _param(0, (*left, 7), dtypes.float32), _param(1, (*left[:batch], count), dtypes.float32)
+    share = _param(2, (*left, count), dtypes.float32)
+    place = cast(Op(OpCode.FLOOR, x.dtype, (x * 2.0 + 1.0,)), dtypes.int64)
+    place = place + place * place
+    alike = reshape(x * 2.0 - x * x, (*left[:batch], *[1] * (len(left) - batch), count))
+    updates = share * expand(alike + 1.0, share.shape)
+    root = Op(OpCode.SCATTER, base.dtype, (base, place, updates), (code, len(left), batch))
+    arrays = {op: rng.integers(-3, 4, op.shape).astype(np.float32) for op in (base, x, share)}
+    return root, {op: array / 2 if op is x else array for op, array in arrays.items()}
+
+
+@pytest.mark.variants(every=7)
+@pytest.mark.parametrize("code", [OpCode.ADD, OpCode.MAX, None], ids=str)
+@pytest.mark.parametrize(("left", "batch"), [((), 0), ((3,), 1), ((2, 9), 1), ((9, 2), 0)], ids=str)
+@pytest.mark.parametrize("count", [5, 40, 300])
+def test_computed_places_mean_the_same(left: tuple[int, ...], batch: int, count: int, code: OpCode | None) -> None:
+    root, arrays = computed(left, batch, count, code)
+    check_same_meaning([root], arrays)
+
+
+def test_places_that_rows_share_are_computed_in_vectors_and_once() -> None:
+    """The channels of an image go to the same places: these are computed outside of the loop over channels."""
+    root, _ = computed((4, 64), 1, 1000, OpCode.ADD)
+    program = lower(kernel_of(root, CPU_TARGETS[2]), CPU_TARGETS[2])
+
+    def loops_around(statements: Sequence[Statement], around: int) -> list[tuple[int, int]]:
+        """Returns, for each FLOOR, its lanes and how many loops it is in."""
+        found = []
+        for statement in statements:
+            if isinstance(statement, Let) and statement.value.code is OpCode.FLOOR:
+                found.append((lanes_of(statement.var), around))
+            elif isinstance(statement, For):
+                found += loops_around(statement.body, around + 1)
+        return found
+
+    assert [found for phase in program.phases for found in loops_around(phase, 0)] == [(16, 3), (1, 3)]
+    assert not program.num_guards
