@@ -101,9 +101,59 @@ def emit_elementwise(nest: Nest, context: Context) -> None:
     rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if has_rest else 0
     is_uneven = has_rest and not fills_part and _may_be_uneven(values, factors)
     parts = even_parts(roots, groups, nest.domain, lanes) if is_uneven else ()
-    each_element(
-        build, extents, lanes, target, lambda positions: store(spread(groups, positions, nest.domain)), rest, parts
-    )
+    alike, num_rows = _alike(values[:-1], groups, nest.domain) if has_rest and lanes > 1 else (0, 1)
+    rows = extents[alike] if extents else 1
+
+    def element(positions: list[Dim]) -> None:
+        if num_rows == 1:
+            store(spread(groups, positions, nest.domain))
+            return
+        first = mul(positions[alike], num_rows)
+        with build.loop(minimum(subtract(rows, first), num_rows), AxisKind.LOOP) as row:
+            positions[alike] = add(first, row)
+            store(spread(groups, positions, nest.domain))
+
+    if num_rows > 1:
+        extents[alike] = ceildiv(rows, num_rows)
+    each_element(build, extents, lanes, target, element, rest, parts)
+
+
+# ---- what rows have alike: weights and places of an image's channels ----
+ALIKE_ROWS_MAX = 8  # that are written together: as many lines of a cache's set, where rows are a power of two apart
+ALIKE_PIECES_MIN = 4  # of a first group, which threads share out
+ALIKE_OPERATIONS_MIN = 24  # of an element, but indices that loops alone make; a function counts as FUNCTION_OPERATIONS
+FUNCTION_OPERATIONS = 12
+INDEX_DTYPES = (dtypes.int64, dtypes.bool_)
+
+
+def _alike(values: Sequence[Op], groups: Groups, domain: Shape) -> tuple[int, int]:
+    """Returns the group whose rows have most computation alike, and how many rows do it once, 1 where it is not worth it.
+
+    What differs along the last group alone is computed in the loop over it, for each row again.
+    """
+    order, marks = toposort(values), placeholders(domain)
+    if len(order) < ALIKE_OPERATIONS_MIN and TRANSCENDENTAL.isdisjoint([op.code for op in order]):
+        return 0, 1
+    bit = {marks[axis]: 1 << number for number, group in enumerate(groups) for axis in group}
+    alike, last, of_loops = [0] * (len(groups) - 1), 1 << len(groups) - 1, set[Op]()
+    depends: dict[Op, int] = {}
+    for op in order:
+        on, is_index = bit.get(op, 0), op.dtype in INDEX_DTYPES and op.code is not OpCode.LOAD
+        for source in op.src:
+            on, is_index = on | depends[source], is_index and source in of_loops
+        depends[op] = on
+        if is_index:
+            of_loops.add(op)
+        elif on & last:
+            cost = FUNCTION_OPERATIONS if op.code in TRANSCENDENTAL else 1
+            alike = [total if on >> group & 1 else total + cost for group, total in enumerate(alike)]
+    most = max(alike)
+    number = alike.index(most)
+    extents = group_extents(groups, domain)
+    if most < ALIKE_OPERATIONS_MIN or greatest(extents[-1]) == 1:
+        return number, 1
+    rows = greatest(extents[number])
+    return number, max(1, min(ALIKE_ROWS_MAX, rows if number else rows // ALIKE_PIECES_MIN))
 
 
 # ---- operands that are read in parts: margins, joined and rolled tensors, tiles ----

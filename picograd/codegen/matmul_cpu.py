@@ -551,7 +551,7 @@ class _FewRows:
             *self.at, strip = split(position, (*self.batch, strips))
             start = mul(strip, columns)
             width = minimum(subtract(self.n, start), columns)
-            sums = _Strip(self, rows_at(self.at), start, width, columns)
+            sums = _Strip(self, rows_at(tuple(self.at)), start, width, columns)
             totals = sums.fresh()
             if is_cut(self.k, self.dtype):
                 blocks_of_k(build, self.k, totals, sums.fresh, sums.join, sums.add_own_block)
@@ -575,12 +575,12 @@ class _FewRows:
         whole = floordiv(self.n, lanes)
         with build.loop(numel((*batch, whole)), AxisKind.GRID) as position:
             *self.at, vector = split(position, (*batch, whole))
-            self._columns(rows_at(self.at), mul(vector, lanes), lanes)
+            self._columns(rows_at(tuple(self.at)), mul(vector, lanes), lanes)
         rest = mod(self.n, lanes)
         if rest != 0:
             with build.loop(numel((*batch, minimum(rest, 1))), AxisKind.GRID) as position:
                 *self.at, _ = split(position, (*batch, minimum(rest, 1)))
-                self._columns(rows_at(self.at), mul(whole, lanes), rest)
+                self._columns(rows_at(tuple(self.at)), mul(whole, lanes), rest)
 
     def _columns(self, rows: Rows, start: Dim, count: Dim) -> None:
         """Writes a vector of columns, the first `count` of them columns of the matrix; the others are taken for zeros."""

@@ -137,3 +137,38 @@ def test_what_is_exact_in_bfloat16_is_not_rounded(code: OpCode) -> None:
     program = lower(item.kernel, CPU_TARGETS[-1])
     lets = [one for phase in program.phases for one in all_of(phase) if isinstance(one, Let)]
     assert OpCode.WHERE not in {one.value.code for one in lets}
+
+
+def gated(x: Tensor) -> Tensor:
+    """Returns channels times a gate that is computed of the first."""
+    return x * (x[:, :1].tanh() * 2.0 + 1.0).sigmoid()
+
+
+@pytest.mark.variants(every=3)
+@pytest.mark.parametrize("channels", [2, 8, 11])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("length", [16, 37])
+def test_rows_that_share_computation_mean_the_same(batch: int, channels: int, length: int) -> None:
+    root = root_of(gated, batch, channels, length)
+    (x,) = [op for op in toposort([root]) if op.code is OpCode.PARAM]
+    values = {x: np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)}
+    check_same_meaning([root], values, targets=CPU_TARGETS, tolerance=1e-5)
+
+
+def run(statements: Sequence[Statement], times: int = 1) -> int:
+    """Returns how many statements run, where all extents are numbers."""
+    inner = [(one.body, int(one.range.src[0].arg)) for one in statements if isinstance(one, For)]
+    return times * len(statements) + sum(run(body, times * count) for body, count in inner)
+
+
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: str(t.vector_bytes))
+def test_what_rows_share_is_computed_once_for_some(target: Target) -> None:
+    """A gate of channels for eight of them; of few rows without a batch for as many as leave pieces for threads."""
+
+    def statements(*shape: int) -> int:
+        (item,) = schedule_graphs([root_of(gated, *shape)], target).items
+        return sum(run(phase) for phase in lower(item.kernel, target).phases)
+
+    one = statements(4, 1, 64)
+    assert statements(4, 8, 64) < 2 * one and 2 * one < statements(4, 16, 64) < 4 * one
+    assert statements(1, 3, 64) > 2 * one / 4 and statements(1, 16, 64) < 7 * one / 4
