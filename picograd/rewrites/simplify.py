@@ -17,12 +17,12 @@ from collections.abc import Sequence
 
 from picograd.dtype import DType
 from picograd.ir.arithmetic import fold, identity
-from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink
+from picograd.ir.build import cast, compare, expand, iota, pad, permute, reduce, reshape, shrink, where
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
 from picograd.ir.ranges import value_range
-from picograd.ir.symbolic import add, bounds
+from picograd.ir.symbolic import add, bounds, mul
 
 REPEATING = (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP)
 COMPUTING = (
@@ -196,6 +196,21 @@ def flip_flip(out: Op) -> Op:
     return out.replace(src=inner.src, arg=axes) if axes else inner.src[0]
 
 
+def diagonal_matrix(out: Op, padded: Op) -> Op | None:
+    """Rows of one element and n zeros, as rows shorter by one: no element asks where it is by a quotient."""
+    shape = out.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        return None
+    *batch, n, _ = shape
+    margins = ((0, 0),) * (len(shape) - 1) + ((0, n),)
+    kept = (*((0, dim) for dim in batch), (0, mul(n, n)))
+    if (padded.src[0].shape, padded.arg, out.src[0].arg) != ((*batch, n, 1), margins, kept):
+        return None
+    ones = (1,) * len(batch)
+    row, column = (expand(reshape(iota(n), own), shape) for own in ((*ones, n, 1), (*ones, 1, n)))
+    return where(compare(OpCode.CMPEQ, row, column), expand(padded.src[0], shape), 0)
+
+
 # ---- along axes ----
 def reduce_short(out: Op) -> Op | None:
     x, (operation, axes) = out.src[0], out.arg
@@ -271,6 +286,8 @@ def _twice(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
 
 _ANY, _X = Pattern(), Pattern(name="x")
 _CAST = Pattern(OpCode.CAST, (_X,))
+_LONG_ROWS = Pattern(OpCode.RESHAPE, (Pattern(OpCode.PAD, name="padded"),))
+_DIAGONAL = Pattern(OpCode.RESHAPE, (Pattern(OpCode.SHRINK, (_LONG_ROWS,)),), name="out")
 
 simplify = PatternMatcher(
     [
@@ -311,6 +328,7 @@ simplify = PatternMatcher(
         ("shrink shrink", _twice(OpCode.SHRINK), shrink_shrink),
         ("pad pad", _twice(OpCode.PAD), pad_pad),
         ("flip flip", _twice(OpCode.FLIP), flip_flip),
+        ("diagonal matrix", _DIAGONAL, diagonal_matrix),
         ("contiguous twice", Pattern(OpCode.CONTIGUOUS, (Pattern(OpCode.CONTIGUOUS, name="x"),)), lambda x: x),
         ("detach twice", Pattern(OpCode.DETACH, (Pattern(OpCode.DETACH, name="x"),)), lambda x: x),
         # ---- along axes ----

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import ALL, DType
 from picograd.evaluator import evaluate
 from picograd.ir.arithmetic import fold
-from picograd.ir.build import cast, compare, expand, flip, pad, permute, reduce, reshape, scan, shrink, unary, where
+from picograd.ir.build import cast, compare, expand, flip, iota, pad, permute, reduce, reshape, scan, shrink, unary, where
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import BINARY, COMPARE, UNARY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
@@ -123,6 +123,17 @@ CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
     ),
     "pad pad": (pad(pad(x, ((1, 0), (2, 3))), ((1, 1), (0, 4))), (x,), pad(x, ((2, 1), (2, 7)))),
     "flip flip": (flip(flip(x, (0, 1)), (1,)), (x,), flip(x, (0,))),
+    "diagonal matrix": (
+        reshape(
+            shrink(reshape(pad(reshape(x, (4, 6, 1)), ((0, 0), (0, 0), (0, 6))), (4, 42)), ((0, 4), (0, 36))), (4, 6, 6)
+        ),
+        (x,),
+        where(
+            compare(OpCode.CMPEQ, *(expand(reshape(iota(6), s), (4, 6, 6)) for s in ((1, 6, 1), (1, 1, 6)))),
+            expand(reshape(x, (4, 6, 1)), (4, 6, 6)),
+            0,
+        ),
+    ),
     "contiguous twice": (
         Op(OpCode.CONTIGUOUS, f32, (Op(OpCode.CONTIGUOUS, f32, (x,)),)),
         (x,),
