@@ -128,7 +128,7 @@ LYING = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # of what has not been c
 
 
 def value_on_host(op: Op) -> Array | None:
-    """Returns a copy of the value of a view of host memory, perhaps among zeros; None where it is anything else.
+    """Returns a copy of the value of a view of host memory, perhaps among zeros, or of a constant; None of anything else.
 
     A number plus another is on the host if the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
 
@@ -141,12 +141,16 @@ def value_on_host(op: Op) -> Array | None:
     while op.realized is None and op.code in SHOWS:
         steps.append(op)
         op = op.src[0]
-    base = op if op.code is OpCode.BUFFER else op.realized
-    if base is None or type(base.arg[0].memory) not in (Memory, SharedMemory) or not all(map(_is_known, [base, *steps])):
+    base = op if op.code in (OpCode.BUFFER, OpCode.CONST) else op.realized
+    if base is None or not all(map(_is_known, [base, *steps])):
         return None
-    buffer = base.arg[0]
-    holder = _bytes_type(buffer.nbytes).from_address(buffer.memory.address)
-    array: Array = np.frombuffer(holder, buffer.dtype.numpy).reshape(base.shape)
+    if base.code is OpCode.CONST:
+        array: Array = np.array(base.arg, base.dtype.numpy)
+    elif type((buffer := base.arg[0]).memory) in (Memory, SharedMemory):
+        holder = _bytes_type(buffer.nbytes).from_address(buffer.memory.address)
+        array = np.frombuffer(holder, buffer.dtype.numpy).reshape(base.shape)
+    else:
+        return None
     try:
         for step in reversed(steps):
             array = SHOWS[step.code](array, step.arg)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from picograd.dtype import DType, bool_, int64
+from picograd.engine.host_memory import number_on_host, value_on_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, joined, reshape, where
 from picograd.ir.build import pad as padded_op
@@ -22,6 +23,8 @@ from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, common_dtype, is_integer, sizes, whole
 from picograd.tensor.build import broadcast_shapes as common_shape
+from picograd.tensor.cell import trace
+from picograd.tensor.compute import unrealized
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
 from picograd.tensor.formulas import by_formula
@@ -37,6 +40,11 @@ __all__ = [
 
 
 # ---- repetitions, margins, joins ----
+DATA_PIECES_MIN = 5  # of a join on the host: fewer are a kernel's
+DATA_OPS_MAX = 8  # of the graph of a piece
+DATA_NBYTES_MAX = 1 << 20  # of all of them
+
+
 def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
     """Returns the tensor tiled `times`, or `repeats`, times along each axis.
 
@@ -208,13 +216,15 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
         raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
     device, dtype = tensors[0].other_device("cat", *tensors[1:]), common_dtype(ops)
     if (0,) in shapes and any(len(shape) > 1 for shape in shapes):  # empty vectors are ignored in any join
-        ops = [op for op in ops if op.shape != (0,)]
+        tensors, ops = [t for t in tensors if t.op.shape != (0,)], [op for op in ops if op.shape != (0,)]
     first = ops[0].shape
     axis = axis_of("cat", first, dim if axis is None else axis)
     for op in ops:
         if op.shape[:axis] != first[:axis] or op.shape[axis + 1 :] != first[axis + 1 :]:
             shown = ", ".join(map(str, shapes))
             raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shown}.", _axis_that_fits(tensors))
+    if (data := _joined_data(tensors, axis, dtype)) is not None:
+        return cls(data, dtype, device)
     total = reduce(add, [op.shape[axis] for op in ops])
     kind = (dtype, (*first[:axis], total, *first[axis + 1 :]))
     (joined,) = by_formula(_joined, (axis, dtype), ops, (kind,))
@@ -240,10 +250,40 @@ def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | 
         shapes = ", ".join(str(op.shape) for op in ops)
         raise ShapeError(f"stack: shapes must be equal, got {shapes}.", _axis_that_fits(tensors))
     axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
-    dtype = common_dtype(ops)
+    dtype, device = common_dtype(ops), tensors[0].other_device("stack", *tensors[1:])
+    if (data := _joined_data(tensors, axis, dtype, is_new=True)) is not None:
+        return cls(data, dtype, device)
     kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
     (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
-    return cls.from_op(joined, tensors[0].other_device("stack", *tensors[1:]))
+    return cls.from_op(joined, device)
+
+
+def _joined_data(tensors: Sequence[Tensor], axis: int, dtype: DType, is_new: bool = False) -> np.ndarray[Any, Any] | None:
+    """Returns many small pieces of data joined on the host, where they are; None for anything else.
+
+    Why: a batch has other pieces each time, in places or of lengths of their own, and on the device each combination of
+    lengths would be a plan. Where lengths differ, a piece that is a few operations from memory is computed by itself.
+
+    Args:
+      is_new:  the axis is a new one
+    """
+    if len(tensors) < DATA_PIECES_MIN or trace.get() is not None:
+        return None
+    ops = [tensor.op for tensor in tensors]
+    if any(op.needs_grad or op.dtype is not dtype or any(not isinstance(dim, int) for dim in op.shape) for op in ops):
+        return None
+    if sum(op.nbytes for op in ops) > DATA_NBYTES_MAX:
+        return None
+    differ, pieces = len({op.shape for op in ops}) > 1, []
+    for tensor, op in zip(tensors, ops):
+        piece: Any = None if op.shape else number_on_host(op)
+        piece = value_on_host(op) if piece is None else piece
+        if piece is None and differ and unrealized(op, DATA_OPS_MAX) < DATA_OPS_MAX:
+            piece = tensor.numpy()
+        if piece is None:
+            return None
+        pieces.append(piece)
+    return np.stack(pieces, axis) if is_new else np.concatenate(pieces, axis)
 
 
 def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:

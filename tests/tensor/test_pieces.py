@@ -92,7 +92,7 @@ def test_copies_are_no_views(device: str) -> None:
 @pytest.mark.req("C2")
 def test_many_tensors_are_joined_by_groups() -> None:
     """What an element costs grows with the logarithm of their number: no kernel reads more than sixteen of them."""
-    rows = [Tensor([float(n)]).realize() for n in range(300)]
+    rows = [Tensor([float(n)], requires_grad=True) for n in range(300)]
     joined = pg.cat(rows)
     stored = [op for op in toposort(written_out([joined.op])) if op.code is OpCode.CONTIGUOUS]
     assert len(stored) == 19 + 2
