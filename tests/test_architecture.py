@@ -275,6 +275,26 @@ def test_no_function_nests_five_deep() -> None:
     assert not [f"{path.name} {node.name}" for path, node in functions if nesting(node) > 4]
 
 
+def lengths(text: str) -> Iterator[tuple[str, int]]:
+    """Yields the functions of a file, and how many lines each has without docstrings, comments and blank lines."""
+    lines = re.sub(r'""".*?"""', "", text, flags=re.DOTALL).splitlines()
+    code = [line for line in lines if line.strip() and line.strip()[0] != "#"]
+    indents = [len(line) - len(line.lstrip()) if line.lstrip()[0] != ")" else sys.maxsize for line in code]
+    for i, line in enumerate(code):
+        if line.lstrip().startswith("def "):
+            end = next((j for j in range(i + 1, len(code)) if indents[j] <= indents[i]), len(code))
+            yield line.split("(")[0].split()[-1], end - i
+
+
+# An eager step runs the first two, where a part that is a function would be a call more; the third has PyTorch's arguments.
+LONG = {"look_at", "compute", "multi_head_attention_forward"}
+
+
+def test_a_function_fits_a_screen() -> None:
+    functions = [(name, count) for path in modules() for name, count in lengths(path.read_text())]
+    assert {name for name, count in functions if count > 45} == LONG and len(functions) > 6000
+
+
 # Loops, branches, values and accesses: passes and writers of loops walk these, and a Check is written lane by lane.
 GRAMMAR = {"For", "If", "Alloc", "Let", "Load", "Store", "Check"}
 
