@@ -29,7 +29,7 @@ from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, ceildiv, flatten, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, from_op, less, minimum, mod, mul, subtract, to_op
 from picograd.record import Record
 
 POSITION_BITS = 32
@@ -138,9 +138,24 @@ def packed(key: Op, position: Dim, descending: bool) -> Op:
     return integer(OpCode.ADD, integer(OpCode.SHL, ordered(key, descending), POSITION_BITS), to_op(position))
 
 
-def rows_of(shape: Shape, axis: int) -> list[Dim]:
-    """Returns the lengths of the other axes."""
-    return [*shape[:axis], *shape[axis + 1 :]]
+class RowsAlong(Record):
+    """The rows of a tensor along an axis, numbered by its other axes."""
+
+    axis: int
+    others: Shape
+
+    @staticmethod
+    def of(shape: Shape, axis: int) -> RowsAlong:
+        return RowsAlong(axis, (*shape[:axis], *shape[axis + 1 :]))
+
+    @property
+    def count(self) -> Dim:
+        return numel(self.others)
+
+    def at(self, row: Dim, i: Dim) -> Coords:
+        """Returns the coordinates of an element of a row."""
+        others = split(row, self.others)
+        return (*others[: self.axis], i, *others[self.axis :])
 
 
 def rank_inside(ranks: Op, at: Sequence[Dim], length: Dim) -> Op:
@@ -176,12 +191,11 @@ def emit_sort_gpu(nest: Nest, context: Context) -> None:
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending, *_) = anchor.src, anchor.arg
-    out, rows, count = params[nest.outputs[0][0]], [*x.shape[:axis], *x.shape[axis + 1 :]], anchor.shape[axis]
+    out, rows, count = params[nest.outputs[0][0]], RowsAlong.of(x.shape, axis), anchor.shape[axis]
 
     def keep(build: Builder, row: Dim, place: Dim, key: Callable[[], Op], position: Op) -> None:
-        at = split(row, rows)
         with build.when(True if count == x.shape[axis] else less(place, count)):
-            build.store(out, flatten((*at[:axis], place, *at[axis:]), anchor.shape), position)
+            build.store(out, flatten(rows.at(row, place), anchor.shape), position)
 
     Sorted(x, axis, descending, keep, target, scratch).emit(phase)
 
@@ -197,11 +211,10 @@ def emit_ranks_gpu(nest: Nest, context: Context) -> None:
         build.store(order, add(mul(row, length), place), position)
 
     num_phases = Sorted(x, axis, descending, keep, context.target, scratch).emit(context.phase)
-    build, count, rows = context.phase(num_phases), anchor.shape[axis], rows_of(x.shape, axis)
-    with grid_of_threads(build, mul(numel(rows), count), context.target) as position:
-        row, i = split(position, [numel(rows), count])
-        at = split(row, rows)
-        here = (*at[:axis], i, *at[axis:])
+    build, count, rows = context.phase(num_phases), anchor.shape[axis], RowsAlong.of(x.shape, axis)
+    with grid_of_threads(build, mul(rows.count, count), context.target) as position:
+        row, i = split(position, [rows.count, count])
+        here = rows.at(row, i)
         rank = from_op(rank_inside(ranks, here, length))
         build.store(out, flatten(here, anchor.shape), build.load(order, add(mul(row, length), rank)))
 
@@ -216,12 +229,12 @@ class Sorted:
 
     def __init__(self, x: Op, axis: int, descending: bool, keep: Keep, target: Target, scratch: Scratch):
         self.x, self.axis, self.descending, self.keep, self.target = x, axis, descending, keep, target
-        self.rows, self.length = [*self.x.shape[: self.axis], *self.x.shape[self.axis + 1 :]], self.x.shape[self.axis]
+        self.rows, self.length = RowsAlong.of(x.shape, axis), x.shape[axis]
         self.dtype = key_dtype(self.x.dtype)
         self.tile = tile_of(greatest(self.length), self.dtype.itemsize, target)
         self.tables: tuple[Op, Op] | None = None
         if greatest(self.length) > self.tile:
-            total = mul(numel(self.rows), mul(2, self.length))
+            total = mul(self.rows.count, mul(2, self.length))
             self.tables = scratch(self.dtype, total), scratch(dtypes.int64, total)
 
     def emit(self, phase: Phase) -> int:
@@ -240,8 +253,8 @@ class Sorted:
     def sort_tiles(self, build: Builder) -> None:
         """Writes the phase that sorts each tile: in shared memory, whose two tables take turns."""
         num_tiles = ceildiv(self.length, self.tile)
-        with build.loop(mul(numel(self.rows), num_tiles), AxisKind.GRID) as block:
-            row, number = split(block, [numel(self.rows), num_tiles])
+        with build.loop(mul(self.rows.count, num_tiles), AxisKind.GRID) as block:
+            row, number = split(block, [self.rows.count, num_tiles])
             first = mul(number, self.tile)
             count = minimum(subtract(self.length, first), self.tile)
             keys, positions = (build.alloc(t, 2 * self.tile, MemorySpace.SHARED) for t in (self.dtype, dtypes.int64))
@@ -257,8 +270,8 @@ class Sorted:
 
     def fill(self, build: Builder, row: Dim, first: Dim, i: Dim, tables: Tables) -> None:
         """Reads a key."""
-        at, position = split(row, self.rows), add(first, i)
-        key = element_within(self.x, (*at[: self.axis], position, *at[self.axis :]))
+        position = add(first, i)
+        key = element_within(self.x, self.rows.at(row, position))
         stored_in(build, tables, 0)(i, cast(key, self.dtype), to_op(position))
 
     def leave(self, build: Builder, row: Dim, first: Dim, i: Dim, tables: Tables, table: int) -> None:
@@ -274,8 +287,8 @@ class Sorted:
     def merge_runs(self, build: Builder, number: int, is_last: bool) -> None:
         """Writes the phase that merges runs of 2 ** number tiles, two and two."""
         exponent = number + self.tile.bit_length() - 1
-        with grid_of_threads(build, mul(numel(self.rows), self.length), self.target) as position:
-            row, i = split(position, [numel(self.rows), self.length])
+        with grid_of_threads(build, mul(self.rows.count, self.length), self.target) as position:
+            row, i = split(position, [self.rows.count, self.length])
             tables = self.in_memory(row)
 
             def put_kept(place: Dim, key: Op, found: Op) -> None:
@@ -386,28 +399,27 @@ def emit_first_places(nest: Nest, context: Context) -> None:
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending, count) = anchor.src, anchor.arg
-    out, rows, length = context.params[nest.outputs[0][0]], [*x.shape[:axis], *x.shape[axis + 1 :]], x.shape[axis]
+    out, rows, length = context.params[nest.outputs[0][0]], RowsAlong.of(x.shape, axis), x.shape[axis]
     assert isinstance(length, int), "keeps_few"
 
     def element(row: Dim, i: Dim) -> Op:
-        at = split(row, rows)
-        return packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending)
+        return packed(element_within(x, rows.at(row, i)), i, descending)
 
     def put(build: Builder, row: Dim, i: Dim, value: Op) -> None:
-        at, position = split(row, rows), integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
-        build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
+        position = integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
+        build.store(out, flatten(rows.at(row, i), anchor.shape), position)
 
     number = 0
     key: Key = element
     while True:
         threads, each = groups_of(length, count, context.target)
         tiles = -(-length // (threads * each))
-        firsts = FirstPlaces(numel(rows), length, count, threads, each, tiles)
+        firsts = FirstPlaces(rows.count, length, count, threads, each, tiles)
         if tiles == 1:
             firsts.emit(context.phase(number), key, put)
             return
         number, length = number + 1, tiles * count
-        left = context.scratch(dtypes.int64, mul(numel(rows), length))
+        left = context.scratch(dtypes.int64, mul(rows.count, length))
         key = firsts.leave(context.phase(number - 1), key, left)
 
 

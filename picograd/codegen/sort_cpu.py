@@ -25,10 +25,11 @@ from collections.abc import Callable, Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import along, split
+from picograd.codegen.loops import along
 from picograd.codegen.sort import (
     LAST,
     POSITION_BITS,
+    RowsAlong,
     Tables,
     at_most,
     int64,
@@ -39,7 +40,6 @@ from picograd.codegen.sort import (
     ordered,
     packed,
     rank_inside,
-    rows_of,
     stored_in,
     unsigned,
 )
@@ -49,7 +49,6 @@ from picograd.ir.arithmetic import identity
 from picograd.ir.build import both, cast, compare, where
 from picograd.ir.op import Dim, Op, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, ceildiv, flatten, floordiv, from_op, less, minimum, mul, subtract, to_op
 from picograd.record import Record
@@ -80,7 +79,7 @@ def is_few(anchor: Op) -> bool:
 
 def num_rows_of(anchor: Op) -> Dim:
     """Returns how many rows are sorted."""
-    return numel(rows_of(anchor.src[0].shape, anchor.arg[0]))
+    return RowsAlong.of(anchor.src[0].shape, anchor.arg[0]).count
 
 
 def emit_sort_network(nest: Nest, context: Context) -> None:
@@ -92,22 +91,19 @@ def emit_sort_network(nest: Nest, context: Context) -> None:
     (x, *ranks), (axis, descending, *_) = anchor.src, anchor.arg
     length, count = x.shape[axis], anchor.shape[axis]
     assert isinstance(length, int), "has_network"
-    rows = rows_of(x.shape, axis)
+    rows = RowsAlong.of(x.shape, axis)
 
     def key(row: Dim, i: Dim) -> Op:
-        at = split(row, rows)
-        return packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending)
+        return packed(element_within(x, rows.at(row, i)), i, descending)
 
     def put(row: Dim, i: Dim, value: Op) -> None:
-        at = split(row, rows)
         position = integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
-        build.store(params[nest.outputs[0][0]], flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
+        build.store(params[nest.outputs[0][0]], flatten(rows.at(row, i), anchor.shape), position)
 
     def place(row: Dim, i: Dim) -> Dim:
-        at = split(row, rows)
-        return from_op(rank_inside(ranks[0], (*at[:axis], i, *at[axis:]), length)) if ranks else i
+        return from_op(rank_inside(ranks[0], rows.at(row, i), length)) if ranks else i
 
-    _sort_rows(numel(rows), length, count, target.lanes(dtypes.int64), build, key, place, put)
+    _sort_rows(rows.count, length, count, target.lanes(dtypes.int64), build, key, place, put)
 
 
 def _sort_rows(
@@ -225,26 +221,21 @@ def emit_sort_row(nest: Nest, context: Context) -> None:
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x, *ranks), (axis, descending, *_) = anchor.src, anchor.arg
-    out, rows, length, count = (
-        context.params[nest.outputs[0][0]],
-        rows_of(x.shape, axis),
-        x.shape[axis],
-        anchor.shape[axis],
-    )
+    out, rows = context.params[nest.outputs[0][0]], RowsAlong.of(x.shape, axis)
+    length, count = x.shape[axis], anchor.shape[axis]
     kind, lanes = Elements.of(x.dtype, length), context.target.lanes(dtypes.int64)
-    build, memory = context.phase(0), kind.scratch(length, numel(rows), context.scratch)
-    with build.loop(numel(rows), AxisKind.GRID) as row:
-        at = split(row, rows)
+    build, memory = context.phase(0), kind.scratch(length, rows.count, context.scratch)
+    with build.loop(rows.count, AxisKind.GRID) as row:
         ordering = RowOrder(build, kind, kind.tables(build, length, row, memory), length, lanes)
 
         def element(i: Dim) -> tuple[Op, Op]:
-            return kind.packed(element_within(x, (*at[:axis], i, *at[axis:])), i, descending), to_op(i)
+            return kind.packed(element_within(x, rows.at(row, i)), i, descending), to_op(i)
 
         def put(i: Dim, position: Op) -> None:
-            build.store(out, flatten((*at[:axis], i, *at[axis:]), anchor.shape), position)
+            build.store(out, flatten(rows.at(row, i), anchor.shape), position)
 
         def rank(i: Dim) -> Op:
-            return rank_inside(ranks[0], (*at[:axis], i, *at[axis:]), length)
+            return rank_inside(ranks[0], rows.at(row, i), length)
 
         def put_ranked(place: Op, position: Op) -> None:
             with build.loop(count, AxisKind.LOOP) as i, build.when(compare(OpCode.CMPEQ, place, rank(i))):
