@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,9 +35,15 @@ FAR = 1e-2  # of bfloat16, |a - b| / |b|
 SILENT_SECONDS, STARTING_SECONDS, MOST_STARTS = 8, 150, 12
 
 
-def watched(arguments: argparse.Namespace, module: str = "bench.gpu_products_work") -> tuple[dict[str, Any], list[str]]:
-    """Returns what the working process has told of each variant, and notes; it is begun again where it must be."""
-    begin, results, notes = time.perf_counter(), {}, []
+def watched(
+    arguments: argparse.Namespace, module: str = "bench.gpu_products_work", known: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns what the working process has told of each variant, and notes; it is begun again where it must be.
+
+    Args:
+      known:  of an earlier run, which is not done again
+    """
+    begin, results, notes = time.perf_counter(), dict(known or {}), list[str]()
     command = [sys.executable, "-m", module, "--only", arguments.only]
     command += ["--threads", str(arguments.threads), *["--simulate"] * arguments.simulate]
     current: list[str | None] = [None]  # the variant that runs; None before the first, "" between two

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,13 @@ def short_name(choice: Any) -> str:
 
 def compile_all(compiler: Any, wanted: dict[str, tuple[Any, Any]], threads: int) -> dict[str, Any]:
     """Returns a Binary, or the error, by name."""
+    from picograd.engine.cache import kept
+    from picograd.ir.text import format_kernel
+
     begun = {}
     for name, (kernel, choice) in wanted.items():
-        begun[name] = compiler._begin(kernel, choice, compiler._entry_of(kernel, choice))
+        entry = compiler._entry_of(format_kernel(kernel), choice)
+        begun[name] = kept(entry, partial(compiler._begin, kernel, choice))
 
     def finish(name: str) -> Any:
         try:

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import gpu, machine
+from bench import gpu, gpu_sweep, machine
 from bench.gpu_cases import all_cases, drawn
+from tests.host_compilers import needs_compiler
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -66,3 +67,33 @@ def test_it_runs_without_a_gpu_and_without_command_line_packages(tmp_path: Path)
     names = ["launch: one element", "launch: 100 small products", "softmax", "softmax, gradients", "matmul tf32 64"]
     assert list(report["cases"]) == names
     assert all(len(case["picograd"]["samples"]) == gpu.SAMPLES for case in report["cases"].values())
+
+
+@needs_compiler
+def test_the_sweep_checks_candidates_of_products_and_attention_and_does_none_twice(tmp_path: Path) -> None:
+    """On the simulator, where nothing is timed: the programs that a GPU is lent for a few minutes for run to their end."""
+    file = tmp_path / "sweep.json"
+    words = ["--simulate", "--json", str(file), "--only", "check,gradient", "--threads", "2", "--minutes"]
+    command = [sys.executable, "-m", "bench.gpu_sweep", *words]
+    done = subprocess.run([*command, "5"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(file.read_text())
+    for part, least in (("products", 3), ("attention", 6)):
+        results = found[part]["results"]
+        assert len(results) >= least and not any("error" in told for told in results.values()), results
+        assert all(told["distance"] < 1e-2 for told in results.values()), results
+    assert found["others"]["status"] == 0 and "step" in done.stdout
+    again = subprocess.run([*command, "0.5"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    assert json.loads(file.read_text())["products"]["results"] == found["products"]["results"]
+    assert "0 variants in" in again.stdout
+
+
+def test_the_sweep_ranks_candidates_that_are_right() -> None:
+    results = {
+        "a|torch": {"samples": [0.5]}, "a|first": {"samples": [3.0, 2.0, 2.5]},
+        "a|second": {"samples": [2.0], "distance": 1e-3}, "a|wrong": {"samples": [1.0], "distance": 0.5},
+        "a|hangs": {"error": "hangs"}, "b|only": {"samples": [1.0]},
+    }  # fmt: skip
+    found = gpu_sweep.ranks(results)
+    assert found["a"] == {"best": "second", "seconds": 2.0, "model": "first", "slower": 1.25}
+    assert gpu_sweep.lines(found)[0].split()[:2] == ["1.250", "a"] and "second, not first" in gpu_sweep.lines(found)[0]
+    assert gpu_sweep.lines(found)[1].endswith("only")
