@@ -167,7 +167,10 @@ def _around(kernel: Kernel, computed: Mapping[Op, Op]) -> Cut:
         output = Op(OpCode.OUTPUT, dtype, (call,), number)
         value = stored.get(number, output)
         slot = draft.kept(nest, value)
-        held[value] = draft.temporary(value) if slot is None else param(value, slot)
+        if number >= call.arg[0].num_results:
+            held[value] = draft.memory_of_launches(value)
+        else:
+            held[value] = draft.temporary(value) if slot is None else param(value, slot)
         outputs.append((held[value].arg[0], output))
     slots = [slot for slot, _ in outputs]
     rest = [(slot, value) for slot, value in nest.outputs if slot not in slots]
@@ -228,11 +231,18 @@ class _Draft:
     def __init__(self, kernel: Kernel):
         self._kernel, self._params = kernel, [*kernel.params]
         self._before: dict[Op, Nest] = {}  # by what is stored
+        self._of_launches: list[Param] = []
 
     def temporary(self, value: Op) -> Op:
         """Returns a PARAM for memory of a value's shape and dtype."""
         self._params.append(Param(value.dtype, numel(value.shape), "scratch"))
         return param(value, len(self._params) - 1)
+
+    def memory_of_launches(self, value: Op) -> Op:
+        """Returns a PARAM for memory between the launches of a user's kernel, as much as that wants."""
+        found = self.temporary(value)
+        self._of_launches.append(self._params[-1])
+        return found
 
     def stored(self, value: Op) -> Op:
         """Returns a PARAM in which a value is stored before the product."""
@@ -306,7 +316,7 @@ class _Draft:
         """Returns the cut with `nest` as what is not generated; raises NotPlain where it stores too much."""
         phases = [phase for phase in (tuple(self._before.values()), (nest,), tuple(rest)) if phase]
         own = self._params[: len(self._kernel.params)]
-        needed, held = _nbytes(self._params[len(own) :]), _nbytes(own)
+        needed, held = _nbytes(self._params[len(own) :]) - _nbytes(self._of_launches), _nbytes(own)
         if needed > BETWEEN_RATIO_MAX * held:
             raise NotPlain(f"{needed} bytes would be stored in between, where its own are {held}")
         kernel = Kernel(f"{self._kernel.name}_split", tuple(self._params), (), tuple(phases))

@@ -28,7 +28,7 @@ from picograd.devices.render_rules import CPP, Spelling, literal, rule_for, writ
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
-from picograd.ir.host import GivenKernel
+from picograd.ir.host import MAP_TYPE, GivenKernel
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import divisor_of, interval_of
@@ -349,23 +349,37 @@ class BlockWriter(Writer):
 
 
 # ---- kernels of a user's own ----
-def arguments_of(kernel: Kernel, call: Op, spelling: Spelling) -> tuple[tuple[Param, ...], list[tuple[str, str]]]:
-    """Returns the parameters of a plan's function that calls a user's, and (type, text) of each argument of that one.
+def arguments_of(kernel: Kernel, call: Op, spelling: Spelling) -> tuple[tuple[Param, ...], list[list[tuple[str, str]]]]:
+    """Returns the parameters of a plan's functions that call a user's, and by launch (type, text) of each argument.
 
     Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
     """
+    params, slots = parameters_of(kernel, call)
+
+    def passed(type_: str, at: int) -> tuple[str, str]:
+        if type_ == MAP_TYPE:
+            return type_, map_name(at)
+        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at], spelling)
+        is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
+        return type_, f"{value}[0]" if is_number and value.startswith("p") else value
+
+    return params, [list(map(passed, launch.types, launch.given)) for launch in call.arg[0].launches]
+
+
+def map_name(number: int) -> str:
+    """Returns the name of a map of tiles, a parameter of a plan's function."""
+    return f"map{number}"
+
+
+def parameters_of(kernel: Kernel, call: Op) -> tuple[tuple[Param, ...], dict[int, int]]:
+    """Returns the parameters of a plan's function that calls a user's, and the slot of each result."""
     given: GivenKernel = call.arg[0]
     params, slots = list(kernel.params), {value.arg: slot for slot, value in kernel.phases[0][0].outputs}
     for number, (dtype, shape) in enumerate(zip(given.dtypes, call.arg[1])):
         if number not in slots:
             slots[number] = len(params)
             params.append(Param(dtype, numel(shape), "scratch"))
-    passed = []
-    for type_, at in zip(given.types, given.given):
-        value = f"p{slots[-1 - at]}" if at < 0 else _operand(call.src[at], spelling)
-        is_number = "*" not in type_ and at >= 0 and not call.src[at].shape
-        passed.append((type_, f"{value}[0]" if is_number and value.startswith("p") else value))
-    return tuple(params), passed
+    return tuple(params), slots
 
 
 def _operand(op: Op, spelling: Spelling) -> str:

@@ -338,9 +338,12 @@ def call_of(cut: Cut) -> Op:
 
 def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
     """Returns why the code of an offered kernel cannot be with what is generated around it; "" if it can."""
-    language = call_of(cut).arg[0].language
+    given = call_of(cut).arg[0]
+    language = given.language
     if language not in writes:
         return f"{target.device} takes no kernel in {language}"
+    if target.arch != "sim" and not target.has_warpgroups and any(launch.tile_maps for launch in given.launches):
+        return f"{target.arch} copies no tiles by maps"
     is_joined = not cut.generated.phases or with_given(cut, None, writes).language == target.language
     return "" if is_joined else f"something is around it, and {target.device} has no other kernels in {language}"
 

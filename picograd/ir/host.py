@@ -20,7 +20,7 @@ from picograd.dtype import DType
 from picograd.errors import ShapeError
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Kernel
+from picograd.ir.stages import Kernel, TileMap
 from picograd.record import Record
 
 Options = tuple[int | bool, ...]
@@ -79,36 +79,57 @@ class Meaning(Record):
         return self.function(*[next(others) if place is None else numbers[place] for place in self.places])
 
 
-class GivenKernel(Record):
+MAP_TYPE = "TILE_MAP"  # of a parameter that is a map of tiles (devices/cuda/hopper.h)
+
+
+class GivenLaunch(Record):
     """A function in CUDA C, or in C, that a user has given, and its launch.
 
-    The argument of a KERNEL is (GivenKernel, shape of each result, blocks along x); lengths in it may be symbolic.
+    entry:    an expression that names the function: "saxpy", "product<16>"
+    bounds:   of its launch, as the source has them: "256, 2"; "" where it has none
+    names, types:     of its parameters
+    given:    by parameter the number of its operand, -1 - i for result i, or of MAP_TYPE the number of its map
+    axes:     blocks along y and z, then threads of a block along x, y and z
+    shared_nbytes:    of dynamic shared memory
+    tile_maps:        of an operand or a result each, by the same numbers
+    """
+
+    entry: str
+    bounds: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    given: tuple[int, ...]
+    axes: tuple[int, int, int, int, int]
+    shared_nbytes: int = 0
+    tile_maps: tuple[TileMap, ...] = ()
+
+
+class GivenKernel(Record):
+    """A user's source and the launches of its functions, one after the other.
+
+    The argument of a KERNEL is (GivenKernel, shape of each result, blocks of each launch along x); lengths may be symbolic.
 
     name:     in messages, profiles and schedules
     language: "cuda" or "c"; a function in C is called once, and a GPU's simulator runs it as one thread
     text:     its source, whole; lines are counted from those that `#line` names
-    entry:    an expression that names the function: "saxpy", "product<16>"
-    bounds:   of its launch, as the source has them: "256, 2"; "" where it has none
-    names, types:     of its parameters
-    given:    by parameter the number of its operand, or -1 - i for result i
-    dtypes:   of the results
-    axes:     blocks along y and z, then threads of a block along x, y and z
-    shared_nbytes:    of dynamic shared memory
+    launches: in their order
+    dtypes:   of the results, then of memory between launches, which is a result that nobody asks for
+    num_results:  how many of them are results
     meaning:  what it should compute; None: nobody says
     """
 
     name: str
     language: str
     text: str
-    entry: str
-    bounds: str
-    names: tuple[str, ...]
-    types: tuple[str, ...]
-    given: tuple[int, ...]
+    launches: tuple[GivenLaunch, ...]
     dtypes: tuple[DType, ...]
-    axes: tuple[int, int, int, int, int]
-    shared_nbytes: int
+    num_results: int
     meaning: Meaning | None
+
+    @property
+    def results(self) -> tuple[DType, ...]:
+        """The dtypes of the results."""
+        return self.dtypes[: self.num_results]
 
 
 class Offer(Protocol):

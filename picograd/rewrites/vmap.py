@@ -402,7 +402,7 @@ def _kernel(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Ope
     """A LOOP that launches a user's kernel for one example after the other; numbers stay written out in it."""
     own, shapes, _ = op.arg
     if examples.count == 0:
-        return [Operand(filled(0, dtype, (0, *shape)), True) for dtype, shape in zip(own.dtypes, shapes)]
+        return [Operand(filled(0, dtype, (0, *shape)), True) for dtype, shape in zip(own.results, shapes)]
     fixed = [i for i, operand in enumerate(operands) if not operand.batched and operand.op.code is not OpCode.CONST]
     order = [*fixed, *(i for i, operand in enumerate(operands) if operand.batched)]
     inside = [operand.op for operand in operands]
@@ -410,7 +410,7 @@ def _kernel(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Ope
         inside[i] = Op(OpCode.PARAM, op.src[i].dtype, (), (slot, op.src[i].shape))
     call = op.replace(tuple(inside))
     copy_lines(op, call)
-    rows = [Op(OpCode.OUTPUT, dtype, (call,), i) for i, dtype in enumerate(own.dtypes)]
+    rows = [Op(OpCode.OUTPUT, dtype, (call,), i) for i, dtype in enumerate(own.results)]
     roots = [*(inside[i] for i in fixed), *rows]
     body = Op(OpCode.SINK, roots[0].dtype, tuple(roots))
     loop = Op(OpCode.LOOP, body.dtype, tuple(operands[i].op for i in order), (body, len(fixed), examples.count))

@@ -98,7 +98,7 @@ def check(kernel: Kernel, args: tuple[Any, ...]) -> Report:
     lines = [
         _compared(one.name, result, np.asarray(value), dtype)
         for one, result, value, dtype in zip(
-            kernel.signature.results, found, meant, prepared.given.dtypes, strict=True
+            kernel.signature.results, found, meant, prepared.given.results, strict=True
         )
     ]
     if prepared.name == SIMULATOR:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,13 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, default_device
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, UnsupportedOp
-from picograd.ir.host import GivenKernel, Meaning
+from picograd.ir.host import MAP_TYPE, GivenKernel, GivenLaunch, Meaning
 from picograd.ir.op import Dim, Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
+from picograd.ir.stages import TileMap
 from picograd.ir.symbolic import bounds
+from picograd.record import Record
 from picograd.tensor.arguments import meeting_device, value_at
 from picograd.tensor.intake import fitting
 from picograd.tensor.modes import enable_grad, is_grad_enabled
@@ -38,7 +40,7 @@ from picograd_lab.kernels.check import Report, check
 from picograd_lab.kernels.extents import Extent, Shaped, dim_of, extent, shaped
 from picograd_lab.kernels.offer import Offering
 from picograd_lab.kernels.prepared import Prepared
-from picograd_lab.kernels.signature import Parameter, included, language_of, signature_of
+from picograd_lab.kernels.signature import Parameter, Signature, included, language_of, of_all, signature_of
 
 THREADS_MAX, BLOCKS_MAX, LAST_THREADS_MAX = 1024, (2**31 - 1, 65535, 65535), 64  # CUDA C++ Programming Guide, limits
 GRIDS = {"cuda": "a kernel in CUDA C needs a grid.", "c": "a function in C is called once, and has no grid."}
@@ -52,32 +54,58 @@ Extents = int | Sequence[int] | Callable[..., Any]
 in_gradient: ContextVar[bool] = ContextVar("picograd_in_gradient", default=False)
 
 
+class Launched(Record):
+    """The launch of one function, as the user has said it.
+
+    entry:  an expression that names the function
+    """
+
+    signature: Signature
+    entry: str
+    grid: Extents | None
+    block: Extents
+    shared_bytes: int | Callable[..., int]
+
+
 class Kernel:
     """A function of Tensors whose kernel is written in CUDA C, or in C; `pg.kernel` makes it.
 
     text:       the source, with the headers of its folder
-    signature:  of the function that is launched
+    launched:   its functions, in the order of their launches
+    signature:  of all of them: operands and results by name
     """
 
     def __init__(
         self, source: str | Path, output: Callable[..., Any], *, grid: Extents | None, block: Extents, entry: str | None,
         shared_bytes: int | Callable[..., int], inputs: Callable[..., Any] | None, meaning: Callable[..., Any] | None,
         gradient: Callable[..., Any] | None, name: str | None, implements: Callable[..., Any] | None,
-        accepts: Callable[..., bool] | None,
+        accepts: Callable[..., bool] | None, then: Sequence[Mapping[str, Any]], scratch: Mapping[str, Any],
+        tile_maps: Mapping[str, Callable[..., Any]],
     ):  # fmt: skip
         self.text = included(Path(source)) if is_path(source) else f'#line 1 "{{}}"\n{source}'
         self.language = language_of(self.text)
-        self.signature = signature_of(self.text, entry, self.language)
-        self.name = name or self.signature.name
+        first = signature_of(self.text, entry, self.language)
+        self.name = name or first.name
         self.text = self.text.replace('"{}"', f'"{self.name}.{SUFFIXES[self.language]}"', 1)
         if (grid is None) != (self.language == "c"):
             raise ArgumentError(f"{self.name}: {GRIDS[self.language]}", LOOPS[self.language])
-        self.entry = entry or self.signature.name
-        self.output, self.grid, self.block, self.shared_bytes = output, grid, block, shared_bytes
+        self.launched = [Launched(first, entry or first.name, grid, block, shared_bytes)]
+        self.launched += [self._behind(options) for options in then]
+        self.signature = of_all(self.name, [one.signature for one in self.launched], scratch)
+        self.output, self.grid, self.scratch, self.tile_maps = output, grid, dict(scratch), dict(tile_maps)
         self.inputs, self.meaning, self.gradient = inputs, meaning, gradient
         self.implements, self.accepts = implements, accepts
         self.gradient_takes_out = gradient is not None and "out" in inspect.signature(gradient).parameters
         self._function = differentiable(self)
+
+    def _behind(self, options: Mapping[str, Any]) -> Launched:
+        """Returns a launch behind the first one."""
+        known = {"block": 256, "shared_bytes": 0, **options}
+        if self.language == "c" or known.keys() != {"entry", "grid", "block", "shared_bytes"}:
+            fact = f"{self.name}: a launch in `then` has entry and grid, maybe block and shared_bytes, got {list(options)}."
+            raise ArgumentError(fact, 'then=[{"entry": "total", "grid": lambda x: x.shape[0], "block": 128}]')
+        signature = signature_of(self.text, known["entry"], self.language)
+        return Launched(signature, known["entry"], known["grid"], known["block"], known["shared_bytes"])
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"
@@ -135,7 +163,7 @@ class Kernel:
         call, device = self.call(args)
         results = [
             Tensor.from_op(filled(0, dtype, shape) if 0 in shape else _output(call, i, dtype), device)
-            for i, (dtype, shape) in enumerate(zip(call.arg[0].dtypes, call.arg[1]))
+            for i, (dtype, shape) in enumerate(zip(call.arg[0].results, call.arg[1]))
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -192,23 +220,74 @@ class Kernel:
             fact = f"{self.name}: arguments that are no Tensors must be hashable, got {kinds}."
             raise ArgumentTypeError(fact, "a tuple in place of a list.") from None
         meaning = None if self.meaning is None else Meaning(self.meaning, tuple(places), tuple(others))
-        in_order, numbers, wanted = iter(given), iter(range(len(shapes))), []
-        for one in self.signature.parameters:
-            wanted.append(-1 - next(numbers) if one.is_pointer and not one.is_const else next(in_order))
-        blocks, threads = self._launch(of_shapes)
-        shared = self.shared_bytes(*of_shapes) if callable(self.shared_bytes) else self.shared_bytes
-        if not isinstance(shared, int) or shared < 0:
-            raise ArgumentTypeError(f"{self.name}: shared_bytes must be a number of bytes, got {shared!r}.")
-        every = self.signature.parameters
-        made = GivenKernel(
-            self.name, self.language, self.text, self.entry, self.signature.bounds, tuple([one.name for one in every]),
-            tuple([one.type for one in every]), tuple(wanted), dtypes_, (*blocks[1:], *threads), shared, meaning,
-        )  # fmt: skip
-        if 0 in blocks and any(0 not in shape for shape in shapes):
-            raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
-        op = Op(OpCode.KERNEL, dtypes_[0], tuple(ops), (made, shapes, blocks[0]))
+        between, num_results = self._between(of_shapes), len(shapes)
+        dtypes_, shapes = (*dtypes_, *(dtype for dtype, _ in between)), (*shapes, *(shape for _, shape in between))
+        written = [*(one.name for one in self.signature.results), *self.scratch]
+        numbers = {**{name: -1 - i for i, name in enumerate(written)}, **dict(zip((one.name for one in parameters), given))}
+        whole = {name: shapes[-1 - at] if at < 0 else ops[at].shape for name, at in numbers.items()}
+        made, grids = [], []
+        for launched in self.launched:
+            blocks, launch = self._launch(launched, of_shapes, numbers, whole)
+            if 0 in blocks and any(0 not in shape for shape in shapes):
+                raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
+            made.append(launch)
+            grids.append(blocks[0])
+        kernel = GivenKernel(self.name, self.language, self.text, tuple(made), dtypes_, num_results, meaning)
+        op = Op(OpCode.KERNEL, dtypes_[0], tuple(ops), (kernel, shapes, tuple(grids)))
         record(op)
         return op, device
+
+    def _launch(
+        self, launched: Launched, args: tuple[Any, ...], numbers: Mapping[str, int], shapes: Mapping[str, Shape]
+    ) -> tuple[tuple[Dim, int, int], GivenLaunch]:
+        """Returns the blocks of a launch, and all else of it.
+
+        Args:
+          numbers:  of operands and results, by the names of parameters;  shapes: of these
+        """
+        blocks, threads = self._blocks_and_threads(launched, args)
+        asked = launched.shared_bytes
+        shared = asked(*args) if callable(asked) else asked
+        if not isinstance(shared, int) or shared < 0:
+            raise ArgumentTypeError(f"{self.name}: shared_bytes must be a number of bytes, got {shared!r}.")
+        every, maps, given = launched.signature.parameters, list[TileMap](), list[int]()
+        for one in every:
+            if one.type == MAP_TYPE:
+                given.append(len(maps))
+                maps.append(self._map(one.name, args, numbers, shapes))
+            else:
+                given.append(numbers[one.name])
+        names, types = tuple([one.name for one in every]), tuple([one.type for one in every])
+        bounds = launched.signature.bounds
+        return blocks, GivenLaunch(
+            launched.entry, bounds, names, types, tuple(given), (*blocks[1:], *threads), shared, tuple(maps)
+        )
+
+    def _map(
+        self, name: str, args: tuple[Any, ...], numbers: Mapping[str, int], shapes: Mapping[str, Shape]
+    ) -> TileMap:
+        """Returns a map of tiles."""
+        if name not in self.tile_maps:
+            fact = f"{self.name}: {name} is a map of tiles, and nobody says of which parameter."
+            raise ArgumentError(fact, f'tile_maps={{"{name}": lambda a, b: ("a", (64, 64))}}')
+        parameter, box, *shape = self.tile_maps[name](*args)
+        if parameter not in numbers:
+            raise ArgumentError(f"{self.name}: {name} is of {parameter!r}, and memory is {', '.join(numbers)}.")
+        whole = tuple(shape[0] if shape else shapes[parameter])
+        if not all(isinstance(dim, int) for dim in (*whole, *box)) or len(whole) != len(box):
+            fact = f"{self.name}: {name} is of an array of {whole}, with a box of {tuple(box)}; both have as many numbers."
+            raise ShapeError(fact)
+        return TileMap(numbers[parameter], whole, tuple(box))
+
+    def _between(self, args: tuple[Any, ...]) -> list[tuple[DType, Shape]]:
+        """Returns dtype and shape of each memory between launches."""
+        found = []
+        for name, spec in self.scratch.items():
+            shape, dtype = spec(*args) if callable(spec) else spec
+            found.append((dtype, tuple(map(dim_of, shape))))
+            if not any(one.name == name and one.is_pointer for each in self.launched for one in each.signature.parameters):
+                raise ArgumentError(f"{self.name}: {name} in `scratch` is memory of no function.")
+        return found
 
     def _check_device(self, device: str) -> None:
         if self.meaning is None and (device == EVALUATOR or self.language not in compiler_for(device).backend.given):
@@ -270,13 +349,15 @@ class Kernel:
             shapes.append(tuple(map(dim_of, shape)))
         return tuple(dtypes_), tuple(shapes)
 
-    def _launch(self, args: tuple[Any, ...]) -> tuple[tuple[Dim, int, int], tuple[int, int, int]]:
+    def _blocks_and_threads(
+        self, launched: Launched, args: tuple[Any, ...]
+    ) -> tuple[tuple[Dim, int, int], tuple[int, int, int]]:
         """Returns blocks and threads along x, y and z."""
-        if self.grid is None:
+        if launched.grid is None:
             return (1, 1, 1), (1, 1, 1)
         blocks, (x, y, z) = (
             self._extents(name, value(*args) if callable(value) else value)
-            for name, value in (("grid", self.grid), ("block", self.block))
+            for name, value in (("grid", launched.grid), ("block", launched.block))
         )
         if not isinstance(x, int):
             raise ShapeError(f"{self.name}: a block has a fixed number of threads, got {extent(x)!r}.", BLOCK_HINT)
@@ -375,6 +456,8 @@ def kernel(
     entry: str | None = None, shared_bytes: int | Callable[..., int] = 0, inputs: Callable[..., Any] | None = None,
     meaning: Callable[..., Any] | None = None, gradient: Callable[..., Any] | None = None, name: str | None = None,
     implements: Callable[..., Any] | None = None, accepts: Callable[..., bool] | None = None,
+    then: Sequence[Mapping[str, Any]] = (), scratch: Mapping[str, Any] | None = None,
+    tile_maps: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Kernel:  # fmt: skip
     """Makes a function of Tensors of a kernel in CUDA C, for CUDA and CUDASIM, its simulator; or in C, for processors.
 
@@ -402,6 +485,12 @@ def kernel(
       name:          in messages and profiles
       implements:    (arguments): the results, by operations of Tensors: `offer` has the kernel take the place of these
       accepts:       (arguments): whether it may, for these lengths; None: for all that `grid` and the others take
+      then:          launches behind the first, each with entry and grid, maybe block and shared_bytes; parameters of
+                     one name are one value
+      scratch:       memory between launches, by the names of parameters: a pair (shape, dtype), or a function of the
+                     arguments that gives it
+      tile_maps:     by the names of parameters TILE_MAP(name): (arguments): the parameter whose tiles are copied and the
+                     box; maybe the shape that it is seen with
 
     Returns:   the function; its check(...) compares it with its meaning, prepare(...) gives a launch to time and to count
 
@@ -419,5 +508,6 @@ def kernel(
     """
     return Kernel(
         source, output, grid=grid, block=block, entry=entry, shared_bytes=shared_bytes, inputs=inputs, meaning=meaning,
-        gradient=gradient, name=name, implements=implements, accepts=accepts,
+        gradient=gradient, name=name, implements=implements, accepts=accepts, then=then, scratch=scratch or {},
+        tile_maps=tile_maps or {},
     )  # fmt: skip

@@ -24,7 +24,7 @@ from picograd.codegen.emit import guess
 from picograd.codegen.unfuse import unfuse_given
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.engine.choose import GAIN, call_of, with_given
+from picograd.engine.choose import GAIN, call_of, merged, parts_of, with_given, written_candidates
 from picograd.engine.devices import compiler_for
 from picograd.engine.realize import realize
 from picograd.errors import ArgumentError, PicogradError
@@ -34,9 +34,9 @@ from picograd.ir.host import offers
 from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import Kernel, NestKind, Schedule
+from picograd.ir.stages import Kernel, NestKind, Program, Schedule, Source
 from picograd.ir.symbolic import dim_value
-from picograd.record import Record
+from picograd.record import Record, replace
 from picograd.road import schedule_graphs, source_of
 from picograd.tensor.cell import last_change
 from picograd.tensor.modes import no_grad
@@ -205,14 +205,14 @@ class Offering:
             raise ArgumentError(f"{self.kernel}: {SIMULATOR} cannot count it: {computed}.")
         cut = unfuse_given(found.kernel, computed)
         assert not isinstance(cut, str), f"{self.name} is for all of the kernel of its own operation, but: {cut}"
-        own = source_of(found.kernel, target, guess(found.kernel, target), compiler.backend.render)
+        own = _own_source(found.kernel, call_of(cut), target, compiler.backend.render)
         given = realize([one.to(SIMULATOR).op for one in self.examples if isinstance(one, Tensor)])
         inputs, clocks = [given[op.arg[0]].arg[0] for op in found.schedule.inputs], {}
         for name, source in ((self.kernel, with_given(cut, None, compiler.writes)), (OWN, own)):
             executable = compiler.device.load(compile_counted(source))
             Planned(compiler.device, found.schedule, [executable], inputs).run()
             blocks = max(dim_value(launch.grid, {}) for launch in source.launches)
-            clocks[name] = clocks_of(take_counts(executable), blocks)
+            clocks[name] = clocks_of(take_counts(executable), blocks, len(source.launches))
         if clocks[self.kernel] < GAIN * clocks[OWN]:
             self._won.add(_shapes(call_of(cut)))
             offers.change(self.name, None)  # and again under another key, so that plans are new
@@ -258,11 +258,24 @@ def _shapes(call: Op) -> tuple[Any, ...]:
     return tuple((op.dtype, op.shape) for op in call.src)
 
 
+def _own_source(kernel: Kernel, call: Op, target: Target, render: Callable[[Program, Target], Source]) -> Source:
+    """Returns the compiler's kernel for the GPUs that a user's is for: with maps of tiles, for one of warpgroups."""
+    if any(launch.tile_maps for launch in call.arg[0].launches):
+        target = replace(target, has_warpgroups=True, multiprocessors=MULTIPROCESSORS, shared_bytes=HOPPER_SHARED_BYTES)
+    written = written_candidates(kernel, target)
+    if not written:
+        return source_of(kernel, target, guess(kernel, target), render)
+    parts = parts_of(kernel, written[0], target)
+    rest = None if parts.generated is None else source_of(parts.generated, target, parts.opts, render)
+    return merged(kernel, parts, written[0], rest, target)
+
+
 # ---- what counts come to ----
 # Of an H100, by its clock: NVIDIA H100 Tensor Core GPU Architecture, 2022; its memory has 3.35 TB/s, a multiprocessor asks
 # its cache for 64 bytes a clock. A launch takes 2 us, in which two small kernels are alike.
 LAUNCH_CLOCKS = 3500
 MULTIPROCESSORS, SECTORS_OF_MEMORY, SECTORS, SHARED_BYTES, INSTRUCTIONS, MMA_CLOCKS = 132, 66, 2, 128, 4, 2
+WGMMA_COLUMN_CLOCKS, HOPPER_SHARED_BYTES = 0.5, 227 * 1024  # of 64 rows and 16 of K in 16 bits; of a block
 OF_SHARED = ("shared_loads", "shared_stores", "shared_atomics")
 ISSUED = (
     *OF_SHARED, "global_loads", "global_stores", "global_atomics", "async_copies", "tile_loads", "tile_stores", "barriers",
@@ -271,18 +284,20 @@ ISSUED = (
 OF_THREADS = ("multiply_adds", "exponentials")
 
 
-def clocks_of(counts: Mapping[str, int], blocks: int) -> int:
-    """Returns the clocks of a launch and of memory, or of the busiest part of the multiprocessor with most blocks if more.
+def clocks_of(counts: Mapping[str, int], blocks: int, launches: int = 1) -> int:
+    """Returns the clocks of launches, and of memory or of the busiest part of the multiprocessor with most blocks if more.
 
     Its parts are the way to the cache, shared memory, issue and matrix units. The model has no latencies, and a cache that
     keeps nothing: it compares two kernels of the same operation, and is no prediction of times.
 
     Args:
       counts:  of a kernel (picograd_lab/ladder/counts.h)
-      blocks:  of its grid
+      blocks:  of its grid, the largest of several
     """
     sectors = counts["loaded_sectors"] + counts["stored_sectors"]
     issued = sum(counts[name] for name in ISSUED) + sum(counts[name] / WARP_THREADS for name in OF_THREADS)
     shared = max(sum(counts[name] for name in OF_SHARED), counts["shared_bytes"] / SHARED_BYTES) + counts["bank_conflicts"]
-    busiest = max(sectors / SECTORS, shared, issued / INSTRUCTIONS, MMA_CLOCKS * counts["mmas"])
-    return LAUNCH_CLOCKS + ceil(max(sectors / SECTORS_OF_MEMORY, busiest * ceil_div(blocks, MULTIPROCESSORS) / blocks))
+    multiplied = MMA_CLOCKS * counts["mmas"] + WGMMA_COLUMN_CLOCKS * counts["wgmma_columns"]
+    busiest = max(sectors / SECTORS, shared, issued / INSTRUCTIONS, multiplied)
+    busiest *= ceil_div(blocks, MULTIPROCESSORS) / blocks
+    return launches * LAUNCH_CLOCKS + ceil(max(sectors / SECTORS_OF_MEMORY, busiest))

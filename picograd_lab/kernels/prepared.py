@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from picograd.device import Target
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cudasim.device import ORDERS, UNWRITTEN, CudaSimDevice
 from picograd.engine.compiler import given_source
@@ -25,6 +24,7 @@ from picograd.ir.op import Buffer, Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Source
 from picograd_lab.ladder.counts import compile_counted, take_counts
+from picograd_lab.ladder.gpu import greatest_usage
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ class Prepared:
         held = realize(stored)
         params = {op: Op(OpCode.PARAM, op.dtype, (), (slot, op.shape)) for slot, op in enumerate(stored)}
         over = call.replace(tuple(params.get(op, op) for op in call.src))
-        roots = [Op(OpCode.OUTPUT, dtype, (over,), i) for i, dtype in enumerate(self.given.dtypes)]
+        roots = [Op(OpCode.OUTPUT, dtype, (over,), i) for i, dtype in enumerate(self.given.results)]
         schedule = compiler.schedule(roots)
         kernels = [item.kernel for item in schedule.kernel_items()]
         (self.kernel,) = kernels
@@ -116,12 +116,12 @@ class Prepared:
     def resources(self, arch: str = "sm_90a") -> nvrtc.ResourceUsage:
         """Returns registers, shared memory and spills on a GPU, of the one at hand or of `arch`; none is needed for it.
 
+        Of several launches the greatest of each.
+
         Raises:
           CompileError: NVRTC is not installed, or rejected the source.
         """
-        target = self.target if self.target.device == "CUDA" else Target("CUDA", "cuda", arch, block_threads=256)
-        (usage,) = nvrtc.resource_usage(self.source, target).values()
-        return usage
+        return greatest_usage([self.source], self.target.arch if self.target.device == "CUDA" else arch)
 
     def results(self) -> list[Array]:
         """Returns the results of the last run."""

@@ -9,13 +9,13 @@ Only heads of functions are read, by regular expressions on a text without comme
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, FileError
-from picograd.ir.host import without_comments
+from picograd.ir.host import MAP_TYPE, without_comments
 from picograd.record import Record
 
 # By the words of a type in alphabetical order, without const and the like.
@@ -38,7 +38,7 @@ DTYPES: dict[str, DType] = {
 class Parameter(Record):
     """One parameter of a kernel.
 
-    type:        as the source has it, without the name
+    type:        as the source has it, without the name; of a map of tiles MAP_TYPE
     dtype:       of the number, or of the elements of the memory; None: the type is one of the source's own
     is_pointer:  it is memory
     is_const:    memory that is only read
@@ -68,14 +68,31 @@ class Signature(Record):
 
     @property
     def inputs(self) -> list[Parameter]:
-        """Returns the parameters that are no results."""
-        return [one for one in self.parameters if not one.is_pointer or one.is_const]
+        """Returns the parameters that are no results, and no maps of tiles."""
+        return [one for one in self.parameters if one.type != MAP_TYPE and (not one.is_pointer or one.is_const)]
+
+
+def of_all(name: str, signatures: Sequence[Signature], memory: Collection[str]) -> Signature:
+    """Returns the head of several functions: their parameters by name, but for memory between launches.
+
+    Raises:
+      ArgumentError: a name has two types.
+    """
+    found: dict[str, Parameter] = {}
+    for one in [one for signature in signatures for one in signature.parameters if one.name not in memory]:
+        known = found.setdefault(one.name, one)
+        if (known.dtype, known.is_pointer) != (one.dtype, one.is_pointer):
+            raise ArgumentError(f"{name}: {one.name} is {known.type!r} in one function, and {one.type!r} in another.")
+        if not one.is_const:
+            found[one.name] = one  # what one of them writes is a result
+    return Signature(name, "", tuple(found.values()))
 
 
 HEAD = re.compile(
     r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\((?P<bounds>(?:[^()]|\([^()]*\))*)\)\s*)?(?:void\s+)?(?P<name>\w+)\s*\("
 )
 
+MAP = re.compile(rf"{MAP_TYPE}\s*\(\s*(\w+)\s*\)")
 TEMPLATE = re.compile(r"\btemplate\s*<([^<>]*)>\s*\Z")
 
 
@@ -94,8 +111,8 @@ def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signat
       ArgumentError: there is no kernel of that name, or there are several and none is named.
     """
     plain = without_comments(text)
-    found = HEAD if language == "cuda" else HEAD_IN_C
-    heads = {head["name"]: head for head in found.finditer(plain)}
+    form = HEAD if language == "cuda" else HEAD_IN_C
+    heads = {head["name"]: head for head in form.finditer(plain)}
     if not heads:
         raise ArgumentError("kernel: the source has neither a __global__ function nor one in C, `void name(...)`.")
     wanted = next(iter(heads)) if entry is None else entry.partition("<")[0].strip()
@@ -105,6 +122,9 @@ def signature_of(text: str, entry: str | None, language: str = "cuda") -> Signat
         raise ArgumentError(f"kernel: the source has no kernel {wanted}, only {', '.join(heads)}.")
     head = heads[wanted]
     listed, bounds = _until_closed(plain, head.end()), (head["bounds"] or "").strip()
+    macro = listed.strip()
+    if macro.isidentifier() and (found := re.search(rf"^#define {macro}\b((?:.*\\\n)*.*)", plain, re.MULTILINE)):
+        listed = found[1].replace("\\\n", " ")  # parameters that functions share
     template = TEMPLATE.search(plain, 0, head.start())
     if template is not None and not set(re.findall(r"\w+", bounds)).isdisjoint(re.findall(r"\w+", template[1])):
         bounds = ""  # only the source knows its parameters
@@ -139,6 +159,8 @@ def _parameter(text: str) -> Parameter:
     >>> _parameter("const float *x")
     Parameter(name='x', type='const float *', dtype=float32, is_pointer=True, is_const=True)
     """
+    if of_tiles := MAP.fullmatch(text):
+        return Parameter(of_tiles[1], MAP_TYPE, None, False, True)
     bare = re.sub(r"\b(__restrict__|__restrict|__grid_constant__|volatile|register)\b", " ", text.partition("=")[0])
     found = re.fullmatch(r"(?P<type>.*?)(?P<name>\w+)\s*(?P<array>\[[^\]]*\])?\s*", bare, re.DOTALL)
     if found is None or not found["type"].strip():

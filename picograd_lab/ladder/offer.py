@@ -3,23 +3,32 @@
 In:    the names of a ladder and of a rung, and lengths that no axis has
 Out:   the `Offering` of a kernel whose text has the lengths of the arguments
 
-A rung of one launch is a user's kernel for each set of lengths, and the problem of its ladder, as picograd computes it, is
-what it implements (picograd_lab/kernels/offer.py).
+A rung is a user's kernel for each set of lengths, of several launches maybe, and the problem of its ladder, as picograd
+computes it, is what it implements (picograd_lab/kernels/offer.py).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.dtype import DType
 from picograd.errors import ArgumentError
+from picograd.ir.host import MAP_TYPE
 from picograd.ir.op import Op
+from picograd.ir.opts import ROW_NBYTES
+from picograd.ir.stages import TileMap
+from picograd.record import replace
 from picograd.tensor.tensor import Tensor
 from picograd_lab.kernels.kernel import kernel
 from picograd_lab.kernels.offer import Offering
+from picograd_lab.kernels.signature import signature_of
 from picograd_lab.ladder.gpu import Ladder, Rung, why_not
+
+OF_CLUSTERS = "KERNEL_OF_CLUSTERS("  # a kernel's head (devices/cuda/hopper.h)
 
 
 def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
@@ -79,14 +88,32 @@ def _call(ladder: Ladder, rung: Rung, lengths: dict[str, int], target: Target, t
     reason = why_not(ladder, rung, lengths, target)
     if reason:
         return reason
-    launches = rung.launches(lengths)
-    launch, (first, *others) = launches[0], ladder.results(lengths)
-    if len(launches) > 1 or launch.tile_maps:
-        return f"{rung.name} is several launches, or one with maps of tiles"
-    assert isinstance(launch.grid, int), "lengths of a ladder are numbers"
+    text, launches = ladder.text_for(rung, lengths, rung.dtype.name), rung.launches(lengths)
+    if OF_CLUSTERS in text:
+        return f"blocks of {rung.name} come in clusters, those of an offered kernel do not"
+    (first, *others), memory = ladder.results(lengths), rung.scratch(lengths)
     results = [(first, rung.dtype), *((shape, dtypes.float32) for shape in others)]  # one of 16 bits, and logarithms
+    parameters = signature_of(text, launches[0].symbol).parameters
+    names = [one.name for one in parameters if one.type != MAP_TYPE]
+    options: list[dict[str, Any]] = [
+        {"entry": one.symbol, "grid": one.grid, "block": one.block, "shared_bytes": one.shared_nbytes} for one in launches
+    ]
+    maps = [_of_result(each, rung.dtype) if each.param == len(tensors) else each for each in launches[0].tile_maps]
     made = kernel(
-        ladder.text_for(rung, lengths, rung.dtype.name), lambda *_: tuple(results), grid=launch.grid, block=launch.block,
-        entry=launch.symbol, shared_bytes=launch.shared_nbytes, name=launch.symbol,
+        text, lambda *_: tuple(results), name=launches[0].symbol, **options[0], then=options[1:],
+        scratch={name: ((numel,), dtype) for name, (dtype, numel) in zip(names[len(names) - len(memory) :], memory)},
+        tile_maps={
+            one.name: partial(_map_of, names[each.param], each)
+            for one, each in zip([one for one in parameters if one.type == MAP_TYPE], maps)
+        },
     )  # fmt: skip
     return made.call(tensors)[0]
+
+
+def _of_result(tile_map: TileMap, dtype: DType) -> TileMap:
+    """Returns the map of a rung's result, whose box is 128 bytes wide, for elements of another dtype."""
+    return replace(tile_map, box=(*tile_map.box[:-1], ROW_NBYTES // dtype.itemsize))
+
+
+def _map_of(name: str, tile_map: TileMap, *args: Tensor) -> tuple[Any, ...]:
+    return name, tile_map.box, tile_map.shape

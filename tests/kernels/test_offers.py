@@ -21,6 +21,7 @@ from picograd.errors import ArgumentError
 from picograd.ir.host import offers
 from picograd.ir.opts import Opts
 from picograd.look import watch
+from picograd.record import replace
 from picograd.road import source_of
 from picograd_lab.kernels.kernel import Kernel
 from picograd_lab.kernels.offer import LAUNCH_CLOCKS, clocks_of
@@ -321,6 +322,25 @@ def test_a_gpu_is_given_one_text_of_generated_functions_and_the_kernel(monkeypat
     assert all(usage.spill_nbytes == 0 for usage in usages.values())
 
 
+def test_a_rung_with_maps_of_tiles_is_one_text_with_what_is_around_it_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC, which compiles CUDA, is not installed")
+    kernels, compiler = kernels_asked_for(monkeypatch), compiler_for("CUDASIM")
+    a, b = (normal(256, 256).bfloat16().realize() for _ in range(2))
+    ((a @ b) * 3 + 1).realize()
+    hopper = Target("CUDASIM", "cuda", "sm_90a", block_threads=256, has_warpgroups=True, multiprocessors=132)
+    with offer_rung("gemm", "persistent") as offer:
+        cut = choose.cut_of(kernels[-1], offer, hopper)
+        assert not isinstance(cut, str)
+        source = choose.with_given(cut, source_of(cut.generated, hopper, Opts(), compiler.backend.render), compiler.writes)
+        older = replace(hopper, arch="sm_80", has_warpgroups=False)
+        assert not choose.offered_candidates(kernels[-1], older, compiler.writes)
+    (usage,) = [usage for name, usage in nvrtc.resource_usage(source, hopper).items() if "given" in name]
+    assert usage.registers == 168 and usage.spill_nbytes == usage.stack_nbytes == 0
+    launch = next(launch for launch in source.launches if "given" in launch.symbol)
+    assert [tile_map.param for tile_map in launch.tile_maps] == [0, 1, 3]  # the result is scratch of what is behind it
+    assert launch.tile_maps[2].box == (1, 64, 64)  # 128 bytes of bfloat16
+
+
 def test_a_kernel_in_cuda_is_none_on_a_processor(last_wins: list[str]) -> None:
     x = normal(6, 40, device="CPU")
     with rows().offer(x):
@@ -376,20 +396,32 @@ RUNGS: dict[tuple[str, str], tuple[Callable[..., Tensor], tuple[tuple[int, ...],
     ("conv", "mma"): (lambda x, w: F.conv2d(x, w, padding=1).relu(), ((1, 8, 9, 7), (3, 8, 3, 3))),
     ("gemm", "mma"): (lambda a, b: (a @ b) * 2 + 1, ((70, 40), (40, 72))),
     ("attention", "mma"): (attention, ((4, 40, 64), (2, 40, 64), (2, 40, 64))),
+    # of several launches
+    ("conv", "im2col"): (lambda x, w: F.conv2d(x, w, padding=1).relu(), ((1, 5, 9, 7), (3, 5, 3, 3))),
+    ("conv", "winograd"): (lambda x, w: F.conv2d(x, w, padding=1) * 2, ((1, 5, 9, 7), (3, 5, 3, 3))),
+    ("attention", "naive"): (attention, ((4, 40, 64), (2, 40, 64), (2, 40, 64))),
+    ("attention", "tiled"): (attention, ((4, 40, 64), (2, 40, 64), (2, 40, 64))),
+    # with maps of tiles
+    ("gemm", "wgmma and tma"): (lambda a, b: (a @ b) * 2 + 1, ((70, 40), (40, 72))),
+    ("gemm", "warp specialised"): (lambda a, b: (a @ b) * 2 + 1, ((70, 40), (40, 72))),
+    ("gemm", "persistent"): (lambda a, b: (a.float() * 2).bfloat16() @ b, ((150, 136), (136, 200))),
+    ("gemm", "wide tile"): (lambda a, b: (a @ b) * 2 + 1, ((70, 40), (40, 72))),
 }
+BY_TENSOR_CORES = ("mma", "wgmma and tma", "warp specialised", "persistent", "wide tile")
 NARROW = {"conv": pg.float16, "gemm": pg.bfloat16, "attention": pg.float16}  # what `mma` of a ladder is given
 
 
 @pytest.mark.parametrize(("name", "rung"), RUNGS)
 def test_a_rung_is_a_candidate(name: str, rung: str, last_wins: list[str]) -> None:
     function, shapes = RUNGS[name, rung]
-    dtype = NARROW[name] if rung == "mma" else pg.float32
+    dtype = NARROW[name] if rung in BY_TENSOR_CORES else pg.float32
     arrays = [(normal(*shape) / 2).cast(dtype).realize() for shape in shapes]
     meant = function(*[Tensor(array.numpy(), device="NUMPY") for array in arrays]).numpy()
     with offer_rung(name, rung):
         names, found = names_of(pg.jit(function, tune=True), *arrays)
-    assert any(each.endswith(f"by_{rung.replace(' ', '_')}") for each in names), names
-    most = 1e-5 if rung != "mma" else 2.0 ** (4 - dtype.precision)  # roundings of stored results
+    symbol = {"im2col": "patches_of", "winograd": "filters", "naive": "scores", "tiled": "scores"}.get(rung, rung)
+    assert any(each.endswith(f"by_{symbol.replace(' ', '_')}") for each in names), names
+    most = 1e-5 if rung not in BY_TENSOR_CORES else 2.0 ** (4 - dtype.precision)  # roundings of stored results
     np.testing.assert_allclose(found.float().numpy(), np.asarray(meant, np.float32), rtol=most, atol=most)
 
 
@@ -433,8 +465,8 @@ __global__ void pairs(T *out, const T *x, int n) {
     ("name", "rung", "reason"),
     [
         ("gemv", "vectors", "K must be a multiple of 4"),
-        ("conv", "winograd", "several launches"),
-        ("gemm", "persistent", "maps of tiles"),
+        ("conv", "winograd", "R must be 3 and STRIDE 1"),
+        ("gemm", "clusters", "come in clusters"),
         ("conv", "direct", "R is 3 and 1"),
     ],
 )
@@ -447,8 +479,8 @@ def test_a_rung_is_refused_by_its_rule(name: str, rung: str, reason: str, monkey
         elif name == "gemm":
             (normal(256, 256).bfloat16() @ normal(256, 256).bfloat16()).realize()
         else:
-            w = normal(3, 5, 3, 1 if rung == "direct" else 3)
-            F.conv2d(normal(1, 5, 9, 7), w, padding=(1, 0) if rung == "direct" else 1).realize()
+            w = normal(3, 5, *((3, 1) if rung == "direct" else (5, 5)))
+            F.conv2d(normal(1, 5, 9, 7), w, padding=(1, 0) if rung == "direct" else 2).realize()
     assert reason in capsys.readouterr().out
 
 

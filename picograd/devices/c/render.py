@@ -43,14 +43,14 @@ def render(program: Program, target: Target) -> Source:
 def source_of_given(kernel: Kernel, call: Op) -> Source:
     """Returns the source of a user's kernel in C, with a function behind it that has a plan's parameters."""
     given: GivenKernel = call.arg[0]
-    params, passed = arguments_of(kernel, call, C)
+    params, (passed,) = arguments_of(kernel, call, C)
     head = [f"{param_type(param)} *p{slot}" for slot, param in enumerate(params)]
     head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
     symbol, values = f"{kernel.name}_0", ", ".join(f"({type_}){value}" for type_, value in passed)
     text = "\n".join([
         f'#include "primitives.h"\n{given.text}\n',
         f'#line 1 "{kernel.name}_call.c"',
-        f"void {symbol}({', '.join([*head, 'int64 begin', 'int64 end'])}) {{ {given.entry}({values}); }}",
+        f"void {symbol}({', '.join([*head, 'int64 begin', 'int64 end'])}) {{ {given.launches[0].entry}({values}); }}",
         "",
     ])  # fmt: skip
     work = sum(greatest(param.numel) for param in params)

@@ -19,7 +19,12 @@
 
 #ifdef __CUDACC_RTC__
 struct alignas(64) TileMap { uint64 words[16]; };
-#define TILE_MAP(name) const __grid_constant__ TileMap name
+#define LAUNCHED_TILE_MAP(name) const __grid_constant__ TileMap name
+#ifdef PICOGRAD_GIVEN_H
+#define TILE_MAP(name) const TileMap& name  // a user's kernel is inlined into one that is launched
+#else
+#define TILE_MAP(name) LAUNCHED_TILE_MAP(name)
+#endif
 #define KERNEL_OF_CLUSTERS(name, blocks, threads) \
   extern "C" __global__ void __launch_bounds__(threads, 1) __cluster_dims__(blocks, 1, 1) name
 template <class T> struct SharedTile : Shared<T> {};
@@ -38,6 +43,7 @@ PRIMITIVE uint32 address_of(MBarriers barriers, int64 index) { return shared_add
 #include "cudasim/asynchronous.h"
 using cudasim::TileMap;
 #define TILE_MAP(name) const TileMap name
+#define LAUNCHED_TILE_MAP(name) TILE_MAP(name)
 #define KERNEL_OF_CLUSTERS(name, blocks, threads)                    \
   static const cudasim::Clusters name##_clusters(#name, (blocks)); \
   extern "C" void name

@@ -9,13 +9,14 @@ NOTE: pointers are not `__restrict__`: an output may be the same memory as an in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from picograd.device import Target
-from picograd.devices.render_cstyle import BlockWriter, arguments_of
+from picograd.devices.render_cstyle import BlockWriter, arguments_of, map_name, parameters_of
 from picograd.devices.render_grids import asked_for, launch_of_blocks, least_blocks, take_apart
 from picograd.devices.render_rules import CPP
-from picograd.ir.host import INCLUDES_GIVEN, GivenKernel
+from picograd.ir.host import INCLUDES_GIVEN, MAP_TYPE, GivenKernel
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
 from picograd.ir.stages import Kernel, Launch, Param, Program, Source
@@ -30,6 +31,7 @@ from picograd.ir.statements import (
     Statement,
     WaitForCopies,
 )
+from picograd.record import replace
 
 
 def render(program: Program, target: Target) -> Source:
@@ -67,31 +69,50 @@ GIVEN_HEAD = f'#include "primitives.h"\n{INCLUDES_GIVEN}\n'
 
 
 def source_of_given(kernel: Kernel, call: Op) -> Source:
-    """Returns the source of a user's kernel, with a function around it that has a plan's parameters.
+    """Returns the source of a user's kernel, with functions around it that have a plan's parameters, one for each launch.
 
     Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
     """
     given: GivenKernel = call.arg[0]
     params, values = arguments_of(kernel, call, CPP)
-    passed = []
-    for (type_, value), name in zip(values, given.names):
-        passed.append(f"GIVEN({value}, {name})" if "*" in type_ or "Global" in type_ else f"({type_}){value}")
-    symbol, block = f"{kernel.name}_0", prod(given.axes[2:])
-    read = {slot for slot, param in enumerate(kernel.params) if slot not in dict(kernel.phases[0][0].outputs)}
-    head = [f"{param_type(param, slot in read)} p{slot}" for slot, param in enumerate(params)]
-    head += [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
     in_c = "#define restrict\n" if given.language == "c" else ""  # a word that C++ does not have
-    text = "\n".join([
-        f"{GIVEN_HEAD}{in_c}{given.text}\n",
-        f'#line 1 "{kernel.name}_launch.cu"',
-        f"GIVEN_KERNEL({given.bounds or block}) {symbol}({', '.join(head)}) {{",
-        f"  {given.entry}({', '.join(passed)});",
-        "}",
-        "",
-    ])  # fmt: skip
-    work = sum(greatest(param.numel) for param in params)
-    launch = Launch(symbol, call.arg[2], block, work, given.shared_nbytes, axes=given.axes)
-    return Source(kernel.name, "cuda", text, params, kernel.variables, (launch,))
+    lines = [f"{GIVEN_HEAD}{in_c}{given.text}\n", f'#line 1 "{kernel.name}_launch.cu"']
+    launches, work = [], sum(greatest(param.numel) for param in params)
+    for number, (own, blocks) in enumerate(zip(given.launches, call.arg[2])):
+        symbol, block = f"{kernel.name}_{number}", prod(own.axes[2:])
+        passed = [_passed(type_, value, name) for (type_, value), name in zip(values[number], own.names)]
+        head = ", ".join(_head_of_given(kernel, params, values[number], len(own.tile_maps)))
+        lines += [f"GIVEN_KERNEL({own.bounds or block}) {symbol}({head}) {{", f"  {own.entry}({', '.join(passed)});", "}"]
+        maps = tuple([replace(each, param=_slot(kernel, call, each.param)) for each in own.tile_maps])
+        launches.append(Launch(symbol, blocks, block, work, own.shared_nbytes, maps, own.axes))
+    return Source(kernel.name, "cuda", "\n".join([*lines, ""]), params, kernel.variables, tuple(launches))
+
+
+def _passed(type_: str, value: str, name: str) -> str:
+    """Returns the text of an argument of a user's function."""
+    if type_ == MAP_TYPE:
+        return value
+    return f"GIVEN({value}, {name})" if "*" in type_ or "Global" in type_ else f"({type_}){value}"
+
+
+def _head_of_given(
+    kernel: Kernel, params: Sequence[Param], passed: Sequence[tuple[str, str]], num_maps: int
+) -> list[str]:
+    """Returns the parameters of a function around a user's: memory, maps of tiles, symbolic integers."""
+    written = {value for type_, value in passed if "const" not in type_}
+    head = [f"{param_type(param, f'p{slot}' not in written)} p{slot}" for slot, param in enumerate(params)]
+    head += [f"LAUNCHED_TILE_MAP({map_name(number)})" for number in range(num_maps)]
+    return head + [f"int64 n_{variable.arg[0]}" for variable in kernel.variables]
+
+
+def _slot(kernel: Kernel, call: Op, at: int) -> int:
+    """Returns the slot of an operand, or of a result, whose tiles are copied."""
+    if at < 0:
+        return parameters_of(kernel, call)[1][-1 - at]
+    op = call.src[at]
+    while op.code is OpCode.RESHAPE:
+        (op,) = op.src
+    return int(op.arg[0])
 
 
 def param_type(param: Param, is_read: bool = False) -> str:

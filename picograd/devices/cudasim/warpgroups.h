@@ -91,6 +91,7 @@ static void issue(int64 first, int64 group) {
   product.is_done = false;
   const Part& part = product.parts[0];
   COUNT_MORE(WGMMAS, 1);
+  COUNT_MORE(WGMMA_COLUMNS, part.columns);
   COUNT_MORE(SHARED_BYTES, ((part.pairs ? 0 : PRODUCT_ROWS) + part.columns) * PRODUCT_BYTES);
   if (!part.pairs) note_operand(part.lhs, PRODUCT_ROWS, (uint32)group + 1, of);
   note_operand(part.rhs, part.columns, (uint32)group + 1, of);

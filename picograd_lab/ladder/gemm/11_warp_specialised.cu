@@ -9,7 +9,7 @@
 static const int32 TILE = 128, DEPTH = 64, STAGES = 4, LENGTH = TILE * DEPTH, HALF = LENGTH / 2, STEPS = (K + DEPTH - 1) / DEPTH;
 
 extern "C" __global__ void __launch_bounds__(384, 1) warp_specialised(Global<const bfloat16> a, Global<const bfloat16> b,
-                                                                      Global<float32> c, TILE_MAP(a_map), TILE_MAP(b_map)) {
+                                                                      Global<Result> c, TILE_MAP(a_map), TILE_MAP(b_map)) {
   SHARED_TILE_AT(bfloat16, a_tiles, STAGES * LENGTH, 0);
   SHARED_TILE_AT(bfloat16, b_tiles, STAGES * LENGTH, STAGES * LENGTH * 2);
   MBARRIERS(full, STAGES);
@@ -55,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) warp_specialised(Global<con
 #pragma unroll
     for (int32 i = 0; i < TILE / 4; i++) {  // pairs of neighbours
       const int32 row = top + t / 32 * 16 + i % 2 * 8 + t % 32 / 4, column = left + i / 2 * 8 + t % 4 * 2;
-      if (row < M && column < N) store_lanes(c, row * N + column, Lanes<float32, 2>{sums[i * 2], sums[i * 2 + 1]});
+      const Result first = narrowed(sums[i * 2], Result{}), second = narrowed(sums[i * 2 + 1], Result{});
+      if (row < M && column < N) store_lanes(c, row * N + column, Lanes<Result, 2>{first, second});
     }
   }
 }

@@ -7,15 +7,15 @@
 
 struct Cut {
   typedef bfloat16 T;
-  typedef float32 Held;
-  typedef float32 Out;
+  typedef Result Held;
+  typedef Result Out;
   static const int32 BATCH = 1, PARTS = 1, M = ::M, N = ::N, K = ::K, LHS_ACROSS = 0, RHS_ACROSS = 1, LHS_SHARED = 1, RHS_SHARED = 1;
   static const int32 ROWS = 128, COLUMNS = 256, MULTIPLIERS = 2, STAGES = 4, SLABS = 2, GROUP = 8, CLUSTER = 1, IN_TURN = 0;
   static const int32 LANES = 4, ROLLED = 0, MULTIPLY_ADDS = 0;
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-    wide_tile(Global<const bfloat16> a, Global<const bfloat16> b, Global<float32> c, TILE_MAP(a_map), TILE_MAP(b_map),
+    wide_tile(Global<const bfloat16> a, Global<const bfloat16> b, Global<Result> c, TILE_MAP(a_map), TILE_MAP(b_map),
                TILE_MAP(c_map)) {
-  multiply<Cut>(a_map, b_map, c_map, [](int32, int32, int32, int32, Lanes<float32, 4> sums) { return sums; });
+  multiply<Cut>(a_map, b_map, c_map, [](int32, int32, int32, int32, Lanes<Result, 4> sums) { return sums; });
 }
