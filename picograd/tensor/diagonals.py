@@ -25,6 +25,9 @@ __all__ = [
 
 
 # ---- windows and diagonals ----
+PIECE_ELEMENTS_MIN = 4  # of a step: with shorter ones windows at each place are at most three times as many
+
+
 def unfold(self: T, dimension: int, size: int, step: int) -> T:
     """Returns the view of all windows along one axis: `size` elements each, `step` from one to the next.
 
@@ -48,11 +51,15 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
     line = self.movedim(axis, -1)
     windows = (length - count) // step + 1
     span = (windows - 1) * step + count
-    if step < count and count % step:
+    if step < min(count, PIECE_ELEMENTS_MIN) and count % step:
         return _thinned(_overlapping(line, count).movedim(-2, 0), step).movedim(0, axis)
-    if step < count:  # a window is several pieces of `step` elements
-        pieces = cut(line, self.ndim - 1, 0, span).unflatten(-1, (-1, step)).transpose(-1, -2)
-        return _overlapping(pieces, count // step).movedim(-3, -1).flatten(-2).movedim(-2, axis)
+    if step < count:  # a window is several pieces of `step` elements, the last of which may be cut
+        parts = -(-count // step)
+        used = (windows - 1 + parts) * step
+        pieces = cut(_with_margin(line, max(0, used - length)), self.ndim - 1, 0, used)
+        pieces = pieces.unflatten(-1, (-1, step)).transpose(-1, -2)
+        found = _overlapping(pieces, parts).movedim(-3, -1).flatten(-2)
+        return cut(found, self.ndim, 0, count).movedim(-2, axis)
     padded = _with_margin(cut(line, self.ndim - 1, 0, span), windows * step - span)  # contiguous windows: a shape, cut
     return cut(padded.unflatten(-1, (windows, step)), self.ndim, 0, count).movedim(-2, axis)
 
