@@ -244,13 +244,16 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
 def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
     """Returns the strides of each index; indices that differ only in their first element count once.
 
-    A row of a view begins at another element than a row alone; that offset is a number or an input.
+    A row of a view begins at another element than a row alone, at a number or an input. x[i[j], c] steps along c alone.
     """
     found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
     for terms, _ in map(affine, indices):
-        moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in toposort([atom]))}
-        if all(atom.code is OpCode.RANGE for atom in moving):
-            found.setdefault(frozenset(moving.items()), moving)
+        below = {atom: toposort([atom]) for atom in terms}
+        moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in below[atom])}
+        read = {op for atom in moving if any(op.code is OpCode.LOAD for op in below[atom]) for op in below[atom]}
+        steps = {atom: step for atom, step in moving.items() if atom not in read}
+        if all(atom.code is OpCode.RANGE for atom in steps):
+            found.setdefault(frozenset(moving.items()), steps)
     return list(found.values())
 
 

@@ -206,8 +206,7 @@ def diagonal_matrix(out: Op, padded: Op) -> Op | None:
     kept = (*((0, dim) for dim in batch), (0, mul(n, n)))
     if (padded.src[0].shape, padded.arg, out.src[0].arg) != ((*batch, n, 1), margins, kept):
         return None
-    ones = (1,) * len(batch)
-    row, column = (expand(reshape(iota(n), own), shape) for own in ((*ones, n, 1), (*ones, 1, n)))
+    row, column = (expand(reshape(iota(n), (*(1,) * len(batch), *own)), shape) for own in ((n, 1), (1, n)))
     return where(compare(OpCode.CMPEQ, row, column), expand(padded.src[0], shape), 0)
 
 

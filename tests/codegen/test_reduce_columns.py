@@ -9,10 +9,10 @@ from picograd import dtype as dtypes
 from picograd.codegen import reduce_cpu
 from picograd.codegen.reduce import plan_rows, worth_keeping
 from picograd.dtype import DType
-from picograd.ir.build import cast, expand, reduce, reshape, unary
+from picograd.ir.build import cast, expand, gather, reduce, reshape, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, Let, Load, walk
+from picograd.ir.statements import Alloc, For, Let, Load, lanes_of, walk
 from picograd.road import create_schedule, lower
 from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -180,3 +180,19 @@ def test_of_a_row_that_no_cache_holds_nothing_is_kept() -> None:
     powers = unary(OpCode.EXP, long)
     total = expand(reshape(reduce(powers, OpCode.ADD, (1,)), (2, 1)), long.shape)
     assert kept([powers / total]) == []
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (9, 5)], ids=str)
+def test_sums_of_chosen_rows_read_them_along_their_elements(shape: tuple[int, ...]) -> None:
+    """The mean of a sentence's embeddings, a node's neighbours: a vector is elements of one row, not one of many rows."""
+    table, chosen = param(0, 11, 48), param(1, *shape, dtype=dtypes.int64)
+    root = reduce(gather(table, chosen, 0, 0), OpCode.ADD, (1,))
+    rng = np.random.default_rng(0)
+    arrays = {table: rng.integers(-4, 5, (11, 48)).astype(np.float32), chosen: rng.integers(0, 11, shape)}
+    check_same_meaning([root], arrays)
+    for target in CPU_TARGETS:
+        (item,) = create_schedule([root], target).items
+        loads = [one for phase in lower(item.kernel, target).phases for one in walk(phase) if isinstance(one, Load)]
+        of_table = [load for load in loads if load.memory.arg[0] == 0 and load.memory.code is OpCode.PARAM]
+        assert of_table and all(lanes_of(load.index) == 1 for load in of_table)
+        assert {lanes_of(load.var) for load in of_table} == {target.vector_bytes // 4}
