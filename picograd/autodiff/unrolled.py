@@ -289,6 +289,11 @@ class _Steps:
         self._complete()
 
     def _add(self, column: Column) -> int:
+        """Makes a column an Op of the body: the last step's stands for all, so they are alike but for their sources."""
+        kind = _kind(column[-1])
+        if any(_kind(op) != kind for op in column):
+            middle = _kind(column[self.num_steps // 2])
+            raise _Differ(*_longest_true([_kind(op) == middle for op in column]))
         number = len(self.columns)
         self.columns.append(column)
         self.found[column] = number
@@ -465,6 +470,10 @@ class _Steps:
 def _is_leaf(op: Op) -> bool:
     """True for a constant, and for memory."""
     return op.code in (OpCode.CONST, OpCode.BUFFER, OpCode.PARAM) or (op.realized is not None and not op.needs_grad)
+
+
+def _kind(op: Op) -> tuple[object, ...]:
+    return op.code, op.dtype, op.shape, op.arg
 
 
 def _longest_true(flags: Sequence[bool]) -> tuple[int, int]:

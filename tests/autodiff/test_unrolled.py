@@ -440,6 +440,22 @@ def gates_cut_by_hand(library: Any, xs: Any, w: Any, u: Any, b: Any) -> Any:
     return (h * h).sum()
 
 
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("count", [10, 11, 16, 21, 27])
+def test_an_element_that_is_written_in_nested_loops_is_where_it_belongs(count: int, adds: bool) -> None:
+    """Writes to one row are steps of a loop; the one that goes on in the next row is none of them."""
+    shown = np.arange(60, dtype=np.float32).reshape(6, 10)
+    written = pg.Tensor(shown).clone()
+    for row, column in [(row, column) for row in range(6) for column in (3, 5, 7, 1, 9)][:count]:
+        if adds:
+            written[row, pg.Tensor(column)] += 0.5
+            shown[row, column] += 0.5
+        else:
+            written[row, pg.Tensor(column)] = -7.0
+            shown[row, column] = -7.0
+    np.testing.assert_array_equal(written.numpy(), shown)
+
+
 def test_parts_of_gates_stay_in_a_body_and_the_plan_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of the graph is in the body of the loop, where it has no offset that could move."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
