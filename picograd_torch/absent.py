@@ -155,7 +155,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ExponentialFamily": "distributions.Distribution: each has its own formulas of entropy and divergences.",
     },
     "picograd.autograd": {
-        **each("Variable variable", "pg.Tensor: " + OLD),
+        "variable": "pg.Tensor: " + OLD,
         "graph": "x.register_hook; a graph keeps only what its gradients read, and is never used up.",
         "forward_ad": "pg.jvp(function, inputs, tangents), or pg.func.linearize.",
         "profiler": PROFILER,

@@ -13,11 +13,17 @@ from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad
 
 if TYPE_CHECKING:
     from picograd_lab.gradcheck import gradcheck, gradgradcheck
+    from picograd_torch.variable import Variable
 
 __all__ = [
-    "AnomalyError", "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "grad_mode", "gradcheck",
-    "gradgradcheck", "inference_mode", "is_anomaly_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "AnomalyError", "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "grad_mode",
+    "gradcheck", "gradgradcheck", "inference_mode", "is_anomaly_enabled", "no_grad", "set_detect_anomaly",
+    "set_grad_enabled",
 ]  # fmt: skip
 
-publish_late(globals(), ["picograd.autograd.function"], {"picograd_lab.gradcheck": ("gradcheck", "gradgradcheck")})
+publish_late(
+    globals(),
+    ["picograd.autograd.function"],
+    {"picograd_lab.gradcheck": ("gradcheck", "gradgradcheck"), "picograd_torch.variable": ("Variable",)},
+)
 publish(globals())

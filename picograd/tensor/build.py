@@ -161,9 +161,12 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
 
     Raises:
       IndexingError: the shape has no such axis.
+      ArgumentError: it is no int; True, which is one in Python, is a flag in the wrong place.
     """
     rank = len(shape) + extra
     if axis.__class__ is not int:
+        if axis.__class__ is bool:
+            raise ArgumentError(f"{function}: an axis must be an int, got {axis}.")
         axis = whole(function, "an axis", axis)
     if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
         raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")

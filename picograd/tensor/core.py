@@ -139,8 +139,8 @@ class TensorCore:
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).shape
         (2, 2)
         """
-        place = usable_device(device) if device is not None else None
         if isinstance(data, TensorCore):
+            place = usable_device(device) if device is not None else None
             op = detached(data.read())
             if place is not None and place != data.device:
                 op = Op(OpCode.COPY, op.dtype, (op,), place)
@@ -148,7 +148,7 @@ class TensorCore:
             cell = Cell(op, place or data.cell.device)
         else:
             array, kept = host_array(data, dtype)
-            place = place or default_device()
+            place = usable_device(device) if device is not None else default_device()
             op = from_host(array, kept, place)
             record(op)
             cell = Cell(op, place)

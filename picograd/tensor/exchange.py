@@ -376,7 +376,7 @@ def from_dlpack(cls: type[T], x: Any, *, device: str | None = None, copy: bool |
     realized before the other library wrote are the new ones. A write by picograd is computed at once.
 
     Args:
-      x:     has __dlpack__ and __dlpack_device__: an array of NumPy, PyTorch, JAX, CuPy ...
+      x:     has __dlpack__ and __dlpack_device__: an array of NumPy, PyTorch, JAX, CuPy ...; or a capsule of to_dlpack
       copy:  True: in memory of its own. False: never copied; None: where the device or the layout need it
 
     Raises:
@@ -390,6 +390,8 @@ def from_dlpack(cls: type[T], x: Any, *, device: str | None = None, copy: bool |
     >>> x
     Tensor([7., 0.], dtype=float64)
     """
+    if type(x).__name__ == "PyCapsule":
+        x = _Carrier(x)
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise DTypeError(f"from_dlpack: needs an array with __dlpack__, got {type(x).__name__}.", hint="Tensor(x)")
     place = usable_device(device) if device is not None else default_device() if default_device() in HOST else "CPU"
@@ -569,6 +571,10 @@ def __iter__(self: T) -> Iterator[T]:
     if not self.shape:
         raise TypeError("a 0-d tensor cannot be iterated over")
     return iter(self.unbind(0))
+
+
+def __reversed__(self: T) -> T:
+    return self.flip(0) if self.shape else self
 
 
 def __contains__(self: T, element: Any) -> bool:

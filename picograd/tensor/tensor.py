@@ -395,7 +395,8 @@ class Tensor(TensorCore):
     __array_namespace__, to_device, item = exchange.__array_namespace__, exchange.to_device, exchange.item
     tolist, __bool__, __float__, __int__ = exchange.tolist, exchange.__bool__, exchange.__float__, exchange.__int__
     __index__, __complex__, __len__ = exchange.__index__, exchange.__complex__, exchange.__len__
-    __iter__, __contains__, __format__ = exchange.__iter__, exchange.__contains__, exchange.__format__
+    __iter__, __reversed__, __contains__ = exchange.__iter__, exchange.__reversed__, exchange.__contains__
+    __format__ = exchange.__format__
     __repr__, _repr_html_, __copy__ = exchange.__repr__, exchange._repr_html_, exchange.copied
     __deepcopy__, __reduce__, __array_ufunc__ = exchange.deep_copied, exchange.reduced, exchange.array_ufunc
     from_dlpack = of_class(exchange.from_dlpack)

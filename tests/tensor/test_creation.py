@@ -148,6 +148,28 @@ def test_old_constructors_by_dtype(device: str) -> None:
         assert x.type() == mine == f"picograd.{name}Tensor"
 
 
+def test_lengths_are_no_data() -> None:
+    for lengths in ((2, 3), (2, 3, 4), (2, 3, 4, 5)):
+        with pytest.raises(DTypeError, match=r"takes data and a dtype, got 2 and 3.\n.*\n? *hint: empty\(2, 3, ...\)"):
+            Tensor(*lengths)
+
+
+def test_a_variable_is_a_tensor_as_in_pytorch() -> None:
+    for library in (pg, torch):
+        of = library.autograd.Variable
+        data = library.tensor([1.0, 2.0])
+        x = of(data, requires_grad=True)
+        (x * x).sum().backward()
+        assert x.grad.tolist() == [2.0, 4.0] and not data.requires_grad and isinstance(data, of)
+        assert not of(x * 2).requires_grad and not isinstance(2.0, of)
+
+
+def test_a_reversed_tensor_is_a_tensor() -> None:
+    for library in (pg, torch):
+        assert reversed(library.arange(6).reshape(3, 2)).tolist() == [[4, 5], [2, 3], [0, 1]]
+        assert reversed(library.tensor(3)).tolist() == 3
+
+
 def test_what_pytorch_has_and_picograd_has_not_says_what_to_write() -> None:
     with pytest.raises(AttributeError, match="'distributed'.\n  hint: a training runs in one process"):
         pg.distributed  # noqa: B018

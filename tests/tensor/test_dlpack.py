@@ -293,3 +293,9 @@ def test_streams_and_other_devices_are_refused(device):
         x.__dlpack__(dl_device=(2, 0))
     with pytest.raises(ArgumentError, match="stream must be None"):
         x.to_device("CPU", stream=1)
+
+
+def test_a_capsule_is_read_as_the_array_it_came_from(device):
+    x = Tensor([1.0, 2.0])
+    assert Tensor.from_dlpack(pg.to_dlpack(x)).tolist() == [1.0, 2.0]
+    assert Tensor.from_dlpack(torch.utils.dlpack.to_dlpack(torch.arange(3))).tolist() == [0, 1, 2]

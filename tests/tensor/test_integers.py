@@ -114,3 +114,9 @@ def test_drawn_numbers_take_the_dtypes_of_python() -> None:
     drawn.append(pg.normal(0.0, 1.0, (2,), dtype=float))
     assert [each.dtype for each in drawn] == [pg.float64] * 4  # type: ignore[comparison-overlap]
     assert pg.randperm(2, dtype=int).dtype == pg.randint(3, (2,), dtype=int).dtype == pg.int64
+
+
+@pytest.mark.parametrize("name", ["sum", "softmax", "argmax", "flip", "cumsum", "sort", "unbind", "unsqueeze"])
+def test_a_flag_is_no_axis(name: str) -> None:
+    with pytest.raises(pg.ArgumentError, match="an axis must be an int, got True"):
+        getattr(x, name)(True)

@@ -1,0 +1,33 @@
+"""torch.autograd.Variable, which programs from before PyTorch 0.4 wrap tensors in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from picograd.tensor.tensor import Tensor
+
+__all__ = ["Variable"]
+
+
+class OfTensors(type):
+    """A class whose instances are tensors."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor)
+
+
+class Variable(metaclass=OfTensors):
+    """A tensor: the name is from a time when gradients needed a wrapper.
+
+    Args:
+      data:           a tensor, whose memory the result shares
+      requires_grad:  whether backward() collects a gradient in the result
+
+    >>> x = pg.autograd.Variable(Tensor([1.0, 2.0]), requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad, isinstance(x, pg.autograd.Variable)
+    (Tensor([2., 4.]), True)
+    """
+
+    def __new__(cls, data: Tensor, requires_grad: bool = False) -> Any:
+        return data.detach().requires_grad_(requires_grad)
