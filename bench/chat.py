@@ -36,7 +36,7 @@ from bench.driver import ROOT, environment, without_paths
 from bench.machine import describe_commit, describe_machine, describe_versions
 from picograd.config import cache_folder
 from picograd_formats.gguf_file import read_gguf
-from picograd_programs.chat.answer import Reader
+from picograd_programs.chat.answer import Plans, Reader
 from picograd_programs.chat.run import opened
 from picograd_programs.data.text import load_text
 from picograd_programs.data.weights import SMOLLM2
@@ -50,7 +50,7 @@ Answers = Callable[[list[int], int], Iterator[int]]  # yields the likeliest toke
 def picograd_answers() -> Answers:
     """Returns what `picograd chat` runs."""
     model, *_ = opened(NAME, CONTEXT)
-    reader = Reader(model, CONTEXT)
+    reader = Reader(Plans(model, CONTEXT))
 
     def answers(prompt: list[int], num: int) -> Iterator[int]:
         reader.tokens, tokens = [], prompt

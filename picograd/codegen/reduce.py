@@ -581,8 +581,7 @@ class _Walk:
         build, lanes, level, (*outer, last) = self.build, self.lanes, self.level, self.rows.column_loops
         # A symbolic length has as many as its greatest value needs; those beyond the length add zeros.
         self.use_vectors = lanes > 1 and longest(last) >= lanes
-        copies = _num_copies(level)
-        self.copies = 1 if lanes == 1 or longest(last) < copies * lanes else copies
+        self.copies = num_copies(level, last, lanes)
         total = self.fresh()
         # Rows shorter than a vector, without outputs for elements, are a lane each if there are several rows; so a single
         # such row must be added one element at a time, in the same order.
@@ -683,15 +682,17 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
     return rows.element_values(rows.coords(row, [*columns, column]))
 
 
-def _num_copies(level: Sequence[Op]) -> int:
+def num_copies(level: Sequence[Op], last: Dim, lanes: int) -> int:
     """Returns how many independent accumulators hide the latency of adding: fewer where each step is long anyway.
 
     Movements do not count: of one row there are fewer of them than of a batch, and it adds up in the same order.
+
+    Args:
+      last:  elements of a line, which fill all accumulators or have one
     """
     steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE]
-    if len(steps) > ADDING_STEPS_MAX:
-        return 1
-    return 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
+    copies = 1 if len(steps) > ADDING_STEPS_MAX else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
+    return 1 if lanes == 1 or longest(last) < copies * lanes else copies
 
 
 def _join(r: Op, vector: Op | None, single: Op, build: Builder, lanes: int, copies: int) -> Op:

@@ -50,6 +50,7 @@ from picograd.codegen.reduce import (
     emit_together,
     is_cached,
     is_rounded_sum,
+    num_copies,
     plan_rows,
     row_stores,
     rows_at_once,
@@ -103,7 +104,7 @@ def emit_reduce(nest: Nest, context: Context) -> None:
     total, below = numel(rows.row_extents), numel(rows.column_extents)
     per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     kept = worth_keeping(rows)
-    together = _rows_together(rows, target)
+    together = _rows_together(rows, lanes, target)
     at_once = together or (rows_at_once(rows, values) if _share_elements(rows) and not any(kept) else 1)
     per_piece += -per_piece % at_once
 
@@ -141,10 +142,11 @@ def _share_elements(rows: Rows) -> bool:
     return any(row.isdisjoint(index := toposort([op.src[1]])) and not set(coords).isdisjoint(index) for op in loads)
 
 
-def _rows_together(rows: Rows, target: Target) -> int:
+def _rows_together(rows: Rows, lanes: int, target: Target) -> int:
     """Returns how many rows are added up in one walk, as where all are multiplied with one vector; 0: each alone.
 
-    A shared operand is read once for all, and the processor has several lines of memory to wait for.
+    A shared operand is read once for all, and the processor has several lines of memory to wait for. Their sums take half
+    of the registers at most.
     """
     total = numel(rows.row_extents)
     if len(rows.levels) != 1 or rows.of_elements or len(rows.row_groups) != 1:
@@ -156,7 +158,10 @@ def _rows_together(rows: Rows, target: Target) -> int:
     values = rows.element_values(coords)
     indices = [set(toposort([op.src[1]])) for op in toposort(values) if op.code is OpCode.LOAD]
     shared = [index for index in indices if index.isdisjoint(row) and not index.isdisjoint(coords)]
-    return ROWS_AT_ONCE_MAX // (1 if target.num_registers >= 32 else 2) if 0 < len(shared) < len(indices) else 0
+    most = ROWS_AT_ONCE_MAX // (1 if target.num_registers >= 32 else 2)
+    sums = num_copies(rows.levels[0], rows.column_loops[-1], lanes) * len(rows.levels[0])  # vectors of a row
+    together = max(1, min(most, target.num_registers // 2 // sums))
+    return together if 0 < len(shared) < len(indices) else 0
 
 
 # ---- lanes over neighbouring rows ----

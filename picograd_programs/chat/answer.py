@@ -1,7 +1,8 @@
 """An answer, token by token: a text that a network has read, and the choice of the next token.
 
 The text is read once: a question in pieces of one length, so that one plan serves them all, each token of the answer by
-another. A piece that is not full is filled up behind: what is written there is not seen, and replaced later.
+another, which takes a token each of several texts at once. A piece that is not full is filled up behind: what is written
+there is not seen, and replaced later.
 
 Source: Holtzman et al. 2020, arXiv:1904.09751 (top-p); Keskar et al. 2019, arXiv:1909.05858, section 4.1 (repetition).
 
@@ -23,7 +24,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
-from picograd_programs.models.gpt import KVCache
+from picograd_programs.models.cache import Cache, KVCache, Position, Positions, Several
 
 Logits = np.ndarray[Any, Any]
 PIECE = 64  # tokens read at once
@@ -90,54 +91,124 @@ class Network(Protocol):
     def cache(self, batch: int, length: int) -> KVCache:
         """Returns an empty cache."""
 
-    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int) -> Tensor:
+    def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions) -> Tensor:
         """Returns the output (B, T, C) for tokens from a position on."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns logits (..., V) for outputs (..., C)."""
 
 
+class Plans:
+    """The two ways in which a network reads texts on, beside one cache: a piece of a text, or a token each of several.
+
+    Of several tokens there is a plan for 1, 2, 4, ... of them; one that is not full takes its last token again. A text has
+    the same bits in each of them.
+
+    Args:
+      length:  most tokens of a text
+      num:     of texts
+    """
+
+    def __init__(self, model: Network, length: int, num: int = 1):
+        self.model, self.length, self.num = model, length, num
+        self.cache = model.cache(num, length)
+        self.piece = min(PIECE, length)
+        self.first = Variable("first", 0, length - self.piece)
+        self.numbers = [Variable(f"text{row}", 0, num - 1) for row in range(num)]
+        self.places = [Variable(f"position{row}", 0, length - 1) for row in range(num)]
+
+        @jit
+        def read_piece(tokens_1T: Tensor, text: Position, position: Length, last: Tensor) -> Tensor:
+            hidden_1C = model.read_on(tokens_1T, self.cache.text(text), position)[0].index_select(0, last)
+            return model.logits(hidden_1C)[0]
+
+        @jit
+        def read_rows(tokens_B1: Tensor, texts: list[Position], positions: list[Length]) -> Tensor:
+            rows = Several(tuple(self.cache.text(text) for text in texts))
+            return model.logits(model.read_on(tokens_B1, rows, tuple(positions)))[:, 0]
+
+        self.read_piece, self.read_rows = read_piece, read_rows
+
+    def whole(self, num: int) -> int:
+        """Returns how many of the first tokens of a text are those of whole pieces."""
+        return num // self.piece * self.piece
+
+    def next_piece(self, text: int, tokens: Sequence[int], start: int) -> tuple[Tensor, int, int]:
+        """Reads the next piece of a text.
+
+        Args:
+          text:    its number
+          tokens:  all of it
+          start:   how many were read
+
+        Returns:   logits (V,) of the token after the piece; the position where it begins, and the one behind it
+        """
+        if len(tokens) - start == 1:
+            return self.next_tokens([text], [tokens[start]], [start])[0], start, start + 1
+        start = min(start, self.length - self.piece)  # at the end of the cache with tokens that were read
+        part = tokens[start : start + self.piece]
+        filled = [*part, *[0] * (self.piece - len(part))]
+        number = self.numbers[0].bind(text) if self.num > 1 else 0
+        logits = self.read_piece(Tensor([filled]), number, self.first.bind(start), Tensor([len(part) - 1]))
+        return logits, start, start + len(part)
+
+    def next_tokens(self, texts: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
+        """Reads a token of each of some texts, at a position of each, and returns their logits (B, V)."""
+        most = min(1 << (len(texts) - 1).bit_length(), self.num)
+        rows = [min(row, len(texts) - 1) for row in range(most)]
+        numbers = [variable.bind(texts[row]) if self.num > 1 else 0 for variable, row in zip(self.numbers, rows)]
+        places = [variable.bind(positions[row]) for variable, row in zip(self.places, rows)]
+        return self.read_rows(Tensor([[tokens[row]] for row in rows]), numbers, places)[: len(texts)]
+
+
 class Reader:
     """A text that a network has read, to be continued.
 
     Args:
-      model:   reads it
-      length:  most tokens that the text may have
+      plans:  read it
+      text:   its number there
 
+    tokens:      of it, that were read
+    whole:       how many of them were read in pieces that are whole and follow each other from the beginning
     drawn_from:  logits (V,) from which the latest token of an answer was drawn
     """
 
     drawn_from: Logits
 
-    def __init__(self, model: Network, length: int):
-        self.model, self.length, self.tokens = model, length, list[int]()
-        self.cache = model.cache(1, length)
-        self.piece = min(PIECE, length)
-        self.place = Variable("position", 0, length - 1)
-        self.first = Variable("first", 0, length - self.piece)
+    def __init__(self, plans: Plans, text: int = 0):
+        self.plans, self.text, self.length, self.tokens, self.whole = plans, text, plans.length, list[int](), 0
         self.read_speed, self.write_speed = Speed(), Speed()
-
-        @jit
-        def read_piece(tokens_1T: Tensor, position: Length, last: Tensor) -> Tensor:
-            hidden_1C = model.read_on(tokens_1T, self.cache, position)[0].index_select(0, last)
-            return model.logits(hidden_1C)[0]
-
-        @jit
-        def read_one(token_11: Tensor, position: Length) -> Tensor:
-            return model.logits(model.read_on(token_11, self.cache, position)[0])[0]
-
-        self.read_piece, self.read_one = read_piece, read_one
 
     def left(self) -> int:
         """Returns how many tokens still fit."""
         return self.length - len(self.tokens)
 
-    def keep(self, tokens: Sequence[int]) -> list[int]:
-        """Forgets what another text does not begin with, and returns its tokens that are left to read, at least one."""
-        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self.tokens, tokens[:-1]))
-        num = sum(1 for _ in same)
-        self.tokens = self.tokens[:num]
+    def same(self, tokens: Sequence[int]) -> int:
+        """Returns how many tokens another text, of which one is left to read, begins with as this one."""
+        pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self.tokens, tokens[:-1]))
+        return sum(1 for _ in pairs)
+
+    def keep(self, tokens: Sequence[int], num: int | None = None) -> list[int]:
+        """Forgets what another text does not begin with, and returns its tokens that are left to read, at least one.
+
+        Args:
+          num:  tokens that are kept, at most those that are the same; None: all of these
+        """
+        num = self.same(tokens) if num is None else num
+        self.tokens, self.whole = self.tokens[:num], self.plans.whole(min(self.whole, num))
         return [*tokens[num:]]
+
+    def read_some(self, tokens: Sequence[int]) -> tuple[Tensor, list[int]]:
+        """Reads a piece of tokens on; returns the logits (V,) of the token after it, and the tokens that are left."""
+        text, at = [*self.tokens, *tokens], len(self.tokens)
+        with no_grad():
+            logits, start, past = self.plans.next_piece(self.text, text, at)
+        self.tokens = text[:past]  # not before: an interrupted reading counts for nothing, and is replaced
+        if start == self.whole and past - start == self.plans.piece:
+            self.whole = past
+        else:
+            self.whole = min(self.whole, self.plans.whole(start))
+        return logits, text[past:]
 
     def read(self, tokens: Sequence[int]) -> Logits:
         """Reads tokens on, and returns the logits (V,) of the one after them.
@@ -147,19 +218,14 @@ class Reader:
         """
         if not 1 <= len(tokens) <= self.left():
             raise ArgumentError(f"Reader.read: takes 1 to {self.left():,} tokens more, got {len(tokens):,}.")
-        text, at = [*self.tokens, *tokens], len(self.tokens)
-        with no_grad():
-            while at < len(text):
-                if len(text) - at == 1:
-                    logits, past = self.read_one(Tensor([text[at:]]), self.place.bind(at)), at + 1
-                else:  # at the end of the cache a piece begins earlier, with tokens that were read
-                    start = min(at, self.length - self.piece)
-                    part = text[start : start + self.piece]
-                    past, filled = start + len(part), part + [0] * (self.piece - len(part))
-                    logits = self.read_piece(Tensor([filled]), self.first.bind(start), Tensor([len(part) - 1]))
-                at = past
+        num, left = len(self.tokens), [*tokens]
+        try:
+            while left:
+                logits, left = self.read_some(left)
             found: Logits = logits.numpy()
-        self.tokens = text  # not before: an interrupted reading counts for nothing, and is replaced
+        except BaseException:
+            self.tokens = self.tokens[:num]
+            raise
         return found
 
     def answer(self, question: Sequence[int], ends: set[int], num: int, choice: Choice, seed: int) -> Iterator[int]:

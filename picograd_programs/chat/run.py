@@ -9,7 +9,7 @@ from pathlib import Path
 
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
-from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.answer import Choice, Plans, Reader
 from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
@@ -69,11 +69,14 @@ class Chat(Drawing):
 class Dialogue:
     """A model, its vocabulary, and what was said.
 
+    Args:
+      texts:  that it has room for
+
     Raises:
       DataError: the weights cannot be had, or are of another kind of model.
     """
 
-    def __init__(self, settings: Chat):
+    def __init__(self, settings: Chat, texts: int = 1):
         self.settings = settings
         self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
         self.choice = choice_of(settings, manner)
@@ -83,7 +86,7 @@ class Dialogue:
             self.turns = Turns(manner, self.tokenizer)
             self.ends = self.turns.ends
         self.said: list[tuple[str, str | list[int]]] = [("system", settings.system)] if settings.system else []
-        self.reader = Reader(self.model, min(settings.context, self.longest))
+        self.reader = Reader(Plans(self.model, min(settings.context, self.longest), texts))
 
     def describe(self) -> str:
         """Returns a line about the model."""

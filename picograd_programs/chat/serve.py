@@ -5,9 +5,9 @@
     POST /v1/completions        the same for a text that is continued as it is
     POST /v1/embeddings         vectors of texts, by the encoder that --embed names
 
-Several clients may ask at once: requests wait in line, and each is answered whole, first come, first served. A dialogue
-that goes on is not read again: its part in common with the one before stays in the cache. Only this machine is listened to,
-unless another address is given; then a token is needed.
+Several clients may ask at once, and several answers are written together (desk.py); further requests wait in line, and
+beyond a number of them are refused. What begins as a text before is not read again, in whole pieces. Only this machine is
+listened to, unless another address is given; then a token is needed.
 
 Source: OpenAI, API reference, "Chat completions", "Completions", "Models"; WHATWG, HTML, "Server-sent events".
 """
@@ -23,9 +23,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,9 +36,12 @@ import numpy as np
 from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.record import Record
 from picograd_programs.chat.answer import Choice, Logits
+from picograd_programs.chat.desk import Desk, FullLine, Question
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
+from picograd_programs.data.bpe import Stream
 from picograd_programs.models.embed import embedder_of
 from picograd_programs.models.embedder import Embedder
+from picograd_programs.models.packed import ROWS_MAX
 from picograd_programs.train.program import check_settings
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -56,13 +61,15 @@ ROLES = ("system", "developer", "user", "assistant")
 
 @dataclass(frozen=True)
 class Serve:
-    """Answers clients of OpenAI's interface with a language model, one request after the other; Ctrl-C ends it."""
+    """Answers clients of OpenAI's interface with a language model; Ctrl-C ends it."""
 
     model: str = "smollm2"  # as in picograd chat
     context: int = 2048  # most tokens of a dialogue, answers included
     host: str = "127.0.0.1"  # address to listen at; beyond this machine, requests need a token
     port: int = 8000  # 0 takes a free one
     token: str = ""  # that requests must have; without one, a new one is printed where it is needed
+    together: int = 4  # answers that are written at once, up to 8; each has memory for a dialogue
+    waiting: int = 32  # answers that wait for their turn, before further requests are refused
     embed: str = ""  # encoder for /v1/embeddings: minilm, or a folder, as in picograd embed
 
 
@@ -204,44 +211,31 @@ def turn_of(message: Any) -> tuple[str, str]:
 
 
 # ---- answers ----
-def until(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
-    """Yields a text up to the first of some texts in it; what may become one waits for the next piece.
+class UpTo:
+    """A text up to the first of some texts in it; what may become one waits for the next piece.
 
-    >>> list(until(iter(["one", " t", "wo ", "three"]), ["two", "three"]))
-    ['one', ' ']
-    """
-    kept = ""
-    for piece in pieces:
-        kept += piece
-        if found := [(place + len(stop), place) for stop in stops if (place := kept.find(stop)) >= 0]:
-            yield from filter(None, [kept[: min(found)[1]]])
-            return
-        waiting = max((num for stop in stops for num in range(len(stop)) if kept.endswith(stop[:num])), default=0)
-        sure = len(kept) - waiting
-        yield from filter(None, [kept[:sure]])
-        kept = kept[sure:]
-    yield from filter(None, [kept])
+    is_over:  one of them is there
 
-
-class Line:
-    """A lock that is had in the order in which it was asked for.
-
-    >>> with Line():
-    ...     pass
+    >>> text = UpTo(["two", "three"])
+    >>> [text.add(piece) for piece in ("one", " t", "wo ", "three")], text.is_over
+    (['one', ' ', '', ''], True)
     """
 
-    def __init__(self) -> None:
-        self.condition, self.come, self.gone = threading.Condition(), 0, 0
+    def __init__(self, stops: Sequence[str]):
+        self.stops, self.kept, self.is_over = stops, "", False
 
-    def __enter__(self) -> None:
-        with self.condition:
-            number, self.come = self.come, self.come + 1
-            self.condition.wait_for(lambda: self.gone == number)
-
-    def __exit__(self, *error: object) -> None:
-        with self.condition:
-            self.gone += 1
-            self.condition.notify_all()
+    def add(self, piece: str, is_last: bool = False) -> str:
+        """Takes a piece more, and returns the part of the text that is sure by now."""
+        if self.is_over:
+            return ""
+        text = self.kept + piece
+        if found := [(place + len(stop), place) for stop in self.stops if (place := text.find(stop)) >= 0]:
+            self.is_over = True
+            return text[: min(found)[1]]
+        waiting = max((num for stop in self.stops for num in range(len(stop)) if text.endswith(stop[:num])), default=0)
+        sure = len(text) if is_last else len(text) - waiting
+        self.kept = text[sure:]
+        return text[:sure]
 
 
 class Told(Record):
@@ -269,12 +263,59 @@ def logprobs_of(logits_V: Logits) -> Logits:
     return found
 
 
-class Answerer:
-    """Answers requests with one model, and keeps what it has read.
+class Written:
+    """An answer that a desk writes, as the client who waits for it sees it.
 
-    line:      has to be entered around an answer
-    is_open:   False: no answer goes on beyond its next token
-    told:      tokens of the latest answer, where their probabilities are asked for
+    told:    its tokens, where their probabilities are asked for
+    num:     tokens of it
+    reason:  why it ended: "stop", itself or before one of the texts; or "length", since it had all its tokens
+
+    Args:
+      likeliest:  as of Request
+    """
+
+    def __init__(self, stream: Stream, stops: Sequence[str], likeliest: int | None):
+        self.stream, self.text, self.likeliest = stream, UpTo(stops), likeliest
+        self.told: list[Told] = []
+        self.num, self.num_letters, self.reason = 0, 0, ""
+        self.come: SimpleQueue[str | Exception | None] = SimpleQueue()  # pieces of the text; None ends it
+
+    def take(self, token: int, logits_V: Logits) -> bool:
+        """Takes a token from the desk; False: the text ends before it."""
+        self.num += 1
+        text = self.stream.text(token)
+        if self.likeliest is not None:
+            self.told.append(told(token, self.num_letters, text, logits_V, self.likeliest))
+        self.num_letters += len(text)
+        self.come.put(self.text.add(text))
+        return not self.text.is_over
+
+    def end(self, reason: str | Exception) -> None:
+        """Takes the reason for which the desk ended the answer."""
+        if isinstance(reason, Exception):
+            self.come.put(reason)
+            return
+        self.come.put(self.text.add(self.stream.rest(), is_last=True))
+        self.reason = "stop" if self.text.is_over else reason
+        self.come.put(None)
+
+    def pieces(self) -> Iterator[str]:
+        """Yields pieces of the text as they come, none empty.
+
+        Raises:
+          DataError: the model's numbers are not finite.
+        """
+        while (piece := self.come.get()) is not None:
+            if isinstance(piece, Exception):
+                raise piece
+            if piece:
+                yield piece
+
+
+class Answerer:
+    """Answers requests with one model.
+
+    desk:      writes answers, in a thread that begins with the first of them
     embedder:  makes vectors of texts, if there is one
 
     Raises:
@@ -282,56 +323,62 @@ class Answerer:
     """
 
     def __init__(self, settings: Serve):
-        self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context))
-        self.name, self.line, self.is_open = settings.model, Line(), True
-        self.told: list[Told] = []
+        self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context), settings.together)
+        self.name, self.desk = settings.model, Desk(self.dialogue.reader.plans, settings.waiting)
+        self.thread = threading.Thread(target=self.desk.work, daemon=True)
         self.embedder = embedder_of(settings.embed) if settings.embed else None
         self.names = [settings.model, *([settings.embed] if settings.embed else [])]
 
-    def answer(self, request: Request) -> Iterator[str]:
-        """Yields pieces of the answer; the facts about it are there afterwards.
+    def tokens_of(self, request: Request) -> list[int]:
+        """Returns the tokens that are to be continued.
 
         Raises:
           ArgumentError: the dialogue or the text does not fit into the context.
-          DataError: the model's numbers are not finite.
         """
-        dialogue, reader = self.dialogue, self.dialogue.reader
+        dialogue = self.dialogue
         assert dialogue.turns is not None, "a Dialogue that is not raw has turns"
         is_plain = isinstance(request.given, str)
         if isinstance(request.given, str):
             tokens = [*dialogue.start, *dialogue.tokenizer.encode(request.given)]
         else:
             tokens = dialogue.turns.dialogue(request.given)
-        if reader.length < len(tokens) + ANSWER_MIN:
+        if dialogue.reader.length < len(tokens) + ANSWER_MIN:
             raise ArgumentError(
                 f"{'prompt' if is_plain else 'messages'}: {len(tokens):,} tokens, and an answer needs {ANSWER_MIN}; "
-                f"this server's context has room for {reader.length:,}. Send a shorter text."
+                f"this server's context has room for {dialogue.reader.length:,}. Send a shorter text."
             )
-        stream, self.num_read, self.num_written = dialogue.tokenizer.stream(), len(tokens), 0
-        self.has_ended, self.told = False, []
+        return tokens
 
-        def pieces() -> Iterator[str]:
-            num_letters = 0
-            for token in reader.answer(reader.keep(tokens), dialogue.ends, request.num, request.choice, request.seed):
-                self.num_written += 1
-                text = stream.text(token)
-                if request.likeliest is not None:
-                    self.told.append(told(token, num_letters, text, reader.drawn_from, request.likeliest))
-                num_letters += len(text)
-                yield text
-                if not self.is_open:
-                    return
-            yield stream.rest()
-            self.has_ended = True
+    @contextmanager
+    def answers(self, request: Request, tokens: Sequence[int]) -> Iterator[list[Written]]:
+        """Has the answers to a request written, each with a seed of its own, until the context is left.
 
-        yield from until(pieces(), request.stops)
+        Raises:
+          FullLine: too many wait already.
+        """
+        dialogue, questions, found = self.dialogue, [], []
+        for number in range(request.num_answers):
+            found.append(written := Written(dialogue.tokenizer.stream(), request.stops, request.likeliest))
+            seed = (request.seed + number) % SEEDS
+            questions.append(Question(
+                tokens, frozenset(dialogue.ends), request.num, request.choice, seed, written.take, written.end
+            ))  # fmt: skip
+        self.desk.ask(questions)
+        with self.desk.changed:
+            if self.thread.ident is None:
+                self.thread.start()
+        try:
+            yield found
+        finally:
+            for question in questions:
+                question.is_wanted = False
 
-    def probabilities(self, request: Request, first: int, past: int) -> dict[str, Any] | None:
-        """Returns the probabilities of tokens whose text begins in a part of the latest answer, in the request's form."""
+    def probabilities(self, request: Request, told: Sequence[Told], first: int, past: int) -> dict[str, Any] | None:
+        """Returns the probabilities of tokens whose text begins in a part of an answer, in the request's form."""
         if request.likeliest is None:
             return None
         tokenizer = self.dialogue.tokenizer
-        found = [each for each in self.told if first <= each.first < past]
+        found = [each for each in told if first <= each.first < past]
 
         def entry(number: int, logprob: float) -> dict[str, Any]:
             data = tokenizer.bytes_of(number)
@@ -354,20 +401,10 @@ class Answerer:
         ]}  # fmt: skip
 
     def close(self) -> None:
-        """Ends answers after their next token, and waits for those in line."""
-        self.is_open = False
-        with self.line:
-            pass
-
-    def reason(self) -> str:
-        """Returns why the latest answer ended: itself or before one of the texts, or since it had all its tokens."""
-        was_cut = self.has_ended and self.dialogue.reader.tokens[-1] not in self.dialogue.ends
-        return "length" if was_cut else "stop"
-
-    def usage(self, written: int) -> dict[str, int]:
-        """Returns how many tokens the latest request took, whose answers have so many."""
-        read = self.num_read
-        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        """Ends answers after their next token, and those in line."""
+        self.desk.close()
+        if self.thread.ident is not None:
+            self.thread.join()
 
 
 def told(number: int, first: int, text: str, logits_V: Logits, likeliest: int) -> Told:
@@ -377,9 +414,10 @@ def told(number: int, first: int, text: str, logits_V: Logits, likeliest: int) -
     return Told(number, first, text, float(found[number]), tuple((int(each), float(found[each])) for each in best))
 
 
-def another(request: Request, index: int) -> Request:
-    """Returns the request of a further answer, with a seed of its own."""
-    return replace(request, seed=(request.seed + index) % SEEDS)
+def usage_of(num_read: int, answers: Sequence[Written]) -> dict[str, int]:
+    """Returns how many tokens a request took."""
+    written = sum(each.num for each in answers)
+    return {"prompt_tokens": num_read, "completion_tokens": written, "total_tokens": num_read + written}
 
 
 # ---- vectors of texts ----
@@ -458,11 +496,11 @@ class Handler(BaseHTTPRequestHandler):
             if path == EMBEDDINGS:
                 self._embed(body)
                 return
-            request = request_of(body, path == PLAIN, self.answerer.dialogue.choice)
-            with self.answerer.line:
-                self._answer(request)
+            self._answer(request_of(body, path == PLAIN, self.answerer.dialogue.choice))
         except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, error.fact if isinstance(error, PicogradError) else f"no JSON: {error}")
+        except FullLine as error:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, error.fact)
         except DataError as error:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, error.fact)
 
@@ -470,32 +508,33 @@ class Handler(BaseHTTPRequestHandler):
         """Sends an answer.
 
         Raises:
-          PicogradError: as Answerer.answer, before anything is sent.
+          PicogradError: as Answerer's methods and Written.pieces, before anything is sent.
         """
-        pieces = self.answerer.answer(request)
-        first = next(pieces, "")  # raises before anything is sent
-        is_plain = isinstance(request.given, str)
-        facts = {
-            "id": f"{'cmpl' if is_plain else 'chatcmpl'}-{secrets.token_hex(8)}",
-            "object": "text_completion" if is_plain else "chat.completion",
-            "created": int(time.time()),
-            "model": self.answerer.name,
-        }
-        if request.streams:
-            self._stream(request, facts, first, pieces)
-            return
-        choices, written = [], 0
-        for index in range(request.num_answers):
-            if index:
-                first, pieces = "", self.answerer.answer(another(request, index))
-            text = first + "".join(pieces)
-            said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
-            found = self.answerer.probabilities(request, 0, len(text))
-            choices.append({"index": index, **said, "finish_reason": self.answerer.reason(), "logprobs": found})
-            written += self.answerer.num_written
-        self._send(HTTPStatus.OK, {**facts, "choices": choices, "usage": self.answerer.usage(written)})
+        tokens, is_plain = self.answerer.tokens_of(request), isinstance(request.given, str)
+        with self.answerer.answers(request, tokens) as answers:
+            pieces = answers[0].pieces()
+            first = next(pieces, "")  # raises before anything is sent
+            facts = {
+                "id": f"{'cmpl' if is_plain else 'chatcmpl'}-{secrets.token_hex(8)}",
+                "object": "text_completion" if is_plain else "chat.completion",
+                "created": int(time.time()),
+                "model": self.answerer.name,
+            }
+            all_pieces = [itertools.chain([first], pieces), *(each.pieces() for each in answers[1:])]
+            if request.streams:
+                self._stream(request, facts, len(tokens), answers, all_pieces)
+                return
+            choices = []
+            for index, (answer, text) in enumerate(zip(answers, map("".join, all_pieces))):
+                said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
+                found = self.answerer.probabilities(request, answer.told, 0, len(text))
+                choices.append({"index": index, **said, "finish_reason": answer.reason, "logprobs": found})
+            self._send(HTTPStatus.OK, {**facts, "choices": choices, "usage": usage_of(len(tokens), answers)})
 
-    def _stream(self, request: Request, facts: dict[str, Any], first: str, pieces: Iterator[str]) -> None:
+    def _stream(
+        self, request: Request, facts: dict[str, Any], num_read: int, answers: Sequence[Written],
+        all_pieces: Sequence[Iterator[str]],
+    ) -> None:  # fmt: skip
         """Sends answers as events, one after the other."""
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
@@ -508,22 +547,17 @@ class Handler(BaseHTTPRequestHandler):
             chunk = {**facts, "choices": choices} | ({"usage": usage} if request.wants_usage else {})
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
-        written = 0
-        for index in range(request.num_answers):
-            if index:
-                pieces = self.answerer.answer(another(request, index))
-                first = next(pieces, "")
+        for index, (answer, pieces) in enumerate(zip(answers, all_pieces)):
             num, role = 0, {"role": "assistant"}
-            for piece in itertools.chain([first], pieces, [None]):
+            for piece in itertools.chain(pieces, [None]):
                 text = piece or ""
                 said = {"text": text} if is_plain else {"delta": role | ({} if piece is None else {"content": text})}
-                reason = self.answerer.reason() if piece is None else None
-                found = self.answerer.probabilities(request, num, num + len(text))
+                reason = answer.reason if piece is None else None
+                found = self.answerer.probabilities(request, answer.told, num, num + len(text))
                 send([{"index": index, **said, "finish_reason": reason} | ({} if found is None else {"logprobs": found})])
                 num, role = num + len(text), {}
-            written += self.answerer.num_written
         if request.wants_usage:
-            send([], self.answerer.usage(written))
+            send([], usage_of(num_read, answers))
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _embed(self, body: Any) -> None:
@@ -535,7 +569,7 @@ class Handler(BaseHTTPRequestHandler):
         answerer = self.answerer
         if answerer.embedder is None:
             raise ArgumentError(f"{answerer.name} writes text and has no embeddings; this server has no encoder.")
-        with answerer.line:
+        with answerer.desk.machine:
             found = vectors_of(body, answerer.embedder, answerer.names[1])
         self._send(HTTPStatus.OK, found)
 
@@ -612,6 +646,11 @@ def serve(settings: Serve) -> int:
       DataError: the weights cannot be had, or the address cannot be listened at.
     """
     check_settings(Chat(context=settings.context))
+    if not 1 <= settings.together <= ROWS_MAX or settings.waiting < 0:
+        raise ArgumentError(
+            f"--together must be from 1 to {ROWS_MAX}, and --waiting at least 0; got {settings.together} and"
+            f" {settings.waiting}."
+        )
     if settings.host not in LOOPBACK and not settings.token:
         settings = replace(settings, token=secrets.token_urlsafe(24))
     answerer = Answerer(settings)

@@ -27,10 +27,9 @@ from picograd.errors import ArgumentError, DataError
 from picograd.nn import functional as F
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
-from picograd.tensor.variable import Length
 from picograd_formats.gguf_file import PackedTensor
+from picograd_programs.models.cache import Cache, KVCache, Position, Positions, at_each, rows_at
 from picograd_programs.models.experts import Experts
-from picograd_programs.models.gpt import KVCache
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import Rotation, angles, turned
 
@@ -205,7 +204,7 @@ class SelfAttention(nn.Module):
             self.q_norm = weights.norm(f"{part}.attn_q_norm", widths[0], *config.norm)
             self.k_norm = weights.norm(f"{part}.attn_k_norm", widths[1], *config.norm)
 
-    def forward(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int, view: View) -> Tensor:
+    def forward(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, view: View) -> Tensor:
         """The positions from `position` on; their keys and values go to the cache. x (B, T, C) -> (B, T, C)."""
         (batch, length, _), config = x_BTC.shape, self.config
         q, k, v = self.q(x_BTC), self.k(x_BTC), self.v(x_BTC)
@@ -214,12 +213,10 @@ class SelfAttention(nn.Module):
         q, k, v = (each.reshape(batch, length, -1, config.features).transpose(1, 2) for each in (q, k, v))
         if config.norms_heads:
             q, k = self.q_norm(q), self.k_norm(k)
-        now, seen = slice(position, position + length), slice(0, position + length)
-        keys_BHSD[:, :, now] = view.turned(k, config.pairs_are_halves)
-        values_BHSD[:, :, now] = v
-        y_BHTD = F.scaled_dot_product_attention(
-            view.turned(q, config.pairs_are_halves), keys_BHSD[:, :, seen], values_BHSD[:, :, seen], attn_mask=view.mask,
-            scale=config.attention_scale, enable_gqa=True, soft_cap=config.attention_cap,
+        q, k = (view.turned(each, config.pairs_are_halves) for each in (q, k))
+        y_BHTD = cache.attend(
+            layer, q, k, v, position, view.mask, scale=config.attention_scale, enable_gqa=True,
+            soft_cap=config.attention_cap,
         )  # fmt: skip
         out: Tensor = self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
         return out
@@ -282,11 +279,14 @@ class Block(nn.Module):
         self.after_attn, self.after_mlp = (norm(name, config.norms_after) for name in names)
 
     def forward(self, x_BTC: Tensor, *where: Any) -> Tensor:
-        """x (B, T, C) -> (B, T, C); `where` as in SelfAttention."""
+        """x (B, T, C) -> (B, T, C); `where` as in SelfAttention.
+
+        What is normalised is in memory: how its squares are added up depends on what they are made of.
+        """
         scale = self.config.residual_scale
-        read_BTC: Tensor = x_BTC + self.after_attn(self.attn(self.attn_norm(x_BTC), *where)) * scale
+        read_BTC: Tensor = (x_BTC + self.after_attn(self.attn(self.attn_norm(x_BTC), *where)) * scale).contiguous()
         seen_BTC = x_BTC if self.config.is_parallel else read_BTC
-        out_BTC: Tensor = read_BTC + self.after_mlp(self.mlp(self.ffn_norm(seen_BTC))) * scale
+        out_BTC: Tensor = (read_BTC + self.after_mlp(self.mlp(self.ffn_norm(seen_BTC))) * scale).contiguous()
         return out_BTC
 
 
@@ -294,12 +294,12 @@ class Block(nn.Module):
 class View:
     """Some positions as the layers of one sight know them.
 
-    turns:  cosine and sine of their angles, (T, D/2) each; None: nothing is turned
-    mask:   (T, S), True where a position sees another; None where all see all
+    turns:  cosine and sine of their angles, (T, D/2) or (B, T, D/2) each; None: nothing is turned
+    mask:   as the cache's `attend` takes it
     """
 
     turns: tuple[Tensor, Tensor] | None
-    mask: Tensor | None
+    mask: Any
 
     def turned(self, x_BHTD: Tensor, pairs_are_halves: bool) -> Tensor:
         """Returns queries or keys, turned."""
@@ -345,27 +345,30 @@ class Decoder(nn.Module):
         if not 1 <= length <= config.context:
             raise ArgumentError(f"Decoder.cache: length must be from 1 to {config.context}, got {length}.")
         shape = (batch, config.shared_heads, length, config.features)
-        keys, values = (tuple(Tensor.zeros(*shape).clone() for _ in self.blocks) for _ in range(2))
-        realize([*keys, *values])
-        return KVCache(keys, values)
+        return KVCache.empty(config.layers, shape, shape)
 
-    def view(self, position: Length | int, length: int, sight: Sight) -> View:
+    def view(self, position: Positions, length: int, sight: Sight) -> View:
         """Returns the positions from `position` on, for layers of a sight."""
-        now = slice(position, position + length)
         turns = None
         if sight.rotation is not None:
             cos, sin = self.angles[sight.rotation]
-            turns = (cos[now], sin[now])
-        if not sight.window and length == 1:
-            return View(turns, None)
-        now_T1, seen_S = self.places[now].unsqueeze(1), self.places[: position + length]
-        mask_TS = seen_S <= now_T1
-        return View(turns, mask_TS & (seen_S > now_T1 - sight.window) if sight.window else mask_TS)
+            turns = rows_at(cos, position, length), rows_at(sin, position, length)
 
-    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
+        def mask_at(position: Position) -> Tensor | None:
+            if not sight.window and length == 1:
+                return None
+            now_T1 = self.places[position : position + length].unsqueeze(1)
+            seen_S = self.places[: position + length]
+            mask_TS = seen_S <= now_T1
+            return mask_TS & (seen_S > now_T1 - sight.window) if sight.window else mask_TS
+
+        return View(turns, at_each(mask_at, position))
+
+    def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
-        With a bound Variable as the position, one plan serves every position for a number of tokens.
+        With a bound Variable as the position, one plan serves every position for a number of tokens. Beside `Several`, the
+        position is a tuple: of each text one token is read.
 
         Returns:   (B, T, C), normalised
 
@@ -376,10 +379,10 @@ class Decoder(nn.Module):
         length = tokens_BT.shape[1]
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.position_embd is not None:
-            x_BTC = x_BTC + self.position_embd[position : position + length]
+            x_BTC = x_BTC + rows_at(self.position_embd, position, length)
         views = {sight: self.view(position, length, sight) for sight in dict.fromkeys(self.config.sights)}
-        for block, keys_BHSD, values_BHSD in zip(self.blocks, cache.keys, cache.values):
-            x_BTC = block(x_BTC, keys_BHSD, values_BHSD, position, views[block.sight])
+        for layer, block in enumerate(self.blocks):
+            x_BTC = block(x_BTC, cache, layer, position, views[block.sight])
         out_BTC: Tensor = self.norm(x_BTC)
         return out_BTC
 

@@ -20,12 +20,12 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn import functional as F
 from picograd.nn import init
 from picograd.optim.adam import AdamW
-from picograd.tensor.core import realize
 from picograd.tensor.generator import Generator
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
+from picograd_programs.models.cache import Cache, KVCache, Position, Positions, at_each, rows_at
 
 START_STD = 0.02  # deviation of all start weights of matrices (GPT-2's code)
 
@@ -66,36 +66,6 @@ class GPTConfig:
             raise ArgumentError(f"GPTConfig: dropout must be a probability, got {self.dropout}.")
 
 
-@dataclass(frozen=True)
-class KVCache:
-    """Keys and values of the positions read so far, by layer: what later positions look at. Written in place.
-
-    keys:    (B, H, length, D) for each layer
-    values:  the same
-    """
-
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
-
-    def check(self, name: str, tokens_BT: Tensor, position: Length | int) -> None:
-        """Checks that tokens fit from a position on.
-
-        Args:
-          name:  of the network, for the error
-
-        Raises:
-          ShapeError: tokens are not (B, T) with the cache's B, or end behind it.
-        """
-        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
-        batch, _, most, _ = self.keys[0].shape
-        last = position.bounds[1] if isinstance(position, Length) else position
-        if rows != batch or length < 1 or not 0 <= last <= most - length:
-            raise ShapeError(
-                f"{name}: tokens must be (B, T) with the cache's B={batch} and end by its {most:,} positions,"
-                f" got {tokens_BT.shape} at {position}."
-            )
-
-
 class SelfAttention(nn.Module):
     """Each position takes in what the positions up to its own hold."""
 
@@ -122,22 +92,9 @@ class SelfAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         return self.joined(F.scaled_dot_product_attention(*self.heads_of(x_BTC), dropout_p=dropout, is_causal=True))
 
-    def read_on(
-        self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int, mask_TS: Tensor | None
-    ) -> Tensor:
-        """The same for the positions from `position` on, whose keys and values go to the cache.
-
-        Args:
-          mask_TS:  True where a position sees another; None: it sees all up to its own
-        """
-        q, k, v = self.heads_of(x_BTC)
-        length = x_BTC.shape[1]
-        keys_BHSD[:, :, position : position + length] = k
-        values_BHSD[:, :, position : position + length] = v
-        if length > 1 and mask_TS is None:
-            return self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        seen = slice(0, position + length)
-        return self.joined(F.scaled_dot_product_attention(q, keys_BHSD[:, :, seen], values_BHSD[:, :, seen], mask_TS))
+    def read_on(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, mask: Any) -> Tensor:
+        """The same for the positions from `position` on, whose keys and values go to the cache; `mask` as its `attend`."""
+        return self.joined(cache.attend(layer, *self.heads_of(x_BTC), position, mask))
 
 
 class FeedForward(nn.Module):
@@ -221,14 +178,9 @@ class GPT(nn.Module):
         if not 1 <= length <= config.block:
             raise ArgumentError(f"GPT.cache: length must be from 1 to {config.block}, got {length}.")
         shape = (batch, config.heads, length, config.width // config.heads)
-        keys, values = (
-            tuple(Tensor.zeros(*shape, dtype=weight.dtype, device=weight.device).clone() for _ in self.h)
-            for _ in range(2)
-        )
-        realize([*keys, *values])
-        return KVCache(keys, values)
+        return KVCache.empty(config.layers, shape, shape, dtype=weight.dtype, device=weight.device)
 
-    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
+    def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
         Any number of tokens. With a bound Variable as the position, one plan serves every position for a number of them.
@@ -246,15 +198,19 @@ class GPT(nn.Module):
         True
         """
         cache.check("GPT", tokens_BT, position)
-        length = tokens_BT.shape[1]
-        mask_TS = None
-        if length > 1 and (isinstance(position, Length) or position):
-            places = Tensor.arange(cache.keys[0].shape[2], device=self.wte.weight.device)
-            mask_TS = places[: position + length] <= places[position : position + length].unsqueeze(1)
-        x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[position : position + length]
-        for block, keys_BHSD, values_BHSD in zip(self.h, cache.keys, cache.values):
-            x_BTC = x_BTC + block.attn.read_on(block.ln_1(x_BTC), keys_BHSD, values_BHSD, position, mask_TS)
-            x_BTC = x_BTC + block.mlp(block.ln_2(x_BTC))
+        length, most, device = tokens_BT.shape[1], self.config.block, self.wte.weight.device
+
+        def mask_at(position: Position) -> Tensor | None:
+            if length == 1 or isinstance(position, int) and position == 0:
+                return None
+            places = Tensor.arange(most, device=device)
+            return places[: position + length] <= places[position : position + length].unsqueeze(1)
+
+        mask = at_each(mask_at, position)
+        x_BTC: Tensor = self.wte(tokens_BT) + rows_at(self.wpe.weight, position, length)
+        for layer, block in enumerate(self.h):
+            x_BTC = (x_BTC + block.attn.read_on(block.ln_1(x_BTC), cache, layer, position, mask)).contiguous()
+            x_BTC = (x_BTC + block.mlp(block.ln_2(x_BTC))).contiguous()
         out_BTC: Tensor = self.ln_f(x_BTC)
         return out_BTC
 

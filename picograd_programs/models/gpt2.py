@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 
 from picograd.errors import DataError, FileError
 from picograd.tensor.tensor import Tensor
-from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.answer import Choice, Plans, Reader
 from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.data.published import Weights, load_published
 from picograd_programs.data.tokenizer_json import tokenizer_in
@@ -195,7 +195,7 @@ class GPT2(Program):
             raise FileError(f"--weights: {settings.weights}: is not there.", HINT)
         tokenizer = tokenizer_in(folder_of(settings.weights))
         model = read_gpt2(settings.weights, len(tokenizer.tokens), settings.gelu)
-        reader = Reader(model, model.config.block)
+        reader = Reader(Plans(model, model.config.block))
         texts = [continued(reader, tokenizer, settings, settings.seed + number) for number in range(settings.num)]
         return f"\n{'-' * 20}\n".join(texts)
 

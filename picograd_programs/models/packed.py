@@ -18,6 +18,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import PackedTensor
 
 BITS_OF_HALF_A_BYTE = 4
+ROWS_MAX = 8  # whose sums fit into the registers of one walk
 HALF_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
@@ -92,5 +93,13 @@ class PackedMatrix(nn.Module):
         return (values if least is None else values + least).flatten(-2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., K) -> (..., R)."""
-        return x @ self.weight().T
+        """x (..., K) -> (..., R). Of a few texts with a token each, (B, 1, K), a row has the bits that it has alone.
+
+        A row that is alone is added up along the rows of the matrix, as they are packed, several in the order of tiles.
+        Products of single rows are computed in one walk, in which each number is unpacked once.
+        """
+        if self.is_float or x.ndim != 3 or x.shape[1] != 1 or x.shape[0] > ROWS_MAX:
+            return x @ self.weight().T
+        x = x.contiguous()  # what a sum is made of decides how it is added up
+        rows = [x[row : row + 1] @ self.weight().T for row in range(x.shape[0])]
+        return rows[0] if len(rows) == 1 else Tensor.cat(rows).contiguous()

@@ -40,11 +40,15 @@ def angles(rotation: Rotation, length: int) -> tuple[Tensor, Tensor]:
 def turned(x_BHTD: Tensor, cos: Tensor, sin: Tensor, pairs_are_halves: bool) -> Tensor:
     """Turns each pair (a, b) of the first R features by its angle: (a cos - b sin, a sin + b cos); the others stay.
 
+    Args:
+      cos, sin:  (T, R/2), or (B, T, R/2) where each text has positions of its own
+
     >>> turned(Tensor([[[[1.0, 0.0]]]]), Tensor([[0.0]]), Tensor([[1.0]]), False).tolist()
     [[[[0.0, 1.0]]]]
     """
     batch, heads, length, _ = x_BHTD.shape
-    features = 2 * cos.shape[1]
+    features = 2 * cos.shape[-1]
+    cos, sin = (each if each.ndim == 2 else each.unsqueeze(1) for each in (cos, sin))
     inner = (2, features // 2) if pairs_are_halves else (features // 2, 2)
     axis = 3 if pairs_are_halves else 4
     a, b = x_BHTD[..., :features].reshape(batch, heads, length, *inner).unbind(axis)

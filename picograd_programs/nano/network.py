@@ -32,8 +32,7 @@ from picograd.optim.matrix_steps import Muon
 from picograd.optim.optimizer import Optimizer
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
-from picograd.tensor.variable import Length
-from picograd_programs.models.gpt import KVCache
+from picograd_programs.models.cache import Cache, KVCache, Position, Positions, at_each, rows_at
 from picograd_programs.models.rotary import Rotation, angles, turned
 
 FEATURES = 64  # D
@@ -129,17 +128,10 @@ class SelfAttention(nn.Module):
         return self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True))
 
     def read_on(
-        self, x_BTC: Tensor, cos: Tensor, sin: Tensor, keys_BGSD: Tensor, values_BGSD: Tensor, position: Length | int,
-        mask_TS: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        """The same for the positions from `position` on, whose keys and values go to the cache."""
-        q, k, v = self.heads_of(x_BTC, cos, sin)
-        now, seen = slice(position, position + x_BTC.shape[1]), slice(0, position + x_BTC.shape[1])
-        keys_BGSD[:, :, now] = k
-        values_BGSD[:, :, now] = v
-        return self.joined(F.scaled_dot_product_attention(
-            q, keys_BGSD[:, :, seen], values_BGSD[:, :, seen], attn_mask=mask_TS, enable_gqa=True
-        ))  # fmt: skip
+        self, x_BTC: Tensor, cos: Tensor, sin: Tensor, cache: Cache, layer: int, position: Positions, mask: Any
+    ) -> Tensor:
+        """The same for the positions from `position` on, whose keys and values go to the cache; `mask` as its `attend`."""
+        return self.joined(cache.attend(layer, *self.heads_of(x_BTC, cos, sin), position, mask, enable_gqa=True))
 
 
 class Block(nn.Module):
@@ -163,8 +155,8 @@ class Block(nn.Module):
 
     def read_on(self, x_BTC: Tensor, *where: Any) -> Tensor:
         """The same beside a cache; `where` as in SelfAttention."""
-        x_BTC = x_BTC + self.attn.read_on(norm(x_BTC), *where)
-        return x_BTC + self.mlp(norm(x_BTC))
+        x_BTC = (x_BTC + self.attn.read_on(norm(x_BTC), *where)).contiguous()
+        return (x_BTC + self.mlp(norm(x_BTC))).contiguous()
 
 
 # ---- the network ----
@@ -229,11 +221,9 @@ class Nano(nn.Module):
         if not 1 <= length <= config.context:
             raise ArgumentError(f"Nano.cache: length must be from 1 to {config.context}, got {length}.")
         shape = (batch, config.shared_heads, length, FEATURES)
-        keys, values = (tuple(Tensor.zeros(*shape).clone() for _ in self.blocks) for _ in range(2))
-        realize([*keys, *values])
-        return KVCache(keys, values)
+        return KVCache.empty(config.layers, shape, shape)
 
-    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
+    def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
 
         With a bound Variable as the position, one plan serves every position for a number of tokens.
@@ -245,13 +235,16 @@ class Nano(nn.Module):
         """
         cache.check("Nano", tokens_BT, position)
         length = tokens_BT.shape[1]
-        now, mask_TS = slice(position, position + length), None
-        cos, sin = (each[now] for each in self.angles)
-        if length > 1:
-            mask_TS = self.places[: position + length] <= self.places[now].unsqueeze(1)
+        cos, sin = (rows_at(each, position, length) for each in self.angles)
+
+        def mask_at(position: Position) -> Tensor | None:
+            now = slice(position, position + length)
+            return None if length == 1 else self.places[: position + length] <= self.places[now].unsqueeze(1)
+
+        mask = at_each(mask_at, position)
         x_BTC = norm(self.embedding(tokens_BT))
-        for block, keys_BGSD, values_BGSD in zip(self.blocks, cache.keys, cache.values):
-            x_BTC = block.read_on(x_BTC, cos, sin, keys_BGSD, values_BGSD, position, mask_TS)
+        for layer, block in enumerate(self.blocks):
+            x_BTC = block.read_on(x_BTC, cos, sin, cache, layer, position, mask)
         return norm(x_BTC)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from picograd.errors import ArgumentError, DataError
-from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.answer import Choice, Plans, Reader
 from picograd_programs.chat.turns import Turns
 from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.data.tokenizer_json import load_tokenizer
@@ -85,7 +85,7 @@ class NanoProgram(Program):
             raise ArgumentError(f"--prompt: the question has {len(question):,} tokens; with an answer {length:,} fit.")
         choice = Choice(settings.temperature, top_p=1.0, repetition=1.0)
         answers = [
-            Reader(model, length).answer(question, turns.ends, settings.length, choice, settings.seed + number)
+            Reader(Plans(model, length)).answer(question, turns.ends, settings.length, choice, settings.seed + number)
             for number in range(settings.num)
         ]
         return "\n".join(map(tokenizer.decode, answers))

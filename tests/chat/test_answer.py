@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor
 from picograd.errors import ArgumentError, DataError
+from picograd.tensor.modes import no_grad
 from picograd_formats.gguf_file import read_gguf
-from picograd_programs.chat.answer import Choice, Reader, chosen
+from picograd_programs.chat.answer import Choice, Network, Plans, Reader, chosen
 from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
+from picograd_programs.models.gpt import GPT, GPTConfig
+from picograd_programs.nano.network import Nano, NanoConfig
 from tests.chat.small_model import write_model
 from tests.helpers import same_value
 
@@ -66,7 +71,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
 @pytest.mark.variants(every=3)
 @pytest.mark.parametrize("length", [LENGTH, 150, 40])
 def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Decoder, rng: np.random.Generator) -> None:
-    tokens, reader = rng.integers(0, 256, 256).tolist(), Reader(model, length)
+    tokens, reader = rng.integers(0, 256, 256).tolist(), Reader(Plans(model, length))
     expected = model(Tensor([tokens])).numpy()[0]
     at = 0
     for num in (1, 2, 64, 1, 1, 70, 9, 100):  # single ones, pieces, several pieces, up to the last place
@@ -75,11 +80,58 @@ def test_a_text_that_is_read_on_is_the_text_read_anew(length: int, model: Decode
             same_value(reader.read(tokens[at : at + num]), expected[at + num - 1], 1e-4, 1e-4)
             at += num
     assert (at, reader.left(), reader.tokens) == (min(length, 248), length - at, tokens[:at])
-    assert reader.read_piece.num_captures <= 1 and reader.read_one.num_captures == 1
+    assert reader.plans.read_piece.num_captures <= 1 and reader.plans.read_rows.num_captures == 1
+
+
+def rows_of(model: Network, num: int, tokens: list[list[int]]) -> dict[int, list[np.ndarray]]:
+    """Returns the logits after each of the last five tokens of some texts, read in one plan beside texts of others."""
+    plans = Plans(model, 64, num)
+    for text, each in enumerate(tokens):
+        Reader(plans, text).read(each[:-5])
+    found: dict[int, list[np.ndarray]] = {text: [] for text in range(len(tokens))}
+    for number in range(5):
+        texts = range(len(tokens))
+        with no_grad():
+            rows = plans.next_tokens(
+                texts, [each[number - 5] for each in tokens], [len(each) + number - 5 for each in tokens]
+            ).numpy()
+        for text in texts:
+            found[text].append(rows[text])
+    return found
+
+
+def check_rows(model: Network, rng: np.random.Generator) -> None:
+    """Checks that texts of several lengths have the same bits each alone as several in one plan."""
+    tokens = [rng.integers(0, 257, length).tolist() for length in (40, 7, 64, 19, 33, 6, 50, 11)]
+    alone = [rows_of(model, 1, [each])[0] for each in tokens]
+    for num in (2, 3, 8):
+        for text, rows in rows_of(model, num, tokens[:num]).items():
+            for found, expected in zip(rows, alone[text], strict=True):
+                np.testing.assert_array_equal(found, expected, f"text {text} of {num}")
+
+
+def a_gpt() -> GPT:
+    pg.manual_seed(0)
+    return GPT(GPTConfig(vocabulary=257, block=64, layers=3, heads=4, width=64))
+
+
+def a_nano() -> Nano:
+    pg.manual_seed(0)
+    network = Nano(NanoConfig(257, 64, 3, 2, 1))
+    for parameter in network.parameters():
+        parameter.data = pg.randn(*parameter.shape) * 0.1
+    return network
+
+
+@pytest.mark.parametrize("make", [None, a_gpt, a_nano])
+def test_a_text_has_the_same_bits_alone_and_among_others(
+    make: Callable[[], Network] | None, model: Decoder, rng: np.random.Generator
+) -> None:
+    check_rows(make() if make else model, rng)
 
 
 def test_tokens_that_do_not_fit_are_errors(model: Decoder) -> None:
-    reader = Reader(model, 8)
+    reader = Reader(Plans(model, 8))
     for tokens in ([], [1] * 9):
         with pytest.raises(ArgumentError, match=f"takes 1 to 8 tokens more, got {len(tokens)}"):
             reader.read(tokens)
@@ -87,7 +139,7 @@ def test_tokens_that_do_not_fit_are_errors(model: Decoder) -> None:
 
 
 def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(model: Decoder) -> None:
-    reader = Reader(model, LENGTH)
+    reader = Reader(Plans(model, LENGTH))
     choice = Choice(temperature=0.0, repetition=1.0)
     question = [3, 1, 4]
     answer = list(reader.answer(question, set(), 20, choice, 0))
@@ -103,18 +155,18 @@ def test_an_answer_ends_at_its_end_at_its_most_tokens_or_where_the_text_is_full(
 
 
 def test_a_reading_that_is_interrupted_counts_for_nothing(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(model, LENGTH)
+    reader = Reader(Plans(model, LENGTH))
     expected, reader.tokens = reader.read([1, 2, 3, 4]), []
     reader.read([1, 2])
-    whole = reader.read_piece
+    whole = reader.plans.read_piece
 
     def interrupted(*args: Any) -> Any:
         whole(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reader, "read_piece", interrupted)
+    monkeypatch.setattr(reader.plans, "read_piece", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reader.read([9, 9, 9])
-    monkeypatch.setattr(reader, "read_piece", whole)
+    monkeypatch.setattr(reader.plans, "read_piece", whole)
     assert reader.tokens == [1, 2]
     same_value(reader.read([3, 4]), expected, 1e-4, 1e-4)

@@ -19,7 +19,7 @@ import torch
 
 from picograd_programs import cli
 from picograd_programs.chat import serve
-from picograd_programs.chat.answer import Reader
+from picograd_programs.chat.answer import Plans, Reader
 from picograd_programs.chat.serve import Answerer, Serve, Server
 from picograd_programs.models.embedder import read_embedder
 from tests.chat.small_model import write_model
@@ -101,8 +101,10 @@ def test_a_text_ends_before_the_first_that_is_complete_in_whatever_pieces_it_com
 ) -> None:
     text = "one two, one three"
     pieces = [text[at : at + num] for at in range(0, len(text), num)]
-    found = list(serve.until(iter(pieces), stops))
-    assert "".join(found) == expected and "" not in found
+    found = serve.UpTo(stops)
+    parts = [found.add(piece) for piece in pieces]
+    assert "".join(parts) + found.add("", is_last=True) == expected
+    assert found.is_over == (expected != text)
 
 
 def test_an_answer_ends_before_a_text_whole_and_in_pieces(server: Server, answerer: Answerer) -> None:
@@ -150,23 +152,78 @@ def test_answers_to_several_clients_are_those_to_one_after_the_other(server: Ser
 
 
 def test_who_comes_first_is_answered_first_and_other_questions_do_not_wait(
-    server: Server, answerer: Answerer, monkeypatch: pytest.MonkeyPatch
+    answerer: Answerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order, threads, answer = [], [], answerer.answer
-    monkeypatch.setattr(answerer, "answer", lambda request: order.append(request.seed) or answer(request))
-    with answerer.line:
-        for number in range(4):
-            body = {"messages": TURNS, **GREEDY, "max_tokens": 1, "seed": number}
-            threads.append(threading.Thread(target=asked, args=(server, body)))
-            threads[-1].start()
-            while answerer.line.come < answerer.line.gone + number + 2:
+    ours = Answerer(Serve(model=answerer.name, context=256, together=1, waiting=4))
+    order, threads, begin = [], [], ours.desk._begin
+    monkeypatch.setattr(ours.desk, "_begin", lambda: begin() or order.extend(a.question.seed for a in ours.desk.answers))
+    with Server(Serve(port=0), ours) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with ours.desk.machine:
+            for number in range(5):  # one whose question cannot be read yet, and four that wait
+                body = {"messages": TURNS, **GREEDY, "max_tokens": 1, "seed": number}
+                threads.append(threading.Thread(target=asked, args=(server, body)))
+                threads[-1].start()
+                while len(ours.desk.line) + len(ours.desk.answers) < number + 1:
+                    time.sleep(0.001)
+            while not ours.desk.answers:
                 time.sleep(0.001)
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
-        connection.request("GET", "/v1/models")
-        assert connection.getresponse().status == 200 and not order
-    for thread in threads:
+            status, answer = asked(server, {"messages": TURNS, **GREEDY})
+            assert status == 503, "one more is refused"
+            assert answer["error"]["message"].startswith("1 answers are being written and 4 wait; this server lets 4 wait.")
+            assert got(server, "/v1/models")[0] == 200
+        for each in threads:
+            each.join()
+        assert list(dict.fromkeys(order)) == [0, 1, 2, 3, 4]
+        assert asked(server, {"messages": TURNS, **GREEDY})[0] == 200, "and later it is answered"
+        server.shutdown()
         thread.join()
-    assert order == [0, 1, 2, 3]
+    ours.close()
+
+
+def test_a_text_is_the_same_alone_and_among_others_whatever_came_before(answerer: Answerer) -> None:
+    rng = np.random.default_rng(0)
+    words = ["".join(chr(97 + n) for n in rng.integers(0, 26, length)) for length in (3, 150, 70, 1, 40, 128, 64, 9)]
+    bodies = [
+        {"prompt": word, "temperature": temperature, "max_tokens": num, "seed": seed, "top_p": 0.99, "logprobs": 2}
+        for seed, (word, temperature, num) in enumerate(zip(words, [0.0, 1.0] * 4, [30, 5, 17, 60, 2, 25, 11, 40]))
+    ]
+
+    def choice(server: Server, body: dict[str, Any]) -> Any:
+        status, answer = asked(server, body, "/v1/completions")
+        assert status == 200
+        return answer["choices"][0]
+
+    def answers(together: int, at_once: int, order: list[int]) -> dict[int, Any]:
+        ours = Answerer(Serve(model=answerer.name, context=256, together=together))
+        with Server(Serve(port=0), ours) as server, ThreadPoolExecutor(at_once) as pool:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            found = dict(zip(order, pool.map(lambda number: choice(server, bodies[number]), order)))
+            server.shutdown()
+            thread.join()
+        ours.close()
+        return found
+
+    alone = {number: answers(1, 1, [number])[number] for number in range(len(bodies))}
+    assert len({each["text"] for each in alone.values()}) == len(bodies)
+    for together, at_once in [(1, 8), (3, 8), (4, 8), (8, 8), (8, 3)]:
+        order = rng.permutation(len(bodies)).tolist()
+        # Probabilities have their bits too: JSON writes floats so that they are read again as they were.
+        assert answers(together, at_once, [*order, *order]) == alone
+
+
+def test_several_answers_share_a_plan(answerer: Answerer) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256, together=4))
+    plans, calls = ours.desk.plans, []
+    one, plans.next_tokens = plans.next_tokens, lambda texts, *rest: calls.append(len(texts)) or one(texts, *rest)  # type: ignore[method-assign]
+    request = serve.request_of({"messages": TURNS, **GREEDY, "n": 4})
+    with ours.answers(request, ours.tokens_of(request)) as answers:
+        texts = ["".join(each.pieces()) for each in answers]
+    ours.close()
+    assert len({*texts}) == 1 and max(calls) == 4
+    assert sum(calls) == 4 * 11 and len(calls) < 4 * 11 / 2, "the last token of each is not read"
 
 
 def test_an_answer_in_progress_ends_with_the_server(answerer: Answerer) -> None:
@@ -183,25 +240,29 @@ def test_an_answer_in_progress_ends_with_the_server(answerer: Answerer) -> None:
         thread.join()
         ours.close()
         assert answer.read().decode().rstrip().endswith("[DONE]")
-        assert ours.num_written < 150
+        assert not ours.thread.is_alive() and not ours.desk.answers and len(ours.desk.free) == 4
 
 
-def test_a_seed_decides_the_answer_and_a_dialogue_is_read_on(server: Server, answerer: Answerer) -> None:
-    def answer(turns: list[Any], seed: int = 0) -> tuple[str, int]:
-        status, body = asked(server, {"messages": turns, "temperature": 1.0, "max_tokens": 12, "seed": seed})
+def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
+    server: Server, answerer: Answerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, read = [], answerer.desk.plans.next_piece
+    monkeypatch.setattr(
+        answerer.desk.plans, "next_piece", lambda text, tokens, start: pieces.append(start) or read(text, tokens, start)
+    )
+
+    def answer(text: str, seed: int = 0) -> tuple[str, list[int]]:
+        pieces.clear()
+        wanted = {"prompt": text, "temperature": 1.0, "max_tokens": 12, "seed": seed}
+        status, body = asked(server, wanted, "/v1/completions")
         assert status == 200
-        return body["choices"][0]["message"]["content"], answerer.dialogue.reader.read_speed.tokens
+        return body["choices"][0]["text"], [*pieces]
 
-    answerer.dialogue.reader.tokens = []
-    first, num_read = answer(TURNS, 1)
-    again, num_read_again = answer(TURNS, 1)
-    assert first == again != answer(TURNS, 2)[0]
-    assert num_read > num_read_again == 1, "what was read is kept"
-    later = [*TURNS, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": [{"type": "text", "text": "?"}]}]
-    fresh = Answerer(Serve(model=answerer.name, context=256))
-    kept, fresh.dialogue.reader.tokens = answer(later, 3)[0], []
-    request = serve.request_of({"messages": later, "temperature": 1.0, "max_tokens": 12, "seed": 3})
-    assert kept == "".join(fresh.answer(request)), "and changes nothing"
+    text = "".join(map(chr, np.random.default_rng(0).integers(97, 123, 200)))
+    first, again, other = answer(text[:150], 1), answer(text[:150], 1), answer(text[:150], 2)
+    assert first[0] == again[0] != other[0]
+    assert first[1] == [0, 64, 128] and again[1] == [128]
+    assert answer(text)[1] == [128, 192] and answer(text[:100])[1] == [64], "the text with most in common"
 
 
 @pytest.mark.parametrize(
@@ -269,9 +330,8 @@ def test_a_text_is_continued_as_it_is_whole_and_in_pieces(server: Server, answer
     dialogue = answerer.dialogue
     read = [*dialogue.start, *dialogue.tokenizer.encode("Once upon")]
     assert whole["usage"]["prompt_tokens"] == len(read), "no turn was written around it"
-    dialogue.reader.tokens = []
-    settings = serve.request_of(body, is_plain=True)
-    written = [*dialogue.reader.answer(read, dialogue.ends, settings.num, settings.choice, settings.seed)]
+    reader, settings = Reader(Plans(dialogue.model, 256)), serve.request_of(body, is_plain=True)
+    written = [*reader.answer(read, dialogue.ends, settings.num, settings.choice, settings.seed)]
     stream = dialogue.tokenizer.stream()
     assert choice["text"] == "".join(map(stream.text, written)) + stream.rest()
     events = streamed(server, body, "/v1/completions")
@@ -301,11 +361,11 @@ def test_probabilities_are_those_of_the_model_before_anything_is_preferred(
     assert dialogue.turns is not None
     plain = [*dialogue.start, *dialogue.tokenizer.encode("Once")]
     read = plain if is_plain else dialogue.turns.dialogue([("user", "Hello")])
-    reader = Reader(dialogue.model, 256)
+    reader = Reader(Plans(dialogue.model, 256))
     request = serve.request_of(body, is_plain, dialogue.choice)
     expected, written = [], [*reader.answer(read, dialogue.ends, 6, request.choice, 3)]
     for num in range(len(written)):
-        logits = torch.from_numpy(Reader(dialogue.model, 256).read([*read, *written[:num]])).double()
+        logits = torch.from_numpy(Reader(Plans(dialogue.model, 256)).read([*read, *written[:num]])).double()
         best = torch.log_softmax(logits, 0).sort(descending=True, stable=True)
         expected.append((torch.log_softmax(logits, 0)[written[num]], best.values[:3], best.indices[:3]))
     own = found["token_logprobs"] if is_plain else [each["logprob"] for each in found["content"]]
@@ -479,7 +539,7 @@ def test_a_client_that_goes_away_ends_its_answer_alone(server: Server) -> None:
 
 def test_another_address_needs_a_token(answerer: Answerer, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(serve, "Answerer", lambda settings: answerer)
-    monkeypatch.setattr(answerer, "is_open", True)  # as it was, afterwards
+    monkeypatch.setattr(answerer, "close", lambda: None)  # others ask it afterwards
     monkeypatch.setattr(Server, "serve_forever", lambda self: None)
     assert cli.main(["serve", "--host", "0.0.0.0", "--port", "0"]) == 0
     assert len(capsys.readouterr().err.partition("token: ")[2].strip()) == 32
@@ -491,3 +551,9 @@ def test_a_port_in_use(answerer: Answerer, server: Server, monkeypatch: pytest.M
     monkeypatch.setattr(serve, "Answerer", lambda settings: answerer)
     assert cli.main(["serve", "--port", str(server.server_port)]) == 1
     assert "Address already in use" in (err := capsys.readouterr().err) and "--port names another" in err
+
+
+@pytest.mark.parametrize(("wrong", "got"), [(["--together", "9"], "9 and 32"), (["--waiting", "-1"], "4 and -1")])
+def test_answers_at_once_and_waiting_ones_have_bounds(wrong: list[str], got: str, capsys: Any) -> None:
+    assert cli.main(["serve", *wrong]) == 1
+    assert f"--together must be from 1 to 8, and --waiting at least 0; got {got}." in capsys.readouterr().err

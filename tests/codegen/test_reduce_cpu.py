@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.reduce import _walks
+from picograd.codegen.reduce import _walks, num_copies
 from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
 from picograd.ir.op import Op, const, filled, toposort
@@ -165,3 +165,21 @@ def test_what_does_not_vary_along_a_row_is_counted_in_every_lane(
     for same in (filled(0.7, dtypes.float64, (2, length)), expand(own, (2, length))):  # in all rows, and in each
         sums = total + reduce(same, code, (1,), keepdim=True)
         check_same_meaning([x * expand(sums, (2, length))], given, 1e-12, [target])
+
+
+@pytest.mark.parametrize("sums", [1, 2, 4, 8, 12])
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: str(t.vector_bytes))
+def test_rows_are_added_up_together_as_far_as_their_sums_fit_into_registers(sums: int, target: Target) -> None:
+    """A matrix times some vectors, in one walk: sums of one walk take half of the registers, or those of one row."""
+    vectors = [Op(OpCode.PARAM, dtypes.float32, (), (1 + number, (96,))) for number in range(sums)]
+    nest = [reduce(X * expand(reshape(vector, (1, 96)), X.shape), OpCode.ADD, (1,)) for vector in vectors]
+    (item,) = create_schedule(nest).items
+    program = lower(item.kernel, target)
+    assert [nest.domain for phase in item.kernel.phases for nest in phase] == [X.shape], "all in one nest"
+    allocs = [one.memory for phase in program.phases for one in all_of(phase) if isinstance(one, Alloc)]
+    lanes = target.vector_bytes // 4
+    held = sum(int(memory.arg[1]) // lanes for memory in allocs if memory.arg[2] is MemorySpace.REGISTER)
+    of_row = num_copies([reduce(X, OpCode.ADD, (1,))] * sums, 96, lanes) * sums
+    assert 0 < held <= 2 * max(target.num_registers // 2, of_row), "whole rows, and what is left of them"
+    rng = np.random.default_rng(0)
+    check_same_meaning(nest, {op: rng.normal(size=op.shape).astype(np.float32) for op in (X, *vectors)}, 1e-5)

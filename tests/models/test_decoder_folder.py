@@ -14,12 +14,13 @@ from safetensors.torch import save_file
 from picograd import Tensor
 from picograd.errors import DataError
 from picograd_programs import cli
-from picograd_programs.chat.answer import Choice, Reader
+from picograd_programs.chat.answer import Choice, Plans, Reader
 from picograd_programs.chat.run import Chat, Dialogue, opened
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.models.architectures import ARCHITECTURES
 from picograd_programs.models.packed import PackedMatrix
+from tests.chat.test_answer import check_rows
 from tests.models.published import CONFIGS, Said, Weights, config_of, logits_of, random_weights
 
 TOKENS = [*LETTER_OF, "er", "<|im_start|>", "<|im_end|>"]
@@ -62,8 +63,18 @@ def test_a_published_model_has_the_logits_and_the_likeliest_text_of_its_equation
     text = [*tokens.tolist()]
     for _ in range(6):
         text.append(int(logits_of(said, weights, np.array(text))[-1].argmax()))
-    answer = Reader(model, 64).answer(tokens.tolist(), set(), 6, Choice(temperature=0.0, repetition=1.0), 0)
+    answer = Reader(Plans(model, 64)).answer(tokens.tolist(), set(), 6, Choice(temperature=0.0, repetition=1.0), 0)
     assert [*answer] == text[20:]
+
+
+@pytest.mark.variants(every=6)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_text_of_a_published_model_has_the_same_bits_alone_and_among_others(
+    name: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    said = config_of(name)
+    write_folder(tmp_path, said, random_weights(said))
+    check_rows(opened(str(tmp_path), 64)[0], rng)
 
 
 def test_every_kind_of_model_has_its_equations_in_a_test() -> None:

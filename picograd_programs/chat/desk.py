@@ -1,0 +1,220 @@
+"""Several answers that one network writes at once: questions wait in line for one of its texts, and are read in pieces.
+
+Each step reads a piece of the first question that is not read yet, then one token more of every answer that is being
+written, all in one plan. An answer has the same bits whatever is beside it, and whatever was before: a row of a plan
+depends on its own text alone, and of a text that was read earlier only whole pieces are kept, which are as they would be
+read again.
+
+Source: Yu et al. 2022, "Orca: A distributed serving system for Transformer-based generative models", section 3.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from picograd.errors import PicogradError
+from picograd.tensor.modes import no_grad
+from picograd_programs.chat.answer import LATEST, Choice, Logits, Plans, Reader, chosen
+
+
+class Line:
+    """A lock that is had in the order in which it was asked for.
+
+    >>> with Line():
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self.condition, self.come, self.gone = threading.Condition(), 0, 0
+
+    def __enter__(self) -> None:
+        with self.condition:
+            number, self.come = self.come, self.come + 1
+            self.condition.wait_for(lambda: self.gone == number)
+
+    def __exit__(self, *error: object) -> None:
+        with self.condition:
+            self.gone += 1
+            self.condition.notify_all()
+
+
+class FullLine(PicogradError):
+    """So many questions wait that no other is taken."""
+
+
+@dataclass(eq=False)
+class Question:
+    """A text that is to be continued, and who takes the tokens that follow.
+
+    tokens:     of the text
+    ends:       tokens that end the answer, and are no part of it
+    num:        most tokens of the answer; it also ends where the text has its length
+    choice:     how they are drawn
+    seed:       of the draws
+    take:       is given each token, with the logits from which it was drawn; False: no more are wanted
+    end:        is given "stop", "length", or the error that ended the answer; nothing comes after it
+    is_wanted:  False: the answer ends as soon as this is seen
+    """
+
+    tokens: Sequence[int]
+    ends: frozenset[int]
+    num: int
+    choice: Choice
+    seed: int
+    take: Callable[[int, Logits], bool]
+    end: Callable[[str | Exception], None]
+    is_wanted: bool = True
+
+
+@dataclass(eq=False)
+class Answer:
+    """A question that has a text of the network for itself.
+
+    left:    tokens of it that are not read yet
+    logits:  of the next token, where all are
+    num:     tokens that were drawn
+    """
+
+    question: Question
+    reader: Reader
+    left: list[int]
+    rng: np.random.Generator
+    logits: Logits | None = None
+    num: int = 0
+
+
+@dataclass(eq=False)
+class Desk:
+    """Answers questions, first come, first served, as many at once as the plans have texts. `work` runs in one thread.
+
+    plans:    of the network
+    most:     questions that wait, before others are refused
+    machine:  is held while the network computes
+    """
+
+    plans: Plans
+    most: int
+    machine: Line = field(default_factory=Line)
+    is_open: bool = True
+
+    def __post_init__(self) -> None:
+        self.changed = threading.Condition()
+        self.line: deque[Question] = deque()
+        self.free = [Reader(self.plans, text) for text in range(self.plans.num)]  # idle for longest first
+        self.answers: list[Answer] = []  # in the order in which they were begun
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """Puts questions in the line.
+
+        Raises:
+          FullLine: too many wait already.
+        """
+        with self.changed:
+            if len(self.line) - len(self.free) >= self.most:
+                raise FullLine(
+                    f"{len(self.answers)} answers are being written and {len(self.line)} wait; this server lets"
+                    f" {self.most} wait. Ask again later."
+                )
+            self.line.extend(questions)
+            self.changed.notify_all()
+
+    def work(self) -> None:
+        """Answers questions until the desk is closed; then those that are there end."""
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.line or self.answers or not self.is_open)
+                if not self.is_open:
+                    break
+            self.step()
+        for answer in [*self.answers]:
+            self._finish(answer, "stop")
+        for question in self.line:
+            question.end("stop")
+        self.line.clear()
+
+    def close(self) -> None:
+        """Ends all answers as soon as their tokens are there."""
+        with self.changed:
+            self.is_open = False
+            self.changed.notify_all()
+
+    # ---- one step ----
+    def step(self) -> None:
+        """Gives free texts to those in line, reads a piece of one question, and a token of each answer."""
+        for answer in [*self.answers]:
+            if not answer.question.is_wanted:
+                self._finish(answer, "stop")
+        self._begin()
+        if unread := [answer for answer in self.answers if answer.logits is None]:
+            self._each(unread[:1], partial(self._read, unread[0]))
+        drawn: list[tuple[Answer, int]] = []
+        for answer in [answer for answer in self.answers if answer.logits is not None]:
+            self._each([answer], partial(self._draw, answer, drawn))
+        if drawn:
+            self._each([answer for answer, _ in drawn], lambda: self._write(drawn))
+
+    def _begin(self) -> None:
+        with self.changed:
+            while self.line and self.free:
+                question = self.line.popleft()
+                if not question.is_wanted:
+                    question.end("stop")
+                    continue
+                kept = [self.plans.whole(min(reader.same(question.tokens), reader.whole)) for reader in self.free]
+                reader = self.free.pop(kept.index(max(kept)))
+                left = reader.keep(question.tokens, max(kept))
+                rng = np.random.default_rng((question.seed, len(question.tokens)))
+                self.answers.append(Answer(question, reader, left, rng))
+
+    def _each(self, answers: Sequence[Answer], function: Callable[[], object]) -> None:
+        """Runs a part of a step; an error in it is that of these answers, whose texts are forgotten."""
+        try:
+            function()
+        except Exception as error:  # the client's thread raises it
+            for answer in answers:
+                answer.reader.keep([])
+                self._finish(answer, error)
+
+    def _read(self, answer: Answer) -> None:
+        with self.machine:
+            logits, answer.left = answer.reader.read_some(answer.left)
+            if not answer.left:
+                answer.logits = logits.numpy()
+
+    def _draw(self, answer: Answer, drawn: list[tuple[Answer, int]]) -> None:
+        """Draws a token of an answer and hands it on; adds it to those drawn if the answer goes on behind it."""
+        question, reader = answer.question, answer.reader
+        assert answer.logits is not None, "the question is read"
+        token = chosen(answer.logits, reader.tokens[-LATEST:], question.choice, answer.rng)
+        if token in question.ends:
+            self._finish(answer, "stop")
+            return
+        answer.num += 1
+        if not question.take(token, answer.logits):
+            self._finish(answer, "stop")
+        elif answer.num == question.num or reader.left() == 1:
+            self._finish(answer, "length")
+        else:
+            drawn.append((answer, token))
+
+    def _write(self, drawn: Sequence[tuple[Answer, int]]) -> None:
+        readers = [answer.reader for answer, _ in drawn]
+        tokens = [token for _, token in drawn]
+        with self.machine, no_grad():
+            logits = self.plans.next_tokens(
+                [reader.text for reader in readers], tokens, [len(reader.tokens) for reader in readers]
+            ).numpy()
+        for (answer, token), of_row in zip(drawn, logits):
+            answer.reader.tokens.append(token)
+            answer.logits = of_row
+
+    def _finish(self, answer: Answer, reason: str | Exception) -> None:
+        self.answers.remove(answer)
+        self.free.append(answer.reader)
+        answer.question.end(reason)
