@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from picograd.errors import DataError
+from picograd.errors import ArgumentError, DataError
 from picograd.nn import functional as F
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
@@ -54,13 +54,22 @@ def prepare(settings: NanoSettings) -> Prepared:
 
     Raises:
       DataError: the text is too short.
-      ArgumentError: the vocabulary is too small.
+      ArgumentError: the vocabulary is too small, or larger than the text gives.
     """
     text = load_text(settings.text)
     cut = int(len(text) * TRAIN_SHARE)
     lessons = Lessons(text, settings.depth).several(LESSONS, np.random.default_rng(settings.seed))
     asked = "\n".join(f"user\n{question}\nassistant\n{answer}" for question, answer in lessons)
-    tokenizer = learned_bpe([text[:cut], asked], settings.vocabulary, control=MARKS)
+    try:
+        tokenizer = learned_bpe([text[:cut], asked], settings.vocabulary, control=MARKS)
+    except ArgumentError as error:
+        raise ArgumentError(f"--vocabulary: {error.fact}") from None
+    num = len(tokenizer.tokens)
+    if num < settings.vocabulary:
+        raise ArgumentError(
+            f"--vocabulary: got {settings.vocabulary:,}; the text gives {num:,} tokens, then each of its words is one.",
+            f"--vocabulary {num}, or a longer text",
+        )
     parts = {"train": tokenizer.encode(text[:cut]), "held-out": tokenizer.encode(text[cut:])}
     for name, tokens in parts.items():
         if len(tokens) <= settings.context:

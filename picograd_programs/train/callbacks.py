@@ -106,7 +106,7 @@ class Progress(Callback):
 
     Where standard error is no terminal, some ten lines are printed instead, with the time left, too. The rate counts from
     the end of the first step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is
-    known (peaks.py); else FLOP/s are shown.
+    known (peaks.py); else FLOP/s are shown, and a line at the end says so.
 
     Args:
       title:  what is trained, before the bar
@@ -180,7 +180,7 @@ class Progress(Callback):
 
     def costs(self, trainer: Trainer) -> list[str]:
         """Returns the peak of memory, and MFU or FLOP/s."""
-        device = str(trainer.parameters[0].device) if trainer.parameters else None
+        device = device_of(trainer)
         memory = f"{format_nbytes(max_memory_allocated(device))} peak"
         steps = trainer.done - self.first - 1
         if not steps or not self.flops:
@@ -190,10 +190,20 @@ class Progress(Callback):
         return [memory, rate_text(rate) if peak is None else f"MFU {rate / peak:.1%}"]
 
     def end(self, trainer: Trainer) -> None:
-        """Leaves the bar as it is."""
+        """Leaves the bar as it is, and says where MFU is not known."""
         if self.live is not None:
             self.live.stop()
             self.live = None
+        device = device_of(trainer)
+        if self.flops and peak_flops(device, trainer.precision) is None:
+            self.console.print(
+                f"MFU is unknown, since the peak of {device} is: FLOP/s stand in its place.", soft_wrap=True
+            )
+
+
+def device_of(trainer: Trainer) -> str | None:
+    """Returns the name of the device of a trainer's parameters, None where it has none."""
+    return str(trainer.parameters[0].device).lower() if trainer.parameters else None
 
 
 def rate_text(flops_per_second: float) -> str:

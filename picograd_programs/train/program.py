@@ -32,11 +32,10 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.state_file import load
 from picograd_lab.doctor import processor_name
 from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Progress, TensorBoard
-from picograd_programs.train.peaks import peak_flops
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
-BELOW_ONE = frozenset({"ema"})  # settings that are a part of something, and never all of it
+BELOW_ONE = frozenset({"ema", "dropout"})  # settings that are a part of something, and never all of it
 HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
 
 
@@ -88,7 +87,7 @@ def option_name(name: str) -> str:
 def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> None:
     """Checks that every whole number is at least 1, or 0 where that is a default, and every rate finite and at least 0.
 
-    A part of something, such as ema, is below 1.
+    A part of something, such as ema, is below 1; a number of heads divides the width.
 
     Args:
       settings:  a dataclass instance
@@ -110,6 +109,9 @@ def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> 
         least = int(0 not in defaults)
         if value < least:
             raise ArgumentError(f"{flag}: got {value:,}, it must be at least {least}.")
+    width, heads = (getattr(settings, name, None) for name in ("width", "heads"))
+    if width and heads and width % heads:
+        raise ArgumentError(f"{named('heads')}: got {heads:,}, it must divide {named('width')}, {width:,}.")
 
 
 def check_folder(path: Path) -> None:
@@ -303,9 +305,6 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
         raise FileError(error.fact, f"make space, then go on with: {again}", error.errno) from None
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
-    device = str(next(program.model.parameters()).device).lower()
-    if peak_flops(device, trainer.precision) is None:
-        print(f"MFU is unknown, since the peak of {device} is: FLOP/s stand in its place.", file=sys.stderr)
     lowest = f"lowest {program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"
     if checkpoints.least_at:
         print(f"{lowest}; checkpoint: {checkpoints.folder / BEST}")

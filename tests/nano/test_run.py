@@ -210,7 +210,8 @@ def test_what_is_rewarded_is_tried_more_often() -> None:
     ("more", "said"),
     [
         (["--depth", "0"], "--depth: got 0, it must be at least 1."),
-        (["--vocabulary", "200"], "a vocabulary of 200 tokens is too small: 256 bytes, 3 control tokens and one"),
+        (["--vocabulary", "200"], "--vocabulary: a vocabulary of 200 tokens is too small: 256 bytes, 3 control tokens"),
+        (["--vocabulary", "100000"], "--vocabulary: got 100,000; the text gives "),
         (["--context", "32"], "--context: got 32, conversations need 64 tokens or more."),
         (["--text", "EMPTY"], "is empty."),
         (["--text", "SHORT"], "conversations need some of both."),

@@ -41,7 +41,8 @@ def progress(terminal: bool, steps: int = 100, first: int = 0, width: int = 160)
 
 # ---- the bar ----
 def test_without_a_terminal_some_lines_are_printed() -> None:
-    lines = progress(terminal=False).splitlines()
+    *lines, last = progress(terminal=False).splitlines()
+    assert last == "MFU is unknown, since the peak of cpu is: FLOP/s stand in its place.", "to a user of the library, too"
     assert [line.split("  ")[1] for line in lines] == ["20/100", "40/100", "60/100", "80/100", "100/100"]
     assert all(line.startswith("moons  ") and " points/s  " in line and "FLOP/s" in line for line in lines[1:])
     assert all(re.search(r"B peak  .*  ETA \d+:\d\d:\d\d$", line) for line in lines[1:-1]) and "ETA" not in lines[-1]

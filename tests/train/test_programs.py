@@ -222,7 +222,10 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(
         (["train", "names", "--seed", "-1"], "--seed: got -1, it must be at least 0."),
         (["train", "names", "--lr", "nan"], "--lr: got nan, it must be a finite number, 0 or more."),
         (["train", "wavenet", "--context", "6"], "context must be a power of two, got 6."),
-        (["train", "gpt", "--heads", "3"], "heads must divide width, got 3 heads and width 128."),
+        (["train", "gpt", "--heads", "3"], "--heads: got 3, it must divide --width, 128."),
+        (["train", "bert", "--heads", "7"], "--heads: got 7, it must divide --width, 128."),
+        (["train", "gpt", "--dropout", "2"], "--dropout: got 2.0, it must be below 1."),
+        (["train", "nano", "--vocabulary", "100"], "--vocabulary: a vocabulary of 100 tokens is too small"),
         (["train", "gpt", "--text", "/nowhere"], "/nowhere: "),
         (["train", "names", "--resume"], "no checkpoint is there."),
         (["train", "names", "--out", "FILE"], "cannot be written"),
@@ -428,6 +431,6 @@ def test_a_setting_out_of_its_range_is_named_as_its_option(
 def test_an_end_says_where_mfu_is_unknown(
     peak: float | None, little: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "peak_flops", lambda device, precision: peak)
+    monkeypatch.setattr(callbacks, "peak_flops", lambda device, precision: peak)
     assert cli.main(options("bag", little, tmp_path / "run")) == 0
     assert ("MFU is unknown, since the peak of " in capsys.readouterr().err) == (peak is None)
