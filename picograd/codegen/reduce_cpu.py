@@ -145,8 +145,7 @@ def _share_elements(rows: Rows) -> bool:
 def _rows_together(rows: Rows, lanes: int, target: Target) -> int:
     """Returns how many rows are added up in one walk, as where all are multiplied with one vector; 0: each alone.
 
-    A shared operand is read once for all, and the processor has several lines of memory to wait for. Their sums take half
-    of the registers at most.
+    A shared operand is read once, with several lines of memory to wait for; sums take half of the registers at most.
     """
     total = numel(rows.row_extents)
     if len(rows.levels) != 1 or rows.of_elements or len(rows.row_groups) != 1:
@@ -160,8 +159,7 @@ def _rows_together(rows: Rows, lanes: int, target: Target) -> int:
     shared = [index for index in indices if index.isdisjoint(row) and not index.isdisjoint(coords)]
     most = ROWS_AT_ONCE_MAX // (1 if target.num_registers >= 32 else 2)
     sums = num_copies(rows.levels[0], rows.column_loops[-1], lanes) * len(rows.levels[0])  # vectors of a row
-    together = max(1, min(most, target.num_registers // 2 // sums))
-    return together if 0 < len(shared) < len(indices) else 0
+    return max(1, min(most, target.num_registers // 2 // sums)) if 0 < len(shared) < len(indices) else 0
 
 
 # ---- lanes over neighbouring rows ----
