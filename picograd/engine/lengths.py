@@ -135,10 +135,6 @@ class Moving(Record):
     starts: tuple[Dim | None, ...] = ()
     rooms: tuple[Dim | None, ...] = ()
 
-    def places(self) -> tuple[AxisOfValue, ...]:
-        """Returns axis and value of each offset."""
-        return tuple([(offset.axis, offset.value) for offset in self.offsets])
-
     def constants(self) -> tuple[int, ...]:
         """Returns the values of fixed offsets, and how far each of the others is from the first of its group."""
         firsts = self._firsts()
