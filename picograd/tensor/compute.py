@@ -334,6 +334,7 @@ DEPTH_STRIDE = 16  # a graph is measured where the depth of its root is a multip
 long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
 # The latest made where no gradients are recorded, maybe not computed yet, maybe dead: a finalizer for each costs too much.
 plain_cells: deque[weakref.ref[Cell]] = deque(maxlen=1 << 16)
+_orders: LivingSet[Buffer] = LivingSet()  # first places that were computed, as a choice
 _mentioned: set[Line | None] = set()
 
 
@@ -383,11 +384,22 @@ def settle_choice(chosen: Cell) -> None:
     """Computes values drawn or chosen where no gradients are recorded, and all that is alive of values made there.
 
     A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. What lives
-    on, such as a cache, is what PyTorch would hold in memory.
+    on, such as a cache, is what PyTorch would hold in memory. The first of an order are often on the way to a choice by
+    chance, so they are computed where they go on from others.
     """
-    if not grad_mode.get() and trace.get() is None and unrealized(chosen.op, CHOICE_OPS_MAX) >= CHOICE_OPS_MAX:
-        compute([chosen], (), _living_plain())
-        plain_cells.clear()
+    if grad_mode.get() or trace.get() is not None or unrealized(chosen.op, CHOICE_OPS_MAX) < CHOICE_OPS_MAX:
+        return
+    are_first = chosen.op.code is OpCode.SORT
+    if are_first and not any(map(_is_order, toposort(chosen.op.src, stop=realized))):
+        return
+    compute([chosen], (), _living_plain())
+    plain_cells.clear()
+    if are_first:
+        _orders.add(cell_buffer(chosen))
+
+
+def _is_order(op: Op) -> bool:
+    return op.code is OpCode.SORT or op.code is OpCode.BUFFER and _orders.has(op.arg[0])
 
 
 def settle_step() -> None:

@@ -35,7 +35,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import add
 from picograd.tensor import pointwise
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
-from picograd.tensor.compute import compute_together
+from picograd.tensor.compute import compute_together, settle_choice
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.formulas import formula
 from picograd.tensor.indexing import along, needs_dtype
@@ -159,7 +159,9 @@ def topk(
         raise ArgumentError(f"topk: k must be from 0 to {length}, the length of axis {dim} of {self.shape}; got {k}.")
     if not self.ndim:
         return _taken(self, argsort(self, dim, largest), dim)
-    return _taken(self, _first_places(self.movedim(dim, -1), k, largest).movedim(-1, dim), dim)
+    places = _first_places(self.movedim(dim, -1), k, largest)
+    settle_choice(places.cell)
+    return _taken(self, places.movedim(-1, dim), dim)
 
 
 def _first_places(self: T, k: int, descending: bool) -> T:

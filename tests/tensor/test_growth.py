@@ -137,6 +137,50 @@ def test_a_loop_that_goes_on_from_its_choices_shares_plans() -> None:
     assert rows.shape == (1, 41) and cache.shape == (41, 8)
 
 
+def test_a_search_that_goes_on_from_its_first_places_is_computed_step_by_step() -> None:
+    """Beams with a memory that grows: no plan has two steps, and from a length on none is made."""
+    pg.manual_seed(0)
+    emb, key = pg.nn.Embedding(9, 16), pg.nn.Linear(16, 16)
+    head = pg.nn.Sequential(*[pg.nn.Linear(16, 16) for _ in range(3)], pg.nn.Linear(16, 9))
+    pg.realize([p for module in (emb, key, head) for p in module.parameters()])
+
+    @pg.no_grad()
+    def search(width: int, steps: int) -> list[int]:
+        scores, tokens, memory = pg.zeros(1), pg.zeros(1, 1, dtype=pg.int64), None
+        for _ in range(steps):
+            x = emb(tokens[:, -1:])
+            memory = key(x) if memory is None else pg.cat([memory, key(x)], 1)
+            seen = pg.nn.functional.scaled_dot_product_attention(x, memory, memory)
+            total = scores.unsqueeze(1) + head(seen).squeeze(1).log_softmax(-1)
+            scores, places = total.flatten().topk(min(width, total.numel()))
+            source = places // 9
+            tokens, memory = pg.cat([tokens[source], (places % 9).unsqueeze(1)], 1), memory[source]
+        return tokens[0].tolist()
+
+    with watch() as first:
+        found = search(3, 24)
+    with watch() as second:
+        assert search(3, 24) == found
+    assert second.scheduled == 0 and second.plans >= 23, "a plan a step"
+    assert first.scheduled <= 16 and len({*first.names}) <= 80
+
+
+def test_a_token_that_is_drawn_among_the_first_is_one_plan() -> None:
+    """The first places are on the way to the draw, which is the choice that the loop goes on from."""
+    pg.manual_seed(0)
+    emb, head = pg.nn.Embedding(9, 16), pg.nn.Sequential(*[pg.nn.Linear(16, 16) for _ in range(8)], pg.nn.Linear(16, 9))
+    pg.realize([*emb.parameters(), *head.parameters()])
+    token, plans = pg.zeros(1, 1, dtype=pg.int64), []
+    with pg.no_grad():
+        for _ in range(6):
+            with watch() as counts:
+                logits = head(emb(token))[:, -1]
+                least = logits.topk(4).values[:, [-1]]
+                token = logits.masked_fill(logits < least, -float("inf")).softmax(-1).multinomial(1)
+            plans.append(counts.plans)
+    assert plans[2:] == [1, 1, 1, 1]
+
+
 def test_what_is_chosen_among_is_computed_with_the_choice() -> None:
     net = pg.nn.Sequential(*[pg.nn.Linear(8, 8) for _ in range(24)])
     x, y = Tensor.ones(4, 8).realize(), Tensor([0, 1, 2, 3]).realize()
