@@ -29,6 +29,17 @@ from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.unasked import differentiable_cells
 
+# Functions whose result is as long as values say -> what has a length of its own. They ask for a value, but return none.
+WITH_LENGTHS_OF_VALUES = {
+    "bincount": "where the greatest number n is known: pg.zeros(n + 1).index_add(0, x, pg.ones(len(x))).",
+    "index": "pg.where(mask, x, 0) keeps the shape; x[mask] has as many elements as values say.",
+    "masked_select": "pg.where(mask, x, 0) keeps the shape; the result has as many elements as values say.",
+    "nonzero": "pg.where(x != 0, ...) keeps the shape; there are as many places as values say.",
+    "one_hot": "say how many classes there are: one_hot(x, num_classes=n).",
+    "repeat_interleave": "say how long the result is: repeat_interleave(x, repeats, output_size=n).",
+    "unique": "call it before, and give its result as an argument: it has as many elements as values say.",
+}
+
 
 class FunctionTrace:
     """The record of a traced function's cells.
@@ -98,7 +109,7 @@ class FunctionTrace:
     def on_host_read(self, function: str) -> None:
         raise JitError(
             f"{self.transform}: {function}() asks for a value while {self.function} is traced; there is none yet.",
-            "return the tensor and read it outside.",
+            WITH_LENGTHS_OF_VALUES.get(function, "return the tensor and read it outside."),
         )
 
     # ---- afterwards ----

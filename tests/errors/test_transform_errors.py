@@ -11,6 +11,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.control.closure import WITH_LENGTHS_OF_VALUES
 from picograd.errors import PicogradError
 
 X, Y = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 2.0, 3.0])
@@ -98,7 +99,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     "a shape from values": (
         lambda: pg.vmap(count)(X), pg.JitError,
         "vmap: nonzero() asks for a value while count is traced; there is none yet.",
-        "return the tensor and read it outside.",
+        "pg.where(x != 0, ...) keeps the shape; there are as many places as values say.",
     ),
     "no tensor": (
         lambda: pg.vmap(lambda x: 3)(X), pg.ArgumentError,
@@ -237,3 +238,25 @@ def test_a_tensor_that_is_kept_is_named() -> None:
         pg.vmap(keep)(X)
     assert error.value.fact == "vmap: keep keeps a tensor of shape (2,) that it made; it is that of one example."
     assert error.value.hint == "return it."
+
+
+MASK = pg.tensor([True, False, True])
+AS_LONG_AS_VALUES_SAY: dict[str, tuple[Any, Any]] = {  # refused in a trace, and what its hint says
+    "bincount": (lambda x: x.bincount(), lambda x: pg.zeros(4).index_add(0, x, pg.ones(len(x)))),
+    "index": (lambda x: x[MASK], lambda x: pg.where(MASK, x, 0)),
+    "masked_select": (lambda x: x.masked_select(MASK), lambda x: pg.where(MASK, x, 0)),
+    "nonzero": (lambda x: x.nonzero(), lambda x: pg.where(x != 0, x, 5)),
+    "one_hot": (lambda x: pg.nn.functional.one_hot(x), lambda x: pg.nn.functional.one_hot(x, num_classes=4)),
+    "repeat_interleave": (lambda x: pg.repeat_interleave(x, x), lambda x: pg.repeat_interleave(x, x, output_size=6)),
+    "unique": (lambda x: x.unique(), lambda x: x),
+}
+
+
+@pytest.mark.parametrize("name", WITH_LENGTHS_OF_VALUES)
+def test_what_is_as_long_as_values_say_has_a_remedy_in_a_trace(name: str) -> None:
+    x = pg.tensor([1, 3, 2])
+    refused, remedy = AS_LONG_AS_VALUES_SAY[name]
+    with pytest.raises(pg.JitError, match=rf"jit: {name}\(\) asks for a value") as error:
+        pg.jit(refused)(x)
+    assert error.value.hint == WITH_LENGTHS_OF_VALUES[name]
+    assert pg.jit(remedy)(x).tolist() == remedy(x).tolist()
