@@ -14,6 +14,7 @@ what is in memory then, and a cell takes a copy of its own, but for the one cell
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import weakref
 from collections.abc import Callable
@@ -185,6 +186,25 @@ def number_on_host(op: Op) -> Scalar | None:
             return None
         op = op.src[0]
     return number_in((op.realized or op).arg[0], at or 0)
+
+
+def block_on_host(op: Op) -> bytes | None:
+    """Returns the bytes of host memory, or of some of its first axis; None of anything else. No array is made."""
+    at, shown = 0, op
+    while op.realized is None and op.code is not OpCode.BUFFER:
+        if op.code is OpCode.SHRINK and not at:
+            rest = [n for n in (op.arg[0][0], *op.src[0].shape[1:]) if isinstance(n, int)]
+            if op.shape[1:] != op.src[0].shape[1:] or len(rest) < len(op.shape):
+                return None
+            at = math.prod(rest)
+        elif op.code not in AS_THEY_LIE:
+            return None
+        op = op.src[0]
+    buffer = (op.realized or op).arg[0]
+    if type(buffer.memory) not in (Memory, SharedMemory):
+        return None
+    itemsize = op.dtype.itemsize
+    return ctypes.string_at(buffer.memory.address + at * itemsize, shown.numel * itemsize)
 
 
 def number_in(buffer: Buffer, at: int = 0) -> Scalar | None:

@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
+from typing import cast as cast_to
 
 import numpy as np
 
 from picograd.dtype import DType, bool_, int64
-from picograd.engine.host_memory import number_on_host, value_on_host
+from picograd.engine.host_memory import block_on_host, value_on_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, joined, reshape, where
 from picograd.ir.build import pad as padded_op
@@ -223,7 +224,7 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
         if op.shape[:axis] != first[:axis] or op.shape[axis + 1 :] != first[axis + 1 :]:
             shown = ", ".join(map(str, shapes))
             raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shown}.", _axis_that_fits(tensors))
-    if (data := _joined_data(tensors, axis, dtype)) is not None:
+    if (data := _joined_data(tensors, ops, axis, dtype)) is not None:
         return cls(data, dtype, device)
     total = reduce(add, [op.shape[axis] for op in ops])
     kind = (dtype, (*first[:axis], total, *first[axis + 1 :]))
@@ -251,14 +252,16 @@ def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | 
         raise ShapeError(f"stack: shapes must be equal, got {shapes}.", _axis_that_fits(tensors))
     axis = axis_of("stack", each, dim if axis is None else axis, extra=1)
     dtype, device = common_dtype(ops), tensors[0].other_device("stack", *tensors[1:])
-    if (data := _joined_data(tensors, axis, dtype, is_new=True)) is not None:
+    if (data := _joined_data(tensors, ops, axis, dtype, is_new=True)) is not None:
         return cls(data, dtype, device)
     kind = (dtype, (*each[:axis], len(ops), *each[axis:]))
     (joined,) = by_formula(stacked_ops, (axis, dtype), ops, (kind,))
     return cls.from_op(joined, device)
 
 
-def _joined_data(tensors: Sequence[Tensor], axis: int, dtype: DType, is_new: bool = False) -> np.ndarray[Any, Any] | None:
+def _joined_data(
+    tensors: Sequence[Tensor], ops: Sequence[Op], axis: int, dtype: DType, is_new: bool = False
+) -> np.ndarray[Any, Any] | None:
     """Returns many small pieces of data joined on the host, where they are; None for anything else.
 
     Why: a batch has other pieces each time, in places or of lengths of their own, and on the device each combination of
@@ -267,18 +270,20 @@ def _joined_data(tensors: Sequence[Tensor], axis: int, dtype: DType, is_new: boo
     Args:
       is_new:  the axis is a new one
     """
-    if len(tensors) < DATA_PIECES_MIN or trace.get() is not None:
+    if len(ops) < DATA_PIECES_MIN or trace.get() is not None:
         return None
-    ops = [tensor.op for tensor in tensors]
-    if any(op.needs_grad or op.dtype is not dtype or any(not isinstance(dim, int) for dim in op.shape) for op in ops):
+    kinds = {(op.shape, op.dtype, op.needs_grad) for op in ops}
+    if any(kind is not dtype or needs_grad or not all(type(n) is int for n in shape) for shape, kind, needs_grad in kinds):
         return None
-    if sum(op.nbytes for op in ops) > DATA_NBYTES_MAX:
+    if sum(op.numel for op in ops) * dtype.itemsize > DATA_NBYTES_MAX:
         return None
-    differ, pieces = len({op.shape for op in ops}) > 1, []
+    if axis == 0 and None not in (blocks := [*map(block_on_host, ops)]):
+        flat = np.frombuffer(b"".join(cast_to(list[bytes], blocks)), dtype.numpy)
+        return flat.reshape((len(ops) if is_new else -1, *ops[0].shape[0 if is_new else 1 :]))
+    pieces = []
     for tensor, op in zip(tensors, ops):
-        piece: Any = None if op.shape else number_on_host(op)
-        piece = value_on_host(op) if piece is None else piece
-        if piece is None and differ and unrealized(op, DATA_OPS_MAX) < DATA_OPS_MAX:
+        piece = value_on_host(op)
+        if piece is None and len(kinds) > 1 and unrealized(op, DATA_OPS_MAX) < DATA_OPS_MAX:
             piece = tensor.numpy()
         if piece is None:
             return None
