@@ -387,10 +387,10 @@ def settle_choice(chosen: Cell) -> None:
     on, such as a cache, is what PyTorch would hold in memory. The first of an order are often on the way to a choice by
     chance, so they are computed where they go on from others.
     """
-    if grad_mode.get() or trace.get() is not None or unrealized(chosen.op, CHOICE_OPS_MAX) < CHOICE_OPS_MAX:
+    if grad_mode.get() or trace.get() is not None or unrealized(op := chosen.op, CHOICE_OPS_MAX) < CHOICE_OPS_MAX:
         return
-    are_first = chosen.op.code is OpCode.SORT
-    if are_first and not any(map(_is_order, toposort(chosen.op.src, stop=realized))):
+    are_first = op.code is OpCode.SORT
+    if are_first and not any(map(_is_order, toposort(op.src, stop=realized))):
         return
     compute([chosen], (), _living_plain())
     plain_cells.clear()
