@@ -27,7 +27,7 @@ MOST: dict[str, tuple[int, int]] = {
     "exp": (1_410, 780),
     "product layer": (14_670, 21_680),
     "softmax rows": (7_580, 6_270),
-    "sum columns": (1_950, 3_310),
+    "sum columns": (1_960, 3_310),
     "layer conv": (31_150, 44_400),
     "layer layer_norm": (14_270, 9_400),
     "sort rows": (5_190, 17_790),

@@ -12,8 +12,10 @@ import picograd as pg
 from picograd import Tensor, nn, optim
 
 F = nn.functional
-SCORES = Tensor.zeros(4, 10)
+SCORES = Tensor.zeros(4, 10).realize()
 MODEL = nn.Linear(2, 3)
+for parameter in MODEL.parameters():
+    parameter.realize()
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "classes as floats": (
