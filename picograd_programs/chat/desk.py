@@ -44,8 +44,8 @@ class Line:
             self.condition.notify_all()
 
 
-class FullLine(PicogradError):
-    """So many questions wait that no other is taken."""
+class NotTaken(PicogradError):
+    """A question that is not taken: many wait already, or the desk is closed."""
 
 
 @dataclass(eq=False)
@@ -113,11 +113,13 @@ class Desk:
         """Puts questions in the line.
 
         Raises:
-          FullLine: too many wait already.
+          NotTaken: too many wait already, or the desk is closed.
         """
         with self.changed:
+            if not self.is_open:
+                raise NotTaken("this server is being stopped, and takes no questions.")
             if len(self.line) - len(self.free) >= self.most:
-                raise FullLine(
+                raise NotTaken(
                     f"{len(self.answers)} answers are being written and {len(self.line)} wait; this server lets"
                     f" {self.most} wait. Ask again later."
                 )
@@ -125,18 +127,27 @@ class Desk:
             self.changed.notify_all()
 
     def work(self) -> None:
-        """Answers questions until the desk is closed; then those that are there end."""
-        while True:
-            with self.changed:
-                self.changed.wait_for(lambda: self.line or self.answers or not self.is_open)
-                if not self.is_open:
-                    break
-            self.step()
-        for answer in [*self.answers]:
-            self._finish(answer, "stop")
-        for question in self.line:
-            question.end("stop")
-        self.line.clear()
+        """Answers questions until the desk is closed; then, or with an error of a step, those that are there end."""
+        reason: str | Exception = "stop"
+        try:
+            while self._is_asked():
+                self.step()
+        except Exception as error:
+            reason = error
+            raise
+        finally:
+            self.close()  # so that nobody waits for an answer from here on
+            for answer in [*self.answers]:
+                self._finish(answer, reason)
+            for question in self.line:
+                question.end(reason)
+            self.line.clear()
+
+    def _is_asked(self) -> bool:
+        """Waits for a question; returns False where the desk is closed."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.line or self.answers or not self.is_open)
+            return self.is_open
 
     def close(self) -> None:
         """Ends all answers as soon as their tokens are there."""

@@ -36,7 +36,7 @@ import numpy as np
 from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.record import Record
 from picograd_programs.chat.answer import Choice, Logits
-from picograd_programs.chat.desk import Desk, FullLine, Question
+from picograd_programs.chat.desk import Desk, NotTaken, Question
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
 from picograd_programs.data.bpe import Stream
 from picograd_programs.models.embed import embedder_of
@@ -354,7 +354,7 @@ class Answerer:
         """Has the answers to a request written, each with a seed of its own, until the context is left.
 
         Raises:
-          FullLine: too many wait already.
+          NotTaken: as Desk.ask.
         """
         dialogue, questions, found = self.dialogue, [], []
         for number in range(request.num_answers):
@@ -464,6 +464,11 @@ def tokens_of(given: Any, embedder: Embedder) -> list[int]:
 
 
 # ---- the interface ----
+def error_of(message: str, code: str | None = None) -> dict[str, Any]:
+    """Returns the body that says what is wrong."""
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+
+
 class Handler(BaseHTTPRequestHandler):
     """One connection; a subclass has the answerer and the token."""
 
@@ -499,9 +504,9 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(request_of(body, path == PLAIN, self.answerer.dialogue.choice))
         except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, error.fact if isinstance(error, PicogradError) else f"no JSON: {error}")
-        except FullLine as error:
+        except NotTaken as error:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, error.fact)
-        except DataError as error:
+        except PicogradError as error:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, error.fact)
 
     def _answer(self, request: Request) -> None:
@@ -535,7 +540,7 @@ class Handler(BaseHTTPRequestHandler):
         self, request: Request, facts: dict[str, Any], num_read: int, answers: Sequence[Written],
         all_pieces: Sequence[Iterator[str]],
     ) -> None:  # fmt: skip
-        """Sends answers as events, one after the other."""
+        """Sends answers as events, one after the other; the last event is an error that ends one of them."""
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
@@ -547,7 +552,7 @@ class Handler(BaseHTTPRequestHandler):
             chunk = {**facts, "choices": choices} | ({"usage": usage} if request.wants_usage else {})
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
-        for index, (answer, pieces) in enumerate(zip(answers, all_pieces)):
+        def send_pieces(index: int, answer: Written, pieces: Iterator[str]) -> None:
             num, role = 0, {"role": "assistant"}
             for piece in itertools.chain(pieces, [None]):
                 text = piece or ""
@@ -556,6 +561,13 @@ class Handler(BaseHTTPRequestHandler):
                 found = self.answerer.probabilities(request, answer.told, num, num + len(text))
                 send([{"index": index, **said, "finish_reason": reason} | ({} if found is None else {"logprobs": found})])
                 num, role = num + len(text), {}
+
+        try:
+            for index, (answer, pieces) in enumerate(zip(answers, all_pieces)):
+                send_pieces(index, answer, pieces)
+        except PicogradError as error:
+            self.wfile.write(f"data: {json.dumps(error_of(error.fact))}\n\n".encode())
+            return
         if request.wants_usage:
             send([], usage_of(num_read, answers))
         self.wfile.write(b"data: [DONE]\n\n")
@@ -603,7 +615,7 @@ class Handler(BaseHTTPRequestHandler):
         return False
 
     def _refuse(self, status: HTTPStatus, message: str, code: str | None = None) -> None:
-        self._send(status, {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}})
+        self._send(status, error_of(message, code))
 
     def _send(self, status: HTTPStatus, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 import torch
 
+from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.chat import serve
 from picograd_programs.chat.answer import Plans, Reader
+from picograd_programs.chat.desk import NotTaken
 from picograd_programs.chat.serve import Answerer, Serve, Server
 from picograd_programs.models.embedder import read_embedder
 from tests.chat.small_model import write_model
@@ -241,6 +243,54 @@ def test_an_answer_in_progress_ends_with_the_server(answerer: Answerer) -> None:
         ours.close()
         assert answer.read().decode().rstrip().endswith("[DONE]")
         assert not ours.thread.is_alive() and not ours.desk.answers and len(ours.desk.free) == 4
+
+
+def test_a_server_that_is_stopped_refuses_questions(answerer: Answerer) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256))
+    request = serve.request_of({"messages": TURNS, **GREEDY})
+    with ours.answers(request, ours.tokens_of(request)) as (answer,):
+        assert [*answer.pieces()]
+    ours.close()
+    with pytest.raises(NotTaken, match="is being stopped"), ours.answers(request, ours.tokens_of(request)):
+        pass
+
+
+def test_an_error_in_a_step_of_the_desk_ends_every_answer(answerer: Answerer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256, together=1))
+    request = serve.request_of({"messages": TURNS, **GREEDY, "n": 3})
+    monkeypatch.setattr(ours.desk, "_begin", lambda: [][0])
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    with ours.answers(request, ours.tokens_of(request)) as answers:
+        for each in answers:
+            with pytest.raises(IndexError):
+                [*each.pieces()]
+    ours.thread.join()
+    with pytest.raises(NotTaken), ours.answers(request, ours.tokens_of(request)):
+        pass
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_an_error_in_the_middle_of_a_stream_is_its_last_event(
+    server: Server, answerer: Answerer, monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    calls, next_tokens = [], answerer.desk.plans.next_tokens
+
+    def failing(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 8:
+            raise DataError("the model's numbers are not finite.")
+        return next_tokens(*args)
+
+    monkeypatch.setattr(answerer.desk.plans, "next_tokens", failing)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    body = json.dumps({"messages": TURNS, "stream": True, **GREEDY, "n": n})
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    with connection.getresponse() as answer:
+        lines = [line for line in answer.read().decode().split("\n") if line]
+    connection.close()
+    assert all(line.startswith("data: ") for line in lines) and len(lines) > 1
+    assert json.loads(lines[-1].removeprefix("data: "))["error"]["message"] == "the model's numbers are not finite."
+    assert asked(server, {"messages": TURNS, **GREEDY})[0] == 200
 
 
 def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
