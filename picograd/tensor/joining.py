@@ -279,7 +279,9 @@ def _joined_data(
         return None
     if axis == 0 and None not in (blocks := [*map(block_on_host, ops)]):
         flat = np.frombuffer(b"".join(cast_to(list[bytes], blocks)), dtype.numpy)
-        return flat.reshape((len(ops) if is_new else -1, *ops[0].shape[0 if is_new else 1 :]))
+        first = ops[0].shape
+        shape = (len(ops), *first) if is_new else (sum([cast_to(int, op.shape[0]) for op in ops]), *first[1:])
+        return flat.reshape(shape)
     pieces = []
     for tensor, op in zip(tensors, ops):
         piece = value_on_host(op)

@@ -96,3 +96,13 @@ def test_a_batch_of_rows_is_joined_without_a_plan(monkeypatch: pytest.MonkeyPatc
     assert counts.plans == 0
     for i, column in enumerate(columns):
         same_value(pg.cat([batch[i] for batch in batches]), column.numpy()[order])
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 0), (0, 3), (2, 0, 3), (2, 3)])
+def test_many_pieces_are_joined_as_few_are_also_without_elements(shape: tuple[int, ...]) -> None:
+    for num in (3, 6):
+        pieces = [pg.Tensor(np.ones(shape, np.float32)) for _ in range(num)]
+        for axis in range(len(shape)):
+            same_value(pg.cat(pieces, axis), np.concatenate([np.ones(shape, np.float32)] * num, axis))
+        for axis in range(len(shape) + 1):
+            same_value(pg.stack(pieces, axis), np.stack([np.ones(shape, np.float32)] * num, axis))
