@@ -344,7 +344,7 @@ class Architecture(Record, eq=False):
     names:              an entry here -> in config.json, where it has another name there
     fixed:              entries that must have a value; others that change nothing have the value Any
     slides_every:       layers see a window but for the last of so many; 1: all do
-    heads_are_packed:   rows of queries, keys and values alternate head by head, where they are of one matrix
+    heads_are_packed:   rows of queries, keys and values alternate, by heads that share keys, where they are of one matrix
     norm_offset:        is added to weights of norms
     scales_embedding:   by the root of the width
     activation:         where config.json says none
@@ -441,6 +441,50 @@ ARCHITECTURES: dict[str, Architecture] = {
         {"subtracts_mean": True, "is_gated": False, "feed_forward_biases": True}, heads_are_packed=True, activation="gelu",
         names={"rms_norm_eps": "layer_norm_eps", "partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"},
     ),
+    "phi": Architecture(
+        {key: value for key, value in LLAMA.items() if key != "tie_word_embeddings"} | {
+            "rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+        },
+        {
+            "embed_tokens": "token_embd", "final_layernorm": "output_norm", "lm_head": "output",
+            "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v", "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
+        },
+        {
+            "subtracts_mean": True, "is_gated": False, "attention_biases": True, "output_bias": True,
+            "feed_forward_biases": True, "logit_biases": True, "is_parallel": True, "norms_once": True,
+        },
+        names={"rms_norm_eps": "layer_norm_eps"}, fixed={"qk_layernorm": False, "tie_word_embeddings": False},
+        activation="gelu_new",
+    ),
+    "cohere": Architecture(
+        LLAMA | {"rms_norm_eps": 1e-5, "rope_theta": None, "attention_bias": False, "logit_scale": 0.0625,
+                 "tie_word_embeddings": True},
+        AROUND | ATTENTION | GATED | {"input_layernorm": "attn_norm"},
+        {
+            "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True,
+            "norms_once": True,
+        },
+        names={"rms_norm_eps": "layer_norm_eps"}, fixed={"use_qk_norm": False, "model_max_length": Any},
+    ),
+    "falcon": Architecture(
+        SIZES | ROTARY | {
+            "intermediate_size": None, "max_position_embeddings": 2048, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+            "num_key_value_heads": None, "multi_query": True, "use_bias": False, "use_parallel_residual": True,
+            "new_decoder_architecture": False, "num_ln_in_parallel_attn": None,
+        },
+        {
+            "word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output", "ln_attn": "attn_norm",
+            "ln_mlp": "ffn_norm", **BEFORE, "self_attention.query_key_value": PACKED, "self_attention.dense": "attn_output",
+            "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down",
+        },
+        {"subtracts_mean": True, "is_gated": False}, heads_are_packed=True, activation="gelu",
+        names={
+            "intermediate_size": "ffn_hidden_size", "hidden_act": "activation", "rms_norm_eps": "layer_norm_epsilon",
+            "num_key_value_heads": "num_kv_heads", "use_bias": "bias", "use_parallel_residual": "parallel_attn",
+        },
+        fixed={"alibi": False, "apply_residual_connection_post_layernorm": False},
+    ),
     "gpt_bigcode": Architecture(
         SIZES | {"intermediate_size": None, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "multi_query": True},
         {
@@ -488,7 +532,8 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     longest = said.whole("max_position_embeddings")
     reach = reach_of(content.get("rope_parameters") or content.get("rope_scaling"), longest)
     features = said.whole("head_dim") or width // heads
-    shared = 1 if said.flag("multi_query") else said.whole("num_key_value_heads") or heads
+    shared, is_new = said.whole("num_key_value_heads") or heads, said.flag("new_decoder_architecture")  # Falcon's
+    shared = 1 if said.flag("multi_query") and not is_new else shared
     if features % 2 or heads % shared or heads * features != width and not content.get("head_dim"):
         raise DataError(
             f"config.json says num_attention_heads is {heads}, of {features} features, num_key_value_heads {shared},"
@@ -500,6 +545,10 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         shown = kind.activation  # Gemma's first files say "gelu" and mean the approximation
     if not isinstance(shown, str) or shown not in ACTIVATION_NAMES:
         raise said.wrong("hidden_act", shown, f"{', '.join(ACTIVATION_NAMES)} are known")
+    is_parallel, norms = said.flag("use_parallel_residual") or is_new, said.whole("num_ln_in_parallel_attn")
+    if norms is not None and norms > 1 + is_new:
+        raise said.wrong("num_ln_in_parallel_attn", norms, f"at most {1 + is_new} is done here")
+    norms = norms or 1 + is_new
     has_biases, score = said.flag("attention_bias") or said.flag("use_bias"), said.number("query_pre_attn_scalar")
     fields: dict[str, Any] = {
         "vocabulary": min(rows, tokens), "layers": layers, "width": width, "heads": heads, "features": features,
@@ -508,13 +557,14 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "positions": longest if "position_embd" in kind.tensors.values() else 0,
         "activation": ACTIVATION_NAMES[shown], "attention_biases": has_biases, "output_bias": has_biases,
         "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,
-        "is_parallel": said.flag("use_parallel_residual"),
+        "is_parallel": is_parallel,
+        "norms_once": "num_ln_in_parallel_attn" in kind.entries and is_parallel and norms == 1,
         "attention_scale": said.number("attention_multiplier") or (score**-0.5 if score else None),
         "attention_cap": said.number("attn_logit_softcapping") or 0.0,
         "logit_cap": said.number("final_logit_softcapping") or 0.0,
         "embedding_scale": (said.number("embedding_multiplier") or 1.0) * (width**0.5 if kind.scales_embedding else 1.0),
         "residual_scale": said.number("residual_multiplier") or 1.0,
-        "logit_scale": 1 / (said.number("logits_scaling") or 1.0),
+        "logit_scale": (said.number("logit_scale") or 1.0) / (said.number("logits_scaling") or 1.0),
     }  # fmt: skip
     fields |= experts_of(said, layers, fields["hidden"])
     is_tied = said.flag("tie_word_embeddings")

@@ -9,7 +9,8 @@ Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arX
        arXiv:2002.05202 (gates); Gemma team 2024, arXiv:2408.00118 (soft caps) and 2025, arXiv:2503.19786 (two bases);
        Yang et al. 2024, arXiv:2407.10671 (Qwen 2) and 2025, arXiv:2505.09388 (Qwen 3); Grattafiori et al. 2024,
        arXiv:2407.21783 (Llama 3.1); Black et al. 2022, arXiv:2204.06745 (GPT-NeoX: both parts read the same input); OLMo
-       team 2024, arXiv:2501.00656 (norms after parts alone); Li et al. 2023, arXiv:2305.06161 (one head of keys, values).
+       team 2024, arXiv:2501.00656 (norms after parts alone); Li et al. 2023, arXiv:2305.06161 (one head of keys, values);
+       Almazrouei et al. 2023, arXiv:2311.16867 (Falcon: one norm for both parts).
 
 Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary.
 """
@@ -85,12 +86,15 @@ class DecoderConfig:
     attention_biases: bool = False  # of queries, keys and values
     output_bias: bool = False  # of what joins the heads
     feed_forward_biases: bool = False
-    subtracts_mean: bool = False  # norms do, and have a bias
+    logit_biases: bool = False  # of the output layer
+    subtracts_mean: bool = False  # norms do
+    norm_biases: bool = True  # those that subtract the mean have a bias
     norms_before: bool = True  # a part's input is normalised
     norms_after: bool = False  # a part's output is normalised
     norms_heads: bool = False  # queries and keys are normalised, head by head
     norms_queries: bool = False  # queries and keys are normalised, all heads as one vector
     is_parallel: bool = False  # both parts of a block read its input; else one reads what the other has added
+    norms_once: bool = False  # and one norm of it
     is_gated: bool = True  # the feed-forward part
     experts: int = 0  # feed-forward parts of a layer; 0: there is one
     chosen: int = 0  # of these, for each position
@@ -107,9 +111,9 @@ class DecoderConfig:
     logit_scale: float = 1.0
 
     @property
-    def norm(self) -> tuple[float, bool]:
-        """The settings of norms: eps, and whether they subtract the mean."""
-        return self.eps, self.subtracts_mean
+    def norm(self) -> tuple[float, bool, bool]:
+        """The settings of norms: eps, whether they subtract the mean, and whether they have a bias then."""
+        return self.eps, self.subtracts_mean, self.norm_biases
 
 
 # ---- weights ----
@@ -147,21 +151,24 @@ class Weights:
         return PackedMatrix(PackedTensor((num * rows, columns), tensor.packing, tensor.blocks))
 
     def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
-        """Returns the matrix of a vector for each token, without what fills it up behind them."""
-        tensor = self.tensors.get(f"{name}.weight")
-        if tensor is not None and len(tensor.shape) == 2 and tensor.shape[0] > rows:
-            self.tensors[f"{name}.weight"] = rows_of(tensor, 0, rows)
+        """Returns the matrix of a vector for each token, without what fills it up behind them, as its bias is."""
+        for part, axes in (("weight", 2), ("bias", 1)):
+            tensor = self.tensors.get(f"{name}.{part}")
+            if tensor is not None and len(tensor.shape) == axes and tensor.shape[0] > rows:
+                self.tensors[f"{name}.{part}"] = rows_of(tensor, 0, rows)
         return self.matrix(name, rows, columns)
 
     def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
         """Returns a matrix, and a bias if there is one."""
         return Linear(self.matrix(name, rows, columns), self.take(f"{name}.bias", rows) if has_bias else None)
 
-    def norm(self, name: str, width: int, eps: float, subtracts_mean: bool) -> nn.LayerNorm | nn.RMSNorm:
-        """Returns a norm."""
-        norm = nn.LayerNorm(width, eps) if subtracts_mean else nn.RMSNorm(width, eps)
+    def norm(
+        self, name: str, width: int, eps: float, subtracts_mean: bool, has_bias: bool = True
+    ) -> nn.LayerNorm | nn.RMSNorm:
+        """Returns a norm; one that subtracts no mean has no bias."""
+        norm = nn.LayerNorm(width, eps, bias=has_bias) if subtracts_mean else nn.RMSNorm(width, eps)
         norm.requires_grad_(False)
-        parts = ("weight", "bias") if subtracts_mean else ("weight",)
+        parts = ("weight", "bias") if subtracts_mean and has_bias else ("weight",)
         norm.load_state_dict({part: Tensor(self.take(f"{name}.{part}", width).unpacked()) for part in parts})
         return norm
 
@@ -271,7 +278,8 @@ class Block(nn.Module):
         def norm(name: str, is_there: bool) -> nn.Module:
             return weights.norm(f"{part}.{name}", config.width, *config.norm) if is_there else nn.Identity()
 
-        self.attn_norm, self.ffn_norm = (norm(name, config.norms_before) for name in ("attn_norm", "ffn_norm"))
+        self.attn_norm = norm("attn_norm", config.norms_before)
+        self.ffn_norm = norm("ffn_norm", config.norms_before and not config.norms_once)
         self.attn = SelfAttention(config, weights, part)
         is_mixed = config.experts and layer not in config.plain_layers
         self.mlp = Mixture(config, weights, part) if is_mixed else FeedForward(config, weights, part, config.hidden)
@@ -283,10 +291,12 @@ class Block(nn.Module):
 
         What is normalised is in memory: how its squares are added up depends on what they are made of.
         """
-        scale = self.config.residual_scale
-        read_BTC: Tensor = (x_BTC + self.after_attn(self.attn(self.attn_norm(x_BTC), *where)) * scale).contiguous()
-        seen_BTC = x_BTC if self.config.is_parallel else read_BTC
-        out_BTC: Tensor = (read_BTC + self.after_mlp(self.mlp(self.ffn_norm(seen_BTC))) * scale).contiguous()
+        config, scale = self.config, self.config.residual_scale
+        seen_BTC: Tensor = self.attn_norm(x_BTC)
+        read_BTC: Tensor = (x_BTC + self.after_attn(self.attn(seen_BTC, *where)) * scale).contiguous()
+        if not config.norms_once:
+            seen_BTC = self.ffn_norm(x_BTC if config.is_parallel else read_BTC)
+        out_BTC: Tensor = (read_BTC + self.after_mlp(self.mlp(seen_BTC)) * scale).contiguous()
         return out_BTC
 
 
@@ -328,6 +338,8 @@ class Decoder(nn.Module):
         self.norm = weights.norm("output_norm", config.width, *config.norm)
         is_tied = "output.weight" not in weights.tensors
         self.output = self.embedding if is_tied else weights.table("output", config.vocabulary, config.width)
+        biases = weights.take("output.bias", config.vocabulary) if config.logit_biases else None
+        self.register_buffer("output_bias", None if biases is None else Tensor(biases.unpacked()).realize())
         weights.check_empty()
         rotations = {sight.rotation for sight in config.sights if sight.rotation is not None}
         self.angles = {rotation: angles(rotation, config.context) for rotation in rotations}
@@ -388,7 +400,10 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns the logits (..., V) of the next token, for hidden (..., C)."""
-        logits: Tensor = self.output(hidden) * self.config.logit_scale
+        logits: Tensor = self.output(hidden)
+        if self.output_bias is not None:
+            logits = logits + self.output_bias
+        logits = logits * self.config.logit_scale
         cap = self.config.logit_cap
         return (logits / cap).tanh() * cap if cap else logits
 

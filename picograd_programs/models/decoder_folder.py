@@ -97,6 +97,8 @@ def tensors_of(
         if found is None or ours is None or array.dtype.name not in KINDS:
             raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, {array.dtype}, which this network does not have.")
         place = "" if found[1] is None else f"blk.{found[1]}."
+        if f"{place}{ours}.{found[3]}" in tensors:
+            raise DataError(f"has a tensor {own[:60]!r} and another of the same part, of which one would not be read.")
         if isinstance(ours, str):
             if kind.norm_offset and ours.endswith("norm"):
                 array = array.astype(np.float32) + np.float32(kind.norm_offset)
@@ -108,9 +110,11 @@ def tensors_of(
         sizes = [rows[part] for part in ours]
         if array.ndim < 1 or len(array) != sum(sizes):
             raise DataError(f"has to have a tensor {own[:60]} of {sum(sizes):,} rows, it has one of {array.shape}.")
-        if kind.heads_are_packed and config.heads == config.shared_heads:  # (H, 3, D, ...) -> (3, H, D, ...)
-            array = array.reshape(config.heads, 3, config.features, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
-        for part, piece in zip(ours, np.split(array, np.cumsum(sizes)[:-1])):
+        pieces = np.split(array, np.cumsum(sizes)[:-1])
+        if kind.heads_are_packed:  # the queries that share a key and a value, then these
+            groups = array.reshape(config.shared_heads, -1, config.features, *array.shape[1:])
+            pieces = [each.reshape(-1, *array.shape[1:]) for each in (groups[:, :-2], groups[:, -2], groups[:, -1])]
+        for part, piece in zip(ours, pieces):
             tensors[f"{place}{part}.{found[3]}"] = packed(piece)
     for name, each in parts.items():
         if each.keys() != set(range(config.experts)) or len({array.shape for array in each.values()}) > 1:
@@ -143,7 +147,7 @@ def in_their_names(fact: str, kind: Architecture) -> str:
     theirs = {part: name for name, ours in kind.tensors.items() for part in ([ours] if isinstance(ours, str) else ours)}
 
     def name(found: re.Match[str]) -> str:
-        place = f"{'h' if 'wte' in kind.tensors else 'layers'}.{found[1]}." if found[1] else ""
+        place = f"{'h' if 'ln_f' in kind.tensors else 'layers'}.{found[1]}." if found[1] else ""
         return f"{place}{theirs[found[2]]}.{found[3]}" if found[2] in theirs else found[0]
 
     return OURS.sub(name, fact)

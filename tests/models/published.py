@@ -26,6 +26,10 @@ LLAMA: Said = SIZES | {
     "num_key_value_heads": 2, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None,
     "tie_word_embeddings": False,
 }  # fmt: skip
+FALCON: Said = {
+    **{k: v for k, v in SIZES.items() if k != "intermediate_size"}, "layer_norm_epsilon": 1e-5, "alibi": False,
+    "bias": False, "new_decoder_architecture": False, "parallel_attn": True,
+}  # fmt: skip
 MIXTURE: Said = {"num_experts_per_tok": 2, "output_router_logits": False, "router_aux_loss_coef": 0.001}
 OF_GEMMA: Said = {
     "head_dim": 16,
@@ -105,6 +109,27 @@ CONFIGS: dict[str, tuple[str, Said]] = {
     "a GPT-NeoX in sequence": ("gpt_neox", SIZES | {
         "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_pct": 0.5, "rotary_emb_base": 300, "attention_bias": False,
         "use_parallel_residual": False, "tie_word_embeddings": False}),
+    "Phi-2": ("phi", SIZES | {
+        "num_key_value_heads": 4, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "rope_scaling": None, "partial_rotary_factor": 0.5, "qk_layernorm": False, "tie_word_embeddings": False,
+        "embd_pdrop": 0.0, "resid_pdrop": 0.1}),
+    "a Phi that shares keys": ("phi", SIZES | {
+        "num_key_value_heads": 2, "hidden_act": "gelu_new", "layer_norm_eps": 1e-4, "rope_theta": 300.0,
+        "partial_rotary_factor": 0.25}),
+    "Command-R": ("cohere", {
+        **{k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "tie_word_embeddings", "rope_scaling")},
+        "num_key_value_heads": 4, "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "model_max_length": 131072,
+        "pretraining_tp": 1, "use_qk_norm": False}),
+    "Aya 23": ("cohere", {**{k: v for k, v in LLAMA.items() if k != "rms_norm_eps"}, "layer_norm_eps": 1e-5,
+                          "logit_scale": 0.3, "attention_bias": True, "tie_word_embeddings": False}),
+    "Falcon 7B": ("falcon", FALCON | {
+        "multi_query": True, "apply_residual_connection_post_layernorm": False, "hidden_dropout": 0.0}),
+    "Falcon 40B": ("falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "multi_query": True}),
+    "Falcon 2": ("falcon", FALCON | {
+        "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "ffn_hidden_size": 48,
+        "rope_theta": 300.0, "tie_word_embeddings": False, "activation": "gelu"}),
+    "a Falcon in sequence": ("falcon", FALCON | {
+        "multi_query": False, "num_kv_heads": 4, "parallel_attn": False, "bias": True}),
     "StarCoder": ("gpt_bigcode", {
         "vocab_size": 259, "n_embd": 32, "n_inner": 64, "n_layer": 3, "n_head": 4, "n_positions": 128, "multi_query": True,
         "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5, "scale_attn_weights": True,
@@ -147,7 +172,7 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
 
     def norm(name: str, length: int = width) -> None:
         shapes[f"{name}.weight"] = (length,)
-        if kind in ("gpt_neox", "gpt_bigcode", "starcoder2"):
+        if kind in ("gpt_neox", "gpt_bigcode", "starcoder2", "phi", "falcon"):
             shapes[f"{name}.bias"] = (length,)
 
     if kind == "gpt_neox":
@@ -163,6 +188,19 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
             linear(f"{part}.attention.dense", width, width, has_bias)
             linear(f"{part}.mlp.dense_h_to_4h", hidden, width, True)
             linear(f"{part}.mlp.dense_4h_to_h", width, hidden, True)
+    elif kind == "falcon":
+        linear("transformer.word_embeddings", vocabulary, width)
+        if not said.get("tie_word_embeddings", True):
+            linear("lm_head", vocabulary, width)
+        norm("transformer.ln_f")
+        for layer in range(layers):
+            part, has_bias, hidden = f"transformer.h.{layer}", said["bias"], said.get("ffn_hidden_size") or 4 * width
+            for name in norms_of_falcon(said):
+                norm(f"{part}.{name}")
+            linear(f"{part}.self_attention.query_key_value", width + 2 * head * keys_of_falcon(said), width, has_bias)
+            linear(f"{part}.self_attention.dense", width, width, has_bias)
+            linear(f"{part}.mlp.dense_h_to_4h", hidden, width, has_bias)
+            linear(f"{part}.mlp.dense_4h_to_h", width, hidden, has_bias)
     elif kind == "gpt_bigcode":
         linear("transformer.wte", vocabulary, width)
         linear("transformer.wpe", said["n_positions"], width)
@@ -176,14 +214,15 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
             linear(f"{part}.mlp.c_fc", hidden, width, True)
             linear(f"{part}.mlp.c_proj", width, hidden, True)
     else:
-        biased = said.get("attention_bias") or said.get("use_bias") or False
+        biased = said.get("attention_bias") or said.get("use_bias") or kind == "phi"
         linear("model.embed_tokens", vocabulary, width)
-        if not said["tie_word_embeddings"]:
-            linear("lm_head", vocabulary, width)
-        norm("model.norm")
+        if not said.get("tie_word_embeddings", kind == "cohere"):
+            linear("lm_head", vocabulary, width, kind == "phi")
+        norm("model.final_layernorm" if kind == "phi" else "model.norm")
         for layer in range(layers):
             part = f"model.layers.{layer}"
             norms = ["post_attention_layernorm", "post_feedforward_layernorm"] if kind == "olmo2" else [
+                "input_layernorm"] if kind in ("phi", "cohere") else [
                 "input_layernorm", "post_attention_layernorm",
                 *(["pre_feedforward_layernorm", "post_feedforward_layernorm"] if kind in ("gemma2", "gemma3_text") else []),
             ]  # fmt: skip
@@ -194,7 +233,7 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
             else:
                 for name, rows in (("q", inner), ("k", shared * head), ("v", shared * head)):
                     linear(f"{part}.self_attn.{name}_proj", rows, width, biased or kind in ("qwen2", "qwen2_moe"))
-            linear(f"{part}.self_attn.o_proj", width, inner, biased)
+            linear(f"{part}.self_attn.{'dense' if kind == 'phi' else 'o_proj'}", width, inner, biased)
             if kind in ("qwen3", "qwen3_moe", "gemma3_text", *NORMS_ALL):
                 norm(f"{part}.self_attn.q_norm", inner if kind in NORMS_ALL else head)
                 norm(f"{part}.self_attn.k_norm", shared * head if kind in NORMS_ALL else head)
@@ -213,9 +252,10 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
             elif kind == "phi3":
                 linear(f"{part}.mlp.gate_up_proj", 2 * hidden, width)
                 linear(f"{part}.mlp.down_proj", width, hidden)
-            elif kind == "starcoder2":
-                linear(f"{part}.mlp.c_fc", hidden, width, True)
-                linear(f"{part}.mlp.c_proj", width, hidden, True)
+            elif kind in ("starcoder2", "phi"):
+                up, down = ("c_fc", "c_proj") if kind == "starcoder2" else ("fc1", "fc2")
+                linear(f"{part}.mlp.{up}", hidden, width, True)
+                linear(f"{part}.mlp.{down}", width, hidden, True)
             else:
                 for name in ("gate", "up"):
                     linear(f"{part}.mlp.{name}_proj", hidden, width, said.get("mlp_bias", False))
@@ -223,13 +263,26 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
     is_offset = kind.startswith("gemma")
     return {
         name: (torch.randn(shape, generator=generator) * 0.2
-               + ("norm" in name or "ln_" in name) * name.endswith("weight") * (not is_offset)).bfloat16()
+               + ("norm" in name or ".ln_" in name) * name.endswith("weight") * (not is_offset)).bfloat16()
         for name, shape in shapes.items()
     }  # fmt: skip
 
 
 NORMS_ALL = ("olmo2", "olmoe")  # norms of queries and keys are of all heads as one vector
 EXPERT_NAMES = {"mixtral": ("block_sparse_moe.gate", ("w1", "w3", "w2"))}  # the router; gate, up, down of an expert
+
+
+def norms_of_falcon(said: Said) -> tuple[str, ...]:
+    """Returns the names of a block's norms; where both parts read one, there is one."""
+    if said["new_decoder_architecture"]:
+        return ("input_layernorm",) if said.get("num_ln_in_parallel_attn") == 1 else ("ln_attn", "ln_mlp")
+    return ("input_layernorm",) if said["parallel_attn"] else ("input_layernorm", "post_attention_layernorm")
+
+
+def keys_of_falcon(said: Said) -> int:
+    """Returns how many heads of keys there are."""
+    is_one = said.get("multi_query", True) and not said["new_decoder_architecture"]
+    return 1 if is_one else int(said.get("num_kv_heads", said["num_attention_heads"]))
 
 
 def num_experts(said: Said) -> int:
@@ -255,7 +308,7 @@ def sizes(said: Said) -> tuple[int, int, int]:
 def speeds_of(said: Said, layer_type: str, features: int, context: int) -> tuple[torch.Tensor, float]:
     """Returns the radians a position by which each pair turns, (R/2,), and the factor of what is turned."""
     rope = said.get("rope_parameters") or said.get("rope_scaling") or {}
-    base = said.get("rope_theta") or said.get("rotary_emb_base")
+    base = said.get("rope_theta") or said.get("rotary_emb_base") or 10000.0
     if "full_attention" in rope:
         rope = rope[layer_type]
     elif layer_type == "sliding_attention" and "rope_local_base_freq" in said:
@@ -324,17 +377,23 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
     width, _, heads = sizes(said)
     head = said.get("head_dim") or width // heads
     shared = 1 if said.get("multi_query") else said.get("num_key_value_heads", heads)
+    shared = keys_of_falcon(said) if kind == "falcon" else shared
     eps = next(said[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon") if key in said)
     act = {"silu": TF.silu, "gelu": TF.gelu}.get(
-        said.get("hidden_activation") or said.get("hidden_act") or said.get("activation_function", ""),
+        said.get("hidden_activation")
+        or said.get("hidden_act")
+        or said.get("activation_function")
+        or ("gelu" if kind == "falcon" else ""),
         lambda x: TF.gelu(x, approximate="tanh"),
     )
     act = (lambda x: TF.gelu(x, approximate="tanh")) if kind == "gemma" else act
     names = {
         "gpt_neox": ("gpt_neox.embed_in", "gpt_neox.layers", "gpt_neox.final_layer_norm", "embed_out"),
         "gpt_bigcode": ("transformer.wte", "transformer.h", "transformer.ln_f", "transformer.wte"),
-    }.get(kind, ("model.embed_tokens", "model.layers", "model.norm",
-                 "model.embed_tokens" if said.get("tie_word_embeddings") else "lm_head"))  # fmt: skip
+        "falcon": ("transformer.word_embeddings", "transformer.h", "transformer.ln_f",
+                   "transformer.word_embeddings" if said.get("tie_word_embeddings", True) else "lm_head"),
+    }.get(kind, ("model.embed_tokens", "model.layers", "model.final_layernorm" if kind == "phi" else "model.norm",
+                 "model.embed_tokens" if said.get("tie_word_embeddings", kind == "cohere") else "lm_head"))  # fmt: skip
 
     def linear(x: torch.Tensor, name: str) -> torch.Tensor:
         return TF.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
@@ -343,12 +402,17 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
         weight = w[f"{name}.weight"]
         if f"{name}.bias" in w:
             return TF.layer_norm(x, weight.shape, weight, w[f"{name}.bias"], eps)
+        if kind == "cohere":
+            x = x - x.mean(-1, keepdim=True)
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * (weight + kind.startswith("gemma"))
 
     def attention(x: torch.Tensor, part: str, window: int, turns: bool, layer_type: str) -> torch.Tensor:
         length = len(x)
         if kind == "gpt_neox":
             q, k, v = linear(x, f"{part}.attention.query_key_value").view(length, heads, 3, head).unbind(2)
+        elif kind == "falcon":  # queries of a group, then the key and the value that they share
+            groups = linear(x, f"{part}.self_attention.query_key_value").view(length, shared, -1, head)
+            q, k, v = groups[:, :, :-2].reshape(length, heads, head), groups[:, :, -2], groups[:, :, -1]
         elif kind == "gpt_bigcode":
             both = linear(x, f"{part}.attn.c_attn")
             if shared == 1:
@@ -376,6 +440,9 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
 
             def turned(x: torch.Tensor) -> torch.Tensor:
                 half = len(speeds)
+                if kind == "cohere":  # neighbours
+                    a, b = x[..., ::2], x[..., 1::2]
+                    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
                 a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
                 return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
@@ -391,7 +458,10 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
             if cap := said.get("attn_logit_softcapping"):
                 score = torch.tanh(score / cap) * cap
             out.append(score.masked_fill(~sees, -math.inf).softmax(-1) @ v[:, of])
-        last = {"gpt_neox": "attention.dense", "gpt_bigcode": "attn.c_proj"}.get(kind, "self_attn.o_proj")
+        last = {
+            "gpt_neox": "attention.dense", "gpt_bigcode": "attn.c_proj", "falcon": "self_attention.dense",
+            "phi": "self_attn.dense",
+        }.get(kind, "self_attn.o_proj")  # fmt: skip
         return linear(torch.cat(out, 1), f"{part}.{last}")
 
     def gated(x: torch.Tensor, before: str, names: tuple[str, ...]) -> torch.Tensor:
@@ -416,7 +486,9 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
     def feed_forward(x: torch.Tensor, part: str) -> torch.Tensor:
         if has_experts(said, int(part.rpartition(".")[2])):
             return mixture(x, part)
-        if kind == "gpt_neox":
+        if kind == "phi":
+            return linear(act(linear(x, f"{part}.mlp.fc1")), f"{part}.mlp.fc2")
+        if kind in ("gpt_neox", "falcon"):
             return linear(act(linear(x, f"{part}.mlp.dense_h_to_4h")), f"{part}.mlp.dense_4h_to_h")
         if kind in ("gpt_bigcode", "starcoder2"):
             return linear(act(linear(x, f"{part}.mlp.c_fc")), f"{part}.mlp.c_proj")
@@ -441,12 +513,16 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
             x = x + norm(attention(norm(x, f"{part}.input_layernorm"), part, *how), f"{part}.post_attention_layernorm")
             inner = feed_forward(norm(x, f"{part}.pre_feedforward_layernorm"), part)
             x = x + norm(inner, f"{part}.post_feedforward_layernorm")
+        elif kind in ("phi", "cohere") or kind == "falcon" and norms_of_falcon(said)[-1] != "post_attention_layernorm":
+            names_of_norms = norms_of_falcon(said) if kind == "falcon" else ("input_layernorm",)
+            of_attention, of_mlp = (norm(x, f"{part}.{names_of_norms[place]}") for place in (0, -1))
+            x = x + attention(of_attention, part, *how) + feed_forward(of_mlp, part)
         else:
             before = ("ln_1", "ln_2") if kind == "gpt_bigcode" else ("input_layernorm", "post_attention_layernorm")
             read = x + residual * attention(norm(x, f"{part}.{before[0]}"), part, *how)
             seen = x if said.get("use_parallel_residual") else read
             x = read + residual * feed_forward(norm(seen, f"{part}.{before[1]}"), part)
-    logits = norm(x, names[2]) @ w[f"{names[3]}.weight"].T / said.get("logits_scaling", 1.0)
+    logits = linear(norm(x, names[2]), names[3]) * said.get("logit_scale", 1.0) / said.get("logits_scaling", 1.0)
     if cap := said.get("final_logit_softcapping"):
         logits = torch.tanh(logits / cap) * cap
     return logits.numpy()

@@ -179,7 +179,14 @@ def test_tokens_are_drawn_as_the_files_say_where_nobody_says_it(tmp_path: Path) 
 
 # ---- what is refused ----
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
-    ("Llama 2", {"model_type": "falcon"}, "says model_type is 'falcon'; gemma, gemma2, gemma3_text, "),
+    ("Llama 2", {"model_type": "mpt"}, "says model_type is 'mpt'; cohere, falcon, gemma, gemma2, gemma3_text, "),
+    ("Phi-2", {"qk_layernorm": True}, "says qk_layernorm is True; with False it is computed here"),
+    ("Phi-2", {"tie_word_embeddings": True}, "says tie_word_embeddings is True; with False it is computed here"),
+    ("Command-R", {"use_qk_norm": True}, "says use_qk_norm is True; with False it is computed here"),
+    ("Command-R", {"rope_theta": None}, "says the base of the angles, rope_theta, is None"),
+    ("Falcon 7B", {"alibi": True}, "says alibi is True; with False it is computed here"),
+    ("Falcon 7B", {"num_ln_in_parallel_attn": 2}, "says num_ln_in_parallel_attn is 2; at most 1 is done here"),
+    ("Falcon 40B", {"num_ln_in_parallel_attn": 3}, "says num_ln_in_parallel_attn is 3; at most 2 is done here"),
     ("Mixtral", {"num_experts_per_tok": 7}, "says num_experts_per_tok is 7; there are 6 experts"),
     ("Mixtral", {"num_local_experts": None}, "config.json has no num_experts"),
     ("OLMoE", {"clip_qkv": 8.0}, "says clip_qkv is 8.0; with None"),
@@ -259,6 +266,10 @@ def test_an_entry_of_null_is_none_and_one_that_programs_keep_for_themselves_is_n
         ("OLMoE", "model.layers.1.mlp.experts.9.up_proj.weight", torch.ones(48, 32), "each of 9 experts, of one shape"),
         ("Phi-3", "model.layers.0.self_attn.qkv_proj.weight", torch.ones(60, 32), "self_attn.qkv_proj.weight of 64 rows"),
         ("Pythia", "gpt_neox.layers.2.attention.query_key_value.bias", torch.ones(7), "query_key_value.bias of 96 rows"),
+        ("Falcon 7B", "transformer.h.0.ln_attn.weight", torch.ones(32), "and another of the same part, of which"),
+        ("Falcon 7B", "transformer.h.1.input_layernorm.bias", None, "h.1.input_layernorm.bias of (32,), it has none"),
+        ("Falcon 40B", "transformer.h.2.self_attention.query_key_value.weight", torch.ones(40, 32), "of 64 rows, it has"),
+        ("Phi-2", "lm_head.bias", torch.ones(258), "a tensor lm_head.bias of (259,), it has one of (258,)"),
         ("StarCoder", "transformer.wpe.weight", torch.ones(64, 32),
          "a tensor wpe.weight of (128, 32), it has one of (64, 32)"),
     ],
