@@ -138,7 +138,7 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
             [3., 4.]])
     """
     count = vec.shape[-1]
-    n = next(n for n in range(count + abs(diag) + 2) if _triangle(n, diag) >= count)
+    n = next(n for n in range(max(0, -diag), count + abs(diag) + 2) if _triangle(n, diag) >= count)
     if _triangle(n, diag) != count:
         raise ShapeError(f"vec_to_tril_matrix: no square matrix has {count} elements up to diagonal {diag}.")
     rows, columns = tril_indices(n, n, diag)

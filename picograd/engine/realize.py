@@ -9,7 +9,7 @@ Out:   BUFFER Ops that hold their values; `realized`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -48,7 +48,8 @@ _plans: Latest[Hashable, Any] = Latest(1024)
 _scalars = Scalars()
 _repeats = Repeats()
 # Kinds of values that a later graph computed again -> the lines that made them: the first graph keeps them from then on.
-_computed_again: dict[Hashable, set[Lines]] = {}
+_computed_again: dict[Hashable, Latest[Lines, None]] = {}
+LINES_AGAIN_MAX = 256  # of each kind: cells of a notebook are new lines each time
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
@@ -88,7 +89,7 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
     found = _nearest(missing, again) if again else {}
     for op, lines in found.items():
         if lines:
-            _computed_again.setdefault(_kind(op), set()).add(lines)
+            _computed_again.setdefault(_kind(op), Latest(LINES_AGAIN_MAX)).put(lines, None)
     return [*found], [*_nearest(missing, fresh, _computed_again)] if fresh else []
 
 
@@ -357,7 +358,7 @@ def _kind(op: Op) -> Hashable:
 
 
 def _nearest(
-    missing: Sequence[Op], wanted: set[Op], made_by: Mapping[Hashable, set[Lines]] | None = None
+    missing: Sequence[Op], wanted: set[Op], made_by: Mapping[Hashable, Collection[Lines]] | None = None
 ) -> dict[Op, Lines]:
     """Returns the first of some Ops on each way down from graphs, each with the user's line that made it, or its reader.
 

@@ -228,7 +228,7 @@ class Kernel:
         made, grids = [], []
         for launched in self.launched:
             blocks, launch = self._launch(launched, of_shapes, numbers, whole)
-            if 0 in blocks and any(0 not in shape for shape in shapes):
+            if 0 in blocks and any(0 not in shape for shape in shapes[:num_results]):
                 raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
             made.append(launch)
             grids.append(blocks[0])
@@ -285,8 +285,12 @@ class Kernel:
         for name, spec in self.scratch.items():
             shape, dtype = spec(*args) if callable(spec) else spec
             found.append((dtype, tuple(map(dim_of, shape))))
-            if not any(one.name == name and one.is_pointer for each in self.launched for one in each.signature.parameters):
+            every = [one for each in self.launched for one in each.signature.parameters if one.name == name]
+            if not any(one.is_pointer for one in every):
                 raise ArgumentError(f"{self.name}: {name} in `scratch` is memory of no function.")
+            for one in every:
+                if one.dtype is not None and dtype is not one.dtype:
+                    raise DTypeError(f"{self.name}: {name} is {one.type!r} in the kernel, scratch says {dtype}.")
         return found
 
     def _check_device(self, device: str) -> None:

@@ -149,7 +149,7 @@ class Offering:
         call = self._called([operands[slot] for slot in slots], target)
         if isinstance(call, str):
             return call
-        results = [(dtype, numel(shape)) for dtype, shape in zip(call.arg[0].dtypes, call.arg[1])]
+        results = [(dtype, numel(shape)) for dtype, shape in zip(call.arg[0].results, call.arg[1])]
         if [(value.dtype, numel(value.shape)) for value in values] != results[: len(values)]:
             return "results have other dtypes or other numbers of elements"
         return {value: Op(OpCode.OUTPUT, value.dtype, (call,), number) for number, value in enumerate(values)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
+from picograd.engine import realize as engine
 from picograd.ir.op import toposort
 from picograd.ir.opcode import COSTLY
 from picograd.look import watch
@@ -156,3 +158,18 @@ def test_a_loop_that_reads_a_number_computes_what_it_carries_once(monkeypatch: p
         products.append(sum("96_96" in name for name in counts.names))
         np.testing.assert_allclose((matrix @ x).numpy(), b.numpy(), atol=0.1)
     assert products[0] > products[1] == products[2] == 8
+
+
+def test_lines_whose_values_are_computed_again_are_forgotten_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell of a notebook is lines of its own, which a process would keep for ever."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    table: dict[Any, Any] = {}
+    monkeypatch.setattr(engine, "_computed_again", table)
+    monkeypatch.setattr(engine, "LINES_AGAIN_MAX", 4)
+    x, w, found = pg.randn(8, 16).realize(), pg.randn(16, 16).realize(), []
+    for cell in range(7):
+        given: dict[str, Any] = {"x": x, "w": w}
+        exec(compile("y = (x @ w).tanh()\na = y.sum().item()\nb = y.max().item()", f"<cell {cell}>", "exec"), given)
+        found.append((given["a"], given["b"]))
+    assert [len(lines) for lines in table.values()] == [4]
+    assert len({*found}) == 1

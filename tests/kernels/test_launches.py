@@ -10,7 +10,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.devices.cuda import compile as nvrtc
-from picograd.errors import ArgumentError, CompileError, DeviceError, ShapeError
+from picograd.errors import ArgumentError, CompileError, DeviceError, DTypeError, ShapeError
 from picograd.look import watch
 from tests.host_compilers import needs_compiler
 
@@ -119,6 +119,11 @@ def test_a_race_in_the_second_launch_is_named() -> None:
         racing(normal(2, 3), normal(3, 64)).realize()
 
 
+def test_results_without_elements_need_no_launch_whatever_memory_is_between() -> None:
+    always = pg.kernel(SPLIT, name="split", **{**SPLIT_OPTIONS, "scratch": {"parts": ((PARTS, 64), pg.float32)}})
+    assert always(normal(0, 3), normal(3, 4)).tolist() == []
+
+
 def test_what_does_not_fit_is_refused() -> None:
     a, b = normal(2, 3), normal(3, 4)
     for options, match in (
@@ -133,6 +138,8 @@ def test_what_does_not_fit_is_refused() -> None:
             "__global__ void f(float *out, float x) {}\n__global__ void g(float *out, int x) {}", lambda x: x, grid=1,
             entry="f", then=[{"entry": "g", "grid": 1}],
         )  # fmt: skip
+    with pytest.raises(DTypeError, match=r"parts is 'float \*' in the kernel, scratch says float16"):
+        pg.kernel(SPLIT, **{**SPLIT_OPTIONS, "scratch": {"parts": ((PARTS, 8), pg.float16)}})(a, b)
     x = normal(4, 32)
     for maps, error, match in (
         ({}, ArgumentError, "of_x is a map of tiles, and nobody says"),
@@ -177,3 +184,19 @@ def test_the_memory_between_is_not_counted_against_an_offer(monkeypatch: pytest.
             found = (a @ b).realize()
     assert counts.names == ["matmul_64_64_by_split"]
     np.testing.assert_allclose(found.numpy(), a.numpy() @ b.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_memory_between_launches_is_no_result_of_an_operation() -> None:
+    """Of which it has the dtype and the shape here."""
+    text = """
+__global__ void sums(float *out, float *spare, const float *x) {
+  spare[threadIdx.x] = x[3 * threadIdx.x];
+  out[threadIdx.x] = x[3 * threadIdx.x] + x[3 * threadIdx.x + 1] + x[3 * threadIdx.x + 2];
+}
+"""
+    sums = pg.kernel(
+        text, lambda x: ((x.shape[0],), x.dtype), grid=1, block=lambda x: x.shape[0],
+        scratch={"spare": lambda x: ((x.shape[0],), x.dtype)}, implements=lambda x: (x.sum(1), x.amax(1)),
+    )  # fmt: skip
+    with sums.offer(pg.ones(4, 3)) as offer, pytest.raises(ArgumentError, match="results have other"):
+        offer.count()
