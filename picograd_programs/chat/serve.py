@@ -631,7 +631,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Answers at one address until it is stopped, each client in a thread; one that goes away ends its answer.
+    """Answers at one address until it is stopped, each client in a thread; a stream that cannot be sent ends its answer.
 
     Raises:
       DataError: the address cannot be listened at.

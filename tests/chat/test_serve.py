@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from picograd.errors import DataError
+from picograd.errors import DataError, OutOfMemoryError
 from picograd_programs import cli
 from picograd_programs.chat import serve
 from picograd_programs.chat.answer import Plans, Reader
@@ -267,6 +267,18 @@ def test_an_error_in_a_step_of_the_desk_ends_every_answer(answerer: Answerer, mo
     ours.thread.join()
     with pytest.raises(NotTaken), ours.answers(request, ours.tokens_of(request)):
         pass
+
+
+def test_an_error_before_the_first_token_is_the_answer(
+    server: Server, answerer: Answerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: Any) -> Any:
+        raise OutOfMemoryError("no memory for a piece.")
+
+    monkeypatch.setattr(answerer.desk.plans, "next_piece", failing)
+    for streams in (False, True):
+        status, answer = asked(server, {"messages": TURNS, **GREEDY, "stream": streams})
+        assert (status, answer["error"]["message"]) == (500, "no memory for a piece.")
 
 
 @pytest.mark.parametrize("n", [1, 2])
