@@ -84,11 +84,12 @@ class NanoProgram(Program):
         if len(question) >= length:
             raise ArgumentError(f"--prompt: the question has {len(question):,} tokens; with an answer {length:,} fit.")
         choice = Choice(settings.temperature, top_p=1.0, repetition=1.0)
-        answers = [
-            Reader(Plans(model, length)).answer(question, turns.ends, settings.length, choice, settings.seed + number)
-            for number in range(settings.num)
-        ]
-        return "\n".join(map(tokenizer.decode, answers))
+        plans = Plans(model, length)
+        texts = []
+        for number in range(settings.num):  # one after the other: they are read into one cache
+            answer = Reader(plans).answer(question, turns.ends, settings.length, choice, settings.seed + number)
+            texts.append(tokenizer.decode(answer))
+        return "\n".join(texts)
 
 
 def chat_model(folder: Path) -> tuple[Nano, Tokenizer]:
