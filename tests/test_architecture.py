@@ -259,6 +259,15 @@ def test_a_limit_is_named_by_what_it_counts() -> None:
     assert not [(path, name) for path in modules() for name in old.findall(path.read_text())]
 
 
+def test_a_constant_is_named_once_in_a_file() -> None:
+    """A second one of its name would be the value of the first, too."""
+    for path in [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]:
+        assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+        targets = [target for node in assigned for target in node.targets]
+        names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        assert not [name for name in {*names} if name.isupper() and names.count(name) > 1], path
+
+
 def nesting(node: ast.AST) -> int:
     """Returns how many loops, branches, `with` and `try` are inside each other; functions inside count for themselves."""
     blocks = (ast.For, ast.While, ast.If, ast.With, ast.Try)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import picograd as pg
 from picograd import Tensor, nn, optim
+from picograd.engine import realize
 from picograd.engine.plan import template
 from picograd.ir.op import Op, toposort
 from picograd.transforms.traced import TraceOfFunction
@@ -159,6 +161,20 @@ def test_an_action_of_a_policy_costs_few_calls() -> None:
         for _ in range(4):
             action()
         assert calls(action) <= most
+
+
+class AskedElsewhere(dict[Any, Any]):
+    """Of every kind of values a line of another program was asked for again."""
+
+    def get(self, kind: Any, default: Any = None) -> Any:
+        return {(("elsewhere.py", 1),): None}
+
+
+def test_values_that_other_lines_asked_for_again_cost_no_walk_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, _ = training(2)
+    before = calls(step)
+    monkeypatch.setattr(realize, "_computed_again", AskedElsewhere(some=None))
+    assert calls(step) <= before + 45  # the kind of each costly value is asked
 
 
 def test_a_step_of_a_length_that_was_there_before_costs_what_one_of_its_own_plan_does() -> None:

@@ -84,7 +84,7 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
             again.add(op)
             continue
         op.was_computed = True
-        if _computed_again and _kind(op) in _computed_again:
+        if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
             fresh.add(op)
     found = _nearest(missing, again) if again else {}
     for op, lines in found.items():

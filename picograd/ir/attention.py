@@ -303,7 +303,7 @@ THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread
 LANE_QUERIES_MIN = 8  # queries that fill lanes of a CPU
 BLOCKS_MIN = 128  # fewer leave parts of a GPU idle
 QUERY_KEYS_MIN = 8  # keys for each query: blocks share them
-PART_KEYS_MIN = 512  # keys: what storing and joining a part of 64 rows costs is then little
+TILE_PART_KEYS_MIN = 512  # keys: what storing and joining a part of 64 rows costs is then little
 PART_ROWS = 64  # of each so many rows blocks share the keys
 
 
@@ -384,7 +384,7 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
     """
     _, _, T, S, _, _ = lengths(attention)
     keys = most_keys(attention, T, S)
-    length = max(PART_KEYS_MIN, -(-keys // max(1, PARTS_MAX // -(-T // PART_ROWS))))
+    length = max(TILE_PART_KEYS_MIN, -(-keys // max(1, PARTS_MAX // -(-T // PART_ROWS))))
     length += -length % cut.columns
     return length if keys >= QUERY_KEYS_MIN * T and length < keys else None
 

@@ -12,6 +12,7 @@ results. Nothing is assumed of its values: the program without jit is right.
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -343,7 +344,9 @@ def _run(source: str, device: str, jit: Callable[[Any], Any]) -> tuple[list[Any]
     np.random.seed(0)
     set_default_device(device)
     try:
-        names["program"](jit, lambda value: seen.append(_plain(value)))
+        with warnings.catch_warnings():  # of many captures, which no program without jit has
+            warnings.simplefilter("ignore", UserWarning)
+            names["program"](jit, lambda value: seen.append(_plain(value)))
     except Exception as error:
         return seen, error
     finally:

@@ -46,8 +46,8 @@ POOLS: dict[str, Pool] = {  # hidden (B, T, C), whether a position has text (B, 
     "weightedmean": lambda hidden, is_text, place: (hidden * is_text * place).sum(1) / (is_text * place).sum(1),
     "lasttoken": lambda hidden, is_text, place: (hidden * (place == is_text.int().sum(1, keepdim=True))).sum(1),
 }
-MODES = {f"pooling_mode_{name}{'_tokens' * (name not in ('cls', 'lasttoken'))}": name for name in POOLS}
-MODES = {"pooling_mode_cls_token": "cls", **{key: name for key, name in MODES.items() if name != "cls"}}
+OF_TOKENS = {f"pooling_mode_{name}_tokens": name for name in POOLS if name not in ("cls", "lasttoken")}
+MODES = {"pooling_mode_cls_token": "cls", **OF_TOKENS, "pooling_mode_lasttoken": "lasttoken"}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Tanh": Tensor.tanh, "Identity": lambda x: x, "ReLU": F.relu, "GELU": F.gelu, "SiLU": F.silu, "Sigmoid": Tensor.sigmoid,
 }  # fmt: skip
