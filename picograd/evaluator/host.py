@@ -12,10 +12,11 @@ large arguments), 10.31.2 (K near 0), 10.32.9 (K as an integral), 10.40.2, 9.5.4
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -379,6 +380,53 @@ def _mirrored(a: Array) -> Array:
     return np.swapaxes(a, -1, -2)
 
 
+# ---- the LAPACK of NumPy ----
+ROUTINE_MIN = 16  # rows of a matrix that is worth a call of its own
+
+
+class Routine(NamedTuple):
+    """A routine of Fortran, which takes addresses.
+
+    symbol:   in its library
+    integers: that it takes, of 32 or 64 bits
+    """
+
+    symbol: Any
+    integers: type[np.signedinteger[Any]]
+
+    def __call__(self, count: int, *arguments: Array | bytes | int) -> None:
+        """Calls it for each of some matrices: arrays have an axis for them in front; letters and numbers are of all."""
+        held = [np.asarray(given, self.integers if isinstance(given, int) else None) for given in arguments]
+        addresses = [ctypes.c_void_p(array.ctypes.data) for array in held]
+        steps = [(address, array.strides[0]) for address, array in zip(addresses, held) if array.ndim > 0]
+        for _ in range(count):
+            self.symbol(*addresses)
+            for address, step in steps:
+                address.value = (address.value or 0) + step
+
+
+@functools.cache
+def _routine(name: str, dtype: np.dtype[Any]) -> Routine | None:
+    """Returns a routine of the LAPACK that NumPy is linked with, by its name without the letter of precision.
+
+    None: this NumPy does not show it.
+    """
+    linked = np.linalg._umath_linalg
+    full = {"float32": "s", "float64": "d"}[dtype.name] + name
+    own = np.int64 if linked._ilp64 else np.int32
+    for symbol, integers in ((f"scipy_{full}_64_", np.int64), (f"{full}_64_", np.int64), (f"{full}_", own)):
+        try:
+            return Routine(getattr(ctypes.CDLL(linked.__file__), symbol), integers)
+        except (AttributeError, OSError):  # another library, or one that is a part of NumPy
+            continue
+    return None
+
+
+def _routine_of_large(name: str, a: Array) -> Routine | None:
+    """Returns a routine for matrices with enough rows: of small ones NumPy's steps over a whole stack are faster."""
+    return _routine(name, a.dtype) if a.shape[-1] >= ROUTINE_MIN else None
+
+
 # ---- systems ----
 def _solve(a: Array, b: Array) -> Array:
     solution: Array = _each(np.linalg.solve, a, b)
@@ -386,8 +434,19 @@ def _solve(a: Array, b: Array) -> Array:
 
 
 def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
-    """Substitutes row by row, in the order in which rows depend on each other; elements outside the triangle are not
-    read."""
+    """Solves in place of b; elements outside the triangle are not read."""
+    routine = _routine_of_large("trsm", a)
+    if routine is None:
+        return _substituted(a, b, upper, unit)
+    x, (n, k) = np.array(b, order="C"), b.shape[-2:]
+    letters = b"R", b"L" if upper else b"U", b"N", b"U" if unit else b"N"  # of X.T A.T = B.T, as Fortran reads rows
+    matrices, right = _flat(np.ascontiguousarray(a)), _flat(x)
+    routine(len(right), *letters, k, n, np.ones((), a.dtype), matrices, n, right, max(k, 1))
+    return x
+
+
+def _substituted(a: Array, b: Array, upper: bool, unit: bool) -> Array:
+    """Substitutes row by row, in the order in which rows depend on each other."""
     x, n = np.array(b), a.shape[-1]
     for i in reversed(range(n)) if upper else range(n):
         known = slice(i + 1, n) if upper else slice(0, i)
@@ -408,6 +467,7 @@ def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
 
 # ---- factors ----
 COLUMNS = 32  # that LU computes one by one
+PIVOT_LISTS_MAX = 16  # matrices whose rows are exchanged in a list: of more, a step of NumPy for all is faster
 
 
 def _eigh(a: Array) -> Array:
@@ -459,7 +519,24 @@ def _complement(q: Array) -> Array:
 
 
 def _cholesky(a: Array) -> Any:
-    return _each(np.linalg.cholesky, a)
+    factored = _positive(a)
+    if factored is None:
+        return _each(np.linalg.cholesky, a)
+    lower, orders = factored
+    if orders.any():
+        raise Failed(int((orders != 0).argmax()))
+    return np.tril(lower)
+
+
+def _positive(a: Array) -> tuple[Array, Array] | None:
+    """Factors by LAPACK: L in the lower triangle, and the order of the first leading minor that is not positive, or 0."""
+    routine = _routine_of_large("potrf", a)
+    if routine is None:
+        return None
+    lower, n = np.array(a, order="C"), a.shape[-1]
+    orders = np.zeros(math.prod(a.shape[:-2]), routine.integers)
+    routine(len(orders), b"U", n, _flat(lower), n, orders)  # Fortran reads rows as columns
+    return lower, orders.reshape(a.shape[:-2])
 
 
 def _slogdet(a: Array) -> Array:
@@ -479,6 +556,9 @@ def _cofactor(a: Array) -> Array:
 
 def _cholesky_order(a: Array) -> Array:
     """The order of the first leading minor that is not positive definite, 0 where all are."""
+    factored = _positive(a)
+    if factored is not None:
+        return factored[1].astype(np.int64)
     flat = _flat(a)
     orders = [next((k for k in range(1, a.shape[-1] + 1) if not _is_positive(one[:k, :k])), 0) for one in flat]
     return np.array(orders, np.int64).reshape(a.shape[:-2])
@@ -497,33 +577,52 @@ def _lu_pivots(a: Array) -> Array:
     k = min(a.shape[-2:])
     transposed = _transposed(a)
     pivots = np.zeros((len(transposed), k), np.int64)
-    _eliminate(transposed, pivots)
+    if not _factorize(transposed, pivots):
+        _eliminate(transposed, pivots)
     return pivots.reshape(*a.shape[:-2], k)
 
 
 def _rows_of_pivots(pivots: Array, m: int) -> Array:
     """The order of rows that the exchanges, one after the other, end in."""
-    flat = _flat(pivots[..., None])[..., 0]
+    flat = _flat(pivots[..., None])[..., 0] - 1
     every, rows = np.arange(len(flat)), np.tile(np.arange(m), (len(flat), 1))
-    for i, chosen in enumerate(flat.T - 1):
-        rows[every, chosen], rows[:, i] = rows[:, i].copy(), rows[every, chosen]
+    if len(flat) < PIVOT_LISTS_MAX:
+        orders = rows.tolist()
+        for order, chosen in zip(orders, flat.tolist()):
+            for i, other in enumerate(chosen):
+                order[i], order[other] = order[other], order[i]
+        rows = np.array(orders, np.int64)
+    else:
+        for i, chosen in enumerate(flat.T):
+            rows[every, chosen], rows[:, i] = rows[:, i].copy(), rows[every, chosen]
     return rows.reshape(*pivots.shape[:-1], m)
-
-
-def _lu_rows(a: Array) -> Array:
-    return _rows_of_pivots(_lu_pivots(a), a.shape[-2])
 
 
 def _lu(a: Array) -> Array:
     """L below the diagonal, U on it and above, of rows in a good order."""
     transposed = _transposed(a)
-    _eliminate(transposed)
+    pivots = np.zeros(transposed.shape[:-1], np.int64)
+    if not _factorize(transposed, pivots) or np.any(pivots != np.arange(1, a.shape[-1] + 1)):
+        transposed = _transposed(a)
+        _eliminate(transposed)
     return _mirrored(transposed).reshape(a.shape)
 
 
 def _transposed(a: Array) -> Array:
     """Returns a copy of transposed matrices with one batch axis: each column is contiguous."""
     return np.array(_mirrored(_flat(a)), order="C")
+
+
+def _factorize(transposed: Array, pivots: Array) -> bool:
+    """Makes LU of transposed matrices in place by LAPACK, and says which rows it exchanged; False: they are small."""
+    routine = _routine_of_large("getrf", transposed)
+    if routine is None:
+        return False
+    n, m = transposed.shape[-2:]
+    found = np.zeros(pivots.shape, routine.integers)
+    routine(len(found), m, n, transposed, m, found, np.zeros((), routine.integers))
+    pivots[:] = found
+    return True
 
 
 def _eliminate(transposed: Array, pivots: Array | None = None) -> None:
@@ -545,8 +644,9 @@ def _eliminate(transposed: Array, pivots: Array | None = None) -> None:
             pivot = block[:, i, i, None]
             block[:, i, i + 1 :] /= np.where(pivot == 0, 1, pivot)  # a column of zeros gives zeros
             block[:, i + 1 :, i + 1 :] -= block[:, i + 1 :, i, None] * block[:, i, None, i + 1 :]
-        behind[..., :k] = _mirrored(_solve_triangular(_mirrored(block[..., :k]), _mirrored(behind[..., :k]), False, True))
-        behind[..., k:] -= behind[..., :k] @ block[..., k:]
+        if behind.size:
+            behind[..., :k] = _mirrored(_substituted(_mirrored(block[..., :k]), _mirrored(behind[..., :k]), False, True))
+            behind[..., k:] -= behind[..., :k] @ block[..., k:]
 
 
 PADE_13 = (
@@ -611,7 +711,6 @@ HOST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cofactor": _cofactor,
     "slogdet": _slogdet,
     "cholesky_order": _cholesky_order,
-    "lu_rows": _lu_rows,
     "lu_pivots": _lu_pivots,
     "rows_of_pivots": _rows_of_pivots,
     "lu": _lu,

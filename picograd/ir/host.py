@@ -274,8 +274,7 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "det": _of_axes(lambda m, n: ()),  # (..., n, n)             ()                 the determinant
     "cofactor": _square,  #        (..., n, n)                   ()                 det(a) inv(a).T, singular a too
     "slogdet": _of_axes(lambda m, n: (2,)),  # (..., n, n)       ()                 sign and log |determinant|
-    "lu_rows": _of_axes(lambda m, n: (m,)),  # (..., m, n)       ()                 order of rows for LU, int64
-    "lu_pivots": _of_axes(lambda m, n: (min(m, n),)),  # the same  ()               the same as exchanges from 1, int64
+    "lu_pivots": _of_axes(lambda m, n: (min(m, n),)),  # (..., m, n)  ()            rows exchanged for LU, from 1, int64
     "rows_of_pivots": lambda src, options: (*src[0].shape[:-1], options[0]),  # (..., k)  (m,)  exchanges as an order
     "lu": _square,  #              (..., n, n)                   ()                 L below the diagonal, U; no rows move
     "qr": _of_axes(lambda m, n: (sum(lengths(m, n)) - min(m, n),)),  # m >= n  ()   q (m, n), then r (n, n)

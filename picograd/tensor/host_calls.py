@@ -199,7 +199,7 @@ def lu(function: str, a: Op, pivot: bool = True) -> tuple[Op, Op]:
     m, n = sides(matrix(function, a))
     k, rank = min(m, n), len(a.shape)
     if pivot:
-        rows = call("lu_rows", detached(a), dtype=dtypes.int64)
+        rows = call("rows_of_pivots", call("lu_pivots", detached(a), dtype=dtypes.int64), options=(m,))
         a = gather(a, rows, rank - 2, rank - 2)
     else:
         rows = positions(a.shape[:-1], rank - 2)

@@ -213,13 +213,14 @@ def test_complex_arrays_of_real_eigenvalues_are_real(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("shape", [(70, 70), (3, 40, 40), (100, 40), (40, 100), (2, 5, 3)])
 def test_lu_computes_a_block_of_columns_after_the_other(shape, monkeypatch):
-    solved, solve = [], functions._solve_triangular
-    monkeypatch.setattr(functions, "_solve_triangular", lambda *args: solved.append(args) or solve(*args))
+    solved, solve = [], functions._substituted
+    monkeypatch.setattr(functions, "_routine", lambda name, dtype: None)
+    monkeypatch.setattr(functions, "_substituted", lambda *args: solved.append(args) or solve(*args))
     a = np.random.default_rng(0).standard_normal(shape)
     a[..., 0, 1] = a[..., 1, 1] = 0
     pivots = functions._lu_pivots(a)
     k = min(shape[-2:])
-    assert len(solved) == -(-k // functions.COLUMNS)
+    assert len(solved) == sum(start + functions.COLUMNS < shape[-1] for start in range(0, k, functions.COLUMNS))
     expected, expected_pivots = torch.linalg.lu_factor(torch.from_numpy(a))
     np.testing.assert_array_equal(pivots, expected_pivots.numpy())
     rows = functions._rows_of_pivots(pivots, shape[-2])
@@ -227,10 +228,57 @@ def test_lu_computes_a_block_of_columns_after_the_other(shape, monkeypatch):
     np.testing.assert_allclose(functions._lu(corner), expected.numpy()[..., :k, :k], rtol=1e-9, atol=1e-9)
 
 
+SHAPES = [(16, 16), (70, 70), (3, 40, 40), (100, 40), (40, 100), (2, 3, 20, 20), (0, 20, 20), (5, 5)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_lapack_and_steps_of_numpy_give_the_same_factors(shape, dtype, monkeypatch):
+    """A NumPy whose LAPACK shows no routines has steps of its own."""
+    a = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    k = min(shape[-2:])
+    square = a[..., :k, :k]
+    positive = square @ square.swapaxes(-1, -2) / k + np.eye(k, dtype=dtype)
+    triangles = square + k * np.eye(k, dtype=dtype)
+    right = a[..., :k, :3]
+
+    def found() -> list:
+        solved = [
+            functions._solve_triangular(triangle, right, upper, unit)
+            for triangle, unit in ((triangles, False), (np.swapaxes(triangles, -1, -2), False), (square / k, True))
+            for upper in (False, True)
+        ]
+        orders = functions._cholesky_order(square + square.swapaxes(-1, -2)), functions._cholesky_order(positive)
+        return [functions._lu_pivots(a), functions._lu(square), functions._cholesky(positive), *orders, *solved]
+
+    by_lapack = found()
+    monkeypatch.setattr(functions, "_routine", lambda name, dtype: None)
+    close = np.finfo(dtype).eps * 1e4  # the LU of rows in any order multiplies errors
+    for one, other in zip(by_lapack, found()):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=0, atol=close * max(1, np.abs(other).max(initial=0)))
+
+
+def test_only_its_triangle_of_a_matrix_is_read():
+    a = np.tril(np.random.default_rng(0).standard_normal((20, 20))) + 20 * np.eye(20)
+    b, nan = np.ones((20, 0)), np.triu(np.full((20, 20), np.nan), 1)
+    assert functions._solve_triangular(a + nan, b, False, False).shape == (20, 0)
+    np.testing.assert_allclose(functions._solve_triangular(a + nan, a, False, False), np.eye(20), atol=1e-12)
+
+
+def test_cholesky_names_the_first_matrix_that_is_not_positive():
+    stack = np.stack([np.eye(20)] * 4)
+    stack[2, 7, 7] = stack[3, 0, 0] = -1
+    with pytest.raises(functions.Failed) as failed:
+        functions._cholesky(stack)
+    assert failed.value.number == 2
+    assert functions._cholesky_order(stack).tolist() == [0, 0, 8, 1]
+
+
 def test_lu_of_a_singular_matrix_has_zeros_behind_a_column_of_zeros():
     a = np.random.default_rng(0).standard_normal((50, 50))
     a[:, 35] = a[:, 3] * 0
-    rows = functions._lu_rows(a)
+    rows = functions._rows_of_pivots(functions._lu_pivots(a), 50)
     lu = functions._lu(a[rows])
     assert np.isfinite(lu).all() and not lu[36:, 35].any()
     np.testing.assert_allclose((np.tril(lu, -1) + np.eye(50)) @ np.triu(lu), a[rows], atol=1e-12)
