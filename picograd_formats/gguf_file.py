@@ -38,15 +38,17 @@ class Groups(Record, eq=False):
     numbers:  (N, G, n): G groups of n small integers in each block; or floats, which are the values
     scale:    (N, G, 1) float32; None for floats
     least:    the same, or None, which is 0
+    table:    of 16 small integers, whose places the numbers are; None: they are those themselves
     """
 
     numbers: Array
     scale: Array | None = None
     least: Array | None = None
+    table: Array | None = None
 
     def values(self) -> Array:
         """Returns (N, G, n) float32."""
-        values = self.numbers.astype(np.float32)
+        values = (self.numbers if self.table is None else self.table[self.numbers]).astype(np.float32)
         if self.scale is not None:
             values *= self.scale
         if self.least is not None:
@@ -204,6 +206,17 @@ def of_iq4_xs(blocks: Array) -> Groups:
     return Groups(IQ4[nibbles(blocks[:, 8:].reshape(-1, 8, 16))], halves(blocks, 0) * scales[:, :, None])
 
 
+# Floats of four bits, twice over: a sign, two bits of an exponent, one of a fraction.
+FP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+
+
+def of_mxfp4(blocks: Array) -> Groups:
+    """2^(e - 128) * FP4[q]: a byte e, 16 bytes of q."""
+    scale = np.ldexp(np.float32(1), blocks[:, None, :1].astype(np.int32) - 128)
+    return Groups(nibbles(blocks[:, None, 1:]), scale, table=FP4)
+
+
+MXFP4 = Packing("MXFP4", 32, 17, of_mxfp4, 4)
 PACKINGS = {
     0: Packing("F32", 1, 4, of_floats("<f4")), 1: Packing("F16", 1, 2, of_floats("<f2")),
     28: Packing("F64", 1, 8, of_floats("<f8")), 30: Packing("BF16", 1, 2, of_bfloat16),
@@ -213,6 +226,7 @@ PACKINGS = {
     11: Packing("Q3_K", 256, 110, of_q3_k, 3), 12: Packing("Q4_K", 256, 144, of_q4_k, 4),
     13: Packing("Q5_K", 256, 176, of_q5_k, 5), 14: Packing("Q6_K", 256, 210, of_q6_k, 6),
     20: Packing("IQ4_NL", 32, 18, of_iq4_nl, 8), 23: Packing("IQ4_XS", 256, 136, of_iq4_xs, 8),
+    39: MXFP4,
 }  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ import numpy as np
 from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import Array
-from picograd_programs.models.decoder import DecoderConfig, Sight
+from picograd_programs.models.decoder import SWIGLU_SLOPE, DecoderConfig, Sight
+from picograd_programs.models.experts import Routing
+from picograd_programs.models.folder_forms import Arrays, of_gpt_oss, with_corrections
 from picograd_programs.models.rotary import Rotation
 
 NEEDED = object()  # the default of an entry that a file must have
@@ -332,6 +335,22 @@ SPARSE: dict[str, Any] = MIXTURE | {
 OF_TRAINING: dict[str, Any] = {  # of experts, which it keeps busy evenly
     "router_aux_loss_coef": Any, "output_router_logits": Any, "router_jitter_noise": Any,
 }  # fmt: skip
+LATENTS: dict[str, Any] = LLAMA | MIXTURE | {
+    "kv_lora_rank": NEEDED, "qk_rope_head_dim": NEEDED, "qk_nope_head_dim": NEEDED, "v_head_dim": NEEDED,
+    "moe_intermediate_size": NEEDED, "first_k_dense_replace": 0, "n_shared_experts": None, "attention_bias": False,
+}  # fmt: skip
+NO_LATENTS: dict[str, Any] = {  # of trainings, and what follows from other entries
+    **OF_TRAINING, "moe_layer_freq": 1, "aux_loss_alpha": Any, "seq_aux": Any, "ep_size": Any, "head_dim": Any,
+    "qk_head_dim": Any, "mlp_bias": False,
+}  # fmt: skip
+LATER_LAYERS: dict[str, Any] = {"num_nextn_predict_layers": Any}  # that guess further tokens, and are not read
+OF_DEEPSEEK = {"num_experts": "n_routed_experts"}
+LATENT_NAMES: Names = LLAMA_NAMES | EXPERTS | {
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.kv_b_proj": "attn_kv_b", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}  # fmt: skip
 OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activation": "gelu_pytorch_tanh"}
 
 
@@ -348,6 +367,8 @@ class Architecture(Record, eq=False):
     norm_offset:        is added to weights of norms
     scales_embedding:   by the root of the width
     activation:         where config.json says none
+    routing:            as of Routing, where config.json says nothing of it
+    form:               makes tensors of theirs that are not one to one with ours
     """
 
     entries: Mapping[str, Any]
@@ -360,6 +381,8 @@ class Architecture(Record, eq=False):
     norm_offset: float = 0.0
     scales_embedding: bool = False
     activation: str = "silu"
+    routing: Mapping[str, Any] = {}
+    form: Callable[[Arrays], Arrays] = lambda arrays: arrays
 
 
 QWEN3 = Architecture(
@@ -390,6 +413,30 @@ ARCHITECTURES: dict[str, Architecture] = {
         LLAMA | MIXTURE | {"attention_bias": False, "rms_norm_eps": 1e-5, "norm_topk_prob": False},
         AROUND | ATTENTION | HEAD_NORMS | BEFORE | EXPERTS, {"norms_queries": True},
         fixed={**OF_TRAINING, "clip_qkv": None},
+    ),
+    "gpt_oss": Architecture(
+        LLAMA | MIXTURE | WINDOW | {"sliding_window": 128, "head_dim": 64, "num_key_value_heads": 8, "attention_bias": True,
+                                    "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "swiglu_limit": 7.0},
+        AROUND | ATTENTION | BEFORE | {
+            "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
+            "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
+        },
+        {"sinks": True, "expert_biases": True}, slides_every=2, form=of_gpt_oss,
+        fixed={**OF_TRAINING, "swiglu_alpha": SWIGLU_SLOPE, "experts_per_token": Any, "initial_context_length": Any,
+               "quantization_config": Any},  # of experts, whose tensors say it themselves
+    ),
+    "deepseek_v2": Architecture(
+        LATENTS | {"topk_method": "greedy", "n_group": None, "topk_group": None, "routed_scaling_factor": 1.0,
+                   "q_lora_rank": 1536},
+        LATENT_NAMES, {"gates_shared": False, "pairs_are_halves": False}, names=OF_DEEPSEEK,
+        routing={"shares_to_one": False}, fixed={**NO_LATENTS, "norm_topk_prob": False, "scoring_func": "softmax"},
+    ),
+    "deepseek_v3": Architecture(
+        LATENTS | {"n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5, "q_lora_rank": 1536, "norm_topk_prob": True,
+                   "first_k_dense_replace": 3, "rope_interleave": True},
+        LATENT_NAMES | {"mlp.gate.e_score_correction": "exp_probs_b"}, {"gates_shared": False}, names=OF_DEEPSEEK,
+        routing={"is_sigmoid": True, "corrects": True}, form=with_corrections,
+        fixed={**NO_LATENTS, "topk_method": "noaux_tc", "scoring_func": "sigmoid", **LATER_LAYERS},
     ),
     "smollm3": Architecture(
         LLAMA | BIASES | {"no_rope_layers": None, "no_rope_layer_interval": 4, "num_key_value_heads": 4,
@@ -531,10 +578,11 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     )
     longest = said.whole("max_position_embeddings")
     reach = reach_of(content.get("rope_parameters") or content.get("rope_scaling"), longest)
-    features = said.whole("head_dim") or width // heads
+    latents = latents_of(said)
+    features = latents.get("features") or said.whole("head_dim") or width // heads
     shared, is_new = said.whole("num_key_value_heads") or heads, said.flag("new_decoder_architecture")  # Falcon's
     shared = 1 if said.flag("multi_query") and not is_new else shared
-    if features % 2 or heads % shared or heads * features != width and not content.get("head_dim"):
+    if features % 2 or heads % shared or heads * features != width and not (latents or content.get("head_dim")):
         raise DataError(
             f"config.json says num_attention_heads is {heads}, of {features} features, num_key_value_heads {shared},"
             f" hidden_size {width}: heads must divide the width, shared heads the heads, and features must be even."
@@ -553,7 +601,8 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     fields: dict[str, Any] = {
         "vocabulary": min(rows, tokens), "layers": layers, "width": width, "heads": heads, "features": features,
         "shared_heads": shared, "hidden": said.whole("intermediate_size") or 4 * width, "eps": said.number("rms_norm_eps"),
-        "sights": tuple(sights_of(said, kind, layers, features, longest, read)), "context": min(read, reach),
+        "sights": tuple(sights_of(said, kind, layers, latents.get("turned", features), longest, read)),
+        "context": min(read, reach), "gate_limit": said.number("swiglu_limit") or 0.0,
         "positions": longest if "position_embd" in kind.tensors.values() else 0,
         "activation": ACTIVATION_NAMES[shown], "attention_biases": has_biases, "output_bias": has_biases,
         "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,
@@ -566,14 +615,35 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "residual_scale": said.number("residual_multiplier") or 1.0,
         "logit_scale": (said.number("logit_scale") or 1.0) / (said.number("logits_scaling") or 1.0),
     }  # fmt: skip
-    fields |= experts_of(said, layers, fields["hidden"])
+    fields |= experts_of(said, layers, fields["hidden"], kind.routing) | latents
     is_tied = said.flag("tie_word_embeddings")
     said.check_empty(FIXED | dict(kind.fixed))
     return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
 
 
-def experts_of(said: Entries, layers: int, hidden: int) -> dict[str, Any]:
+def latents_of(said: Entries) -> dict[str, Any]:
+    """Returns the fields of DecoderConfig about latents of keys and values."""
+    if "kv_lora_rank" not in said.defaults:
+        return {}
+    plain, turned = said.whole("qk_nope_head_dim"), said.whole("qk_rope_head_dim")
+    rope = said.left.get("rope_parameters") or said.left.get("rope_scaling")
+    factor, share = (rope.get("factor"), rope.get("mscale_all_dim")) if isinstance(rope, dict) else (None, None)
+    scale = 1.0
+    if isinstance(factor, int | float) and isinstance(share, int | float) and factor > 1:
+        scale = 0.1 * share * math.log(factor) + 1  # other values are errors where angles are read
+    return {
+        "latent": said.whole("kv_lora_rank"), "query_latent": said.whole("q_lora_rank") or 0, "turned": turned,
+        "value_features": said.whole("v_head_dim"), "features": plain + turned,
+        "attention_scale": scale**2 / math.sqrt(plain + turned), "pairs_are_halves": not said.flag("rope_interleave"),
+    }  # fmt: skip
+
+
+def experts_of(said: Entries, layers: int, hidden: int, routing: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of DecoderConfig about experts.
+
+    Args:
+      hidden:   of layers without
+      routing:  as of Architecture
 
     Raises:
       DataError: an entry has another form, or more experts are chosen than there are.
@@ -583,18 +653,40 @@ def experts_of(said: Entries, layers: int, hidden: int) -> dict[str, Any]:
     num, theirs = said.whole("num_experts"), said.whole("num_local_experts")  # its name in Mixtral, and elsewhere of late
     num, chosen, every = num or theirs, said.whole("num_experts_per_tok"), said.whole("decoder_sparse_step")
     plain, own = said.get("mlp_only_layers") or [], said.whole("moe_intermediate_size")
-    shared, to_one = said.whole("shared_expert_intermediate_size"), said.flag("norm_topk_prob", True)
+    shared, first = said.whole("shared_expert_intermediate_size") or 0, said.get("first_k_dense_replace") or 0
+    shared += (said.whole("n_shared_experts") or 0) * (own or 0)
     if num is None:
         raise DataError("config.json has no num_experts.")
     if chosen > num:
         raise said.wrong("num_experts_per_tok", chosen, f"there are {num} experts")
-    if not isinstance(plain, list) or not all(type(layer) is int for layer in plain):
+    if not isinstance(plain, list) or not all(type(layer) is int for layer in [first, *plain]):
         raise said.wrong("mlp_only_layers", plain, "a list of numbers of layers is needed")
-    without = frozenset(layer for layer in range(layers) if layer in plain or (layer + 1) % (every or 1))
+    without = [layer for layer in range(layers) if layer < first or layer in plain or (layer + 1) % (every or 1)]
+    groups, best = groups_of(said, num)
+    to_one = {"shares_to_one": said.flag("norm_topk_prob")} if "norm_topk_prob" in said.defaults else {}
+    found = Routing(chosen, groups=groups, best_groups=best, scale=said.number("routed_scaling_factor") or 1.0)
     return {
-        "experts": num, "chosen": chosen, "expert_hidden": own or hidden, "shared_hidden": shared or 0,
-        "shares_to_one": to_one, "plain_layers": without,
+        "experts": num, "routing": replace(found, **routing, **to_one), "expert_hidden": own or hidden,
+        "shared_hidden": shared, "plain_layers": frozenset(without),
     }  # fmt: skip
+
+
+def groups_of(said: Entries, num: int) -> tuple[int, int]:
+    """Returns how many groups experts are in, and from how many of them they are chosen.
+
+    Raises:
+      DataError: groups do not divide the experts, or are chosen in a way that is not done.
+    """
+    groups, best, way = said.whole("n_group") or 1, said.whole("topk_group") or 1, said.get("topk_method")
+    if way == "greedy":
+        return 1, 1
+    if way not in (None, "group_limited_greedy"):
+        raise said.wrong("topk_method", way, "greedy and group_limited_greedy are known")
+    if num % groups or best > groups or groups > 1 and num // groups < 2:
+        raise said.wrong(
+            "n_group", groups, f"it must divide the {num} experts into groups of two or more, {best} of them chosen"
+        )
+    return groups, best
 
 
 def sights_of(said: Entries, kind: Architecture, layers: int, features: int, longest: int, read: int) -> list[Sight]:

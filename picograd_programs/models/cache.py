@@ -29,23 +29,31 @@ class KVCache:
     """The keys and values of texts, by layer. Written in place.
 
     keys:    (B, H, S, D) for each layer
-    values:  the same
+    values:  (B, H, S, E); or none: the first E features of keys
+    front:   places of zeros before each text, that a mask may open
     """
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
+    front: int = 0
 
     @staticmethod
-    def empty(layers: int, keys: tuple[int, ...], values: tuple[int, ...], **settings: Any) -> KVCache:
-        """Returns one of zeros, from the shapes of keys and of values; `settings` as of Tensor.zeros."""
-        found = KVCache(*(tuple(Tensor.zeros(*each, **settings).clone() for _ in range(layers)) for each in (keys, values)))
+    def empty(
+        layers: int, keys: tuple[int, ...], values: tuple[int, ...] | None, front: int = 0, **settings: Any
+    ) -> KVCache:
+        """Returns one of zeros, from the shapes of keys and of values, if there are any; `settings` as of Tensor.zeros."""
+
+        def zeros(shape: tuple[int, ...] | None) -> tuple[Tensor, ...]:
+            return tuple(Tensor.zeros(*shape, **settings).clone() for _ in range(layers)) if shape else ()
+
+        found = KVCache(zeros(keys), zeros(values), front)
         realize([*found.keys, *found.values])
         return found
 
     def text(self, number: Position) -> KVCache:
         """Returns the cache of one of the texts."""
         one = slice(number, number + 1)
-        return KVCache(tuple(each[one] for each in self.keys), tuple(each[one] for each in self.values))
+        return KVCache(tuple(each[one] for each in self.keys), tuple(each[one] for each in self.values), self.front)
 
     def check(self, name: str, tokens_BT: Tensor, position: Position) -> None:
         """Checks that tokens fit from a position on.
@@ -57,7 +65,7 @@ class KVCache:
           ShapeError: tokens are not (B, T) with the cache's B, or end behind it.
         """
         rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
-        batch, _, most, _ = self.keys[0].shape
+        batch, most = self.keys[0].shape[0], self.keys[0].shape[2] - self.front
         last = position.bounds[1] if isinstance(position, Length) else position
         if rows != batch or length < 1 or not 0 <= last <= most - length:
             raise ShapeError(
@@ -71,17 +79,20 @@ class KVCache:
         """Writes keys and values from a position on, and returns what their queries take in, (B, H, T, D).
 
         Args:
-          mask:      (T, S up to the last of T), True where a position sees another; None: one query sees all up to its own,
-                     and several, at position 0, the same
+          v_BHTD:    values; of a cache without them, the first features of keys
+          mask:      (T, those in front and S up to the last of T), True where a position sees another, or numbers that are
+                     added to scores; None: one query sees all up to its own, and several, at position 0, the same
           settings:  of scaled_dot_product_attention
         """
-        length = q_BHTD.shape[2]
-        now, seen = slice(position, position + length), slice(0, position + length)
+        length, first = q_BHTD.shape[2], position + self.front
+        now, seen = slice(first, first + length), slice(0, first + length)
         self.keys[layer][:, :, now] = k_BHTD
-        self.values[layer][:, :, now] = v_BHTD
+        if self.values:
+            self.values[layer][:, :, now] = v_BHTD
         if length > 1 and mask is None:
             return F.scaled_dot_product_attention(q_BHTD, k_BHTD, v_BHTD, is_causal=True, **settings)
-        keys_BHSD, values_BHSD = (each[layer][:, :, seen] for each in (self.keys, self.values))
+        keys_BHSD = self.keys[layer][:, :, seen]
+        values_BHSD = self.values[layer][:, :, seen] if self.values else keys_BHSD[..., : v_BHTD.shape[3]]
         return F.scaled_dot_product_attention(q_BHTD, keys_BHSD, values_BHSD, attn_mask=mask, **settings)
 
 

@@ -10,13 +10,16 @@ Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arX
        Yang et al. 2024, arXiv:2407.10671 (Qwen 2) and 2025, arXiv:2505.09388 (Qwen 3); Grattafiori et al. 2024,
        arXiv:2407.21783 (Llama 3.1); Black et al. 2022, arXiv:2204.06745 (GPT-NeoX: both parts read the same input); OLMo
        team 2024, arXiv:2501.00656 (norms after parts alone); Li et al. 2023, arXiv:2305.06161 (one head of keys, values);
-       Almazrouei et al. 2023, arXiv:2311.16867 (Falcon: one norm for both parts).
+       Almazrouei et al. 2023, arXiv:2311.16867 (Falcon: one norm for both parts); DeepSeek 2024, arXiv:2405.04434,
+       section 2.1 (latents of keys and values); OpenAI 2025, arXiv:2508.10925, section 2 (sinks, clamped gates).
 
-Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary.
+Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary, L features of a
+         latent, R of a head that are turned, N that are not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +33,12 @@ from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import PackedTensor
 from picograd_programs.models.cache import Cache, KVCache, Position, Positions, at_each, rows_at
-from picograd_programs.models.experts import Experts
+from picograd_programs.models.experts import Expert, Experts, Router, Routing
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import Rotation, angles, turned
 
+SWIGLU_SLOPE = 1.702  # with which a clamped gate opens
+LATENT_EPS = 1e-6  # of the norms of latents, which no file says
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -97,10 +102,17 @@ class DecoderConfig:
     norms_once: bool = False  # and one norm of it
     is_gated: bool = True  # the feed-forward part
     experts: int = 0  # feed-forward parts of a layer; 0: there is one
-    chosen: int = 0  # of these, for each position
+    routing: Routing = Routing()  # of positions to experts
     expert_hidden: int = 0  # width of each
+    expert_biases: bool = False  # of experts and of what chooses them
     shared_hidden: int = 0  # width of one more, which every position has; 0: there is none
-    shares_to_one: bool = True  # shares of the chosen experts are divided by their sum
+    gates_shared: bool = True  # the output of that one is multiplied by a share, too
+    gate_limit: float = 0.0  # no gate is beyond it, and values are within it, to which 1 is added; 0: neither
+    latent: int = 0  # L, of keys and values of all heads; 0: these have features of their own
+    query_latent: int = 0  # the same of queries
+    turned: int = 0  # R, of a head's features beside a latent: the last ones, which all heads' keys share
+    value_features: int = 0  # of a head's values beside a latent
+    sinks: bool = False  # each head has a score that takes part in its softmax and adds nothing
     plain_layers: frozenset[int] = frozenset()  # layers without experts
     activation: str = "silu"  # a key of ACTIVATIONS
     attention_scale: float | None = None  # of scores; None: D^-0.5
@@ -145,10 +157,11 @@ class Weights:
         """Returns a matrix, packed as in the file."""
         return PackedMatrix(self.take(f"{name}.weight", rows, columns))
 
-    def experts(self, name: str, num: int, rows: int, columns: int) -> PackedMatrix:
-        """Returns some matrices, the rows of one after those of the other."""
+    def experts(self, name: str, num: int, rows: int, columns: int, has_biases: bool) -> Expert:
+        """Returns some matrices, the rows of one after those of the other, and a bias for each if there is one."""
         tensor = self.take(f"{name}.weight", num, rows, columns)
-        return PackedMatrix(PackedTensor((num * rows, columns), tensor.packing, tensor.blocks))
+        biases = Tensor(self.take(f"{name}.bias", num, rows).unpacked()).realize() if has_biases else None
+        return Expert(PackedMatrix(PackedTensor((num * rows, columns), tensor.packing, tensor.blocks)), biases, num)
 
     def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
         """Returns the matrix of a vector for each token, without what fills it up behind them, as its bias is."""
@@ -196,6 +209,17 @@ class Linear(nn.Module):
         return out if self.bias is None else out + self.bias
 
 
+def opened_by(config: DecoderConfig) -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns the function of a gate and of values (..., F) that lets these through: act(gate) * values"""
+    limit, activation = config.gate_limit, ACTIVATIONS[config.activation]
+
+    def clamped(gate: Tensor, up: Tensor) -> Tensor:
+        gate = gate.clamp(max=limit)
+        return gate * (gate * SWIGLU_SLOPE).sigmoid() * (up.clamp(-limit, limit) + 1)
+
+    return clamped if limit else lambda gate, up: activation(gate) * up
+
+
 class SelfAttention(nn.Module):
     """Each position takes in what the positions up to its own hold."""
 
@@ -210,6 +234,8 @@ class SelfAttention(nn.Module):
             widths = (config.features,) * 2 if config.norms_heads else (inner, shared)
             self.q_norm = weights.norm(f"{part}.attn_q_norm", widths[0], *config.norm)
             self.k_norm = weights.norm(f"{part}.attn_k_norm", widths[1], *config.norm)
+        sinks = weights.take(f"{part}.attn_sinks.weight", config.heads) if config.sinks else None
+        self.register_buffer("sinks", None if sinks is None else Tensor(sinks.unpacked()).realize())
 
     def forward(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, view: View) -> Tensor:
         """The positions from `position` on; their keys and values go to the cache. x (B, T, C) -> (B, T, C)."""
@@ -221,10 +247,50 @@ class SelfAttention(nn.Module):
         if config.norms_heads:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (view.turned(each, config.pairs_are_halves) for each in (q, k))
+        mask = view.mask if self.sinks is None else view.with_sinks(self.sinks)
         y_BHTD = cache.attend(
-            layer, q, k, v, position, view.mask, scale=config.attention_scale, enable_gqa=True,
-            soft_cap=config.attention_cap,
-        )  # fmt: skip
+            layer, q, k, v, position, mask, scale=config.attention_scale, enable_gqa=True, soft_cap=config.attention_cap
+        )
+        out: Tensor = self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
+        return out
+
+
+class LatentAttention(nn.Module):
+    """Self-attention whose keys and values are products of one latent of a position, which is all that the cache holds.
+
+    score = q_N . (K l) + turned(q_R) . turned(k_R) = (q_N K) . l + ...;    out = V (sum of shares l)
+    """
+
+    def __init__(self, config: DecoderConfig, weights: Weights, part: str):
+        self.config, has_biases = config, config.attention_biases
+        inner, plain = config.heads * config.features, config.features - config.turned
+        if config.query_latent:
+            self.q_a = weights.linear(f"{part}.attn_q_a", config.query_latent, config.width, has_biases)
+            self.q_norm = weights.norm(f"{part}.attn_q_a_norm", config.query_latent, LATENT_EPS, False)
+        name = "attn_q_b" if config.query_latent else "attn_q"
+        self.q = weights.linear(f"{part}.{name}", inner, config.query_latent or config.width, False)
+        self.kv_a = weights.linear(f"{part}.attn_kv_a_mqa", config.latent + config.turned, config.width, has_biases)
+        self.kv_norm = weights.norm(f"{part}.attn_kv_a_norm", config.latent, LATENT_EPS, False)
+        self.kv = weights.matrix(f"{part}.attn_kv_b", config.heads * (plain + config.value_features), config.latent)
+        inner = config.heads * config.value_features
+        self.output = weights.linear(f"{part}.attn_output", config.width, inner, config.output_bias)
+
+    def forward(self, x_BTC: Tensor, cache: Cache, layer: int, position: Positions, view: View) -> Tensor:
+        """As SelfAttention."""
+        (batch, length, _), config = x_BTC.shape, self.config
+        plain, halves = config.features - config.turned, config.pairs_are_halves
+        q = self.q(self.q_norm(self.q_a(x_BTC)) if config.query_latent else x_BTC)
+        q_BHTD = q.reshape(batch, length, config.heads, -1).transpose(1, 2)
+        latent, key = self.kv_a(x_BTC).unsqueeze(1).split([config.latent, config.turned], 3)  # (B, 1, T, ...)
+        weight_H = self.kv.weight().unflatten(0, (config.heads, -1))  # (H, N + values, L)
+        latent = self.kv_norm(latent)
+        q_BHTL = q_BHTD[..., :plain] @ weight_H[:, :plain]
+        q, k = (
+            Tensor.cat([q_BHTL, view.turned(q_BHTD[..., plain:], halves)], 3),
+            Tensor.cat([latent, view.turned(key, halves)], 3),
+        )
+        y_BHTL = cache.attend(layer, q, k, latent, position, view.mask, scale=config.attention_scale, enable_gqa=True)
+        y_BHTD = y_BHTL @ weight_H[:, plain:].transpose(1, 2)
         out: Tensor = self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
         return out
 
@@ -233,7 +299,7 @@ class FeedForward(nn.Module):
     """down(act(gate(x)) * up(x)), or without a gate down(act(up(x)))"""
 
     def __init__(self, config: DecoderConfig, weights: Weights, part: str, hidden: int, ending: str = ""):
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation, self.opened = ACTIVATIONS[config.activation], opened_by(config)
         sides, has_biases = (hidden, config.width), config.feed_forward_biases
         self.gate = weights.linear(f"{part}.ffn_gate{ending}", *sides, has_biases) if config.is_gated else None
         self.up = weights.linear(f"{part}.ffn_up{ending}", *sides, has_biases)
@@ -242,30 +308,37 @@ class FeedForward(nn.Module):
     def forward(self, x_BTC: Tensor) -> Tensor:
         """x (B, T, C) -> (B, T, C)."""
         up: Tensor = self.up(x_BTC)
-        opened = self.activation(up) if self.gate is None else self.activation(self.gate(x_BTC)) * up
+        opened = self.activation(up) if self.gate is None else self.opened(self.gate(x_BTC), up)
         out: Tensor = self.down(opened)
         return out
 
 
 class Mixture(nn.Module):
-    """experts(x), or experts(x) + sigmoid(x @ gate) * shared(x)"""
+    """experts(x), experts(x) + shared(x), or experts(x) + sigmoid(x @ gate) * shared(x)"""
 
     def __init__(self, config: DecoderConfig, weights: Weights, part: str):
-        sides = (config.expert_hidden, config.width)
-        router = weights.matrix(f"{part}.ffn_gate_inp", config.experts, config.width)
-        gate, up = (weights.experts(f"{part}.ffn_{name}_exps", config.experts, *sides) for name in ("gate", "up"))
-        down = weights.experts(f"{part}.ffn_down_exps", config.experts, *sides[::-1])
-        activation = ACTIVATIONS[config.activation]
-        self.experts = Experts(router, gate, up, down, activation, config.chosen, config.shares_to_one)
-        self.has_shared = config.shared_hidden > 0
+        sides, num = (config.expert_hidden, config.width), config.experts
+        router = weights.linear(f"{part}.ffn_gate_inp", num, config.width, config.expert_biases)
+        correction = weights.take(f"{part}.exp_probs_b.bias", num) if config.routing.corrects else None
+        added = None if correction is None else Tensor(correction.unpacked()).realize()
+        gate, up = (
+            weights.experts(f"{part}.ffn_{name}_exps", num, *sides, config.expert_biases) for name in ("gate", "up")
+        )
+        down = weights.experts(f"{part}.ffn_down_exps", num, *sides[::-1], config.expert_biases)
+        self.experts = Experts(Router(router, added, config.routing), gate, up, down, opened_by(config))
+        self.has_shared, self.gates_shared = config.shared_hidden > 0, config.gates_shared
         if self.has_shared:
             self.shared = FeedForward(config, weights, part, config.shared_hidden, "_shexp")
+        if self.has_shared and self.gates_shared:
             self.share = weights.matrix(f"{part}.ffn_gate_inp_shexp", 1, config.width)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """x (B, T, C) -> (B, T, C)."""
         out: Tensor = self.experts(x_BTC)
-        return out + self.share(x_BTC).sigmoid() * self.shared(x_BTC) if self.has_shared else out
+        if not self.has_shared:
+            return out
+        shared = self.shared(x_BTC)
+        return out + (self.share(x_BTC).sigmoid() * shared if self.gates_shared else shared)
 
 
 class Block(nn.Module):
@@ -280,7 +353,7 @@ class Block(nn.Module):
 
         self.attn_norm = norm("attn_norm", config.norms_before)
         self.ffn_norm = norm("ffn_norm", config.norms_before and not config.norms_once)
-        self.attn = SelfAttention(config, weights, part)
+        self.attn = (LatentAttention if config.latent else SelfAttention)(config, weights, part)
         is_mixed = config.experts and layer not in config.plain_layers
         self.mlp = Mixture(config, weights, part) if is_mixed else FeedForward(config, weights, part, config.hidden)
         names = ("post_attention_norm", "post_ffw_norm")
@@ -314,6 +387,16 @@ class View:
     def turned(self, x_BHTD: Tensor, pairs_are_halves: bool) -> Tensor:
         """Returns queries or keys, turned."""
         return x_BHTD if self.turns is None else turned(x_BHTD, *self.turns, pairs_are_halves)
+
+    def with_sinks(self, sinks_H: Tensor) -> Any:
+        """Returns the mask with a place in front, whose key is zero and whose score each head's sink is, (H, T, 1 + S)."""
+
+        def each(mask_TS: Tensor) -> Tensor:
+            scores_HTS = Tensor.zeros(sinks_H.shape[0], 1, 1).where(mask_TS, -math.inf)
+            sinks_HT1 = sinks_H[:, None, None].expand(-1, mask_TS.shape[0], -1)
+            return Tensor.cat([sinks_HT1, scores_HTS], 2)
+
+        return tuple(map(each, self.mask)) if isinstance(self.mask, tuple) else each(self.mask)
 
 
 # ---- the network ----
@@ -356,8 +439,10 @@ class Decoder(nn.Module):
         length = config.context if length is None else length
         if not 1 <= length <= config.context:
             raise ArgumentError(f"Decoder.cache: length must be from 1 to {config.context}, got {length}.")
-        shape = (batch, config.shared_heads, length, config.features)
-        return KVCache.empty(config.layers, shape, shape)
+        if config.latent:
+            return KVCache.empty(config.layers, (batch, 1, length, config.latent + config.turned), None)
+        shape = (batch, config.shared_heads, length + config.sinks, config.features)
+        return KVCache.empty(config.layers, shape, shape, int(config.sinks))
 
     def view(self, position: Positions, length: int, sight: Sight) -> View:
         """Returns the positions from `position` on, for layers of a sight."""
@@ -367,7 +452,7 @@ class Decoder(nn.Module):
             turns = rows_at(cos, position, length), rows_at(sin, position, length)
 
         def mask_at(position: Position) -> Tensor | None:
-            if not sight.window and length == 1:
+            if not sight.window and length == 1 and not self.config.sinks:
                 return None
             now_T1 = self.places[position : position + length].unsqueeze(1)
             seen_S = self.places[: position + length]

@@ -24,7 +24,7 @@ from picograd_programs.chat.turns import Manner
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import json_in, text_in
-from picograd_programs.models.architectures import Architecture, read_config
+from picograd_programs.models.architectures import LATER_LAYERS, Architecture, read_config
 from picograd_programs.models.decoder import Decoder, DecoderConfig
 
 TENSOR = re.compile(r"(?:(?:layers|h)\.(\d+)\.)?(.+)\.(weight|bias)")
@@ -87,18 +87,23 @@ def tensors_of(
     rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
     tensors: dict[str, PackedTensor] = {}
     parts: dict[str, dict[int, Array]] = {}  # of experts, by their numbers
-    for name, array in arrays.items():
+    for name, array in kind.form(arrays).items():
         own = AROUND.sub("", name)
         expert = EXPERT.fullmatch(own)
         found = TENSOR.fullmatch(f"{expert[1]}.{expert[3]}" if expert else own)
         ours = kind.tensors.get(found[2]) if found else None
-        if OLD.fullmatch(own) or ours == "output" and is_tied:
+        is_later = found and found[1] and int(found[1]) >= config.layers and LATER_LAYERS.keys() <= kind.fixed.keys()
+        if OLD.fullmatch(own) or is_later or ours == "output" and is_tied:
             continue
-        if found is None or ours is None or array.dtype.name not in KINDS:
-            raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, {array.dtype}, which this network does not have.")
+        dtype = array.packing.name if isinstance(array, PackedTensor) else array.dtype.name
+        if found is None or ours is None or not isinstance(array, PackedTensor) and dtype not in KINDS:
+            raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, {dtype}, which this network does not have.")
         place = "" if found[1] is None else f"blk.{found[1]}."
         if f"{place}{ours}.{found[3]}" in tensors:
             raise DataError(f"has a tensor {own[:60]!r} and another of the same part, of which one would not be read.")
+        if isinstance(array, PackedTensor):
+            tensors[f"{place}{ours}.{found[3]}"] = array
+            continue
         if isinstance(ours, str):
             if kind.norm_offset and ours.endswith("norm"):
                 array = array.astype(np.float32) + np.float32(kind.norm_offset)

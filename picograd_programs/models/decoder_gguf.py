@@ -20,6 +20,7 @@ from picograd_formats.gguf_file import GGUF, PackedTensor
 from picograd_programs.data.vocabulary import check_rows
 from picograd_programs.models.architectures import NEEDED, Entries, Positions, reach_of, rotation_of
 from picograd_programs.models.decoder import DecoderConfig, Sight, rows_of
+from picograd_programs.models.experts import Routing
 from picograd_programs.models.rotary import Rotation
 
 SIZES: dict[str, Any] = {
@@ -59,6 +60,7 @@ class Kind(Record, eq=False):
     near_base:         of the angles of layers with a window; 0: as of the others
     turns_every:       layers turn queries and keys but for the last of so many; 0: all do
     scales_embedding:  by the root of the width
+    shares_to_one:     as of Routing
     fixed:             entries that must have a value, beside FIXED
     """
 
@@ -69,6 +71,7 @@ class Kind(Record, eq=False):
     near_base: float = 0.0
     turns_every: int = 0
     scales_embedding: bool = False
+    shares_to_one: bool = True
     fixed: Mapping[str, Any] = {}
 
 
@@ -79,10 +82,10 @@ IN_GGUF: dict[str, Kind] = {
     "qwen2": Kind(NO_WINDOW, {"attention_biases": True}, fixed=OF_QWEN),
     "qwen3": Kind(NO_WINDOW, {"norms_heads": True}, fixed=OF_QWEN),
     "qwen2moe": Kind(
-        NO_WINDOW | EXPERTS | {"expert_count": NEEDED}, {"attention_biases": True, "shares_to_one": False}, fixed=OF_QWEN
+        NO_WINDOW | EXPERTS | {"expert_count": NEEDED}, {"attention_biases": True}, shares_to_one=False, fixed=OF_QWEN
     ),
     "qwen3moe": Kind(NO_WINDOW | EXPERTS | {"expert_count": NEEDED}, {"norms_heads": True}, fixed=OF_QWEN),
-    "olmoe": Kind(LLAMA | EXPERTS | {"expert_count": NEEDED}, {"norms_queries": True, "shares_to_one": False}),
+    "olmoe": Kind(LLAMA | EXPERTS | {"expert_count": NEEDED}, {"norms_queries": True}, shares_to_one=False),
     "gemma": Kind(LLAMA, OF_GEMMA, scales_embedding=True),
     "gemma2": Kind(LLAMA | CAPS, OF_GEMMA | {"norms_after": True}, slides_every=2, scales_embedding=True),
     "gemma3": Kind(
@@ -178,13 +181,12 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
     if experts:
         if not chosen or chosen > experts:
             raise DataError(f"the file says expert_used_count is {chosen}; it has {experts} experts.")
-        fields |= {"experts": experts, "chosen": chosen, "expert_hidden": own_hidden or hidden,
+        to_one = said.get("expert_weights_norm")
+        routing = Routing(chosen, kind.shares_to_one if to_one is None else bool(to_one))
+        fields |= {"experts": experts, "routing": routing, "expert_hidden": own_hidden or hidden,
                    "shared_hidden": shared_hidden_of(file.tensors, shared_hidden)}  # fmt: skip
-    settings = dict(kind.settings)
-    if (to_one := said.get("expert_weights_norm")) is not None:
-        settings["shares_to_one"] = bool(to_one)
     said.check_empty(FIXED | dict(kind.fixed))
-    return DecoderConfig(**fields | settings)
+    return DecoderConfig(**fields | dict(kind.settings))
 
 
 def shared_hidden_of(tensors: Mapping[str, PackedTensor], said: int | None) -> int:

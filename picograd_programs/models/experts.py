@@ -1,6 +1,6 @@
 """A mixture of experts: of many feed-forward parts each position is sent to a few, and only these are computed.
 
-    shares = softmax(x @ router.T);   out = sum over the k largest of share_e * expert_e(x)
+    scores = softmax(x @ router.T);   out = sum over the k largest of share_e * expert_e(x)
 
 Pairs of a position and an expert are sorted by their experts. Those of an expert fill tiles of a few rows, the last one
 with rows that nobody reads: each tile is a product that reads the matrices of this expert alone, where they are. There are
@@ -8,51 +8,125 @@ as many tiles as any choice may need. So no shape depends on the choice of exper
 
     experts of pairs, sorted  0 0 0 2 2 2 2 2      tiles of two rows  [0 0] [0 .] [2 2] [2 2] [2 .] and empty ones
 
-Source: Shazeer et al. 2017, arXiv:1701.06538, section 2; Jiang et al. 2024, arXiv:2401.04088 (Mixtral).
+Source: Shazeer et al. 2017, arXiv:1701.06538, section 2; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); DeepSeek 2024,
+       arXiv:2405.04434, section 2.2 (groups of experts), and arXiv:2412.19437, section 2.1.2 (corrected choice).
 
-Letters: n positions, C width, E experts, k chosen for each, P = n k pairs, F width of an expert, T tiles, R rows of a tile.
+Letters: n positions, C width, E experts, k chosen for each, P = n k pairs, F width of an expert, T tiles, R rows of a tile,
+         G groups.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from picograd import nn
 from picograd.tensor.tensor import Tensor
 from picograd_programs.models.packed import PackedMatrix
 
 
+@dataclass(frozen=True)
+class Routing:
+    """The choice of experts, and their shares.
+
+    chosen:         k
+    shares_to_one:  the k shares are divided by their sum
+    is_sigmoid:     an expert's score is the sigmoid of its logit; else softmax of all
+    groups:         G, of experts in a row; only those of the best groups are chosen. 1: all can be
+    best_groups:    how many these are
+    corrects:       something is added to each score, by which the choice falls, but not to its share
+    scale:          of the shares
+    """
+
+    chosen: int = 0
+    shares_to_one: bool = True
+    is_sigmoid: bool = False
+    groups: int = 1
+    best_groups: int = 1
+    corrects: bool = False
+    scale: float = 1.0
+
+
+class Router(nn.Module):
+    """The experts of each position, and their shares.
+
+    Args:
+      linear:      (E, C)
+      correction:  (E,), or None
+    """
+
+    def __init__(self, linear: Callable[[Tensor], Tensor], correction: Tensor | None, routing: Routing):
+        self.linear, self.routing = linear, routing
+        self.register_buffer("correction", correction)
+
+    def forward(self, x_nC: Tensor) -> tuple[Tensor, Tensor]:
+        """x (n, C) -> shares (n, k), experts (n, k)."""
+        routing, logits_nE = self.routing, self.linear(x_nC)
+        scores_nE = logits_nE.sigmoid() if routing.is_sigmoid else logits_nE.softmax(-1)
+        rated_nE = scores_nE if self.correction is None else scores_nE + self.correction
+        if routing.groups > 1:
+            rated_nE = self._of_best_groups(rated_nE)
+        shares_nk, expert_nk = rated_nE.topk(routing.chosen)
+        if self.correction is not None:
+            shares_nk = scores_nE.gather(1, expert_nk)
+        if routing.shares_to_one:
+            shares_nk = shares_nk / shares_nk.sum(-1, keepdim=True)
+        return shares_nk * routing.scale, expert_nk
+
+    def _of_best_groups(self, rated_nE: Tensor) -> Tensor:
+        """Returns the ratings, with -inf for those of other groups. A group has the rating of its best, or its two best."""
+        rated_nGe = rated_nE.unflatten(1, (self.routing.groups, -1))
+        of_group_nG = rated_nGe.topk(1 if self.correction is None else 2).values.sum(-1)
+        best_nb = of_group_nG.topk(self.routing.best_groups).indices
+        is_best_nG = (best_nb.unsqueeze(1) == Tensor.arange(self.routing.groups).unsqueeze(1)).any(-1)
+        return rated_nGe.where(is_best_nG.unsqueeze(2), -math.inf).flatten(1)
+
+
+class Expert(nn.Module):
+    """One of the three matrices of all experts, with a bias for each, if there are any.
+
+    Args:
+      matrix:  (E R, K), the experts' matrices one after the other
+      biases:  (E, R), or None
+      num:     E
+    """
+
+    def __init__(self, matrix: PackedMatrix, biases: Tensor | None, num: int):
+        self.matrix, self.num = matrix, num
+        self.register_buffer("biases", biases)
+
+    def of(self, expert_T: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns the products of some experts, (T, R, K) -> (T, R, R)."""
+        weight = self.matrix.parts(expert_T, self.num).transpose(1, 2)
+        biases = None if self.biases is None else self.biases[expert_T].unsqueeze(1)
+        return lambda x: x @ weight if biases is None else x @ weight + biases
+
+
 class Experts(nn.Module):
     """The sum of the chosen experts' outputs, each times its share.
 
     Args:
-      router:         (E, C)
-      gate, up:       (E F, C), the experts' matrices one after the other
-      down:           (E C, F)
-      activation:     of the gate
-      chosen:         k
-      shares_to_one:  the k shares are divided by their sum
+      router:  of E experts
+      gate:    of all experts, C -> F
+      up:      C -> F
+      down:    F -> C
+      opened:  up, let through by the gate: (gate, up) -> F
     """
 
-    def __init__(
-        self, router: PackedMatrix, gate: PackedMatrix, up: PackedMatrix, down: PackedMatrix,
-        activation: Callable[[Tensor], Tensor], chosen: int, shares_to_one: bool,
-    ):  # fmt: skip
-        self.router, self.gate, self.up, self.down = router, gate, up, down
-        self.activation, self.chosen, self.shares_to_one = activation, chosen, shares_to_one
+    def __init__(self, router: Router, gate: Expert, up: Expert, down: Expert, opened: Callable[[Tensor, Tensor], Tensor]):
+        self.router, self.gate, self.up, self.down, self.opened = router, gate, up, down, opened
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """x (B, T, C) -> (B, T, C)."""
         x_nC = x_BTC.flatten(0, 1)
-        shares_nk, expert_nk = self.router(x_nC).softmax(-1).topk(self.chosen)
-        if self.shares_to_one:
-            shares_nk = shares_nk / shares_nk.sum(-1, keepdim=True)
-        expert_P, num = expert_nk.flatten(), self.router.shape[0]
+        shares_nk, expert_nk = self.router(x_nC)
+        expert_P = expert_nk.flatten()
         order_P = expert_P.argsort(stable=True)
-        expert_T, pair_TR, slot_P = tiles(expert_P[order_P], num)
-        gate, up, down = (part.parts(expert_T, num).transpose(1, 2) for part in (self.gate, self.up, self.down))
-        x_TRC = x_nC[order_P[pair_TR] // self.chosen]
-        out_TRC = (self.activation(x_TRC @ gate) * (x_TRC @ up)) @ down
+        expert_T, pair_TR, slot_P = tiles(expert_P[order_P], self.gate.num)
+        gate, up, down = (part.of(expert_T) for part in (self.gate, self.up, self.down))
+        x_TRC = x_nC[order_P[pair_TR] // self.router.routing.chosen]
+        out_TRC = down(self.opened(gate(x_TRC), up(x_TRC)))
         out_nkC = out_TRC.flatten(0, 1)[slot_P[order_P.argsort()]].reshape(*shares_nk.shape, -1)
         out: Tensor = (out_nkC * shares_nk.unsqueeze(2)).sum(1).reshape(x_BTC.shape)
         return out

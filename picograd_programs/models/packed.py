@@ -15,11 +15,22 @@ import numpy as np
 
 from picograd import nn
 from picograd.tensor.tensor import Tensor
-from picograd_formats.gguf_file import PackedTensor
+from picograd_formats.gguf_file import FP4, PackedTensor
 
 BITS_OF_HALF_A_BYTE = 4
 ROWS_MAX = 8  # whose sums fit into the registers of one walk
 HALF_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16}
+
+
+def fp4(codes: Tensor) -> Tensor:
+    """Returns floats of four bits, twice over: what FP4 of gguf_file has at places, float32.
+
+    >>> fp4(Tensor([1, 5, 7, 15])).tolist()
+    [1.0, 6.0, 12.0, -12.0]
+    """
+    far = (codes & 7).float()  # 0 to 7; from 4 on steps are of 2, from 6 on of 4
+    far = far + (far - 4).clamp(min=0) + (far - 6).clamp(min=0) * 2
+    return (-far).where(codes > 7, far)
 
 
 class PackedMatrix(nn.Module):
@@ -44,7 +55,7 @@ class PackedMatrix(nn.Module):
         if groups.scale is None:
             self._hold("numbers", groups.values().reshape(self.shape))
             return
-        numbers, least = groups.numbers, groups.least
+        numbers, least, self.is_fp4 = groups.numbers, groups.least, groups.table is FP4
         if self.has_nibbles and numbers.dtype == np.int8:  # s (n - 8) = s n - 8 s, without rounding
             numbers, least = (numbers + 8).view(np.uint8), groups.scale * np.float32(-8)
         length = numbers.shape[-1]
@@ -89,7 +100,7 @@ class PackedMatrix(nn.Module):
         if scale is None:
             return numbers.float()
         parts = [numbers & 15, numbers >> 4] if self.has_nibbles else [numbers[0], numbers[1]]
-        values = Tensor.cat(parts, -1).float() * scale  # (R, G, 2h)
+        values = (fp4(Tensor.cat(parts, -1)) if self.is_fp4 else Tensor.cat(parts, -1).float()) * scale  # (R, G, 2h)
         return (values if least is None else values + least).flatten(-2)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch.nn import functional as TF
 
+from tests.models.published_mixtures import MIXTURES, mixture_logits, mixture_shapes
+
 Weights = dict[str, torch.Tensor]
 Said = dict[str, Any]
 SIZES: Said = {
@@ -139,7 +141,9 @@ CONFIGS: dict[str, tuple[str, Said]] = {
         "vocab_size": 259, "n_embd": 32, "n_inner": None, "n_layer": 3, "n_head": 4, "n_positions": 128,
         "multi_query": False,
         "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}),
+    **{name: (kind, SIZES | said) for name, (kind, said) in MIXTURES.items()},
 }  # fmt: skip
+IN_MIXTURES = {kind for kind, _ in MIXTURES.values()}  # whose equations are there
 
 
 def config_of(name: str) -> Said:
@@ -175,7 +179,9 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
         if kind in ("gpt_neox", "gpt_bigcode", "starcoder2", "phi", "falcon"):
             shapes[f"{name}.bias"] = (length,)
 
-    if kind == "gpt_neox":
+    if kind in IN_MIXTURES:
+        shapes = mixture_shapes(said)
+    elif kind == "gpt_neox":
         has_bias = said.get("attention_bias", True)
         linear("gpt_neox.embed_in", vocabulary, width)
         linear("embed_out", vocabulary, width)
@@ -374,6 +380,9 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
     """
     kind = said["model_type"]
     w = {name: value.double() for name, value in weights.items()}
+    if kind in IN_MIXTURES:
+        by = lambda layer_type, features: speeds_of(said, layer_type, features, context)  # noqa: E731
+        return mixture_logits(said, w, torch.from_numpy(tokens), by).numpy()
     width, _, heads = sizes(said)
     head = said.get("head_dim") or width // heads
     shared = 1 if said.get("multi_query") else said.get("num_key_value_heads", heads)

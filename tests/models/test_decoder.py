@@ -144,6 +144,8 @@ def test_a_packed_matrix_is_the_unpacked_one(kind: int, device: str, rng: np.ran
         if packing.bits:
             scales = rng.normal(size=(len(blocks), 1)).astype("<f2")
             blocks[:, start : start + 2] = scales.view(np.uint8)
+    if packing.name == "MXFP4":
+        blocks[:, 0] = rng.integers(120, 132, len(blocks))  # exponents
     if not packing.bits:
         values = rng.normal(size=(6, 512)).astype(np.float32)
         blocks = {"F32": values, "F16": values.astype("<f2"), "F64": values.astype("<f8")}.get(
@@ -166,7 +168,7 @@ def test_weights_of_four_and_eight_bits_stay_packed_in_memory(rng: np.random.Gen
         blocks = np.zeros((64 * 512 // packing.numel, packing.nbytes), np.uint8)
         return PackedMatrix(PackedTensor((64, 512), packing, blocks)).nbytes()
 
-    numbers = {"Q4_1": 4, "Q4_0": 4, "Q4_K": 4, "Q8_0": 8, "Q6_K": 8, "IQ4_NL": 8}
+    numbers = {"Q4_1": 4, "Q4_0": 4, "Q4_K": 4, "Q8_0": 8, "Q6_K": 8, "IQ4_NL": 8, "MXFP4": 4}
     for kind, packing in PACKINGS.items():
         if packing.name in numbers:  # and float32 for one or two scales of each 16 or 32
             assert nbytes(kind) <= 64 * 512 * (numbers[packing.name] / 8 + 2 * 4 / 32), packing.name

@@ -121,6 +121,40 @@ def test_forms_that_users_have(kind: str, tmp_path: Path, rng: np.random.Generat
     np.testing.assert_allclose(model(Tensor(tokens[None]))[0].numpy(), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_experts_of_four_bits_are_those_that_their_bits_say_and_stay_so_in_memory(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    said = config_of("gpt-oss") | {
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "quantization_config": {"quant_method": "mxfp4"},
+    }
+    weights, tokens = random_weights(said), rng.integers(0, 257, 20)
+    floats = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    stored = dict(weights)
+    for name in [name for name in weights if name.endswith(("gate_up_proj", "down_proj"))]:
+        rows, columns = weights[name].shape[2], weights[name].shape[1]  # plain ones have rows of inputs
+        blocks = torch.from_numpy(rng.integers(0, 256, (6, rows, columns // 32, 16), dtype=np.uint8))
+        scales = torch.from_numpy(rng.integers(122, 126, blocks.shape[:3], dtype=np.uint8))
+        values = floats[torch.stack([blocks & 15, blocks >> 4], -1).int()].flatten(3) * 2.0 ** (
+            scales[..., None].float() - 127
+        )
+        del stored[name]
+        stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        weights[name] = values.flatten(2).swapaxes(1, 2)
+    write_folder(tmp_path, said, stored)
+    model = opened(str(tmp_path), 64)[0]
+    np.testing.assert_allclose(
+        model(Tensor(tokens[None]))[0].numpy(), logits_of(said, weights, tokens), rtol=1e-3, atol=1e-4
+    )
+    down = model.blocks[0].mlp.experts.down.matrix
+    assert down.nbytes() == down.shape[0] * down.shape[1] * (4 + 1) // 8, "and a scale of four bytes for each 32"
+    del stored["model.layers.0.mlp.experts.down_proj_scales"]
+    write_folder(tmp_path, said, stored)
+    with pytest.raises(DataError, match=r"down_proj_blocks of \(6, 64, 1, 16\), uint8, and scales of \(0,\)"):
+        opened(str(tmp_path), 64)
+
+
 def test_weights_of_two_bytes_stay_so_in_memory(tmp_path: Path) -> None:
     said = config_of("Llama 3.1")
     weights = random_weights(said)
@@ -179,7 +213,13 @@ def test_tokens_are_drawn_as_the_files_say_where_nobody_says_it(tmp_path: Path) 
 
 # ---- what is refused ----
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
-    ("Llama 2", {"model_type": "mpt"}, "says model_type is 'mpt'; cohere, falcon, gemma, gemma2, gemma3_text, "),
+    ("Llama 2", {"model_type": "mpt"}, "says model_type is 'mpt'; cohere, deepseek_v2, deepseek_v3, falcon, gemma, "),
+    ("DeepSeek V2", {"n_group": 3}, "says n_group is 3; it must divide the 8 experts into groups of two or more"),
+    ("DeepSeek V2", {"topk_method": "noaux_tc"}, "says topk_method is noaux_tc; greedy and group_limited_greedy are known"),
+    ("DeepSeek V3", {"topk_method": "greedy"}, "says topk_method is greedy; with noaux_tc it is computed here"),
+    ("DeepSeek V3", {"kv_lora_rank": None}, "says kv_lora_rank is None; a whole number above 0 is needed"),
+    ("DeepSeek V3", {"quantization_config": {"bits": 8}}, "says quantization_config is {'bits': 8}, which is not known"),
+    ("gpt-oss", {"swiglu_alpha": 1.0}, "says swiglu_alpha is 1.0; with 1.702 it is computed here"),
     ("Phi-2", {"qk_layernorm": True}, "says qk_layernorm is True; with False it is computed here"),
     ("Phi-2", {"tie_word_embeddings": True}, "says tie_word_embeddings is True; with False it is computed here"),
     ("Command-R", {"use_qk_norm": True}, "says use_qk_norm is True; with False it is computed here"),

@@ -11,15 +11,16 @@ from picograd import Tensor
 from picograd.nn import functional as F
 from picograd.transforms.jit import jit
 from picograd_formats.gguf_file import PACKINGS, PackedTensor, plain_tensor
-from picograd_programs.models.experts import Experts, tiles
+from picograd_programs.models.experts import Expert, Experts, Router, Routing, tiles
 from picograd_programs.models.packed import PackedMatrix
 
 E, C, H, CHOSEN = 6, 64, 32, 2
 
 
 def experts_of(router: np.ndarray, parts: list[PackedTensor], shares_to_one: bool = True) -> Experts:
-    matrices = [PackedMatrix(part) for part in parts]
-    return Experts(PackedMatrix(plain_tensor(router)), *matrices, F.silu, CHOSEN, shares_to_one)
+    matrices = [Expert(PackedMatrix(part), None, E) for part in parts]
+    routing = Routing(CHOSEN, shares_to_one)
+    return Experts(Router(PackedMatrix(plain_tensor(router)), None, routing), *matrices, lambda gate, up: F.silu(gate) * up)
 
 
 def expected(router: np.ndarray, parts: list[PackedTensor], x_nC: np.ndarray, shares_to_one: bool) -> np.ndarray:
