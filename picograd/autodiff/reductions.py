@@ -38,6 +38,7 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Dim, Op, Shape, const_value, filled
 from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.ir.symbolic import ceildiv
 
 TREE_MAX = 32  # elements of a product whose gradient is a tree
 
@@ -171,7 +172,7 @@ def _others(x: Op, grad: Op, axis: int) -> Op:
         result = expand(reshape(both, _with_axis(x.shape, axis, 1, half)), pairs.shape) * flip(pairs, (axis,))
         return shrink_axis(reshape(result, filled.shape), axis, 0, count)
     width = 1 if axis < len(x.shape) - 1 else 1 << math.isqrt(count).bit_length() - 1
-    height = -(-count // width)
+    height = ceildiv(count, width)
     filled = _filled_with_ones(pad_axis(x, axis, 0, height * width - count), axis, 0, count)
     lines = reshape(filled, _with_axis(x.shape, axis, height, width))
     before = scan(lines, OpCode.MUL, axis)

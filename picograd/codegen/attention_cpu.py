@@ -93,7 +93,7 @@ class HeadStrips(Heads):
     def tile_rows(self, extent: int) -> int:
         """Returns the rows of tiles that cover an extent, or a block of it, with few rows too many; not fewer than 4."""
         short = min(extent, BLOCK_POSITIONS)
-        return min(range(self.most, 3, -1), key=lambda rows: -(-short // rows) * rows) if short > 3 else short
+        return min(range(self.most, 3, -1), key=lambda rows: ceildiv(short, rows) * rows) if short > 3 else short
 
     def tiles_of(self, extent: int) -> list[tuple[int, int, int]]:
         """Returns how tiles cover an extent exactly: (start, number of tiles, rows of each)."""
@@ -202,7 +202,7 @@ class Strips:
         self.heads, self.build, self.first = heads, build, first
         self.count = minimum(num_blocks(subtract(T, first), heads.width), heads.strips)
         self.rows = heads.tile_rows(most_keys)
-        self.key_block = -(-min(most_keys, heads.block) // self.rows) * self.rows
+        self.key_block = ceildiv(min(most_keys, heads.block), self.rows) * self.rows
         self.packed = heads.memory(build, heads.block * D)
         self.scores = heads.memory(build, self.key_block * heads.width)
         self.out = heads.memory(build, heads.block * E)
@@ -378,7 +378,7 @@ def num_parts(heads: HeadStrips) -> int:
 
     Nor does a length that is no shorter than a block, so that a symbolic one has the same parts; those without keys add 0.
     """
-    return 1 if longest(heads.num_keys) < heads.block else -(-UNITS // heads.known_lengths[1])
+    return 1 if longest(heads.num_keys) < heads.block else ceildiv(UNITS, heads.known_lengths[1])
 
 
 def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) -> None:
@@ -429,7 +429,7 @@ class Keys:
         self.heads, self.build, self.b, self.group = heads, build, b, group
         self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
         self.rows = heads.tile_rows(most_queries)
-        self.query_block = -(-min(most_queries, heads.block) // self.rows) * self.rows
+        self.query_block = ceildiv(min(most_queries, heads.block), self.rows) * self.rows
         self.k, self.dk = (heads.memory(build, heads.block * D) for _ in range(2))
         self.v, self.dv = (heads.memory(build, heads.block * E) for _ in range(2))
         self.weights = heads.memory(build, self.query_block * heads.width)  # P, of the strip at hand

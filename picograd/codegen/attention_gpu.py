@@ -77,7 +77,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, at_least_0, both, flatten, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, both, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract
 from picograd.record import Record
 
 # ---- results, whole or of a part of the keys ----
@@ -160,7 +160,7 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
     H, G, T, S, _, _ = heads.lengths
     cut = cut_of_averages(heads.anchor, target)
     assert cut is not None, f"{nest.anchor} has no kernel on {target.device}"
-    blocks = -(-T // cut.rows)
+    blocks = ceildiv(T, cut.rows)
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     parts = PartsOfKeys(heads, cut)
     of_parts = PartResults(heads, parts.count, scratch) if parts.count > 1 else None
@@ -207,7 +207,7 @@ class PartsOfKeys:
         (first,) = static_shape((heads.keys_of(0, T)[0],))
         self.start = first // cut.columns * cut.columns
         self.length = part_of_keys(heads.anchor, cut) or S
-        self.count = max(1, -(-(S - self.start) // self.length))
+        self.count = max(1, ceildiv(S - self.start, self.length))
 
     def within(self, part: Dim, seen: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
         """Returns from which key on, and to which, a part has any of those that are seen."""
@@ -328,7 +328,7 @@ def emit_attention_few(nest: Nest, context: Context) -> None:
     if of_parts is not None:
         of_parts.emit_joined(after, target, results)
     groups = heads.anchor.src[1].shape[1]
-    blocks = -(-heads.num_rows // parts.rows)
+    blocks = ceildiv(heads.num_rows, parts.rows)
     with build.loop(numel((count, heads.batch, groups, blocks)), AxisKind.GRID) as position:
         part, b, group, number = split(position, [count, heads.batch, groups, blocks])
         first = add(start, mul(part, parts.length))
@@ -484,7 +484,7 @@ class _FewQueries:
     def store(self, part: Dim, results: Results | PartResults) -> None:
         """Joins the warps in order, and stores what was found of each row that is there."""
         build, parts, E = self.build, self.parts, self.E
-        count = -(-parts.rows * E // parts.threads)
+        count = ceildiv(parts.rows * E, parts.threads)
         with build.loop(count, AxisKind.LOOP) as number:
             place = add(mul(number, parts.threads), self.thread)
             i, feature = split(place, [parts.rows, E])
@@ -534,7 +534,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
     H, G, T, S, D, E = heads.lengths
     cut = cut_of_keys(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
-    blocks = -(-S // cut.rows)
+    blocks = ceildiv(S, cut.rows)
     q, k, v, grad = heads.anchor.src[:4]
     with build.loop(numel((heads.batch, G, blocks)), AxisKind.GRID) as position:
         b, group, number = split(position, [heads.batch, G, blocks])
@@ -579,7 +579,7 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
     H, G, T, S, D, _ = heads.lengths
     cut = cut_of_queries(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
-    blocks = -(-T // cut.rows)
+    blocks = ceildiv(T, cut.rows)
     q, k, v, grad = heads.anchor.src[:4]
     parts = PartsOfKeys(heads, cut)
     shape = (parts.count, heads.batch, H, T, D)

@@ -115,7 +115,7 @@ class Side(Record, dict=True):
 
     def own(self, lanes: int) -> int:
         """Returns the accesses of a thread, at most."""
-        return -(-self.numel // lanes // self.threads)
+        return ceildiv(ceildiv(self.numel, lanes), self.threads)
 
     @property
     @abstractmethod
@@ -379,7 +379,7 @@ class Box(Record, dict=True):
 
     def _reach(self, places: int) -> int:
         needed = self.lead + (places - 1) * self.stride[-1] + (self.taps[-1] - 1) * self.dilation[-1] + 1
-        return -(-needed // GROUP) * GROUP
+        return ceildiv(needed, GROUP) * GROUP
 
 
 class Images(Record):

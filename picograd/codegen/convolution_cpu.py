@@ -92,17 +92,17 @@ class Blocks(Record, dict=True):
     # ---- rows: output channels of a group ----
     @property
     def row_panels(self) -> int:
-        return -(-self.windows.m // self.rows)
+        return ceildiv(self.windows.m, self.rows)
 
     @cached_property
     def panels(self) -> int:
         """Row panels of a block."""
-        pieces = -(-self.row_panels // (BLOCK_CHANNELS_MAX // self.rows))
-        return -(-self.row_panels // pieces)
+        pieces = ceildiv(self.row_panels, BLOCK_CHANNELS_MAX // self.rows)
+        return ceildiv(self.row_panels, pieces)
 
     @property
     def num_pieces(self) -> int:
-        return -(-self.row_panels // self.panels)
+        return ceildiv(self.row_panels, self.panels)
 
     # ---- columns: positions, a vector at a time ----
     @cached_property
@@ -126,7 +126,9 @@ class Blocks(Record, dict=True):
     @cached_property
     def by_rows(self) -> bool:
         """True where vectors run along one row, or its length is no number; else along all positions of all images."""
-        return not isinstance(self.inner, int) or self.inner >= FILLED_LANES_MIN * self.lanes * -(-self.inner // self.lanes)
+        if not isinstance(self.inner, int):
+            return True
+        return self.inner >= FILLED_LANES_MIN * self.lanes * ceildiv(self.inner, self.lanes)
 
     @property
     def num_positions(self) -> Dim:
@@ -147,7 +149,7 @@ class Blocks(Record, dict=True):
     @property
     def width(self) -> int:
         """Vectors of a block."""
-        return self.vectors * -(-BLOCK_VECTORS_MIN // self.vectors)
+        return self.vectors * ceildiv(BLOCK_VECTORS_MIN, self.vectors)
 
     @property
     def num_columns(self) -> Dim:
@@ -353,12 +355,12 @@ class Planes(Record, dict=True):
     def tile(self) -> Tile:
         blocks, count = self.blocks, self.num_positions
         most = min(PLANE_VECTORS_MAX, max(1, self.most // blocks.rows))
-        vectors = min(range(most, 0, -1), key=lambda n: -(-count // (n * blocks.lanes)) * (n + 1))
+        vectors = min(range(most, 0, -1), key=lambda n: ceildiv(count, n * blocks.lanes) * (n + 1))
         return Tile(blocks.rows, vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
 
     @cached_property
     def num_tiles(self) -> int:
-        return -(-self.num_positions // self.tile.columns)
+        return ceildiv(self.num_positions, self.tile.columns)
 
     @property
     def columns(self) -> int:

@@ -81,7 +81,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
     if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
         return False
     width = lanes if windows.m <= lanes else 2 * lanes
-    filled, positions = windows.m / max(1, -(-windows.m // width) * width), numel(windows.spatial)
+    filled, positions = windows.m / max(1, ceildiv(windows.m, width) * width), numel(windows.spatial)
     if filled < FILLED_LANES_MIN and not arg.of_weight:
         return False
     if not isinstance(positions, int) or positions < POSITIONS_MIN or windows.k == 0:
@@ -111,7 +111,7 @@ def _winograd_of(windows: Windows) -> Winograd:
     # All input channels share an output transform; all positions, or images, a filter transform. The number of images
     # counts in a weight's gradient alone, where they are channels: an image has the same bits alone or among others.
     if scheme.taps == taps:
-        shared = minimum(windows.channels, -(-length // scheme.outputs) * prod(inner))
+        shared = minimum(windows.channels, ceildiv(length, scheme.outputs) * prod(inner))
     else:
         shared = windows.anchor.shape[0] if arg.of_weight and num_taps >= GRADIENT_TAPS_MIN else 0
     return scheme if isinstance(shared, int) and shared >= SHARING_MIN else PLAIN
@@ -143,7 +143,7 @@ class DirectTiles(Record, dict=True):
         vectors = 1 if self.windows.m <= self.lanes else 2
         most = self.tile_rows_max * 2 // vectors
         count = self.positions if self.scheme == PLAIN else self.unit_rows * self.inner
-        rows = min(range(most, 2, -1), key=lambda rows: -(-count // rows) * rows)
+        rows = min(range(most, 2, -1), key=lambda rows: ceildiv(count, rows) * rows)
         return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
 
     @property
@@ -157,7 +157,7 @@ class DirectTiles(Record, dict=True):
     # ---- output channels of a group ----
     @cached_property
     def num_panels(self) -> int:
-        return -(-self.windows.m // self.tile.columns)
+        return ceildiv(self.windows.m, self.tile.columns)
 
     @cached_property
     def unit_panels(self) -> int:
@@ -166,11 +166,11 @@ class DirectTiles(Record, dict=True):
         if self.scheme != PLAIN:  # a unit has a whole row of them, however long
             of_panel = self.scheme.num_points * self.of_many.unit_images * self.unit_positions * self.tile.columns
             most = max(1, min(most, SUM_ELEMENTS_MAX // of_panel))
-        return -(-self.num_panels // -(-self.num_panels // most))
+        return ceildiv(self.num_panels, ceildiv(self.num_panels, most))
 
     @property
     def num_pieces(self) -> int:
-        return -(-self.num_panels // self.unit_panels)
+        return ceildiv(self.num_panels, self.unit_panels)
 
     @cached_property
     def is_shared(self) -> bool:
@@ -183,7 +183,7 @@ class DirectTiles(Record, dict=True):
     def spatial(self) -> tuple[int, ...]:
         """Positions along each axis."""
         first, *inner = static_shape(self.windows.spatial)
-        return (-(-first // self.scheme.outputs), *inner)
+        return (ceildiv(first, self.scheme.outputs), *inner)
 
     @cached_property
     def positions(self) -> int:
@@ -204,16 +204,16 @@ class DirectTiles(Record, dict=True):
         """Rows of positions, along the first axis, of a unit, at most. One of PLAIN may begin within a row."""
         first = self.spatial[0]
         if self.scheme != PLAIN:  # whole rows: neighbours in the result are not neighbours among positions
-            return -(-first // -(-first // max(1, POSITIONS_MAX // self.inner)))
-        return min(first, -(-(self.unit_positions - 1) // self.inner) + 1)
+            return ceildiv(first, ceildiv(first, max(1, POSITIONS_MAX // self.inner)))
+        return min(first, ceildiv(self.unit_positions - 1, self.inner) + 1)
 
     @cached_property
     def unit_tiles(self) -> int:
         """Tiles of an image in a unit."""
         if self.scheme != PLAIN:
-            return -(-self.unit_rows * self.inner // self.tile.rows)
-        count = -(-self.positions // self.tile.rows)
-        return -(-count // -(-count * self.tile.rows // self.unit_positions_max))
+            return ceildiv(self.unit_rows * self.inner, self.tile.rows)
+        count = ceildiv(self.positions, self.tile.rows)
+        return ceildiv(count, ceildiv(count * self.tile.rows, self.unit_positions_max))
 
     @property
     def unit_positions(self) -> int:
@@ -222,7 +222,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def num_chunks(self) -> int:
-        return -(-self.positions // self.unit_positions)
+        return ceildiv(self.positions, self.unit_positions)
 
     @property
     def unit_images(self) -> int:
@@ -304,7 +304,7 @@ class DirectTiles(Record, dict=True):
             return 1
         units *= self.windows.groups * self.num_pieces * self.num_chunks
         most = PARTS_BYTES_MAX // max(1, units * self.numel * self.dtype.itemsize)
-        return max(1, min(-(-ITERATIONS_MIN // max(1, units)), longest(self.num_k_blocks) // 2, most))
+        return max(1, min(ceildiv(ITERATIONS_MIN, max(1, units)), longest(self.num_k_blocks) // 2, most))
 
     @property
     def depth(self) -> int:

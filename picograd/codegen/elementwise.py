@@ -224,7 +224,7 @@ def _cut(op: Op, place: Op) -> int:
     if divisor == 0:  # the sign of step * place + low changes
         return -(low // step) if step > 0 else low // -step + 1
     to_next = divisor - low % divisor if step > 0 else low % divisor + 1
-    return -(-to_next // abs(step))
+    return ceildiv(to_next, abs(step))
 
 
 BYTE_VECTORS_MIN = 64  # of a domain, where a vector has as many elements as bytes: behind it few are left, one by one

@@ -61,7 +61,7 @@ from picograd.ir.opts import (
 )
 from picograd.ir.shape import AttentionArg, draws_of, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.symbolic import affine, from_op, placeholder
+from picograd.ir.symbolic import affine, ceildiv, from_op, placeholder
 from picograd.record import Record, replace
 
 # ---- products: tiles and what they cost ----
@@ -179,7 +179,7 @@ def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Column
     else:
         lanes = 8 if values.itemsize <= 2 and product.n % 8 == 0 else GROUP_COLUMNS
         groups, apart = PIECE_COLUMNS // (4 * lanes), 4
-    high, wide = -(-product.m // tile.rows), -(-product.n // tile.columns)
+    high, wide = ceildiv(product.m, tile.rows), ceildiv(product.n, tile.columns)
     pieces = wide * tile.columns // (lanes * groups * apart)
     return Columns(
         product.batch * product.parts, high * tile.rows, pieces, lanes, groups, apart, nest.anchor.dtype.name,
@@ -190,17 +190,17 @@ def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Column
 def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
     """Returns the bytes of both operands in a stage: a tile across K has whole rows of 128 bytes."""
     step = product.step
-    return (rows + (columns if product.b.is_column_major else -(-columns // step) * step)) * ROW_NBYTES
+    return (rows + (columns if product.b.is_column_major else ceildiv(columns, step) * step)) * ROW_NBYTES
 
 
 def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
     """Returns how many tiles there are."""
-    return product.batch * product.parts * -(-product.m // rows) * -(-product.n // columns)
+    return product.batch * product.parts * ceildiv(product.m, rows) * ceildiv(product.n, columns)
 
 
 def clocks_of(product: PlainProduct, tile: WarpgroupTile, values: Values | None = None) -> float:
     """Returns how long a product is thought to take, in clocks of a multiprocessor."""
-    turns, numel = -(-num_tiles(product, tile.rows, tile.columns) // tile.blocks), tile.rows * tile.columns
+    turns, numel = ceildiv(num_tiles(product, tile.rows, tile.columns), tile.blocks), tile.rows * tile.columns
     step = max(_multiplied(product, tile), stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
     if product.adds:
         return turns * (product.steps * step + numel / ADDS_STORED)
@@ -415,7 +415,7 @@ def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
     if not terms.keys() <= {*axes}:
         raise NotPlain("an operand does not lie at equal distances")
     *steps, step = [terms.get(axis, 0) for axis in axes]
-    alone = -(-extents[-1] // PIECE_ELEMENTS) * PIECE_ELEMENTS  # where there is one of an axis, no distance is ever gone
+    alone = ceildiv(extents[-1], PIECE_ELEMENTS) * PIECE_ELEMENTS  # where there is one of an axis, no distance is ever gone
     strides = [alone if extent == 1 else each for extent, each in zip(extents, steps)]
     slot = load.src[0].arg[0]
     count = params[slot].numel
@@ -445,7 +445,7 @@ def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[Head
     heads, pair = shape.batch * shape.heads, shape.features + shape.values
     group_nbytes = shape.keys * pair * 2 * shape.groups // shape.heads
     together = heads if shape.causal else max(1, min(heads, CACHED_NBYTES // max(1, group_nbytes)))
-    blocks = min(target.multiprocessors, heads * -(-shape.queries // (WARPGROUP_ROWS * lookers)))
+    blocks = min(target.multiprocessors, heads * ceildiv(shape.queries, WARPGROUP_ROWS * lookers))
     columns = COLUMNS if max(shape.features, shape.values) <= 2 * SWIZZLED else COLUMNS // 2
     tile = HeadsTile(lookers, columns, ATTENTION_STAGES_MAX, together, blocks)
     return fitted(tile, lambda each: attention_nbytes(shape, each), target)
@@ -474,6 +474,6 @@ def cut_gradients(
     if by_keys:
         heads, length, other = shape.batch * shape.groups, shape.keys, shape.queries
     together = heads if shape.causal else max(1, min(heads, CACHED_NBYTES // shape.nbytes(other)))
-    blocks = min(target.multiprocessors, heads * -(-length // (WARPGROUP_ROWS * lookers)))
+    blocks = min(target.multiprocessors, heads * ceildiv(length, WARPGROUP_ROWS * lookers))
     tile = HeadsTile(lookers, columns, ATTENTION_STAGES_MAX, together, blocks, lags=lags)
     return fitted(tile, lambda each: gradients_nbytes(shape, each, by_keys), target)

@@ -376,7 +376,7 @@ def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
             count = most // chain
             if count > 1 or not found:
                 found.append(_Loop(axis, step, count, False))
-                step, left = step * count, -(-left // count)
+                step, left = step * count, ceildiv(left, count)
             found[-1:] = [_Loop(loop.axis, loop.step, loop.count, True) for loop in found[-1:]]
             chain, most = 1, RUN_STEPS
         found.append(_Loop(axis, step, 0, False))
@@ -412,7 +412,7 @@ def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start:
             index = from_op(load.src[1])
             if any(op.code is OpCode.LOAD and op.src[:2] == (load.src[0], to_op(add(index, 1))) for op in beside):
                 of_line = LINE_NBYTES // load.dtype.itemsize
-                with build.loop(-(-count // of_line), AxisKind.UNROLL) as line:
+                with build.loop(ceildiv(count, of_line), AxisKind.UNROLL) as line:
                     build.prefetch(load.src[0], add(index, mul(line, of_line)))
 
 

@@ -229,7 +229,7 @@ def most_alike(count: Dim, most: int) -> int:
     (5, 1)
     """
     if isinstance(count, int):
-        return max(1, -(-count // max(1, -(-count // most))))
+        return max(1, ceildiv(count, max(1, ceildiv(count, most))))
     return max(1, min(most, longest(count)))
 
 

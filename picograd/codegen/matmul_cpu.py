@@ -72,12 +72,13 @@ def register_tile(nest: Nest, transposed: bool, target: Target) -> RegisterTile:
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, transposed)
-    columns = max(1, batch * -(-n // (vectors * lanes)))
+    columns = max(1, batch * ceildiv(n, vectors * lanes))
     rhs = swap_last(anchor.src[0]) if transposed else anchor.src[1]
-    pieces = 1 if packs_slowly(rhs, anchor.dtype.compute_dtype, lanes) else min(REPEATS_MAX, -(-PIECES_WANTED // columns))
+    slow = packs_slowly(rhs, anchor.dtype.compute_dtype, lanes)
+    pieces = 1 if slow else min(REPEATS_MAX, ceildiv(PIECES_WANTED, columns))
     if columns * pieces < (PIECES_MIN if pieces == 1 else PIECES_WANTED):
         return RegisterTile(rows, vectors, ROW_PANELS, transposed)
-    return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), transposed)
+    return RegisterTile(rows, vectors, max(ROW_PANELS, ceildiv(m, rows * pieces)), transposed)
 
 
 def _ragged_overhead(nest: Nest, lanes: int) -> float:
@@ -104,13 +105,13 @@ def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, ragged_overhead: flo
     if not (isinstance(m, int) and isinstance(n, int)):
         return (min(most, m) if isinstance(m, int) else most), (1 if isinstance(n, int) and n <= lanes else 2)
     if m <= most or n <= lanes:
-        return min(most, m), min(2, -(-n // lanes))
+        return min(most, m), min(2, ceildiv(n, lanes))
     usual = (most, 2)
     others = [(rows, 2) for rows in range(most - 1, 2 * most // 3 - 1, -1)] + [(2 * most // 3, 3)]
 
     def cost(tile: tuple[int, int]) -> float:
         rows, vectors = tile
-        computed = -(-m // rows) * rows * -(-n // (vectors * lanes)) * vectors
+        computed = ceildiv(m, rows) * rows * ceildiv(n, vectors * lanes) * vectors
         return computed * (1 + ragged_overhead) if m % rows else computed
 
     best = min(others, key=lambda tile: (cost(tile), -tile[0] * tile[1]))
@@ -141,7 +142,7 @@ def _reads_more(nest: Nest) -> bool:
 def register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:
     """Other cuts: more or less work for a thread at a time, a lower and wider tile, the transposed product."""
     m = _product(nest).shape[-1 if tile.transposed else -2]
-    panels = -(-m // tile.rows) if isinstance(m, int) else math.inf
+    panels = ceildiv(m, tile.rows) if isinstance(m, int) else math.inf
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
     wide = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
     return [*cuts, wide, register_tile(nest, not tile.transposed, target)]
@@ -245,8 +246,8 @@ def _vectors_of_last(product: Product) -> int:
     n, nr, vectors = product.n, product.nr, product.tile.vectors
     if not isinstance(n, int) or n <= nr:
         return 0
-    last = -(-(n % nr) // product.lanes)
-    return last if last and (vectors - last) * ROW_VECTORS_MAX >= -(-n // product.lanes) else 0
+    last = ceildiv(n % nr, product.lanes)
+    return last if last and (vectors - last) * ROW_VECTORS_MAX >= ceildiv(n, product.lanes) else 0
 
 
 def _multiply(
@@ -424,7 +425,7 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     with build.loop(rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
         along(build, 0, nr, lanes, lambda c: build.store(memory, add(mul(kk, nr), c), const(0, dtype)))
     length = rows_to_transpose(k) if along_k else k
-    with build.loop(-(-k // length), AxisKind.LOOP) as block:
+    with build.loop(ceildiv(k, length), AxisKind.LOOP) as block:
         start = mul(block, length)
 
         def place(kk: Dim, c: Dim) -> Dim:
@@ -564,8 +565,8 @@ class _FewRows:
         if not isinstance(self.n, int):
             return STRIP_VECTORS_MAX * self.lanes
         batch = numel(self.batch)
-        strips = -(-STRIPS_MIN // max(1, batch)) if isinstance(batch, int) else STRIPS_MIN
-        vectors = -(-self.n // self.lanes)
+        strips = ceildiv(STRIPS_MIN, max(1, batch)) if isinstance(batch, int) else STRIPS_MIN
+        vectors = ceildiv(self.n, self.lanes)
         return max(1, min(STRIP_VECTORS_MAX, vectors // strips)) * self.lanes
 
     # ---- column-major matrices ----

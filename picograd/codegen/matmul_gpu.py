@@ -105,7 +105,7 @@ def gpu_tile(
         not isinstance(extent, int) or 2 * extent >= least
         for extent, least in ((m, MMA_ROWS), (n, MMA_COLUMNS), (k, MMA_DEPTH))
     )
-    wanted = -(-BLOCKS_WANTED // most_parts(k))
+    wanted = ceildiv(BLOCKS_WANTED, most_parts(k))
     if target.multiplies(dtype, tf32) and large:
         return warp_tile(m, n, batch, dtype, target, wanted)
     return block_tile(m, n, batch, dtype.compute_dtype, target, wanted)
@@ -116,12 +116,12 @@ def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, 
     blocks = _blocks(m, n, batch, gpu_tile(m, n, k, batch, dtype, target, tf32))
     if not isinstance(k, int) or not isinstance(blocks, int) or not blocks:
         return 1
-    return max(1, -(-k // part_length(k, max(1, min(most_parts(k), BLOCKS_WANTED // blocks)))))
+    return max(1, ceildiv(k, part_length(k, max(1, min(most_parts(k), BLOCKS_WANTED // blocks)))))
 
 
 def part_length(k: int, parts: int, step: int = K_STEP) -> int:
     """Returns the length of the parts of K, whole steps of any tile; the last one may have less."""
-    return max(1, -(-k // (parts * step))) * step
+    return max(1, ceildiv(k, parts * step)) * step
 
 
 def most_parts(k: Dim) -> int:
@@ -133,7 +133,7 @@ def _blocks(m: Dim, n: Dim, batch: Dim, tile: BlockTile | WarpTile) -> float:
     """Returns how many tiles there are; many, where that is not known here."""
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return math.inf
-    return batch * -(-m // tile.rows) * -(-n // tile.columns)
+    return batch * ceildiv(m, tile.rows) * ceildiv(n, tile.columns)
 
 
 def _own(extent: Dim, threads: int, most: int) -> int:

@@ -442,9 +442,9 @@ def _rows_of(total: int, domain: int) -> int:
     if domain < SMALL_ELEMENTS_MAX:
         return 0
     of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
-    block = max(BLOCK_ROWS_MIN, of_piece, -(-total // BLOCKS_MAX)) if domain <= total * RUN_WIDTH_MAX else BLOCK_ROWS_MIN
+    block = max(BLOCK_ROWS_MIN, of_piece, ceildiv(total, BLOCKS_MAX)) if domain <= total * RUN_WIDTH_MAX else BLOCK_ROWS_MIN
     block += -block % ROWS_AT_ONCE_MAX
-    return block if -(-total // block) >= max(2, min(BLOCKS_MIN, -(-total // of_piece))) else 0
+    return block if ceildiv(total, block) >= max(2, min(BLOCKS_MIN, ceildiv(total, of_piece))) else 0
 
 
 # ---- their loops ----

@@ -139,14 +139,14 @@ def team_of(rows: Rows, target: Target) -> Team:
     least = min(ACCESSES_OF_A_SECTOR * most_lanes // lanes, 1 << (accesses - 1).bit_length())
     order = _threads(least, accesses, THREAD_ACCESSES, block)
     few = min(order, _threads(WARP_THREADS, accesses, min(THREAD_ACCESSES_MANY, REGISTER_ELEMENTS_MAX // lanes), block))
-    team = _kept(Team(few, lanes, -(-accesses // few), order))
+    team = _kept(Team(few, lanes, ceildiv(accesses, few), order))
     if target.has_shuffle and _share_reads(rows, values, coords, along):
         team = replace(team, rows=_rows_together(rows, team))
     while (team.rows > 1 or team.threads < order) and _num_blocks(rows, team, block) < TEAM_BLOCKS_MIN:
         if team.rows > 1:
             team = replace(team, rows=team.rows // 2)
         else:
-            team = _kept(replace(team, threads=2 * team.threads, steps=-(-accesses // (2 * team.threads))))
+            team = _kept(replace(team, threads=2 * team.threads, steps=ceildiv(accesses, 2 * team.threads)))
     return team
 
 
@@ -183,7 +183,7 @@ def _rows_together(rows: Rows, team: Team) -> int:
     most = TEAM_ROWS_MAX if is_walked_once else REGISTER_ELEMENTS_MAX // (team.steps * team.lanes) if team.steps else 1
     found = 1
     while 2 * found <= min(most, TEAM_ROWS_MAX, team.threads):
-        room = 2 * found * -(-last // (2 * found)) if isinstance(last, int) else 0
+        room = 2 * found * ceildiv(last, 2 * found) if isinstance(last, int) else 0
         if isinstance(last, int) and (room - last) * TEAM_ROWS_WASTE > room:
             break
         found *= 2
@@ -192,7 +192,7 @@ def _rows_together(rows: Rows, team: Team) -> int:
 
 def _num_blocks(rows: Rows, team: Team, block_threads: int) -> int:
     """Returns how many blocks there are, at most."""
-    return -(-greatest(numel(_row_tiles(rows, team))) * team.threads // block_threads)
+    return ceildiv(greatest(numel(_row_tiles(rows, team))) * team.threads, block_threads)
 
 
 def _row_tiles(rows: Rows, team: Team) -> list[Dim]:
@@ -501,7 +501,7 @@ def _team_of_both(rows: Rows, num_sums: int, target: Target) -> Team | None:
     while team.steps is not None and team.steps * team.lanes * num_sums > COLUMN_TOTALS_MAX:
         if team.threads == team.order:
             return None
-        team = _kept(replace(team, threads=2 * team.threads, steps=-(-team.steps // 2)))
+        team = _kept(replace(team, threads=2 * team.threads, steps=ceildiv(team.steps, 2)))
     return None if team.steps is None else team
 
 
@@ -702,9 +702,9 @@ def _layout(rows: Rows, target: Target) -> Layout:
     wide = target.block_threads // high
     if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or rows.of_elements:
         return Layout(lanes, wide, high, 1, columns)  # blocks that share rows know what they found in the next phase alone
-    wanted = min(-(-RESIDENT_BLOCKS_WANTED // max(1, -(-accesses // wide))), columns // (high * PART_COLUMNS_MIN))
-    length = -(-columns // max(1, wanted))
-    return Layout(lanes, wide, high, max(1, -(-columns // max(1, length))), length)
+    wanted = min(ceildiv(RESIDENT_BLOCKS_WANTED, max(1, ceildiv(accesses, wide))), columns // (high * PART_COLUMNS_MIN))
+    length = ceildiv(columns, max(1, wanted))
+    return Layout(lanes, wide, high, max(1, ceildiv(columns, max(1, length))), length)
 
 
 def _num_sharing(accesses: Dim, columns: Dim, threads: int) -> int:

@@ -124,9 +124,9 @@ class _Scan:
         """Returns in how many parts a row is walked, none of them empty: one, where rows alone are enough blocks."""
         if not isinstance(rows, int) or not isinstance(self.accesses, int) or rows >= BLOCKS_WANTED:
             return 1
-        tiles = -(-self.accesses // self.threads)
-        each = -(-self.accesses // max(1, min(PARTS_MAX, tiles // PART_TILES_MIN)))
-        return -(-self.accesses // max(1, each))
+        tiles = ceildiv(self.accesses, self.threads)
+        each = ceildiv(self.accesses, max(1, min(PARTS_MAX, tiles // PART_TILES_MIN)))
+        return ceildiv(self.accesses, max(1, each))
 
     def element(self, coords: Coords) -> Op:
         return cast(element_within(self.x, coords), self.dtype)

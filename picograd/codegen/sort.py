@@ -240,7 +240,7 @@ class Sorted:
     def emit(self, phase: Phase) -> int:
         """Writes all phases; returns how many there are."""
         self.sort_tiles(phase(0))
-        num_merges = max(0, -(-greatest(self.length) // self.tile) - 1).bit_length()
+        num_merges = max(0, ceildiv(greatest(self.length), self.tile) - 1).bit_length()
         for number in range(num_merges):
             self.merge_runs(phase(number + 1), number, number + 1 == num_merges)
         return 1 + num_merges
@@ -307,7 +307,7 @@ class Own(Record):
 
     def each(self, build: Builder, count: Dim, body: Callable[[Dim], None]) -> None:
         """Runs body(i) for the thread's elements of the first `count`."""
-        with build.loop(-(-self.tile // self.threads), AxisKind.LOOP) as number:
+        with build.loop(ceildiv(self.tile, self.threads), AxisKind.LOOP) as number:
             i = add(mul(number, self.threads), self.thread)
             with build.when(less(i, count)):
                 body(i)
@@ -377,16 +377,16 @@ def keeps_few(nest: Nest, target: Target) -> bool:
     if not target.is_gpu or not any(count) or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
         return False
     threads, _ = groups_of(length, count[0], target)
-    return bool(2 * count[0] <= threads and ROW_PARTS_MIN * count[0] <= length < 1 << POSITION_BITS)
+    return bool(2 * count[0] <= threads and SORTED_ROW_PARTS_MIN * count[0] <= length < 1 << POSITION_BITS)
 
 
-ROW_PARTS_MIN = 8  # first places are few: at most one part of so many of their row
+SORTED_ROW_PARTS_MIN = 8  # first places are few: at most one part of so many of their row
 
 
 def groups_of(length: int, count: int, target: Target) -> tuple[int, int]:
     """Returns the threads of a block, and the elements of each, for a row of such a length."""
     threads = THREADS_MIN
-    while threads < target.block_threads and threads < max(2 * count, length / ROW_PARTS_MIN):
+    while threads < target.block_threads and threads < max(2 * count, length / SORTED_ROW_PARTS_MIN):
         threads *= 2
     most, each = min(GROUP_ELEMENTS_MAX, CANDIDATES_MAX // count), 1
     while 2 * each <= most and threads * each < length:
@@ -413,7 +413,7 @@ def emit_first_places(nest: Nest, context: Context) -> None:
     key: Key = element
     while True:
         threads, each = groups_of(length, count, context.target)
-        tiles = -(-length // (threads * each))
+        tiles = ceildiv(length, threads * each)
         firsts = FirstPlaces(rows.count, length, count, threads, each, tiles)
         if tiles == 1:
             firsts.emit(context.phase(number), key, put)

@@ -74,7 +74,9 @@ def is_few(anchor: Op) -> bool:
     if len(anchor.src) > 1:
         return False
     length, count = (op.shape[anchor.arg[0]] for op in (anchor.src[0], anchor))
-    return isinstance(length, int) and isinstance(count, int) and max(COUNTED_ELEMENTS_MAX, ROW_PARTS_MIN * count) < length
+    if not isinstance(length, int) or not isinstance(count, int):
+        return False
+    return max(COUNTED_ELEMENTS_MAX, COUNTED_ROW_PARTS_MIN * count) < length
 
 
 def num_rows_of(anchor: Op) -> Dim:
@@ -145,7 +147,7 @@ class Network(Record):
 
     @property
     def whole(self) -> int:
-        return -(-self.length // self.block) * self.block
+        return ceildiv(self.length, self.block) * self.block
 
     @property
     def nbytes(self) -> int:
@@ -210,7 +212,7 @@ SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for 
 PARTS_BITS, FEW_PARTS_BITS = 11, 8  # of a selection: 2 ** bits parts of a row, and of one of FEW_ELEMENTS_MAX
 FEW_ELEMENTS_MAX = 1 << 14
 GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # of a row of which few first places are wanted
-ROW_PARTS_MIN = 4  # first places are few: less than one part of so many of their row
+COUNTED_ROW_PARTS_MIN = 4  # first places are few: less than one part of so many of their row
 PLACE_GROUPS_MIN = 4  # so many for each of these places, at least
 
 Element = Callable[[Dim], tuple[Op, Op]]  # what is at a place: an integer in whose order elements are, the position
@@ -448,7 +450,7 @@ class RowOrder(Record):
         build, bits = self.build, PARTS_BITS if greatest(count) > FEW_ELEMENTS_MAX else FEW_PARTS_BITS
         left, wanted, distance = self.number(count), self.number(from_op(rank)), self.number(1)
         self.narrow(element, count, bits, left, wanted, distance)
-        with build.loop(-(-64 // bits) - 1, AxisKind.LOOP):
+        with build.loop(ceildiv(64, bits) - 1, AxisKind.LOOP):
             differ = compare(OpCode.CMPNE, build.load(distance, 0), 0)
             with build.when(differ):
                 here = self.inside(build.load(left, 0) - int64(1))
@@ -500,8 +502,8 @@ class RowOrder(Record):
         """
         build, length = self.build, self.length
         assert isinstance(length, int)
-        of_group = max(GROUP_VECTORS_MIN * self.lanes, -(-length // GROUPS_MAX))
-        num_groups = -(-length // of_group)
+        of_group = max(GROUP_VECTORS_MIN * self.lanes, ceildiv(length, GROUPS_MAX))
+        num_groups = ceildiv(length, of_group)
         kept = self.number(0)
 
         def keep(i: Dim, last: Op) -> None:

@@ -33,6 +33,7 @@ from picograd.interrupts import cached_property
 from picograd.ir.build import multiply_add
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import ceildiv
 from picograd.record import Record
 
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))  # and infinity
@@ -106,7 +107,7 @@ def winograd_for(outputs: int, taps: int) -> Winograd:
     choices += [Winograd(outputs, n - outputs + 1) for n in counts if outputs <= n]
 
     def multiplications(winograd: Winograd) -> int:
-        return winograd.num_points * -(-outputs // winograd.outputs) * -(-taps // winograd.taps)
+        return winograd.num_points * ceildiv(outputs, winograd.outputs) * ceildiv(taps, winograd.taps)
 
     best = min(choices, key=lambda winograd: (multiplications(winograd), winograd.num_points), default=PLAIN)
     return best if multiplications(best) <= MULTIPLICATIONS_LEFT_MAX * outputs * taps else PLAIN

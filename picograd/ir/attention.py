@@ -45,7 +45,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.shape import AttentionArg, draws_of, takes_tf32
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import LARGE, Coords, add, bounds, minimum, move, mul, placeholders, subtract, to_op
+from picograd.ir.symbolic import LARGE, Coords, add, bounds, ceildiv, minimum, move, mul, placeholders, subtract, to_op
 from picograd.record import Record
 
 NOTHING = float("-inf")  # the score of a key that is not visible, and the logsumexp of a row that sees none
@@ -237,7 +237,7 @@ class Parts(Record):
 
     def steps(self, features: int) -> int:
         """Returns the accesses that a thread makes to the features of a key or value."""
-        return -(-features // (self.team * self.lanes))
+        return ceildiv(features, self.team * self.lanes)
 
 
 def parts_of(attention: Op, target: Target) -> Parts | None:
@@ -255,7 +255,7 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     threads, team = min(target.block_threads, THREADS_MAX), 1
     while team < WARP_THREADS and team * lanes < max(D, E):
         team *= 2
-    own = sum(-(-features // (team * lanes)) * lanes for features in (D, E))
+    own = sum(ceildiv(features, team * lanes) * lanes for features in (D, E))
     words = attention.dtype.compute_dtype.itemsize // 4
     at_once = max(1, min(KEYS_AT_ONCE_MAX, ON_ITS_WAY // (own * words)))
     left = PART_REGISTERS // words - at_once * own
@@ -263,10 +263,10 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
         return None
     masks = 0 if mask_of(attention) is None or has_one_mask(attention) else at_once  # that a row has of its own
     most_rows = max(1, left // (own + 2 + at_once + masks))
-    rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
-    length = max(PART_KEYS_MIN, -(-span // PARTS_MAX))
+    rows = ceildiv(num_rows, ceildiv(num_rows, most_rows))  # as many in each block, but for the last
+    length = max(PART_KEYS_MIN, ceildiv(span, PARTS_MAX))
     length += -length % (threads // team * at_once)
-    return Parts(threads, team, lanes, at_once, rows, length, max(1, -(-span // length)))
+    return Parts(threads, team, lanes, at_once, rows, length, max(1, ceildiv(span, length)))
 
 
 def has_one_mask(attention: Op) -> bool:
@@ -384,7 +384,7 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
     """
     _, _, T, S, _, _ = lengths(attention)
     keys = most_keys(attention, T, S)
-    length = max(TILE_PART_KEYS_MIN, -(-keys // max(1, PARTS_MAX // -(-T // PART_ROWS))))
+    length = max(TILE_PART_KEYS_MIN, ceildiv(keys, max(1, PARTS_MAX // ceildiv(T, PART_ROWS))))
     length += -length % cut.columns
     return length if keys >= QUERY_KEYS_MIN * T and length < keys else None
 
@@ -427,7 +427,7 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
 
 def padded(features: int) -> int:
     """Returns the features that are computed: whole steps of a matrix instruction, and as many for all threads of a row."""
-    return -(-features // ROW_THREADS) * ROW_THREADS
+    return ceildiv(features, ROW_THREADS) * ROW_THREADS
 
 
 def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
@@ -454,7 +454,7 @@ def _first_that_fits(
     """Returns the first cut that leaves enough blocks, and room for a second one on a multiprocessor; the last need not."""
     batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else BLOCKS_MIN
     for cut in cuts:
-        leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= BLOCKS_MIN
+        leaves_enough = cut.rows < 2 * length and batch * num_heads * ceildiv(length, cut.rows) >= BLOCKS_MIN
         most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
         if cut is cuts[-1]:
             most, room = REGISTERS_MAX, target.shared_bytes

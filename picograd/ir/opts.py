@@ -10,6 +10,7 @@ import json
 from math import gcd
 
 from picograd.ir.statements import WARP_THREADS, WARPGROUP_THREADS
+from picograd.ir.symbolic import ceildiv
 from picograd.record import Record, asdict
 
 # ---- attention by warpgroups (devices/cuda/hopper_heads.h) ----
@@ -73,7 +74,7 @@ class HeadsShape(Record):
 
     def nbytes(self, rows: int) -> int:
         """Bytes in shared memory of so many rows of keys and values, or of q and the averages."""
-        wide = sum(-(-each // SWIZZLED) * SWIZZLED for each in (self.features, self.values))
+        wide = sum(ceildiv(each, SWIZZLED) * SWIZZLED for each in (self.features, self.values))
         return 2 * rows * wide
 
     @property
@@ -194,13 +195,13 @@ class WrittenGradients(Record):
 def attention_nbytes(shape: HeadsShape, tile: HeadsTile) -> int:
     """Returns the bytes of shared memory that a block of an attention asks for."""
     stored_features = min(shape.values, 2 * SWIZZLED)  # more are stored in two goes
-    kept, stored = (2 * tile.rows * -(-each // SWIZZLED) * SWIZZLED for each in (shape.features, stored_features))
+    kept, stored = (2 * tile.rows * ceildiv(each, SWIZZLED) * SWIZZLED for each in (shape.features, stored_features))
     return tile.keeps * kept + tile.stages * shape.nbytes(tile.columns) + stored
 
 
 def gradients_nbytes(shape: HeadsShape, tile: HeadsTile, by_keys: bool) -> int:
     """Returns the bytes of shared memory that a block asks for, of those that make gradients."""
-    slabs = 2 * tile.rows * (2 if by_keys else -(-shape.features // SWIZZLED)) * SWIZZLED
+    slabs = 2 * tile.rows * (2 if by_keys else ceildiv(shape.features, SWIZZLED)) * SWIZZLED
     numbers = tile.stages * 4 * 2 * (tile.columns if by_keys else 1)
     return tile.keeps * shape.nbytes(tile.rows) + tile.stages * shape.nbytes(tile.columns) + slabs + numbers
 
@@ -452,7 +453,7 @@ class PlainProduct(Record):
     @property
     def steps(self) -> int:
         """Steps of a part of K; the last part may have less, and zeros for the rest."""
-        return -(-self.k // (self.parts * self.step))
+        return ceildiv(self.k, self.parts * self.step)
 
     @property
     def adds(self) -> bool:

@@ -46,7 +46,7 @@ from picograd.ir.op import Dim, Op, filled, greatest_numel, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
-from picograd.ir.symbolic import Coords, affine, floordiv, move, mul, placeholder
+from picograd.ir.symbolic import Coords, affine, ceildiv, floordiv, move, mul, placeholder
 from picograd.record import replace
 
 # ---- the best form of each Op ----
@@ -267,7 +267,7 @@ def _is_plain(op: Op, target: Target | None) -> bool:
 def _filled(count: int, lanes: int) -> float:
     """Returns how much of their vectors so many outputs fill."""
     width = lanes if count <= lanes else 2 * lanes
-    return count / (-(-count // width) * width)
+    return count / (ceildiv(count, width) * width)
 
 
 # ---- convolutions with gaps ----
@@ -336,7 +336,7 @@ def _added_patches(patches: Op, aparts: Sequence[int]) -> Op:
     Patches are cut into parts as long as they are apart: parts of one number are neighbours, and do not overlap.
     """
     (batch, groups, outputs), lengths, taps = patches.shape[:3], static_shape(patches.shape[3::2]), patches.shape[4::2]
-    counts = [-(-num // apart) for num, apart in zip(static_shape(taps), aparts)]
+    counts = [ceildiv(num, apart) for num, apart in zip(static_shape(taps), aparts)]
     more = [count * apart - num for count, num, apart in zip(counts, static_shape(taps), aparts)]
     patches = pad(patches, ((0, 0),) * 3 + tuple(pair for n in more for pair in ((0, 0), (0, n))))
     parts = []
@@ -354,7 +354,7 @@ def by_phases(op: Op, x: Op, w: Op) -> Op:
     """Returns a CONV as one for each phase of its positions, joined."""
     arg, out = op.arg, static_shape(op.shape[2:])
     aparts = arg.input_dilation
-    counts = [-(-length // apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
+    counts = [ceildiv(length, apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
     parts = []
     for at in itertools.product(*map(range, aparts)):
         part = _phase(op, x, w, at, counts)
@@ -393,7 +393,7 @@ def _every(w: Op, steps: tuple[int, ...]) -> Op:
     """Returns w (O, C, *taps) with each `step`-th tap alone."""
     for i, step in enumerate(steps):
         axis, length = 2 + i, static_shape(w.shape)[2 + i]
-        count = -(-length // step)
+        count = ceildiv(length, step)
         w = pad(w, tuple((0, count * step - length) if j == axis else (0, 0) for j in range(len(w.shape))))
         w = reshape(w, (*w.shape[:axis], count, step, *w.shape[axis + 1 :]))
         w = shrink(w, tuple((0, 1) if j == axis + 1 else (0, n) for j, n in enumerate(w.shape)))
@@ -474,7 +474,7 @@ def _largest_divisor(dim: int, most: int) -> int:
     """
     if most < 1:
         return 1
-    root, least_partner = isqrt(dim), -(-dim // most)
+    root, least_partner = isqrt(dim), ceildiv(dim, most)
     for partner in range(least_partner, min(root, least_partner + TRIED_MAX) + 1):
         if dim % partner == 0:
             return dim // partner

@@ -29,6 +29,7 @@ from picograd.ir.op import CODE, Op, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import line_of
 from picograd.ir.stages import NestKind
+from picograd.ir.symbolic import ceildiv
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nest_draft import (
     EXPRESSION_OPS_MAX,
@@ -84,7 +85,7 @@ def costly_operands(nests: Nests, product: Op, target: Target | None) -> list[Op
         value = operand
         while value.code in MOVEMENT and value.code is not OpCode.PAD:
             value = value.src[0]
-        readers = -(-greatest(across) // TILE) * max(1, operand.numel // max(1, value.numel))
+        readers = ceildiv(greatest(across), TILE) * max(1, operand.numel // max(1, value.numel))
         is_computed = value.code in ELEMENTWISE or value.code is OpCode.GATHER
         is_costly = is_computed and readers > 1 and value not in nests.home
         if is_costly and _cost_to_recompute(nests, value) * readers > _cost_to_store(nests, value, readers):

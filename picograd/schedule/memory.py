@@ -32,7 +32,7 @@ from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.stages import Kernel, Nest, NestKind
-from picograd.ir.symbolic import add
+from picograd.ir.symbolic import add, ceildiv
 from picograd.record import Record, Struct, field
 from picograd.schedule.nest_draft import KINDS, in_memory
 
@@ -520,4 +520,4 @@ class _Gaps:
 
 def aligned(nbytes: int) -> int:
     """Returns the bytes that a temporary takes up in an arena."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return ceildiv(nbytes, ALIGNMENT) * ALIGNMENT

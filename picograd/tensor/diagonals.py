@@ -9,6 +9,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import both, compare, positions, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import ceildiv
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
 from picograd.tensor.core import T
@@ -54,7 +55,7 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
     if step < min(count, PIECE_ELEMENTS_MIN) and count % step:
         return _thinned(_overlapping(line, count).movedim(-2, 0), step).movedim(0, axis)
     if step < count:  # a window is several pieces of `step` elements, the last of which may be cut
-        parts = -(-count // step)
+        parts = ceildiv(count, step)
         used = (windows - 1 + parts) * step
         pieces = cut(_with_margin(line, max(0, used - length)), self.ndim - 1, 0, used)
         pieces = pieces.unflatten(-1, (-1, step)).transpose(-1, -2)

@@ -175,7 +175,7 @@ def _taken(self: T, order: T, dim: int) -> SortResult:
 
 
 # ---- ranks ----
-ROW_PARTS_MIN = 64  # an element in the first part of so many of its row is found by its places, one behind it by its rank
+RANKED_ROW_PARTS_MIN = 64  # an element in the first part of so many of its row is found by its places, others by rank
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -195,7 +195,7 @@ def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int
     if not 1 <= whole("kthvalue", "k", k) <= length:
         raise ArgumentError(f"kthvalue: k must be from 1 to {length}, the axis {dim} of {self.shape}, got {k}.")
     line = _row(self, "kthvalue", dim)
-    if ROW_PARTS_MIN * k <= length:
+    if RANKED_ROW_PARTS_MIN * k <= length:
         return _at_rank(line, _first_places(line, k, False).narrow(-1, k - 1, 1), dim, keepdim, self.ndim)
     rank = filled(k - 1, dtypes.int64, (*line.op.shape[:-1], 1))
     return _at_rank(line, self.from_op(_places_of_ranks(line.read(), rank), self.cell.device), dim, keepdim, self.ndim)

@@ -34,6 +34,7 @@ from picograd.ir.build import (
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
+from picograd.ir.symbolic import ceildiv
 from picograd.tensor import pointwise
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import (
@@ -369,7 +370,7 @@ def _running_logsumexp(op: Op) -> Op:
     last, length = len(front), static(dim)
     if length <= RUNNING_BLOCK:
         return _logsumexp_of_pairs(op)
-    num_blocks = -(-length // RUNNING_BLOCK)
+    num_blocks = ceildiv(length, RUNNING_BLOCK)
     padded = pad_axis(op, last, 0, num_blocks * RUNNING_BLOCK - length)
     within = _logsumexp_of_pairs(reshape(padded, (*front, num_blocks, RUNNING_BLOCK)))
     totals = reshape(shrink_axis(within, last + 1, RUNNING_BLOCK - 1, RUNNING_BLOCK), (*front, num_blocks))

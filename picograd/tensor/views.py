@@ -17,7 +17,7 @@ from picograd.ir.build import reshape as reshape_op
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel, of_numbers
-from picograd.ir.symbolic import floordiv, mul
+from picograd.ir.symbolic import ceildiv, floordiv, mul
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, is_integer, sizes, whole
 from picograd.tensor.core import T, TensorCore
@@ -533,7 +533,7 @@ def chunk(self: T, chunks: int, dim: int = 0, *, axis: int | None = None) -> tup
     length = known("chunk", self.shape, axis)
     if length == 0:
         return (cut(self, axis, 0, 0),) * chunks
-    return self.split(-(-length // chunks), axis)
+    return self.split(ceildiv(length, chunks), axis)
 
 
 def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ...]:

@@ -41,6 +41,7 @@ from picograd.ir.opts import (
 )
 from picograd.ir.stages import Launch, Param, Program, TileMap
 from picograd.ir.statements import For
+from picograd.ir.symbolic import ceildiv
 from picograd.record import Record
 
 SLAB_ROWS = SLAB_NBYTES // ROW_NBYTES
@@ -150,7 +151,7 @@ class _EpilogueWriter(CudaWriter):
 def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
     """Returns the bytes of shared memory that a block asks for."""
     line = _line(product)
-    wide = tile.columns if product.b.is_column_major else -(-tile.columns // line) * line
+    wide = tile.columns if product.b.is_column_major else ceildiv(tile.columns, line) * line
     stage = (tile.rows + wide) * ROW_NBYTES
     return tile.stages * stage + tile.multipliers * tile.slabs * SLAB_NBYTES
 
@@ -194,7 +195,7 @@ def _right(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
 
 def _matrix_map(matrix: Matrix, product: PlainProduct, count: int, length: int, rows: int) -> TileMap:
     """Returns the map of an operand that is in memory a batch of `count` rows of `length` elements."""
-    stride = matrix.stride if count > 1 else -(-length // 8) * 8
+    stride = matrix.stride if count > 1 else ceildiv(length, 8) * 8
     is_one = _is_one(matrix, product)
     shape = (1 if is_one else product.batch, count, length)
     strides = (count * stride if is_one else matrix.batch_stride, stride, 1)

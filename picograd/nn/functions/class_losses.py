@@ -17,6 +17,7 @@ from picograd.ir.build import compare, reduce, scatter, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import ceildiv
 from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.linear import linear
@@ -326,7 +327,7 @@ class _Chunked(Function):
         ctx: Any, rows: Tensor, layer: Tensor, bias: Tensor | None, target: Tensor, options: dict[str, Any]
     ) -> Tensor:
         num_rows, length = rows.shape[0], max(1, CHUNK_NBYTES // (layer.shape[0] * rows.dtype.itemsize))
-        num_chunks = -(-num_rows // length)
+        num_chunks = ceildiv(num_rows, length)
         missing = num_chunks * length - num_rows
         rows = rows.pad((0, 0, 0, missing)).reshape(num_chunks, length, -1)
         target = target.pad((0, missing), value=options["ignore_index"]).reshape(num_chunks, length)

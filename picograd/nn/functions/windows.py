@@ -14,6 +14,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import gather, iota, maximum, minimum, permute, repeat_axes, reshape, scatter, shrink_axis, unary
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import ceildiv
 from picograd.record import Record
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import is_integer, static
@@ -176,7 +177,7 @@ def end_of_bin(i: Op, length: int, count: int) -> Op:
 
 def widest_bin(length: int, count: int) -> int:
     """Returns the length of the longest bin."""
-    return max((-(-(i + 1) * length // count) - i * length // count for i in range(count)), default=1)
+    return max((ceildiv((i + 1) * length, count) - i * length // count for i in range(count)), default=1)
 
 
 # ---- windows ----
