@@ -78,8 +78,9 @@ GROUP = 8  # rows of tiles
 # is 3072, or 768 in parts.
 IN_TURN, IN_TURN_MARGIN = True, 1.15
 MENU_IN_TURN = ((128, 160), (128, 128), (64, 256), (64, 192), (64, 128), (64, 64))
-# Where threads store results: neighbouring columns, of a piece that all threads of a row have; most sums of a thread.
-GROUP_COLUMNS, PIECE_COLUMNS, SUMS_MAX = 4, 64, 160
+# Where threads store results: neighbouring columns, of a piece that all threads of a row have; most sums of a thread, with
+# what it has loaded of each matrix.
+GROUP_COLUMNS, PIECE_COLUMNS, SUMS_MAX, LOADED = 4, 64, 160, 16
 LONG_SUMS_MAX = 96
 INSTRUCTIONS_MAX = 20  # for an element, up to which the text stands there for each: the cache of instructions holds it
 PRODUCT_STAGES_MIN, PRODUCT_STAGES_MAX = 3, 8
@@ -141,6 +142,9 @@ def product_tiles(product: PlainProduct, target: Target, values: Values | None =
     found = [tile for each in menu for tile in _cut_product(product, *each, by_threads, target)]
     if is_long and by_threads and not product.adds:
         found = [tile for tile in found if tile.num_sums <= LONG_SUMS_MAX]  # of which a thread has a copy
+    if values is not None and by_threads:
+        room = SUMS_MAX - LOADED * len(values.of_elements)
+        found = [tile for tile in found if tile.num_sums <= room] or [min(found, key=lambda tile: tile.num_sums)]
     return sorted(found, key=lambda tile: clocks_of(product, tile, values))
 
 

@@ -212,6 +212,7 @@ STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDA
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
 STORED_PIECES_MIN = 8  # joined, each element of which belongs to one piece: where several read them they are stored
 ALONE_IN_MEMORY = STORES_ITSELF | {OpCode.CONTIGUOUS, OpCode.OUTPUT}
+WITH_ELEMENTS = (NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV)  # that go on computing at each element they store
 ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
@@ -511,8 +512,12 @@ class _Fuser:
             self.put_free(op)
 
     def put_free(self, op: Op) -> None:
-        """Stores a free value: in an elementwise nest that computes it from what it stores already, or in a new one."""
-        nest = self.nests.elementwise_nest_for(op)
+        """Stores a free value: in a nest that computes it from what it stores already, or in a new one.
+
+        On a GPU that may be a product's: a weight is stored with the averages of its gradient, which are not read again.
+        """
+        is_gpu = self.target is not None and self.target.is_gpu
+        nest = self.nests.nest_for(op, WITH_ELEMENTS if is_gpu else WITH_ELEMENTS[:1])
         if nest is None:
             nest = self.nests.new(NestKind.ELEMENTWISE, op.shape, ())
             require(nest, self.nests.needs_of([op]))

@@ -288,6 +288,7 @@ EXPRESSION_OPS_MAX = 256  # of the expression of one value: a longer one is stor
 NEST_OPS_MAX = 512  # of a nest: one that is full goes on in another, so that kernels stay small
 NEST_STORED_MAX = 32  # values of a nest
 CANDIDATES_MAX = 16  # nests looked at to find one to join
+ACROSS = frozenset({OpCode.GATHER, OpCode.PERMUTE, OpCode.FLIP})  # a product's tile does not read memory in this way
 
 Leaves = dict[Op, None]  # a set that keeps its order, so that every process decides the same
 Rows = tuple[Shape, tuple[int, ...], Op]  # domain, reduced axes, and memory that is read
@@ -445,13 +446,16 @@ class Nests:
         return {self.home[leaf]: None for leaf in self.leaves(ops) if leaf in self.home}
 
     # ---- nests to join ----
-    def elementwise_nest_for(self, op: Op) -> Draft | None:
-        """Returns an elementwise nest that computes the free value `op` from what it stores already, or None.
+    def nest_for(self, op: Op, kinds: Collection[NestKind]) -> Draft | None:
+        """Returns a nest of elements that computes the free value `op` from what it stores already, or None.
 
-        It now runs after the other nests that `op` reads. Where several nests store what `op` is computed from, as the two
-        averages of Adam, they become one.
+        It now runs after the other nests that `op` reads. Where several elementwise nests store what `op` is computed from,
+        as the two averages of Adam, they become one.
         """
-        near = {nest.number: nest for nest in self.needs_of([op]) if self._may_store(nest, op)}
+        if any(step.code in ACROSS for step in self._expression(op)):
+            kinds = {NestKind.ELEMENTWISE}
+        alike = [nest for nest in self.needs_of([op]) if nest.kind in kinds and nest.domain == op.shape]
+        near = {nest.number: nest for nest in alike if self.has_room(nest, self._num_ops[op])}
         nests = [nest for _, nest in sorted(near.items(), reverse=True)[:CANDIDATES_MAX]]
         for i, nest in enumerate(nests):
             rest = self.leaves_besides_own(op, nest)
@@ -467,10 +471,6 @@ class Nests:
                 require(nest, needs)
                 return nest
         return None
-
-    def _may_store(self, nest: Draft, op: Op) -> bool:
-        alike = nest.kind is NestKind.ELEMENTWISE and nest.domain == op.shape
-        return alike and self.has_room(nest, self._num_ops[op])
 
     def reduce_nest_for(self, source: Op, reduced: tuple[int, ...]) -> Draft | None:
         """Returns a reduce nest over the rows of the free value `source` that reads some of the same memory, or None.

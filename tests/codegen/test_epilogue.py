@@ -65,7 +65,18 @@ def long(x: Tensor) -> tuple[Tensor, ...]:
     return x, y
 
 
+def updated(grad: Tensor) -> tuple[Tensor, ...]:
+    """Returns a weight and its averages after a step of AdamW."""
+    average, squares, weight = (whole(M, N, seed=seed).abs().realize() for seed in (5, 6, 7))
+    g, scale = grad.float(), whole(1, seed=8).realize()
+    average, squares = average + (g - average) * 0.5, squares * 0.5 + g * g * 0.5
+    return average, squares, weight * scale - scale * average / (squares.sqrt() + 1.0)
+
+
 TAKEN: dict[str, Form] = {
+    "AdamW": lambda: updated(product()),
+    "AdamW, of float32": lambda: updated(product(pg.float32)),
+    "AdamW, TF32": lambda: updated(product(pg.float32)),
     "long": lambda: long(product()),
     "long, of float32": lambda: long(product(pg.float32)),
     "long, TF32": lambda: long(product(pg.float32)),
@@ -87,6 +98,9 @@ TAKEN: dict[str, Form] = {
     "float32": lambda: several(product(pg.float32)),
     "TF32": lambda: several(product(pg.float32)),
 }  # fmt: skip
+COMPILED = (
+    "whole tiles", "several", "a matrix", "a bias", "float32", "TF32", "long", "long, TF32", "AdamW", "AdamW, of float32",
+)  # fmt: skip
 REFUSED: dict[str, tuple[Form, str]] = {
     "a gather": (lambda: product().float() + F.embedding(Tensor(np.arange(M) % 5), whole(5, N).realize()), "has a "),
     "a matrix across": (lambda: product() + held(N, M).T, "reads a matrix across"),
@@ -185,7 +199,7 @@ def test_a_thread_has_columns_by_what_is_read_and_stored(name: str) -> None:
 
 @pytest.mark.variants(every=13)
 @pytest.mark.parametrize("part", range(3))
-@pytest.mark.parametrize("name", ["whole tiles", "several", "a matrix", "a bias", "float32", "TF32", "long", "long, TF32"])
+@pytest.mark.parametrize("name", COMPILED)
 def test_it_is_machine_code_that_waits_for_nothing(name: str, part: int) -> None:
     kernel = kernel_of(name)
     split = unfuse_operands(kernel)

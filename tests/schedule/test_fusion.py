@@ -22,6 +22,7 @@ from picograd.rewrites.simplify import simplify, simplify_graph
 from picograd.road import schedule_graphs
 from picograd.tensor.costs import stage_texts
 from tests.helpers import same_as_torch
+from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 N, C = 6, 40
 
@@ -377,3 +378,15 @@ def test_a_few_pieces_or_one_reader_stay_in_their_kernels(count: int, num_reader
     with watch() as counts:
         pg.realize([joined.sum(1), joined.amax(0)][:num_readers])
     assert counts.kernels == 1
+
+
+@pytest.mark.parametrize(
+    ("of_weight", "on_gpu"), [(lambda w, i: w, 1), (lambda w, i: w.flip(0), 2), (lambda w, i: F.embedding(i, w), 2)]
+)
+def test_a_weight_joins_the_average_of_its_gradient_on_a_gpu(of_weight: Callable[..., Tensor], on_gpu: int) -> None:
+    """The product's kernel computes both, where a tile of it reads all else in place."""
+    x, y, average, weight = numbers(64, 48), numbers(64, 32), numbers(48, 32), numbers(48, 32)
+    average = average * 0.9 + x.T @ y
+    weight = of_weight(weight, pg.arange(48) % 5) - average * 0.1
+    for target, count in ((GPU_TARGET, on_gpu), (CPU_TARGETS[1], 2)):
+        assert len(schedule_graphs([average.op, weight.op], target).kernel_items()) == count
