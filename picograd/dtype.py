@@ -7,6 +7,8 @@ Out:   `DType` records; `promote`, `dtype_of_scalar`
 from __future__ import annotations
 
 import ctypes
+import sys
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -328,3 +330,19 @@ def promote_scalar(dtype: DType, value: Scalar) -> DType:
         return dtype
     own = dtype_of_scalar(value)
     return own if own.kind == "f" or dtype.kind == "b" else dtype
+
+
+class _TypeOfDTypes(ModuleType):
+    """The type of this module, so that `pg.dtype` is also PyTorch's: isinstance(x.dtype, pg.dtype), pg.dtype | None."""
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, DType)
+
+    def __or__(self, other: Any) -> Any:
+        return DType | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | DType
+
+
+sys.modules[__name__].__class__ = _TypeOfDTypes

@@ -12,11 +12,9 @@ import importlib
 import runpy
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import picograd
-from picograd.errors import refusing
+from picograd_torch.left_out import add_left_out
 from picograd_torch.nn_modules import FILES
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
@@ -37,29 +35,16 @@ DISTRIBUTIONS = (
     "relaxed_bernoulli", "relaxed_categorical", "studentT", "transformed_distribution", "uniform", "von_mises",
     "weibull", "wishart",
 )  # fmt: skip
+OPTIMIZERS = (
+    "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "lbfgs", "nadam", "optimizer", "radam", "rmsprop", "rprop",
+    "sgd",
+)  # fmt: skip
 OTHER = {
+    **{f"optim.{file}": "optim" for file in OPTIMIZERS},
     **dict.fromkeys(("utils.data.dataloader", "utils.data.dataset", "utils.data.sampler"), "utils.data"),
     **{f"nn.modules.{file}": f"nn.modules.{file}" for file in FILES},
     **dict.fromkeys((f"distributions.{part}" for part in DISTRIBUTIONS), "distributions"),
 }
-
-# Modules that picograd leaves out, which programs import and mostly do not use.
-LEFT_OUT = (
-    "distributed", "fx", "hub", "multiprocessing", "nn.parallel", "profiler", "sparse", "testing", "utils.benchmark",
-    "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo",
-)  # fmt: skip
-
-
-class LeftOut(ModuleType):
-    """A module of PyTorch's that picograd does not have: what is called of it raises the error with its hint."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name in ("is_available", "is_initialized"):
-            return lambda: False
-        above, _, module = self.__name__.removeprefix("torch.").rpartition(".")
-        return refusing(module, f"picograd.{above}" if above else "picograd")
 
 
 def install() -> None:
@@ -70,10 +55,7 @@ def install() -> None:
     sys.modules["torch.accelerator"] = picograd.accelerator
     for name in picograd.backends.__all__:
         sys.modules[f"torch.backends.{name}"] = getattr(picograd.backends, name)
-    for name in LEFT_OUT:
-        module = sys.modules[f"torch.{name}"] = LeftOut(f"torch.{name}")
-        above, _, last = f"torch.{name}".rpartition(".")
-        setattr(sys.modules[above], last, module)
+    add_left_out()
 
 
 def main(arguments: list[str]) -> None:

@@ -477,6 +477,12 @@ class OldType(str):
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is self.dtype
 
+    def __or__(self, other: Any) -> Any:
+        return Tensor | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | Tensor
+
     def __repr__(self) -> str:
         return str(self)
 

@@ -160,3 +160,11 @@ def test_parameters_of_a_dict_have_pytorchs_order(kind: Any) -> None:
         held.update(kind([("d", library.zeros(1)), ("aa", library.zeros(1))]))
         orders.append([[name for name, _ in held.named_parameters()], list(held), list(library.nn.ParameterDict(held))])
     assert orders[0] == orders[1]
+
+
+def test_none_is_in_the_place_of_a_module() -> None:
+    for lib in (nn, torch.nn):
+        net: Any = lib.ModuleList([lib.Linear(1, 2), None])
+        net.append(None)
+        assert len(net) == 3 and net[1] is net[2] is None
+        assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from picograd import dtype as dtypes
 from picograd.devices.compile_llvm import host_target
-from picograd.devices.cpu.render import render
+from picograd.devices.cpu.render import LaneValues, lane_values, render
 from picograd.errors import VerifyError
-from picograd.ir.op import const
+from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc
@@ -101,3 +102,11 @@ def test_a_bool_in_a_register_is_a_bit() -> None:
     body.store(flag, 0, const(True, BOOL))
     body.store(param(0, 6), 0, body.let(OpCode.CAST, body.load(flag, 0), dtype=F32))
     assert run(program(body), [np.zeros(6, np.float32)])[0][0] == 1.0
+
+
+@pytest.mark.parametrize("number", [0.5, float("inf"), float("-inf"), float("nan")])
+def test_a_float_is_no_place_in_memory(number: float) -> None:
+    """Places that are made of logarithms, as those of T5's buckets, have such numbers in them."""
+    whole, float_number = const(3, dtypes.int64), const(number, F32)
+    assert lane_values(Op(OpCode.EXPAND, whole.dtype, (whole,), (4,)), 4, []) == LaneValues((3,) * 4, True)
+    assert lane_values(Op(OpCode.EXPAND, F32, (float_number,), (4,)), 4, []) is None

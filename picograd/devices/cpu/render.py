@@ -378,12 +378,14 @@ NUMBERS, IS_EXACT = attrgetter("numbers"), attrgetter("is_exact")
 
 def lane_values(value: Op, lanes: int, of: Sequence[LaneValues]) -> LaneValues | None:
     """Returns the known lanes of an integer or a condition, from those of its sources, or None."""
+    if value.dtype.kind == "f":
+        return None
     if value.code is OpCode.LANES:
         return LaneValues(tuple(range(lanes)), True)
     if value.code is OpCode.EXPAND:
         is_exact = value.src[0].code is OpCode.CONST
         return LaneValues((int(value.src[0].arg) if is_exact else 0,) * lanes, is_exact)
-    if not of or value.dtype.kind == "f":
+    if not of:
         return None
     if all(map(IS_EXACT, of)):
         operands = [*zip(*map(NUMBERS, of))]

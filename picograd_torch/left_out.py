@@ -1,0 +1,163 @@
+"""Names of PyTorch's that picograd leaves out, in a process in which it is `torch`.
+
+Libraries name much that most programs never use: torch.complex64 in a table of dtypes, torch.cuda.CUDAGraph in an
+annotation, @torch.jit.script above a function. Such a name is there, as it is in PyTorch; a call raises the error with
+its hint.
+"""
+
+from __future__ import annotations
+
+import sys
+import typing
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import Any
+
+import picograd
+from picograd.errors import missing
+from picograd.tensor.hooks import RemovableHandle
+from picograd_torch import foreach, library, pytree
+from picograd_torch.absent import INSTEAD
+
+VERSION = "2.13.0"  # of PyTorch, whose names and arguments picograd has
+
+# Modules that picograd leaves out, which programs import and mostly do not use.
+MODULES = (
+    "_dynamo", "distributed", "export", "fx", "hub", "mps", "multiprocessing", "nn.parallel", "overrides", "profiler",
+    "sparse", "testing", "utils.benchmark", "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "xpu",
+)  # fmt: skip
+
+ASKED_FOR = ("picograd.nn.functional",)  # programs ask whether a function is here, and do without
+
+
+class LeftOutName(type):
+    """The type of a name that picograd leaves out: it has no instances; annotations, tables and classes can name it.
+
+    name, place:  it, or the module that it is from, and the page that this is missing from
+    """
+
+    name: str
+    place: str
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise missing(cls.name, cls.place)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return left_out(name, cls.name, cls.place)
+
+
+def left_out(called: str, name: str, place: str) -> LeftOutName:
+    """Returns the name `called`, whose calls raise the error of `name`, which is missing from `place`."""
+    return LeftOutName(called, (), {"name": name, "place": place})
+
+
+class LeftOut(ModuleType):
+    """A module of PyTorch's that picograd does not have: what is called of it raises the error with its hint."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("is_available", "is_initialized", "is_compiling"):
+            return _false
+        above, _, module = _of(self.__name__).rpartition(".")
+        return left_out(name, module, f"picograd.{above}" if above else "picograd")
+
+
+def _of(name: str) -> str:
+    """Returns the name in MODULES that a module of torch has, or the one above it."""
+    own = name.removeprefix("torch.")
+    return next((module for module in MODULES if own == module or own.startswith(f"{module}.")), "")
+
+
+class Below(MetaPathFinder, Loader):
+    """Finds the modules below those that are left out: they are left out, too."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Returns how a module below one of MODULES is made, None for any other."""
+        return spec_from_loader(name, self, is_package=True) if name.startswith("torch.") and _of(name) else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Returns the module."""
+        return LeftOut(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leaves the module as it is."""
+
+
+def _unchanged(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Returns a function as it is, or a decorator that does: PyTorch's own meaning where PYTORCH_JIT=0."""
+    return fn if callable(fn) else _unchanged
+
+
+def _false() -> bool:
+    """Returns False."""
+    return False
+
+
+def _jit() -> None:
+    """Lets functions and classes that are made for TorchScript be Python's, as PyTorch does where PYTORCH_JIT=0."""
+    jit: Any = picograd.jit
+    same = "export ignore interface script script_if_tracing script_method unused _overload_method"
+    for name in same.split():
+        setattr(jit, name, _unchanged)
+    jit.is_scripting = jit.is_tracing = _false
+    jit.Final, jit.annotate = typing.Final, lambda the_type, the_value: the_value
+    for name in ("ScriptFunction", "ScriptModule"):
+        setattr(jit, name, left_out(name, name, "picograd.jit"))
+
+
+def _compiler(module: Any) -> Any:
+    """Returns torch.compiler, or torch._dynamo: no function is ever being compiled, marks of functions change nothing."""
+    module.is_compiling = module.is_dynamo_compiling = module.is_exporting = _false
+    marks = """allow_in_graph assume_constant_result cudagraph_mark_step_begin disable graph_break mark_dynamic mark_static
+               mark_static_address maybe_mark_dynamic reset"""
+    for name in marks.split():
+        setattr(module, name, _unchanged)
+    module.compile = getattr(picograd, "compile")  # noqa: B009  # of which the checker of types knows nothing
+    return module
+
+
+def _version() -> ModuleType:
+    """Returns torch.version: that of PyTorch, of no CUDA and no ROCm of PyTorch's own."""
+    module: Any = ModuleType("torch.version")
+    module.__version__, module.git_version, module.debug = VERSION, "", False
+    module.cuda = module.hip = module.xpu = None
+    return module  # type: ignore[no-any-return]
+
+
+def add_left_out() -> None:
+    """Gives the pages of `torch` the modules and names that picograd leaves out."""
+    sys.meta_path.insert(0, Below())
+    for name in MODULES:
+        _below(f"torch.{name}", LeftOut(f"torch.{name}"))
+    _jit()
+    _below("torch.jit", picograd.jit)
+    _below("torch.compiler", _compiler(ModuleType("torch.compiler")))
+    _compiler(sys.modules["torch._dynamo"])
+    _below("torch.library", library)
+    _below("torch.ops", library.ops)
+    _below("torch.version", _version())
+    _below("torch.utils._pytree", pytree)
+    _below("torch.utils.hooks", ModuleType("torch.utils.hooks"))
+    picograd.utils.hooks.RemovableHandle = RemovableHandle  # type: ignore[attr-defined]
+    vars(picograd).update(foreach.NAMES, __version__=VERSION)
+    for place, names in INSTEAD.items():
+        page = sys.modules.get(place) if place not in ASKED_FOR else None
+        for name in names if page is not None else ():
+            if name not in vars(page):
+                setattr(page, name, left_out(name, name, place))
+
+
+def _below(name: str, module: Any) -> None:
+    """Makes a module importable by that name, and an attribute of the one above it."""
+    above, _, last = name.rpartition(".")
+    sys.modules[name] = module
+    setattr(sys.modules[above], last, module)

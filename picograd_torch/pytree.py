@@ -1,0 +1,114 @@
+"""torch.utils._pytree, as libraries use it: nested tuples, lists and dicts as a list of leaves and a form."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from picograd.errors import ArgumentError
+from picograd.record import Record
+
+__all__ = [
+    "TreeSpec", "register_pytree_node", "tree_any", "tree_flatten", "tree_leaves", "tree_map", "tree_map_only",
+    "tree_unflatten",
+]  # fmt: skip
+
+Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
+Unflatten = Callable[[Any, Any], Any]
+_nodes: dict[type, tuple[Flatten, Unflatten]] = {
+    tuple: (lambda node: (node, None), lambda children, _: tuple(children)),
+    list: (lambda node: (node, None), lambda children, _: list(children)),
+    dict: (lambda node: ([*node.values()], [*node]), lambda children, keys: dict(zip(keys, children))),
+    OrderedDict: (lambda node: ([*node.values()], [*node]), lambda children, keys: OrderedDict(zip(keys, children))),
+}
+
+
+class TreeSpec(Record):
+    """The form of a tree.
+
+    kind:      the type of the node, None of a leaf
+    context:   what else the node is made of, such as the keys of a dict
+    children:  their forms
+    """
+
+    kind: type | None
+    context: Any
+    children: tuple[TreeSpec, ...]
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of leaves."""
+        return 1 if self.kind is None else sum(child.num_leaves for child in self.children)
+
+
+def register_pytree_node(cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **kwargs: Any) -> None:
+    """Makes objects of `cls` nodes: flatten_fn(node) gives children and a context, unflatten_fn a node of these."""
+    _nodes[cls] = flatten_fn, unflatten_fn
+
+
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+    """Returns the leaves of a tree, and its form.
+
+    >>> tree_flatten([1, {"a": (2, None)}])[0]
+    [1, 2, None]
+    """
+    kind = _kind(tree)
+    if kind is None or (is_leaf is not None and is_leaf(tree)):
+        return [tree], TreeSpec(None, None, ())
+    children, context = (tree, type(tree)) if kind is tuple and hasattr(tree, "_fields") else _nodes[kind][0](tree)
+    parts = [tree_flatten(child, is_leaf) for child in children]
+    return [leaf for leaves, _ in parts for leaf in leaves], TreeSpec(kind, context, tuple(spec for _, spec in parts))
+
+
+def _kind(tree: Any) -> type | None:
+    """Returns the type by which a tree is a node: its own, or that of a named tuple."""
+    return type(tree) if type(tree) in _nodes else tuple if isinstance(tree, tuple) and hasattr(tree, "_fields") else None
+
+
+def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
+    """Returns the tree of a form.
+
+    >>> tree_unflatten([1, 2], tree_flatten({"a": 0, "b": [0]})[1])
+    {'a': 1, 'b': [2]}
+
+    Raises:
+      ArgumentError: there are more or fewer leaves than the form has.
+    """
+    leaves = list(leaves)
+    if len(leaves) != treespec.num_leaves:
+        raise ArgumentError(f"tree_unflatten: a tree of {treespec.num_leaves} leaves was given {len(leaves)}.")
+    if treespec.kind is None:
+        return leaves[0]
+    children: list[Any] = []
+    for child in treespec.children:
+        children.append(tree_unflatten(leaves[: child.num_leaves], child))
+        del leaves[: child.num_leaves]
+    if treespec.kind is tuple and isinstance(treespec.context, type):
+        return treespec.context(*children)
+    return _nodes[treespec.kind][1](children, treespec.context)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """Returns the leaves of a tree."""
+    return tree_flatten(tree, is_leaf)[0]
+
+
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Returns the tree of the results of a function of each leaf, or of the leaves of one place in several trees.
+
+    >>> tree_map(lambda a, b: a + b, [1, (2,)], [10, (20,)])
+    [11, (22,)]
+    """
+    leaves, spec = tree_flatten(tree, is_leaf)
+    return tree_unflatten([*map(func, leaves, *(tree_leaves(rest, is_leaf) for rest in rests))], spec)
+
+
+def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Returns the tree in which leaves of a type, or of several, are replaced by the function's results."""
+    return tree_map(lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree, is_leaf=is_leaf)
+
+
+def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Returns whether a condition holds for one of the leaves."""
+    return any(map(pred, tree_leaves(tree, is_leaf)))

@@ -1,0 +1,156 @@
+"""Libraries that name what picograd leaves out are imported; the names refuse when they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import _pytree
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import ArgumentError
+from picograd_torch import foreach, library, pytree
+from tests.helpers import same_value
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMED = """
+from typing import Final, Optional
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import Optimizer
+from torch.optim.adamw import AdamW
+from torch.utils._pytree import tree_map
+from torch.utils.hooks import RemovableHandle
+import torch._dynamo
+
+BYTES = {torch.float32: 4, torch.complex64: 8, torch.float8_e4m3fnuz: 1}
+
+def annotated(x: Optional[torch.dtype], y: torch.dtype | None, graph: torch.cuda.CUDAGraph | None,
+              z: torch.FloatTensor | None, op=dist.ReduceOp.SUM) -> None | torch.LongTensor: ...
+
+@torch.jit.script
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@torch.jit.ignore(drop=True)
+def ignored(x): return x
+
+@torch.compiler.disable(recursive=False)
+def not_compiled(x):
+    return x + 1
+
+class Net(torch.nn.Module):
+    size: torch.jit.Final[int] = 1
+
+class Lion(Optimizer): ...
+
+x = torch.ones(2)
+assert doubled(x).tolist() == [2, 2] and not_compiled(ignored(x)).tolist() == [2, 2]
+assert not (torch.jit.is_scripting() or torch.jit.is_tracing())
+assert not (torch.compiler.is_compiling() or torch._dynamo.is_compiling())
+assert not (isinstance(x, DTensor) or dist.is_available() or torch.xpu.is_available())
+assert isinstance(x.dtype, torch.dtype) and x.dtype != torch.complex64 and issubclass(AdamW, Optimizer)
+assert torch.version.cuda is None and torch.__version__ == torch.version.__version__ >= "2."
+assert tree_map(lambda t: t + 1, [x])[0].tolist() == [2, 2]
+assert torch._foreach_add([x], 2.0)[0].tolist() == [3, 3]
+assert not hasattr(torch.nn.functional, "grouped_mm")
+for call in (lambda: dist.all_reduce(x), lambda: DTensor(x), lambda: torch.jit.ScriptModule(),
+             lambda: torch.cuda.CUDAGraph(), lambda: torch.sparse.mm(x, x), lambda: torch.sparse_coo_tensor(x, x)):
+    try:
+        call()
+    except AttributeError as error:
+        print(str(error).splitlines()[-1])
+"""
+
+
+def test_names_that_are_left_out_can_be_named_and_refuse_calls(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(NAMED)
+    command = [sys.executable, "-W", "error", "-m", "picograd_torch", str(program)]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert not made.returncode, made.stderr
+    hints = made.stdout.splitlines()
+    assert len(hints) == 6 and all(line.startswith("  hint: ") for line in hints)
+
+
+def test_a_dtype_is_of_the_type_of_dtypes() -> None:
+    assert isinstance(pg.float32, pg.dtype) and isinstance(Tensor([1]).dtype, pg.dtype)
+    assert not isinstance("float32", pg.dtype)
+    assert (pg.dtype | None) == (None | pg.dtype) and isinstance(pg.int8, pg.dtype | None)
+    assert (pg.FloatTensor | None) == (None | pg.FloatTensor) == (Tensor | None)
+
+
+Point = namedtuple("Point", "x y")
+TREES: list[Any] = [1, [1, (2, 3)], {"b": 1, "a": [2, {}]}, OrderedDict(z=(1,), a=2), Point(1, [2]), [None, ()]]
+
+
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_trees_are_taken_apart_and_put_together(tree: Any) -> None:
+    leaves, spec = pytree.tree_flatten(tree)
+    assert leaves == _pytree.tree_flatten(tree)[0] and spec.num_leaves == len(leaves)
+    assert pytree.tree_unflatten(leaves, spec) == tree and type(pytree.tree_unflatten(leaves, spec)) is type(tree)
+    assert pytree.tree_map(lambda leaf: (leaf, 0), tree) == _pytree.tree_map(lambda leaf: (leaf, 0), tree)
+
+
+def test_trees_of_other_types() -> None:
+    pytree.register_pytree_node(range, lambda node: ([*node], None), lambda children, _: [*children])
+    assert pytree.tree_map_only(int, lambda n: -n, [range(3), "a"]) == [[0, -1, -2], "a"]
+    assert pytree.tree_leaves([1, [2]], is_leaf=lambda node: node == [2]) == [1, [2]]
+    assert pytree.tree_any(lambda n: n == 2, (1, [2])) and not pytree.tree_any(lambda n: n == 3, (1, [2]))
+    with pytest.raises(ArgumentError, match="tree_unflatten: a tree of 1 leaves was given 2"):
+        pytree.tree_unflatten([1, 2], pytree.tree_flatten(1)[1])
+
+
+OPERANDS: dict[str, list[Any]] = {
+    "add": [2.0], "sub": [2.0], "mul": [2.0], "div": [2.0], "pow": [2.0], "maximum": [0.5], "minimum": [0.5],
+    "clamp_max": [0.5], "clamp_min": [0.5], "lerp": [[2.0, 1.0], 0.3], "addcmul": [[1.0, 2.0], [3.0, 4.0], -0.5],
+    "addcdiv": [[1.0, 2.0], [3.0, 4.0], 0.5],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in foreach.NAMES if name not in ("_foreach_copy_", "_foreach_zero_")])
+def test_each_of_several_tensors_goes_through_an_operation(name: str) -> None:
+    arrays = [np.array([0.3, 0.9], np.float32), np.array([[0.7]], np.float32)]
+    results = []
+    for lib, function in ((pg, foreach.NAMES[name]), (torch, getattr(torch, name))):
+        given = [lib.tensor(array) for array in arrays]
+        operands = OPERANDS.get(name.removeprefix("_foreach_").rstrip("_"), [])
+        as_tensors = [[lib.full_like(t, n) for t, n in zip(given, op)] if isinstance(op, list) else op for op in operands]
+        made = function(given, *as_tensors)
+        results.append([*given, *(made or ())])
+    same_value(*results)
+
+
+def test_several_tensors_are_copied_and_zeroed() -> None:
+    a, b = pg.ones(2), pg.ones(3)
+    foreach.foreach_copy_([a, b], [pg.tensor([1.0, 2.0]), pg.zeros(3)])
+    assert a.tolist() == [1, 2] and b.tolist() == [0, 0, 0]
+    foreach.foreach_zero_([a])
+    assert a.tolist() == [0, 0]
+
+
+def test_an_operator_of_ones_own_has_the_gradient_that_is_registered() -> None:
+    @library.custom_op("mine::clipped", mutates_args=())
+    def clipped(x: Tensor, bound: float = 1.0) -> Tensor:
+        return x.clamp(-bound, bound)
+
+    x = Tensor([2.0, 0.5], requires_grad=True)
+    library.ops.mine.clipped(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 1]
+    library.register_autograd("mine::clipped", lambda ctx, grad: (grad * 3, None))
+    clipped.register_fake(lambda x, bound=1.0: x)
+    x.grad = None
+    clipped(x, bound=1.0).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3, 3]
+    with pytest.raises(ArgumentError, match="there is no operator 'mine::other'; operators: mine::clipped"):
+        library.register_autograd("mine::other", lambda ctx, grad: grad)
+    with pytest.raises(ArgumentError, match="the name of an operator is namespace::name, got 'clipped'"):
+        library.custom_op("clipped", lambda x: x)
