@@ -289,10 +289,10 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     starts = [_first_row(place) for place in places]
     index = _flat(starts, x.shape[2:], index.shape) + index
     if not is_padded:
-        return _read(x, index)
+        return _read(x, index, greatest)
     first = [maximum(start, _modulo(start, step)) for start, step in zip(starts, windows.steps)]
     index = where(compare(OpCode.CMPEQ, greatest, least), _flat(first, x.shape[2:], index.shape), index)
-    value, index = _read(x, index)
+    value, index = _read(x, index, greatest)
     for axis, (place, step, length) in enumerate(zip(first, windows.steps, x.shape[2:])):
         if step > static(length):
             others = (i for i in range(len(index.shape)) if i != 2 + axis)
@@ -316,9 +316,9 @@ def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, r
             others = (i for i in range(len(seen.shape)) if i // 2 != axis + 1)
             holds = repeat_axes(compare(OpCode.CMPLT, place, end), others, seen.shape)
             inside = holds if inside is None else both(inside, holds)
-    _, index = _first_greatest(seen, inside, _strides(lengths, (1,) * axes))
+    greatest, index = _first_greatest(seen, inside, _strides(lengths, (1,) * axes))
     index = _flat([_first_row(place) for place in places], lengths, index.shape) + index
-    return _value_and_place(x, _read(op, index), has_batch, return_indices)
+    return _value_and_place(x, _read(op, index, greatest), has_batch, return_indices)
 
 
 # ---- one window ----
@@ -374,10 +374,15 @@ def _modulo(x: Op, divisor: int) -> Op:
     return Op(OpCode.MOD, x.dtype, (x, x.filled(divisor)))
 
 
-def _read(x: Op, index: Op) -> tuple[Op, Op]:
-    """Returns the elements of (N, C, *spatial) at places in their images, stored, and the places."""
-    images, flat = (*x.shape[:2], _numel(x)), (*x.shape[:2], _numel(index))
-    value = reshape(gather(reshape(x, images), reshape(index, flat), 2, 2), index.shape)
+def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
+    """Returns the elements of (N, C, *spatial) at places in their images, stored, and the places.
+
+    They are the maxima of the windows: where no gradient is to find its place, no place is read.
+    """
+    value = greatest
+    if x.needs_grad:
+        images, flat = (*x.shape[:2], _numel(x)), (*x.shape[:2], _numel(index))
+        value = reshape(gather(reshape(x, images), reshape(index, flat), 2, 2), index.shape)
     return Op(OpCode.CONTIGUOUS, value.dtype, (value,)), index
 
 
