@@ -223,8 +223,8 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
 
     Axis 0 may be a batch, and a row must add up in the same order alone as in a batch. So indices are taken at row 0 of it:
     for x.sum(1) of a (B, N) tensor they step along the row, whatever B is. If rows are numbered by axis 0 alone, they count
-    as neighbours only if some index steps along the row as well. An index with a quotient is left out, as it may become
-    simpler in a batch of one row.
+    as neighbours only if some index steps along the row as well. An index with a quotient of axis 0 is left out, as it may
+    become simpler in a batch of one row.
     """
     if not rows.row_groups:
         return False
@@ -234,27 +234,33 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
     last, along = groups[rows.row_groups[-1]][-1], places[groups[rows.column_groups[-1]][-1]]
     indices = index_roots(put_in_all(values, {places[0]: 0}) if last and 0 in nest.row_axes else values)
-    steps = _walks(indices)
+    steps = _walks(indices, places[0])
     across = [terms for terms in steps if terms.get(places[last]) == 1]
     if last == 0 and not any(terms.get(along) for terms in across):
         return False
     return len(across) > sum(terms.get(along) == 1 for terms in steps)
 
 
-def _walks(indices: Sequence[Op]) -> list[dict[Op, int]]:
+def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, int]]:
     """Returns the strides of each index; indices that differ only in their first element count once.
 
-    A row of a view begins at another element than a row alone, at a number or an input. x[i[j], c] steps along c alone.
+    A row of a view begins at another element than a row alone, at a number or an input. x[i[j], c] steps along c alone, and
+    so does x[j * 9 // 4 + c], unless j is of the batch.
     """
     found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
     for terms, _ in map(affine, indices):
         below = {atom: toposort([atom]) for atom in terms}
         moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in below[atom])}
-        read = {op for atom in moving if any(op.code is OpCode.LOAD for op in below[atom]) for op in below[atom]}
+        read = {op for atom in moving if _stays(atom, below[atom], batch) for op in below[atom]}
         steps = {atom: step for atom, step in moving.items() if atom not in read}
         if all(atom.code is OpCode.RANGE for atom in steps):
             found.setdefault(frozenset(moving.items()), steps)
     return list(found.values())
+
+
+def _stays(atom: Op, below: Sequence[Op], batch: Op) -> bool:
+    """True for a part of an index that is no multiple of a coordinate, in a batch of one row neither."""
+    return atom.code is not OpCode.RANGE and (batch not in below or any(op.code is OpCode.LOAD for op in below))
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

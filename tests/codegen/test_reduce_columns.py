@@ -133,6 +133,14 @@ def test_a_total_is_kept_in_a_register_for_several_elements(
     assert sum(one.value.code is OpCode.ADD and one.var.arg[1] == 8 for one in few) < len(in_vectors)
 
 
+def test_lanes_run_along_a_bin_that_begins_at_a_quotient() -> None:
+    x = param(0, 4, 16, 1000)
+    (item,) = create_schedule([mean_of_bins(x, 2, 7)]).items
+    params = [Op(OpCode.PARAM, p.dtype, (), (i, (p.numel,))) for i, p in enumerate(item.kernel.params)]
+    (nest,) = [nest for nest in item.kernel.phases[0] if nest.domain[-1] > 7]
+    assert not plan_rows(nest, params, CPU_TARGETS[0])[1]
+
+
 # ---- exponentials that several levels need ----
 ROW = param(0, 9, 100)
 POWERS = unary(OpCode.EXP, ROW - expand(reshape(reduce(ROW, OpCode.MAX, (1,)), (9, 1)), ROW.shape))

@@ -162,6 +162,8 @@ IMAGES: list[Case] = [
     *with_gradients("max_pool2d", lambda x: F.max_pool2d(x, 2), [(3, 16, 16)], MANY),
     *with_gradients("avg_pool2d", lambda x: F.avg_pool2d(x, 3), [(3, 16, 16)], MANY),
     *with_gradients("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, 1), [(3, 16, 16)], MANY),
+    *with_gradients("adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 7), [(3, 100)], MANY),
+    *with_gradients("adaptive_avg_pool1d, one channel", lambda x: F.adaptive_avg_pool1d(x, 7), [(1, 100)], MANY),
 ]
 
 

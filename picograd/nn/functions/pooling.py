@@ -762,11 +762,11 @@ def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -
     counts = bins_of(function, op, output_size, axes)
     result = cast(op, op.dtype.compute_dtype)
     for axis, count in enumerate(counts):
-        result = _mean_of_bins(result, 2 + axis, count)
+        result = mean_of_bins(result, 2 + axis, count)
     return x.from_op(without_batch(cast(result, op.dtype), has_batch), x.cell.device)
 
 
-def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
+def mean_of_bins(x: Op, axis: int, count: int) -> Op:
     """Returns the means of `count` bins of an axis, which differ by an element where count does not divide its length."""
     length = static(x.shape[axis])
     left, right = x.shape[:axis], x.shape[axis + 1 :]
@@ -777,10 +777,11 @@ def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
     shape = (count, width)
     number = expand(reshape(iota(count), (count, 1)), shape)
     starts, ends = start_of_bin(number, length, count), end_of_bin(number, length, count)
-    at = starts + expand(reshape(iota(width), (1, width)), shape)
-    inside = compare(OpCode.CMPLT, at, ends)
-    taken = gather(x, where(inside, at, -1), axis, 0)  # which outside of x is 0
-    total = reduce(taken, OpCode.ADD, (axis + 1,))
+    at = minimum(starts, length - width) + expand(reshape(iota(width), (1, width)), shape)
+    inside = both(compare(OpCode.CMPLE, starts, at), compare(OpCode.CMPLT, at, ends))
+    taken = gather(x, at, axis, 0)
+    others = (i for i in range(len(taken.shape)) if i not in (axis, axis + 1))
+    total = reduce(where(repeat_axes(inside, others, taken.shape), taken, 0.0), OpCode.ADD, (axis + 1,))
     elements = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
     return total / repeat_along(cast(elements, x.dtype), total.shape, axis)
 
