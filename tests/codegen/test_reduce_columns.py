@@ -13,6 +13,7 @@ from picograd.ir.build import cast, expand, gather, reduce, reshape, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, Let, Load, lanes_of, walk
+from picograd.nn.functions.pooling import mean_of_bins
 from picograd.road import create_schedule, lower
 from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -135,7 +136,7 @@ def test_a_total_is_kept_in_a_register_for_several_elements(
 
 def test_lanes_run_along_a_bin_that_begins_at_a_quotient() -> None:
     x = param(0, 4, 16, 1000)
-    (item,) = create_schedule([mean_of_bins(x, 2, 7)]).items
+    item = create_schedule([mean_of_bins(x, 2, 7)]).items[0]
     params = [Op(OpCode.PARAM, p.dtype, (), (i, (p.numel,))) for i, p in enumerate(item.kernel.params)]
     (nest,) = [nest for nest in item.kernel.phases[0] if nest.domain[-1] > 7]
     assert not plan_rows(nest, params, CPU_TARGETS[0])[1]
