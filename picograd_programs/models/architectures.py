@@ -25,7 +25,7 @@ from picograd.record import Record
 from picograd_formats.gguf_file import Array
 from picograd_programs.models.decoder import SWIGLU_SLOPE, DecoderConfig, Sight
 from picograd_programs.models.experts import Routing
-from picograd_programs.models.folder_forms import Arrays, of_gpt_oss, with_corrections
+from picograd_programs.models.folder_forms import Arrays, of_gpt_oss, with_corrections, without_heads
 from picograd_programs.models.rotary import Rotation
 
 NEEDED = object()  # the default of an entry that a file must have
@@ -163,7 +163,7 @@ class Positions(Record):
     """The entries of config.json about positions, but for the scaling.
 
     base:      of the speeds
-    share:     of the features of a head that is turned
+    share:     of the features of a head that is turned; None: all are, and no entry can say another
     features:  of a head
     before:    positions of the first training
     longest:   positions of the last
@@ -171,7 +171,7 @@ class Positions(Record):
     """
 
     base: float | None
-    share: float
+    share: float | None
     features: int
     before: int
     longest: int
@@ -217,7 +217,10 @@ def rotation_of(content: Any, where: str, all_say: Positions, file: str = "confi
     base = said.number("rope_theta") or all_say.base
     if base is None or base <= 1:
         raise DataError(f"{file} says the base of the angles, rope_theta, is {base}; a number above 1 is needed.")
-    turned = int(all_say.features * (said.number("partial_rotary_factor") or all_say.share) + 1e-6)
+    share = said.number("partial_rotary_factor")
+    if all_say.share is None and share not in (None, 1):
+        raise said.wrong("partial_rotary_factor", share, "this kind of network turns all features of a head")
+    turned = int(all_say.features * (share or all_say.share or 1.0) + 1e-6)
     if turned < 2 or turned % 2 or turned > all_say.features:
         raise DataError(f"{file} turns {turned} of {all_say.features} features of a head; an even number is needed.")
     before = said.whole("original_max_position_embeddings") or all_say.before
@@ -351,6 +354,13 @@ LATENT_NAMES: Names = LLAMA_NAMES | EXPERTS | {
     "self_attn.kv_b_proj": "attn_kv_b", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
     "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp",
 }  # fmt: skip
+COHERE: dict[str, Any] = LLAMA | {
+    "rms_norm_eps": 1e-5, "rope_theta": None, "attention_bias": False, "logit_scale": 0.0625, "tie_word_embeddings": True,
+}  # fmt: skip
+COHERE_NAMES: Names = AROUND | ATTENTION | GATED | {"input_layernorm": "attn_norm"}
+OF_COHERE: dict[str, Any] = {
+    "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True, "norms_once": True,
+}  # fmt: skip
 OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activation": "gelu_pytorch_tanh"}
 
 
@@ -363,6 +373,8 @@ class Architecture(Record, eq=False):
     names:              an entry here -> in config.json, where it has another name there
     fixed:              entries that must have a value; others that change nothing have the value Any
     slides_every:       layers see a window but for the last of so many; 1: all do
+    sees_all_first:     the first of so many instead
+    turns_near_alone:   layers that see everything turn nothing
     heads_are_packed:   rows of queries, keys and values alternate, by heads that share keys, where they are of one matrix
     norm_offset:        is added to weights of norms
     scales_embedding:   by the root of the width
@@ -377,6 +389,8 @@ class Architecture(Record, eq=False):
     names: Mapping[str, str] = {}
     fixed: Mapping[str, Any] = {}
     slides_every: int = 1
+    sees_all_first: bool = False
+    turns_near_alone: bool = False
     heads_are_packed: bool = False
     norm_offset: float = 0.0
     scales_embedding: bool = False
@@ -454,8 +468,34 @@ ARCHITECTURES: dict[str, Architecture] = {
         fixed={"sliding_window_size": Any}, slides_every=2, **OF_GEMMA,
     ),
     "gemma3_text": Architecture(
-        GEMMA2 | {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": None},
+        GEMMA2 | {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": None,
+                  "use_bidirectional_attention": False},
         GEMMA_NAMES | HEAD_NORMS, {"norms_after": True, "norms_heads": True}, slides_every=6, **OF_GEMMA,
+    ),
+    "modernbert": Architecture(
+        {
+            **SIZES, **WINDOW, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "hidden_activation": None,
+            "rope_theta": 160000.0, "rope_local_base_freq": 10000.0, "rope_parameters": None, "sliding_window": 128,
+            "sliding_window_pattern": 3,
+        },
+        {
+            "embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm", "final_norm": "output_norm",
+            "attn_norm": "attn_norm", "attn.Wqkv": PACKED, "attn.Wo": "attn_output", "mlp_norm": "ffn_norm",
+            "mlp.Wi": ("ffn_gate", "ffn_up"), "mlp.Wo": "ffn_down",
+        },
+        {"sees_ahead": True, "norms_embedding": True, "subtracts_mean": True, "norm_biases": False},
+        names={
+            "rms_norm_eps": "norm_eps", "rope_theta": "global_rope_theta", "rope_local_base_freq": "local_rope_theta",
+            "sliding_window": "local_attention", "sliding_window_pattern": "global_attn_every_n_layers",
+        },
+        fixed={
+            "norm_bias": False, "attention_bias": False, "mlp_bias": False, "layer_norm_eps": Any,
+            "position_embedding_type": Any, "initializer_cutoff_factor": Any, "mlp_dropout": Any, "decoder_bias": Any,
+            "classifier_pooling": Any, "classifier_bias": Any, "classifier_activation": Any, "sparse_prediction": Any,
+            "sparse_pred_ignore_index": Any, "deterministic_flash_attn": Any, "reference_compile": Any,
+            "repad_logits_with_grad": Any,
+        },
+        slides_every=3, sees_all_first=True, activation="gelu", form=without_heads,
     ),
     "phi3": Architecture(
         LLAMA | {"sliding_window": None, "partial_rotary_factor": 1.0, "original_max_position_embeddings": 4096,
@@ -505,20 +545,23 @@ ARCHITECTURES: dict[str, Architecture] = {
         activation="gelu_new",
     ),
     "cohere": Architecture(
-        LLAMA | {"rms_norm_eps": 1e-5, "rope_theta": None, "attention_bias": False, "logit_scale": 0.0625,
-                 "tie_word_embeddings": True},
-        AROUND | ATTENTION | GATED | {"input_layernorm": "attn_norm"},
-        {
-            "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True,
-            "norms_once": True,
+        COHERE | {"use_qk_norm": False}, COHERE_NAMES | HEAD_NORMS, OF_COHERE, names={"rms_norm_eps": "layer_norm_eps"},
+        fixed={"model_max_length": Any},
+    ),
+    "cohere2": Architecture(
+        COHERE | WINDOW | {"sliding_window": 4096, "sliding_window_pattern": None}, COHERE_NAMES, OF_COHERE,
+        names={"rms_norm_eps": "layer_norm_eps"}, slides_every=4, turns_near_alone=True,
+        fixed={
+            "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj",
+            "rotary_pct": 1.0, "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
+            "use_parallel_embedding": Any, "use_qk_norm": False,
         },
-        names={"rms_norm_eps": "layer_norm_eps"}, fixed={"use_qk_norm": False, "model_max_length": Any},
     ),
     "falcon": Architecture(
         SIZES | ROTARY | {
             "intermediate_size": None, "max_position_embeddings": 2048, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
             "num_key_value_heads": None, "multi_query": True, "use_bias": False, "use_parallel_residual": True,
-            "new_decoder_architecture": False, "num_ln_in_parallel_attn": None,
+            "new_decoder_architecture": False, "num_ln_in_parallel_attn": None, "alibi": False,
         },
         {
             "word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output", "ln_attn": "attn_norm",
@@ -530,7 +573,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "intermediate_size": "ffn_hidden_size", "hidden_act": "activation", "rms_norm_eps": "layer_norm_epsilon",
             "num_key_value_heads": "num_kv_heads", "use_bias": "bias", "use_parallel_residual": "parallel_attn",
         },
-        fixed={"alibi": False, "apply_residual_connection_post_layernorm": False},
+        fixed={"apply_residual_connection_post_layernorm": False},
     ),
     "gpt_bigcode": Architecture(
         SIZES | {"intermediate_size": None, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "multi_query": True},
@@ -606,7 +649,7 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "positions": longest if "position_embd" in kind.tensors.values() else 0,
         "activation": ACTIVATION_NAMES[shown], "attention_biases": has_biases, "output_bias": has_biases,
         "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,
-        "is_parallel": is_parallel,
+        "is_parallel": is_parallel, "norms_each_head": said.flag("use_qk_norm"),
         "norms_once": "num_ln_in_parallel_attn" in kind.entries and is_parallel and norms == 1,
         "attention_scale": said.number("attention_multiplier") or (score**-0.5 if score else None),
         "attention_cap": said.number("attn_logit_softcapping") or 0.0,
@@ -615,6 +658,11 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "residual_scale": said.number("residual_multiplier") or 1.0,
         "logit_scale": (said.number("logit_scale") or 1.0) / (said.number("logits_scaling") or 1.0),
     }  # fmt: skip
+    if said.flag("alibi"):
+        fields |= {"has_slopes": True, "sights": (Sight(),) * layers}
+    fields["sees_ahead"] = kind.settings.get("sees_ahead") or said.flag("use_bidirectional_attention")
+    if fields["sees_ahead"]:  # half of a window is on each side
+        fields["sights"] = tuple(Sight(each.window and each.window // 2 + 1, each.rotation) for each in fields["sights"])
     fields |= experts_of(said, layers, fields["hidden"], kind.routing) | latents
     is_tied = said.flag("tie_word_embeddings")
     said.check_empty(FIXED | dict(kind.fixed))
@@ -706,12 +754,14 @@ def sights_of(said: Entries, kind: Architecture, layers: int, features: int, lon
     if isinstance(parts, dict) and "full_attention" in parts:
         both = [parts.get("full_attention"), parts.get("sliding_attention")]
     share, before = said.number("partial_rotary_factor"), said.whole("original_max_position_embeddings")
+    share = share or 1.0 if "partial_rotary_factor" in said.defaults else None
     far, near = (
-        rotation_of(each, where, Positions(base, share or 1.0, features, before or longest, longest, read)) for each in both
+        rotation_of(each, where, Positions(base, share, features, before or longest, longest, read)) for each in both
     )
     turns = list_of(said, "no_rope_layers", layers, (0, 1))
     every = said.whole("no_rope_layer_interval")
     turns = turns or [not every or (layer + 1) % every for layer in range(layers)]
+    turns = [turned and (slid or not kind.turns_near_alone) for turned, slid in zip(turns, slides)]
     return [
         Sight(window if slid else 0, (near if slid else far) if turned else None) for slid, turned in zip(slides, turns)
     ]
@@ -739,7 +789,8 @@ def window_of(said: Entries, kind: Architecture, layers: int) -> tuple[int, list
     if not window or not is_used:
         return 0, [False] * layers
     every = every or kind.slides_every
-    return window, [layer >= (first or 0) and (every == 1 or (layer + 1) % every > 0) for layer in range(layers)]
+    shift = 0 if kind.sees_all_first else 1
+    return window, [layer >= (first or 0) and (every == 1 or (layer + shift) % every > 0) for layer in range(layers)]
 
 
 def list_of(said: Entries, key: str, layers: int, values: tuple[Any, ...]) -> list[Any] | None:

@@ -122,8 +122,21 @@ class Several:
         return Tensor.cat(parts)
 
 
+class NoCache:
+    """In place of a cache where a whole text is read, and nothing after it."""
+
+    def check(self, name: str, tokens_BT: Tensor, position: Any) -> None:
+        """Checks nothing."""
+
+    def attend(
+        self, layer: int, q_BHTD: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, position: Any, mask: Any, **settings: Any
+    ) -> Tensor:
+        """Returns what the queries take in, (B, H, T, D)."""
+        return F.scaled_dot_product_attention(q_BHTD, k_BHTD, v_BHTD, attn_mask=mask, **settings)
+
+
 class Cache(Protocol):
-    """A KVCache with one position, or Several with a tuple of them."""
+    """A KVCache with one position, Several with a tuple of them, or NoCache."""
 
     def check(self, name: str, tokens_BT: Tensor, position: Any) -> None:
         """Checks that tokens fit."""

@@ -11,7 +11,8 @@ Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arX
        arXiv:2407.21783 (Llama 3.1); Black et al. 2022, arXiv:2204.06745 (GPT-NeoX: both parts read the same input); OLMo
        team 2024, arXiv:2501.00656 (norms after parts alone); Li et al. 2023, arXiv:2305.06161 (one head of keys, values);
        Almazrouei et al. 2023, arXiv:2311.16867 (Falcon: one norm for both parts); DeepSeek 2024, arXiv:2405.04434,
-       section 2.1 (latents of keys and values); OpenAI 2025, arXiv:2508.10925, section 2 (sinks, clamped gates).
+       section 2.1 (latents of keys and values); OpenAI 2025, arXiv:2508.10925, section 2 (sinks, clamped gates);
+       Warner et al. 2024, arXiv:2412.13663 (ModernBERT); Press et al. 2021, arXiv:2108.12409 (ALiBi).
 
 Letters: B batch, T positions, S positions seen, C width, H heads, D features of a head, V vocabulary, L features of a
          latent, R of a head that are turned, N that are not.
@@ -24,7 +25,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from picograd import nn
 from picograd.errors import ArgumentError, DataError
@@ -32,7 +35,7 @@ from picograd.nn import functional as F
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import PackedTensor
-from picograd_programs.models.cache import Cache, KVCache, Position, Positions, at_each, rows_at
+from picograd_programs.models.cache import Cache, KVCache, NoCache, Position, Positions, at_each, rows_at
 from picograd_programs.models.experts import Expert, Experts, Router, Routing
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.rotary import Rotation, angles, turned
@@ -52,7 +55,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Sight:
     """The positions that a layer sees, and how it turns them.
 
-    window:    most positions that it sees, its own included; 0: all up to its own
+    window:    most positions that it sees up to its own, which is one; beside `sees_ahead` as many from its own on; 0: all
     rotation:  of queries and keys; None: they are not turned
     """
 
@@ -97,9 +100,11 @@ class DecoderConfig:
     norms_before: bool = True  # a part's input is normalised
     norms_after: bool = False  # a part's output is normalised
     norms_heads: bool = False  # queries and keys are normalised, head by head
+    norms_each_head: bool = False  # the same, with weights of their own for each head
     norms_queries: bool = False  # queries and keys are normalised, all heads as one vector
     is_parallel: bool = False  # both parts of a block read its input; else one reads what the other has added
     norms_once: bool = False  # and one norm of it
+    norms_embedding: bool = False  # what the blocks read is normalised, and not again before the first one's attention
     is_gated: bool = True  # the feed-forward part
     experts: int = 0  # feed-forward parts of a layer; 0: there is one
     routing: Routing = Routing()  # of positions to experts
@@ -112,6 +117,8 @@ class DecoderConfig:
     query_latent: int = 0  # the same of queries
     turned: int = 0  # R, of a head's features beside a latent: the last ones, which all heads' keys share
     value_features: int = 0  # of a head's values beside a latent
+    sees_ahead: bool = False  # a position sees those behind it, too: the network reads texts, and writes none
+    has_slopes: bool = False  # scores fall with the distance, head by head (ALiBi)
     sinks: bool = False  # each head has a score that takes part in its softmax and adds nothing
     plain_layers: frozenset[int] = frozenset()  # layers without experts
     activation: str = "silu"  # a key of ACTIVATIONS
@@ -220,6 +227,28 @@ def opened_by(config: DecoderConfig) -> Callable[[Tensor, Tensor], Tensor]:
     return clamped if limit else lambda gate, up: activation(gate) * up
 
 
+class HeadNorm(nn.Module):
+    """(x - mean) / sqrt(var + eps) * weight, of each head: weights (H, D)"""
+
+    def __init__(self, weights: PackedTensor, eps: float):
+        self.eps = eps
+        self.register_buffer("weight", Tensor(weights.unpacked()[:, None]).realize())  # (H, 1, D)
+
+    def forward(self, x_BHTD: Tensor) -> Tensor:
+        """x (B, H, T, D) -> (B, H, T, D)."""
+        out: Tensor = F.layer_norm(x_BHTD, x_BHTD.shape[3:], eps=self.eps) * self.weight
+        return out
+
+
+def norm_of_heads(config: DecoderConfig, weights: Weights, name: str, heads: int) -> nn.Module:
+    """Returns the norm of queries or keys."""
+    if config.norms_each_head:
+        return HeadNorm(weights.take(f"{name}.weight", heads, config.features), config.eps)
+    if config.norms_heads or config.norms_queries:
+        return weights.norm(name, config.features * (1 if config.norms_heads else heads), *config.norm)
+    return nn.Identity()
+
+
 class SelfAttention(nn.Module):
     """Each position takes in what the positions up to its own hold."""
 
@@ -230,10 +259,8 @@ class SelfAttention(nn.Module):
         self.k = weights.linear(f"{part}.attn_k", shared, config.width, config.attention_biases)
         self.v = weights.linear(f"{part}.attn_v", shared, config.width, config.attention_biases)
         self.output = weights.linear(f"{part}.attn_output", config.width, inner, config.output_bias)
-        if config.norms_heads or config.norms_queries:
-            widths = (config.features,) * 2 if config.norms_heads else (inner, shared)
-            self.q_norm = weights.norm(f"{part}.attn_q_norm", widths[0], *config.norm)
-            self.k_norm = weights.norm(f"{part}.attn_k_norm", widths[1], *config.norm)
+        self.q_norm = norm_of_heads(config, weights, f"{part}.attn_q_norm", config.heads)
+        self.k_norm = norm_of_heads(config, weights, f"{part}.attn_k_norm", config.shared_heads)
         sinks = weights.take(f"{part}.attn_sinks.weight", config.heads) if config.sinks else None
         self.register_buffer("sinks", None if sinks is None else Tensor(sinks.unpacked()).realize())
 
@@ -244,7 +271,7 @@ class SelfAttention(nn.Module):
         if config.norms_queries:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = (each.reshape(batch, length, -1, config.features).transpose(1, 2) for each in (q, k, v))
-        if config.norms_heads:
+        if config.norms_heads or config.norms_each_head:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (view.turned(each, config.pairs_are_halves) for each in (q, k))
         mask = view.mask if self.sinks is None else view.with_sinks(self.sinks)
@@ -351,7 +378,7 @@ class Block(nn.Module):
         def norm(name: str, is_there: bool) -> nn.Module:
             return weights.norm(f"{part}.{name}", config.width, *config.norm) if is_there else nn.Identity()
 
-        self.attn_norm = norm("attn_norm", config.norms_before)
+        self.attn_norm = norm("attn_norm", config.norms_before and not (config.norms_embedding and layer == 0))
         self.ffn_norm = norm("ffn_norm", config.norms_before and not config.norms_once)
         self.attn = (LatentAttention if config.latent else SelfAttention)(config, weights, part)
         is_mixed = config.experts and layer not in config.plain_layers
@@ -399,6 +426,23 @@ class View:
         return tuple(map(each, self.mask)) if isinstance(self.mask, tuple) else each(self.mask)
 
 
+def slopes(config: DecoderConfig) -> NDArray[np.float32]:
+    """Returns what is added to the score of each head for each position, (H, S): a slope times the place / sqrt(D).
+
+    Slopes are 2^(-8 i / H) for i from 1 to H, a power of two; other heads have those between, of twice as many. Only
+    differences of places matter. Products are rounded to bfloat16, as they were in training.
+
+    >>> slopes(DecoderConfig(1, 3, 1, 2, 1, 2, 2, 1, ())).tolist()
+    [[0.0, 0.0625, 0.125], [0.0, 0.00390625, 0.0078125]]
+    """
+    most = 2 ** int(math.log2(config.heads))
+    own, between = (2.0 ** (-8 * np.arange(1, num + 1) / num) for num in (most, 2 * most))
+    of_head = np.concatenate([own, between[::2][: config.heads - most]]).astype(ml_dtypes.bfloat16)
+    places = np.arange(config.context).astype(ml_dtypes.bfloat16)
+    found = (of_head[:, None].astype(np.float32) * places.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    return found.astype(np.float32) / np.float32(math.sqrt(config.features))
+
+
 # ---- the network ----
 class Decoder(nn.Module):
     """logits = norm(blocks(embedding[tokens])) @ output.T
@@ -417,6 +461,8 @@ class Decoder(nn.Module):
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         table = weights.take("position_embd.weight", config.positions, config.width) if config.positions else None
         self.register_buffer("position_embd", None if table is None else Tensor(table.unpacked()).realize())
+        names = ["token_embd_norm"] if config.norms_embedding else []
+        self.embedding_norm = nn.Sequential(*(weights.norm(name, config.width, *config.norm) for name in names))
         self.blocks = nn.ModuleList(Block(config, weights, layer) for layer in range(config.layers))
         self.norm = weights.norm("output_norm", config.width, *config.norm)
         is_tied = "output.weight" not in weights.tensors
@@ -427,7 +473,9 @@ class Decoder(nn.Module):
         rotations = {sight.rotation for sight in config.sights if sight.rotation is not None}
         self.angles = {rotation: angles(rotation, config.context) for rotation in rotations}
         self.places = Tensor(np.arange(config.context, dtype=np.int32))
-        realize([self.places, *(each for pair in self.angles.values() for each in pair)])
+        self.slopes = Tensor(slopes(config)) if config.has_slopes else None
+        added = [] if self.slopes is None else [self.slopes]
+        realize([self.places, *added, *(each for pair in self.angles.values() for each in pair)])
 
     def cache(self, batch: int = 1, length: int | None = None) -> KVCache:
         """Returns an empty cache for texts of up to `length` tokens: by default as many as the context has.
@@ -452,14 +500,39 @@ class Decoder(nn.Module):
             turns = rows_at(cos, position, length), rows_at(sin, position, length)
 
         def mask_at(position: Position) -> Tensor | None:
-            if not sight.window and length == 1 and not self.config.sinks:
+            if not sight.window and length == 1 and not self.config.sinks and self.slopes is None:
                 return None
             now_T1 = self.places[position : position + length].unsqueeze(1)
             seen_S = self.places[: position + length]
             mask_TS = seen_S <= now_T1
-            return mask_TS & (seen_S > now_T1 - sight.window) if sight.window else mask_TS
+            mask_TS = mask_TS & (seen_S > now_T1 - sight.window) if sight.window else mask_TS
+            if self.slopes is None:
+                return mask_TS
+            return self.slopes[:, : position + length].unsqueeze(1).where(mask_TS, -math.inf)  # (H, T, S)
 
         return View(turns, at_each(mask_at, position))
+
+    def whole_view(self, is_text_BT: Tensor, sight: Sight) -> View:
+        """Returns all positions of texts that are filled up behind, seen from both sides."""
+        length = is_text_BT.shape[1]
+        mask_B1TS = is_text_BT[:, None, None, :]
+        if sight.window:
+            place_T = self.places[:length]
+            mask_B1TS = mask_B1TS & ((place_T - place_T.unsqueeze(1)).abs() < sight.window)
+        if sight.rotation is None:
+            return View(None, mask_B1TS)
+        cos, sin = self.angles[sight.rotation]
+        return View((cos[:length], sin[:length]), mask_B1TS)
+
+    def hidden(self, tokens_BT: Tensor, is_text_BT: Tensor) -> Tensor:
+        """Returns the blocks' output for whole texts, (B, T, C), normalised.
+
+        Args:
+          is_text_BT:  bool, False where a text is filled up behind
+        """
+        if not self.config.sees_ahead:
+            return self.read_on(tokens_BT, self.cache(*tokens_BT.shape))
+        return self._through(tokens_BT, NoCache(), 0, lambda sight: self.whole_view(is_text_BT, sight))
 
     def read_on(self, tokens_BT: Tensor, cache: Cache, position: Positions = 0) -> Tensor:
         """Returns the blocks' output for tokens from `position` on, with the cache as context.
@@ -473,11 +546,14 @@ class Decoder(nn.Module):
           ShapeError: tokens are not (B, T) with the cache's B, or do not fit into it.
         """
         cache.check("Decoder", tokens_BT, position)
-        length = tokens_BT.shape[1]
+        return self._through(tokens_BT, cache, position, lambda sight: self.view(position, tokens_BT.shape[1], sight))
+
+    def _through(self, tokens_BT: Tensor, cache: Cache, position: Positions, view: Callable[[Sight], View]) -> Tensor:
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.position_embd is not None:
-            x_BTC = x_BTC + rows_at(self.position_embd, position, length)
-        views = {sight: self.view(position, length, sight) for sight in dict.fromkeys(self.config.sights)}
+            x_BTC = x_BTC + rows_at(self.position_embd, position, tokens_BT.shape[1])
+        x_BTC = self.embedding_norm(x_BTC)
+        views = {sight: view(sight) for sight in dict.fromkeys(self.config.sights)}
         for layer, block in enumerate(self.blocks):
             x_BTC = block(x_BTC, cache, layer, position, views[block.sight])
         out_BTC: Tensor = self.norm(x_BTC)

@@ -52,11 +52,12 @@ class Published(Record, eq=False):
     longest: int
 
 
-def read_folder(folder: Path, context: int) -> Published:
+def read_folder(folder: Path, context: int, writes: bool = True) -> Published:
     """Returns the network in a folder.
 
     Args:
       context:  most tokens that will be read
+      writes:   tokens will follow those that are read
 
     Raises:
       FileError: a file cannot be read.
@@ -66,6 +67,8 @@ def read_folder(folder: Path, context: int) -> Published:
     longest = read_config(content, 1, LENGTHS_MAX)[0].context  # errors come before other files are looked for
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     config, kind, is_tied = read_config(content, len(tokenizer.tokens), context)
+    if writes and config.sees_ahead:
+        raise DataError("has a network that sees what follows a position, and writes no text.", "picograd embed reads it.")
     tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
     tensors = tensors_of(map_published(folder), config, kind, is_tied)
     try:

@@ -90,7 +90,7 @@ class EmbedSettings:
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT ...")] = ()  # sentences
     file: Path | None = None  # a file of sentences, one a line
     json: bool = False  # print the vectors, a JSON list a line
-    model: str = NAME  # minilm, or the folder of an encoder as it is published: BERT, RoBERTa, XLM-R, MPNet, DistilBERT
+    model: str = NAME  # minilm, or the folder of an encoder as it is published: BERT, XLM-R, ModernBERT, nomic ...
     pooling: str = ""  # cls, mean, max, lasttoken: for a folder without modules.json, or against it
     prompt: str | None = None  # goes before each text, as "query: "; without it, what the folder says
     prompt_name: str = ""  # one of the folder's prompts

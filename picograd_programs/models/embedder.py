@@ -88,7 +88,7 @@ class Embedder:
 
     def _vectors(self, tokens_BT: Tensor, is_text_BT: Tensor) -> Tensor:
         """Returns vectors (B, C), for tokens (B, T), and False where a text is filled up (B, T)."""
-        hidden_BTC = hidden_of(self.network, tokens_BT, is_text_BT)
+        hidden_BTC = self.network.hidden(tokens_BT, is_text_BT)
         place_T1 = Tensor(np.arange(1, tokens_BT.shape[1] + 1, dtype=np.int32)[:, None])
         parts = [POOLS[name](hidden_BTC, is_text_BT.unsqueeze(2), place_T1) for name in self.manner.pools]
         vectors_BC = Tensor.cat(parts, 1)
@@ -145,13 +145,6 @@ def longest_of(network: Encoder | Decoder) -> int:
     return network.config.longest if isinstance(network, Encoder) else network.config.context
 
 
-def hidden_of(network: Encoder | Decoder, tokens_BT: Tensor, is_text_BT: Tensor) -> Tensor:
-    """Returns a network's output, (B, T, C); a decoder sees nothing of what fills up texts behind."""
-    if isinstance(network, Encoder):
-        return network.hidden(tokens_BT, is_text_BT)
-    return network.read_on(tokens_BT, network.cache(*tokens_BT.shape))
-
-
 # ---- folders ----
 def read_embedder(folder: Path, pooling: str = "") -> Embedder:
     """Returns the encoder of sentences in a folder.
@@ -194,7 +187,7 @@ def embedder_in(folder: Path, pooling: str) -> Embedder:
     said.check_empty({})
     name = json_in(inner / "config.json", "embed").get("model_type")
     if isinstance(name, str) and name in ARCHITECTURES:
-        found = read_folder(inner, longest)
+        found = read_folder(inner, longest, writes=False)
         return Embedder(found.network, found.tokenizer, manner)
     if not isinstance(name, str) or name not in ENCODERS:
         known = ", ".join([*ENCODERS, *ARCHITECTURES])

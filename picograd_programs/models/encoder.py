@@ -2,7 +2,8 @@
 
 Source: Devlin et al. 2018, arXiv:1810.04805 (BERT); Liu et al. 2019, arXiv:1907.11692 (RoBERTa); Conneau et al. 2019,
        arXiv:1911.02116 (XLM-R); Sanh et al. 2019, arXiv:1910.01108 (DistilBERT); Song et al. 2020, arXiv:2004.09297
-       (MPNet); Raffel et al. 2019, arXiv:1910.10683, section 2.1 (distances in buckets).
+       (MPNet); Raffel et al. 2019, arXiv:1910.10683, section 2.1 (distances in buckets); Nussbaum et al. 2024,
+       arXiv:2402.01613, section 3 (nomic).
 
 Letters: B texts, T positions, C width, H heads, D features of a head, F width of the feed-forward part.
 """
@@ -21,6 +22,7 @@ from picograd.nn import functional as F
 from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import PackedTensor
 from picograd_programs.models.decoder import ACTIVATIONS, Weights
+from picograd_programs.models.rotary import Rotation, angles, turned
 
 DISTANCE_MAX = 128  # all beyond are one bucket
 
@@ -30,7 +32,7 @@ class EncoderConfig:
     """The shape of a network.
 
     vocabulary:  of tokens
-    positions:   rows of the table of positions
+    positions:   rows of the table of positions; beside a rotation the most of a text
     first:       row of a text's first position
     types:       rows of the table of kinds of text, of which the first is used; 0: there is none
     buckets:     of distances, each of which adds something to the scores of a head; 0: none
@@ -40,6 +42,9 @@ class EncoderConfig:
     heads:       H; divides C
     eps:         of the norms, in the units of a square
     activation:  a key of ACTIVATIONS
+    rotation:    of queries and keys, in place of a table of positions
+    is_gated:    the feed-forward part multiplies by a gate
+    has_biases:  linear layers have
     """
 
     vocabulary: int
@@ -53,6 +58,9 @@ class EncoderConfig:
     buckets: int = 0
     eps: float = 1e-12
     activation: str = "gelu"
+    rotation: Rotation | None = None
+    is_gated: bool = False
+    has_biases: bool = True
 
     @property
     def longest(self) -> int:
@@ -77,28 +85,33 @@ def bucket_of(length: int, num: int) -> NDArray[np.int32]:
 
 
 class Layer(nn.Module):
-    """x = norm(x + attention(x)), then norm(x + down(act(up(x))))"""
+    """x = norm(x + attention(x)), then norm(x + down(act(up(x)))), or with a gate norm(x + down(act(gate(x)) * up(x)))"""
 
     def __init__(self, config: EncoderConfig, weights: Weights, part: str):
-        self.config, width = config, config.width
+        self.config, width, has_biases = config, config.width, config.has_biases
         self.q, self.k, self.v, self.output = (
-            weights.linear(f"{part}.attn_{name}", width, width, True) for name in ("q", "k", "v", "output")
+            weights.linear(f"{part}.attn_{name}", width, width, has_biases) for name in ("q", "k", "v", "output")
         )
-        self.up = weights.linear(f"{part}.ffn_up", config.hidden, width, True)
-        self.down = weights.linear(f"{part}.ffn_down", width, config.hidden, True)
+        self.gate = weights.linear(f"{part}.ffn_gate", config.hidden, width, has_biases) if config.is_gated else None
+        self.up = weights.linear(f"{part}.ffn_up", config.hidden, width, has_biases)
+        self.down = weights.linear(f"{part}.ffn_down", width, config.hidden, has_biases)
         self.attn_norm, self.ffn_norm = (
             weights.norm(f"{part}.{name}", width, config.eps, True) for name in ("attn_output_norm", "layer_output_norm")
         )
 
-    def forward(self, x_BTC: Tensor, seen: Tensor) -> Tensor:
-        """x (B, T, C), a mask for scores (B, H, T, T) -> (B, T, C)."""
+    def forward(self, x_BTC: Tensor, seen: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+        """x (B, T, C), a mask for scores (B, H, T, T), cosine and sine of angles (T, D/2) -> (B, T, C)."""
         batch, length, width = x_BTC.shape
         q, k, v = (
             part(x_BTC).reshape(batch, length, self.config.heads, -1).transpose(1, 2) for part in (self.q, self.k, self.v)
         )
+        if turns is not None:
+            q, k = (turned(each, *turns, pairs_are_halves=True) for each in (q, k))
         y_BHTD = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
         x_BTC = self.attn_norm(x_BTC + self.output(y_BHTD.transpose(1, 2).reshape(batch, length, width)))
-        out_BTC: Tensor = self.ffn_norm(x_BTC + self.down(ACTIVATIONS[self.config.activation](self.up(x_BTC))))
+        act, up_BTF = ACTIVATIONS[self.config.activation], self.up(x_BTC)
+        opened_BTF = act(up_BTF) if self.gate is None else act(self.gate(x_BTC)) * up_BTF
+        out_BTC: Tensor = self.ffn_norm(x_BTC + self.down(opened_BTF))
         return out_BTC
 
 
@@ -116,7 +129,10 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig, tensors: Mapping[str, PackedTensor]):
         weights, self.config = Weights(tensors), config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
-        places = weights.take("position_embd.weight", config.positions, config.width).unpacked()[config.first :]
+        places, rotation = np.zeros((1, config.width), np.float32), config.rotation
+        if rotation is None:
+            places = weights.take("position_embd.weight", config.positions, config.width).unpacked()[config.first :]
+        self.angles = None if rotation is None else angles(rotation, config.positions)
         if config.types:
             places = places + weights.take("token_types.weight", config.types, config.width).unpacked()[0]
         self.register_buffer("places", Tensor(places).realize())
@@ -134,11 +150,12 @@ class Encoder(nn.Module):
           is_text_BT:  bool, False where a text is filled up
         """
         length = tokens_BT.shape[1]
-        x_BTC: Tensor = self.norm(self.embedding.rows(tokens_BT) + self.places[:length])
+        x_BTC: Tensor = self.norm(self.embedding.rows(tokens_BT) + self.places[:length])  # one row is for all positions
+        turns = None if self.angles is None else (self.angles[0][:length], self.angles[1][:length])
         seen = is_text_BT[:, None, None, :]
         if self.distances is not None:
             near_HTT = self.distances[Tensor(bucket_of(length, self.config.buckets))].permute(2, 0, 1)
             seen = near_HTT.where(seen, -math.inf)  # (B, H, T, T)
         for layer in self.layers:
-            x_BTC = layer(x_BTC, seen)
+            x_BTC = layer(x_BTC, seen, turns)
         return x_BTC

@@ -12,19 +12,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import Array, PackedTensor
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer, of_vocabulary
 from picograd_programs.data.vocabulary import json_in, text_in
-from picograd_programs.models.architectures import ACTIVATION_NAMES, FIXED, NEEDED, Entries, Names
+from picograd_programs.models.architectures import (
+    ACTIVATION_NAMES,
+    FIXED,
+    NEEDED,
+    PACKED,
+    Entries,
+    Names,
+    Positions,
+    rotation_of,
+)  # fmt: skip
 from picograd_programs.models.decoder_folder import KINDS, packed
 from picograd_programs.models.encoder import Encoder, EncoderConfig
+from picograd_programs.models.rotary import Rotation
 
-TENSOR = re.compile(r"(?:(?:encoder|transformer)\.layer\.(\d+)\.)?(.+)\.(weight|bias|gamma|beta)")
+TENSOR = re.compile(r"(?:(?:encoder|transformer)\.layers?\.(\d+)\.)?(.+)\.(weight|bias|gamma|beta)")
 OLD = {"gamma": "weight", "beta": "bias"}  # names of TensorFlow's first checkpoint
-AROUND = re.compile(r"(?:(?:module|model|auto_model|bert|roberta|mpnet|distilbert)\.)*")  # begins names
+AROUND = re.compile(r"(?:(?:module|model|auto_model|bert|roberta|mpnet|distilbert|nomic_bert)\.)*")  # begins names
 HEADS = re.compile(  # what other tasks than vectors have behind the last layer, and numbers of positions
     r"(?:pooler|cls|lm_head|classifier|pre_classifier|qa_outputs|vocab_\w+)\..+|embeddings\.position_ids"
 )
@@ -56,6 +68,7 @@ class Kind(Record, eq=False):
     names:    an entry here -> in config.json, where it has another name there
     fixed:    entries that must have a value; others that change nothing have the value Any
     first:    row of a text's first position, where pad_token_id does not say it
+    settings: fields of EncoderConfig that its name alone says
     """
 
     entries: Mapping[str, Any]
@@ -63,6 +76,7 @@ class Kind(Record, eq=False):
     names: Mapping[str, str] = {}
     fixed: Mapping[str, Any] = {}
     first: int = 0
+    settings: Mapping[str, Any] = {}
 
 
 OF_POOLER = ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
@@ -96,6 +110,28 @@ ENCODERS: dict[str, Kind] = {
         fixed={**NO_MATTER, "dropout": Any, "qa_dropout": Any, "seq_classif_dropout": Any, "sinusoidal_pos_embds": Any,
                "tie_weights_": Any},
     ),
+    "nomic_bert": Kind(
+        SIZES | {"type_vocab_size": 2, "rope_theta": 1000.0, "rope_parameters": None},
+        {
+            "embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types",
+            "emb_ln": "token_embd_norm", "attn.Wqkv": PACKED, "attn.out_proj": "attn_output", "norm1": "attn_output_norm",
+            "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down", "norm2": "layer_output_norm",
+        },
+        names={
+            "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+            "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "hidden_act": "activation_function",
+            "layer_norm_eps": "layer_norm_epsilon", "rope_theta": "rotary_emb_base",
+        },
+        fixed={
+            **NO_MATTER, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+            "rotary_scaling_factor": None, "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False,
+            "prenorm": False, "use_rms_norm": False, "parallel_block": False, "causal": False,
+            "scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": Any, "max_trained_positions": Any,
+            "pad_vocab_size_multiple": Any, "fused_bias_fc": Any, "fused_dropout_add_ln": Any, "use_flash_attn": Any,
+            "use_xentropy": Any, "last_layer_subset": Any, "dense_seq_output": Any, "head_dim": Any,
+        },
+        settings={"is_gated": True, "has_biases": False},
+    ),
 }  # fmt: skip
 
 
@@ -113,13 +149,15 @@ def read_encoder_config(content: Mapping[str, Any], tokens: int) -> tuple[Encode
     kind = ENCODERS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {', '.join(ENCODERS)} are run.")
-    said = Entries(content, "config.json", kind.entries, kind.names)
+    names = {key: name for key, name in kind.names.items() if key not in content}
+    said = Entries(content, "config.json", kind.entries, names)
     rows, positions, width, heads = (
         said.whole(key) for key in ("vocab_size", "max_position_embeddings", "hidden_size", "num_attention_heads")
     )
     padding, shown = said.get("pad_token_id"), said.get("hidden_act")
     if padding is not None and not (type(padding) is int and 0 <= padding < positions - 1):
         raise said.wrong("pad_token_id", padding, f"a whole number below the {positions - 1} of positions is needed")
+    shown = "silu" if shown == "swiglu" and kind.settings.get("is_gated") else shown
     if not isinstance(shown, str) or shown not in ACTIVATION_NAMES:
         raise said.wrong("hidden_act", shown, f"{', '.join(ACTIVATION_NAMES)} are known")
     if width % heads:
@@ -129,9 +167,22 @@ def read_encoder_config(content: Mapping[str, Any], tokens: int) -> tuple[Encode
         hidden=said.whole("intermediate_size"), heads=heads, first=kind.first if padding is None else padding + 1,
         types=said.whole("type_vocab_size") or 0, buckets=said.whole("relative_attention_num_buckets") or 0,
         eps=said.number("layer_norm_eps"), activation=ACTIVATION_NAMES[shown],
+        rotation=rotation_in(said, width // heads, positions), **kind.settings,
     )  # fmt: skip
     said.check_empty(FIXED | dict(kind.fixed))
     return config, kind
+
+
+def rotation_in(said: Entries, features: int, positions: int) -> Rotation | None:
+    """Returns the angles of queries and keys, or None where a network has a table of positions.
+
+    Raises:
+      DataError: as `rotation_of`.
+    """
+    if "rope_theta" not in said.defaults:
+        return None
+    all_say = Positions(said.number("rope_theta"), None, features, positions, positions, positions)
+    return rotation_of(said.get("rope_parameters"), "rope_parameters", all_say)
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, Pipeline]:
@@ -177,6 +228,9 @@ def encoder_tensors(arrays: Mapping[str, Array], kind: Kind) -> dict[str, Packed
         ours = kind.tensors.get(found[2]) if found else None
         if found is None or ours is None or array.dtype.name not in KINDS:
             raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, {array.dtype}, which this network does not have.")
-        place = "" if found[1] is None else f"blk.{found[1]}."
-        tensors[f"{place}{ours}.{OLD.get(found[3], found[3])}"] = packed(array)
+        place, parts = "" if found[1] is None else f"blk.{found[1]}.", [ours] if isinstance(ours, str) else ours
+        if array.ndim < 1 or len(array) % len(parts):
+            raise DataError(f"has a tensor {own[:60]!r} of {array.shape}, whose rows are not of {len(parts)} matrices.")
+        for part, rows in zip(parts, np.split(array, len(parts))):
+            tensors[f"{place}{part}.{OLD.get(found[3], found[3])}"] = packed(rows)
     return tensors

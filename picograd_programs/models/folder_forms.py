@@ -18,6 +18,7 @@ from picograd_formats.gguf_file import MXFP4, Array, PackedTensor
 Arrays = Mapping[str, Array | PackedTensor]
 OF_BOTH = re.compile(r"(.+\.experts\.)gate_up_proj(_bias|)")
 OF_ONE = re.compile(r"(.+\.experts\.down_proj)(_bias|)")
+HEADS = re.compile(r"(?:head|decoder|classifier)\..+")  # of other tasks than vectors
 CORRECTION = re.compile(r"(.+)_(bias)")
 
 
@@ -77,3 +78,8 @@ def with_corrections(arrays: Arrays) -> Arrays:
         CORRECTION.sub(r"\1.\2", name) if name.endswith("correction_bias") else name: array
         for name, array in arrays.items()
     }
+
+
+def without_heads(arrays: Arrays) -> Arrays:
+    """Returns tensors without those behind an encoder's last layer."""
+    return {name: array for name, array in arrays.items() if not HEADS.fullmatch(name)}

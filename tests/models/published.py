@@ -124,6 +124,15 @@ CONFIGS: dict[str, tuple[str, Said]] = {
         "pretraining_tp": 1, "use_qk_norm": False}),
     "Aya 23": ("cohere", {**{k: v for k, v in LLAMA.items() if k != "rms_norm_eps"}, "layer_norm_eps": 1e-5,
                           "logit_scale": 0.3, "attention_bias": True, "tie_word_embeddings": False}),
+    "Command-R+": ("cohere", {
+        **{k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "tie_word_embeddings")},
+        "layer_norm_eps": 1e-5, "logit_scale": 0.8333, "use_qk_norm": True}),
+    "Command R7B": ("cohere2", {
+        **{k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "tie_word_embeddings")}, "rope_theta": 50000.0,
+        "num_hidden_layers": 5, "head_dim": 16, "layer_norm_eps": 1e-5, "logit_scale": 0.25, "sliding_window": 5,
+        "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj",
+        "rotary_pct": 1.0, "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
+        "use_parallel_embedding": False, "use_qk_norm": False, "cache_implementation": "hybrid"}),
     "Falcon 7B": ("falcon", FALCON | {
         "multi_query": True, "apply_residual_connection_post_layernorm": False, "hidden_dropout": 0.0}),
     "Falcon 40B": ("falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "multi_query": True}),
@@ -132,6 +141,10 @@ CONFIGS: dict[str, tuple[str, Said]] = {
         "rope_theta": 300.0, "tie_word_embeddings": False, "activation": "gelu"}),
     "a Falcon in sequence": ("falcon", FALCON | {
         "multi_query": False, "num_kv_heads": 4, "parallel_attn": False, "bias": True}),
+    "Falcon RW": ("falcon", FALCON | {
+        "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True, "max_position_embeddings": 128}),
+    "a Falcon of six heads with slopes": ("falcon", FALCON | {
+        "alibi": True, "hidden_size": 48, "num_attention_heads": 6, "multi_query": True}),
     "StarCoder": ("gpt_bigcode", {
         "vocab_size": 259, "n_embd": 32, "n_inner": 64, "n_layer": 3, "n_head": 4, "n_positions": 128, "multi_query": True,
         "activation_function": "gelu_pytorch_tanh", "layer_norm_epsilon": 1e-5, "scale_attn_weights": True,
@@ -222,13 +235,13 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
     else:
         biased = said.get("attention_bias") or said.get("use_bias") or kind == "phi"
         linear("model.embed_tokens", vocabulary, width)
-        if not said.get("tie_word_embeddings", kind == "cohere"):
+        if not said.get("tie_word_embeddings", kind.startswith("cohere")):
             linear("lm_head", vocabulary, width, kind == "phi")
         norm("model.final_layernorm" if kind == "phi" else "model.norm")
         for layer in range(layers):
             part = f"model.layers.{layer}"
             norms = ["post_attention_layernorm", "post_feedforward_layernorm"] if kind == "olmo2" else [
-                "input_layernorm"] if kind in ("phi", "cohere") else [
+                "input_layernorm"] if kind in ("phi", "cohere", "cohere2") else [
                 "input_layernorm", "post_attention_layernorm",
                 *(["pre_feedforward_layernorm", "post_feedforward_layernorm"] if kind in ("gemma2", "gemma3_text") else []),
             ]  # fmt: skip
@@ -243,6 +256,11 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
             if kind in ("qwen3", "qwen3_moe", "gemma3_text", *NORMS_ALL):
                 norm(f"{part}.self_attn.q_norm", inner if kind in NORMS_ALL else head)
                 norm(f"{part}.self_attn.k_norm", shared * head if kind in NORMS_ALL else head)
+            if kind == "cohere" and said.get("use_qk_norm"):
+                shapes |= {
+                    f"{part}.self_attn.q_norm.weight": (heads, head),
+                    f"{part}.self_attn.k_norm.weight": (shared, head),
+                }
             if has_experts(said, layer):
                 router, names = EXPERT_NAMES.get(kind, ("mlp.gate", ("gate_proj", "up_proj", "down_proj")))
                 each, one = said.get("moe_intermediate_size", hidden), f"{part}.{router.replace('gate', 'experts')}"
@@ -289,6 +307,14 @@ def keys_of_falcon(said: Said) -> int:
     """Returns how many heads of keys there are."""
     is_one = said.get("multi_query", True) and not said["new_decoder_architecture"]
     return 1 if is_one else int(said.get("num_kv_heads", said["num_attention_heads"]))
+
+
+def slope_of(head: int, heads: int, length: int) -> torch.Tensor:
+    """Returns what a head adds to scores of each position, (T,); beyond a power of two, heads have slopes between."""
+    most = 1 << (heads.bit_length() - 1)
+    exponent = 8 * (head + 1) / most if head < most else 4 * (2 * (head - most) + 1) / most
+    product = torch.tensor(2.0**-exponent).bfloat16().float() * torch.arange(length).bfloat16().float()
+    return product.bfloat16().double()
 
 
 def num_experts(said: Said) -> int:
@@ -362,12 +388,13 @@ def layer_kinds(said: Said) -> list[tuple[int, bool, str]]:
     for layer in range(layers):
         slides = {
             "mistral": True, "phi3": True, "starcoder2": True, "gemma2": layer % 2 == 0,
-            "gemma3_text": bool((layer + 1) % said.get("sliding_window_pattern", 6)),
+            "cohere2": (layer + 1) % 4 > 0, "gemma3_text": bool((layer + 1) % said.get("sliding_window_pattern", 6)),
             "qwen2": said.get("use_sliding_window", False) and layer >= said.get("max_window_layers", 0),
         }.get(kind, False)  # fmt: skip
         if "layer_types" in said:
             slides = said["layer_types"][layer] == "sliding_attention"
-        turns = bool(said.get("no_rope_layers", [1] * layers)[layer]) and kind != "gpt_bigcode"
+        turns = bool(said.get("no_rope_layers", [1] * layers)[layer]) and kind != "gpt_bigcode" and not said.get("alibi")
+        turns = turns and (slides or kind != "cohere2")
         found.append((window if slides else 0, turns, "sliding_attention" if slides and window else "full_attention"))
     return found
 
@@ -402,7 +429,8 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
         "falcon": ("transformer.word_embeddings", "transformer.h", "transformer.ln_f",
                    "transformer.word_embeddings" if said.get("tie_word_embeddings", True) else "lm_head"),
     }.get(kind, ("model.embed_tokens", "model.layers", "model.final_layernorm" if kind == "phi" else "model.norm",
-                 "model.embed_tokens" if said.get("tie_word_embeddings", kind == "cohere") else "lm_head"))  # fmt: skip
+                 "lm_head" if not said.get("tie_word_embeddings", kind.startswith("cohere")) else "model.embed_tokens",
+    ))  # fmt: skip
 
     def linear(x: torch.Tensor, name: str) -> torch.Tensor:
         return TF.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
@@ -411,7 +439,7 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
         weight = w[f"{name}.weight"]
         if f"{name}.bias" in w:
             return TF.layer_norm(x, weight.shape, weight, w[f"{name}.bias"], eps)
-        if kind == "cohere":
+        if kind.startswith("cohere"):
             x = x - x.mean(-1, keepdim=True)
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * (weight + kind.startswith("gemma"))
 
@@ -440,7 +468,7 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
             if kind in NORMS_ALL:
                 joined = (*(norm(joined[i], f"{part}.self_attn.{n}_norm") for i, n in enumerate("qk")), joined[2])
             q, k, v = (each.view(length, -1, head) for each in joined)
-            if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
+            if kind in ("qwen3", "qwen3_moe", "gemma3_text") or said.get("use_qk_norm"):
                 q, k = norm(q, f"{part}.self_attn.q_norm"), norm(k, f"{part}.self_attn.k_norm")
         if turns:
             speeds, amplitude = speeds_of(said, layer_type, head, context)
@@ -449,7 +477,7 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
 
             def turned(x: torch.Tensor) -> torch.Tensor:
                 half = len(speeds)
-                if kind == "cohere":  # neighbours
+                if kind.startswith("cohere"):  # neighbours
                     a, b = x[..., ::2], x[..., 1::2]
                     return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
                 a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
@@ -466,6 +494,8 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
             score = q[:, number] @ k[:, of].T * scale
             if cap := said.get("attn_logit_softcapping"):
                 score = torch.tanh(score / cap) * cap
+            if said.get("alibi"):
+                score = score + slope_of(number, heads, length) / math.sqrt(head)
             out.append(score.masked_fill(~sees, -math.inf).softmax(-1) @ v[:, of])
         last = {
             "gpt_neox": "attention.dense", "gpt_bigcode": "attn.c_proj", "falcon": "self_attention.dense",
@@ -522,7 +552,11 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
             x = x + norm(attention(norm(x, f"{part}.input_layernorm"), part, *how), f"{part}.post_attention_layernorm")
             inner = feed_forward(norm(x, f"{part}.pre_feedforward_layernorm"), part)
             x = x + norm(inner, f"{part}.post_feedforward_layernorm")
-        elif kind in ("phi", "cohere") or kind == "falcon" and norms_of_falcon(said)[-1] != "post_attention_layernorm":
+        elif (
+            kind in ("phi", "cohere", "cohere2")
+            or kind == "falcon"
+            and norms_of_falcon(said)[-1] != "post_attention_layernorm"
+        ):
             names_of_norms = norms_of_falcon(said) if kind == "falcon" else ("input_layernorm",)
             of_attention, of_mlp = (norm(x, f"{part}.{names_of_norms[place]}") for place in (0, -1))
             x = x + attention(of_attention, part, *how) + feed_forward(of_mlp, part)

@@ -15,11 +15,13 @@ from torch.nn import functional as TF
 
 from picograd.errors import ArgumentError, DataError
 from picograd_programs import cli
+from picograd_programs.chat.run import opened
 from picograd_programs.data.wordpiece import END, PADDING, START, UNKNOWN
 from picograd_programs.models.embedder import POOLS, read_embedder
 from picograd_programs.models.encoder import bucket_of
 from picograd_programs.models.encoder_folder import ENCODERS
 from tests.models.published import config_of, logits_of, random_weights
+from tests.models.published_encoders import TURNING, turning_hidden, turning_weights
 from tests.models.test_decoder_folder import write_folder
 
 Said = dict[str, Any]
@@ -180,8 +182,47 @@ def test_an_encoder_has_the_vectors_of_its_equations(name: str, tmp_path: Path) 
     np.testing.assert_allclose(alone, found, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.req("D6")
+@pytest.mark.parametrize("name", TURNING)
+def test_an_encoder_with_angles_has_the_vectors_of_its_equations(name: str, tmp_path: Path) -> None:
+    said = TURNING[name]
+    weights = turning_weights(said)
+    before = "model." if said["model_type"] == "modernbert" else ""
+    others = {"head.dense.weight": torch.ones(32, 32), "decoder.bias": torch.ones(259)} if before else {}
+    write_folder(tmp_path, said, {f"{before}{key}": value for key, value in weights.items()} | others)
+    embedder = read_embedder(tmp_path, "mean")
+    texts = ["over 12", "a", "it is a longer text, of many letters", ""]
+    numbers = [embedder.numbers(text) for text in texts[:3]]
+    expected = [turning_hidden(said, weights, row).mean(0) for row in numbers]
+    np.testing.assert_allclose(embedder.embed(texts[:3]), np.stack(expected), rtol=1e-4, atol=1e-5)
+    if said["model_type"] != "nomic_bert":
+        with pytest.raises(DataError, match="sees what follows a position, and writes no text"):
+            opened(str(tmp_path), 64)
+
+
+def test_nomics_configuration_in_transformers_own_names(tmp_path: Path) -> None:
+    said = TURNING["nomic"]
+    weights = turning_weights(said)
+    own: Said = {
+        "model_type": "nomic_bert", "vocab_size": 259, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 48, "max_position_embeddings": 64, "hidden_act": "silu", "layer_norm_eps": 1e-12,
+        "head_dim": 8, "type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        "pad_token_id": 0,
+    }  # fmt: skip
+    vectors = []
+    for content in (said, own):
+        write_folder(tmp_path, content, weights)
+        vectors.append(read_embedder(tmp_path, "mean").embed(["over 12"]))
+    np.testing.assert_array_equal(*vectors)
+    weights["encoder.layers.0.attn.Wqkv.weight"] = torch.ones(95, 32)
+    write_folder(tmp_path, said, weights)
+    with pytest.raises(DataError, match=r"Wqkv.weight' of \(95, 32\), whose rows are not of 3 matrices"):
+        read_embedder(tmp_path, "mean")
+
+
 def test_every_kind_of_encoder_has_its_equations_in_a_test() -> None:
-    assert {kind for kind, _ in CONFIGS.values()} == ENCODERS.keys()
+    kinds = {kind for kind, _ in CONFIGS.values()} | {each["model_type"] for each in TURNING.values()}
+    assert kinds >= ENCODERS.keys()
 
 
 def test_buckets_of_distances_are_those_of_a_loop() -> None:
