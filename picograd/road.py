@@ -105,7 +105,7 @@ def _schedule(
         if codes & PRODUCTS or long_sums:
             graph = contract(graph, target)  # products, convolutions and long sums in the form that their kernels take
         fused = fuse(graph, target)  # nests of loops, and which values they store
-        groups = group(fused)  # kernels: nests that run one after the other on the same elements
+        groups = group(fused, graph, target)  # kernels: nests that run one after the other on the same elements
         units = [make_unit(each, fused, of_body) for each in groups]
         sequence = order_units(units, graph) if is_outermost else Order([*range(len(units))])
         if not sequence.refused:

@@ -25,7 +25,7 @@ codegen/attention_gpu.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 
@@ -36,7 +36,7 @@ from picograd.device import Target
 from picograd.dtype import dtype_named
 from picograd.ir.attention import lengths, mask_of, parts_of
 from picograd.ir.bodies import param
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import (
     PIECE_NBYTES,
@@ -61,7 +61,7 @@ from picograd.ir.opts import (
 )
 from picograd.ir.shape import AttentionArg, draws_of, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.symbolic import affine, ceildiv, from_op, placeholder
+from picograd.ir.symbolic import Coords, add, affine, ceildiv, flatten, from_op, placeholder, placeholders, reshape_coords
 from picograd.record import Record, replace
 
 # ---- products: tiles and what they cost ----
@@ -287,24 +287,23 @@ CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they
 
 
 class AttentionSplit(Record):
-    """A kernel in phases, the last of which is a kernel written by hand.
+    """A kernel in phases, one of which is a kernel written by hand.
 
     kernel:  computes the same as the one it was made of; its params are that one's, then what is stored in between
     plain:   what is computed, by slots of `kernel`
+    place:   the number of the attention's phase
+    rest:    phases behind it that run; of the others the attention stores the results
     """
 
     kernel: Kernel
     plain: PlainAttention | PlainGradients
-
-    @property
-    def place(self) -> int:
-        """The number of the attention's phase."""
-        return len(self.kernel.phases) - 1
+    place: int
+    rest: tuple[tuple[Nest, ...], ...]
 
     @property
     def generated(self) -> Kernel:
         """Returns the kernel without its attention."""
-        return replace(self.kernel, phases=self.kernel.phases[:-1])
+        return replace(self.kernel, phases=self.kernel.phases[: self.place] + self.rest)
 
     def __str__(self) -> str:
         stored = len(self.kernel.phases[0]) if self.place else 0
@@ -314,9 +313,9 @@ class AttentionSplit(Record):
 @lru_cache(maxsize=256)
 def split_attention(kernel: Kernel, target: Target) -> AttentionSplit | str:
     """Returns how kernels written by hand compute a kernel's attention or its gradients, or why none can."""
-    if [[nest.kind for nest in phase] for phase in kernel.phases] != [[NestKind.ATTENTION]]:
+    (nest, *others), *rest = kernel.phases
+    if nest.kind is not NestKind.ATTENTION or others:
         return "it is not one attention"
-    ((nest,),) = kernel.phases
     assert nest.anchor is not None, "an attention has an anchor"
     try:
         _check(nest.anchor, kernel, target)
@@ -352,6 +351,7 @@ def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
 def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
     """Returns the split of an attention or its gradients; raises NotPlain where not all that is made is asked for."""
     slots = {value.arg: slot for slot, value in nest.outputs}
+    shapes = {value.arg: value.shape for _, value in nest.outputs}
     needed = range(1) if anchor.code is OpCode.ATTENTION else range(3)
     if not slots.keys() >= {*needed} or any(value.code is not OpCode.OUTPUT for _, value in nest.outputs):
         raise NotPlain("its averages are not asked for, or not all of its gradients")
@@ -367,8 +367,11 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
         operands.append(operand if _is_at_hand(operand, params) else stored(operand))
     read = anchor.replace(src=tuple(operands))
     outputs = tuple((slot, value.replace(src=(read,))) for slot, value in nest.outputs)
-    phases = [phase for phase in (tuple(before), (replace(nest, anchor=read, outputs=outputs),)) if phase]
+    places, rest = _places(kernel)
+    own = (replace(nest, anchor=read, outputs=outputs),)
+    phases = [phase for phase in (tuple(before), own, *kernel.phases[1:]) if phase]
     whole = Kernel(f"{kernel.name}_split", tuple(params), (), tuple(phases))
+    results = [places.get(slots[each]) or contiguous_heads(slots[each], shapes[each]) for each in needed]
     H, G, T, S, D, E = lengths(anchor)
     (batch,) = known_numbers(anchor.src[0].shape[:1])
     arg: AttentionArg = anchor.arg
@@ -378,10 +381,11 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
     draws = HeadsDraws(*of_heads) if of_heads else None
     q, k, v, *grads = (_matrix_of(operand, params) for operand in operands if len(operand.shape) == 4)
     if anchor.code is OpCode.ATTENTION:
-        return AttentionSplit(whole, PlainAttention(shape, q, k, v, slots[0], slots.get(1), draws))
+        return AttentionSplit(whole, PlainAttention(shape, q, k, v, results[0], slots.get(1), draws), len(before[:1]), rest)
     logsumexp, delta = (operand.arg[0] for operand in operands[4:6])
-    plain = PlainGradients(shape, q, k, v, grads[0], logsumexp, delta, slots[0], slots[1], slots[2], draws)
-    return AttentionSplit(whole, plain)
+    dq, dk, dv = results
+    plain = PlainGradients(shape, q, k, v, grads[0], logsumexp, delta, dq, dk, dv, draws)
+    return AttentionSplit(whole, plain, len(before[:1]), rest)
 
 
 def _is_at_hand(operand: Op, params: list[Param]) -> bool:
@@ -413,21 +417,98 @@ def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
     load = element_anywhere(operand)
     if load.code is not OpCode.LOAD or load.dtype is not operand.dtype or len(load.src) > 2:
         raise NotPlain("an operand is computed")
-    extents = known_numbers(operand.shape)
-    terms, offset = affine(from_op(load.src[1]))
+    return _matrix_at(load.src[0].arg[0], from_op(load.src[1]), operand.shape, params)
+
+
+def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> HeadsMatrix:
+    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain."""
+    extents = known_numbers(shape)
+    terms, offset = affine(index)
     axes = [placeholder(axis, extent) for axis, extent in enumerate(extents)]
     if not terms.keys() <= {*axes}:
         raise NotPlain("an operand does not lie at equal distances")
     *steps, step = [terms.get(axis, 0) for axis in axes]
     alone = ceildiv(extents[-1], PIECE_ELEMENTS) * PIECE_ELEMENTS  # where there is one of an axis, no distance is ever gone
     strides = [alone if extent == 1 else each for extent, each in zip(extents, steps)]
-    slot = load.src[0].arg[0]
     count = params[slot].numel
     if step != 1 or offset % PIECE_ELEMENTS or any(each <= 0 or each % PIECE_ELEMENTS for each in strides):
         raise NotPlain("rows of an operand do not begin at multiples of 16 bytes")
     if not isinstance(count, int) or count >= ELEMENTS_MAX or count % PIECE_ELEMENTS:
         raise NotPlain("a parameter is too large, or ends between multiples of 16 bytes")
     return HeadsMatrix(slot, offset, (strides[0], strides[1], strides[2]))
+
+
+def contiguous_heads(slot: int, shape: Shape) -> HeadsMatrix:
+    _, heads, rows, columns = known_numbers(shape)
+    return HeadsMatrix(slot, 0, (heads * rows * columns, rows * columns, columns))
+
+
+# ---- where results are stored ----
+# What only moves results, behind the attention, need not run where copies of tiles store them in their last place at once:
+#
+#     out (B, T, H, D) = PERMUTE(averages)        dqkv (B, T, 3, H, D) = PAD(dq) + PAD(dk) + PAD(dv)
+def _places(kernel: Kernel) -> tuple[dict[int, HeadsMatrix], tuple[tuple[Nest, ...], ...]]:
+    """Returns the last place of what a slot receives, if it has another, and the phases behind the attention that run."""
+    places: dict[int, HeadsMatrix] = {}
+    rest: list[tuple[Nest, ...]] = []
+    for phase in kernel.phases[1:]:
+        try:
+            found = [_placed(nest, kernel.params) for nest in phase]
+        except NotPlain:
+            rest.append(phase)
+        else:
+            for each in found:
+                places.update(each)
+    return places, tuple(rest)
+
+
+def _placed(nest: Nest, params: Sequence[Param]) -> dict[int, HeadsMatrix]:
+    """Returns the places of all that a nest moves, by slot; raises NotPlain where it does something else."""
+    ((slot, value), *others) = nest.outputs
+    pieces = _pieces(value)
+    if others or sum(piece.numel for piece, _ in pieces) != value.numel:
+        raise NotPlain("not each element comes from one result")
+    at = {piece.arg[0]: (flatten(coords, value.shape), piece.shape) for piece, coords in pieces}
+    if len(at) < len(pieces) or any(len(shape) != 4 for _, shape in at.values()):
+        raise NotPlain("a result is there twice, or has other axes")
+    return {result: _matrix_at(slot, index, shape, params) for result, (index, shape) in at.items()}
+
+
+def _pieces(value: Op) -> list[tuple[Op, Coords]]:
+    """Returns the parameters that a value is put together of, each with the coordinates there of its elements."""
+    if value.code is OpCode.PARAM:
+        return [(value, placeholders(value.shape))]
+    if value.code is OpCode.ADD and _are_apart(value):
+        return [piece for source in value.src for piece in _pieces(source)]
+    if value.code not in (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.PAD):
+        raise NotPlain(f"it has a {value.code.name}")
+    return [(piece, _moved(value, coords)) for piece, coords in _pieces(value.src[0])]
+
+
+def _moved(value: Op, coords: Coords) -> Coords:
+    """Returns the coordinates in a moved value of an element of its source."""
+    if value.code is OpCode.RESHAPE:
+        return reshape_coords(coords, value.src[0].shape, value.shape)
+    if value.code is OpCode.PERMUTE:
+        return tuple(coords[axis] for axis in value.arg)
+    return tuple(add(coord, before) for coord, (before, _) in zip(coords, value.arg))
+
+
+def _are_apart(value: Op) -> bool:
+    """True for a sum of PADs along one axis, each 0 where the others are not."""
+    terms = [value]
+    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of what is no zero
+    for term in terms:  # which grows meanwhile
+        if term.code is OpCode.ADD:
+            terms += term.src
+            continue
+        padded = [axis for axis, pads in enumerate(term.arg) if any(pads)] if term.code is OpCode.PAD else []
+        if len(padded) != 1:
+            return False
+        (axis,) = padded
+        spans.append((axis, term.arg[axis][0], term.shape[axis] - term.arg[axis][1]))
+    spans.sort()
+    return all(one[0] == other[0] and one[2] <= other[1] for one, other in zip(spans, spans[1:]))
 
 
 # ---- how it is cut ----

@@ -440,7 +440,7 @@ def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | Non
     text, *own = functions_of(choice, params, symbol, epilogue)
     if generated is None:
         return Source(kernel.name, "cuda", f"{header}\n{text}", params, (), tuple(own))
-    assert len(generated.launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
+    assert len(generated.launches) == len(split.generated.phases), "each phase that stores elements is one launch"
     launches = (*generated.launches[: split.place], *own, *generated.launches[split.place :])
     return replace(generated, text=f"{generated.text}\n{header}\n{text}", launches=launches)
 

@@ -89,15 +89,15 @@ class HeadsShape(Record):
 class PlainAttention(Record):
     """An attention of matrices in memory.
 
-    out, logsumexp:  slots of results, contiguous; None: it is not asked for
-    draws:           where there is dropout
+    logsumexp:  slot of a result, contiguous; None: it is not asked for
+    draws:      where there is dropout
     """
 
     shape: HeadsShape
     q: HeadsMatrix
     k: HeadsMatrix
     v: HeadsMatrix
-    out: int
+    out: HeadsMatrix
     logsumexp: int | None
     draws: HeadsDraws | None = None
 
@@ -111,7 +111,7 @@ class PlainGradients(Record):
     """The gradients of an attention of matrices in memory.
 
     grad:              of its averages
-    logsumexp, delta:  slots of numbers of each query, contiguous dq, dk, dv: slots of results, that do, too
+    logsumexp, delta:  slots of numbers of each query, contiguous
     """
 
     shape: HeadsShape
@@ -121,9 +121,9 @@ class PlainGradients(Record):
     grad: HeadsMatrix
     logsumexp: int
     delta: int
-    dq: int
-    dk: int
-    dv: int
+    dq: HeadsMatrix
+    dk: HeadsMatrix
+    dv: HeadsMatrix
     draws: HeadsDraws | None = None
 
 

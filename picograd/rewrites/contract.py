@@ -67,6 +67,7 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             readers[s] = readers.get(s, 0) + 1
     became: dict[Op, Op] = {}
     shared = shared_by_products(order) | shared_by_convolutions(order) | joined_for_products(order, target)
+    by_rows = averages_by_rows(roots, order, target)
     for op in order:
         src = tuple([became[s] for s in op.src])
         if is_transposed_product(op) and readers[op.src[0]] == 1:
@@ -80,12 +81,16 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             new = attention(op, src, target)
         elif op.code is OpCode.OUTPUT and src[0].dtype is not op.src[0].dtype:
             new = cast(Op(op.code, src[0].dtype, src, op.arg), op.dtype)
+        elif op.code is OpCode.PERMUTE:
+            new = permute(src[0], op.arg)
         elif has_blocks(op, target):
             new = first_of_blocks(op, src[0])
         elif is_long(op):
             new = in_pieces(op, src[0])
         else:
             new = op.replace(src)
+        if op in by_rows:
+            new = permute(Op(OpCode.CONTIGUOUS, op.dtype, (permute(new, ROWS_FIRST),)), ROWS_FIRST)
         became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (new,)) if op in shared else new
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
@@ -759,6 +764,21 @@ def _as_joined(operand: Op) -> Op:
     while operand.code is OpCode.RESHAPE or is_transposed(operand):
         operand = operand.src[0]
     return operand
+
+
+ROWS_FIRST = (0, 2, 1, 3)  # of heads and rows
+
+
+def averages_by_rows(roots: Sequence[Op], order: Sequence[Op], target: Target | None) -> set[Op]:
+    """Returns the averages (B, H, T, D) of attentions that are read by rows, (B, T, H, D), as the next product does.
+
+    Warpgroups store them so: products copy tiles of no other matrix, and each would have it transposed before.
+    """
+    if target is None or not target.has_warpgroups:
+        return set()
+    read = {op.src[0] for op in order if op.code is OpCode.PERMUTE and op.arg == ROWS_FIRST}
+    averages = {op for op in read if op.code is OpCode.OUTPUT and op.arg == 0 and op.src[0].code is OpCode.ATTENTION}
+    return {op for op in averages if op.dtype.is_narrow}.difference(roots)
 
 
 # ---- convolutions with one output a group ----

@@ -7,19 +7,21 @@ Small nests should not each pay for a launch. There are two reasons to join nest
 other become one kernel (the update of every parameter of a network); and a nest that only works on what the rows of a
 reduction left, or down the columns of the same data, becomes a later phase of its kernel (the mean of a loss, the weight
 gradients of a layer norm), as a small reduction becomes an earlier phase of what reads it (the number of targets that count
-in a loss).
+in a loss). On Hopper what only moves an attention's results is a phase of its kernel.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.device import Target
 from picograd.ir.checks import MAY_FAIL, site_of, with_site
 from picograd.ir.host import name_of
 from picograd.ir.op import Dim, Op, Shape, greatest, greatest_numel, toposort
-from picograd.ir.opcode import TRANSCENDENTAL, MemorySpace, OpCode
+from picograd.ir.opcode import MOVEMENT, TRANSCENDENTAL, MemorySpace, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
@@ -35,6 +37,7 @@ CANDIDATES_MAX = 16  # kernels looked at to find one to join
 KERNEL_LONG_OPS_MAX = 4  # Ops of many instructions that share a kernel: equal nests alone are compiled once
 LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
 SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
+PLACING = MOVEMENT | {OpCode.ADD, OpCode.CONTIGUOUS}  # of values that are zero where others are not
 PHASE_RATIO_MIN = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
@@ -74,13 +77,13 @@ class Group(Struct, eq=False):
         self.num_ops += nest.num_ops
 
 
-def group(fused: Fused) -> list[Group]:
+def group(fused: Fused, roots: Sequence[Op], target: Target | None) -> list[Group]:
     """Returns the kernels in order.
 
     After:  all that a nest needs is in an earlier group, or in an earlier phase of its own. Nests that share a
             kernel are small and short; other nests make equal kernels where they are equal, compiled once.
     """
-    return _Grouper(fused).run()
+    return _Grouper(fused, roots, target).run()
 
 
 class _Grouper:
@@ -91,8 +94,9 @@ class _Grouper:
     by_memory: what a group's first nest reads, if that is a reduction -> such groups
     """
 
-    def __init__(self, fused: Fused):
-        self.fused = fused
+    def __init__(self, fused: Fused, roots: Sequence[Op], target: Target | None):
+        self.fused, self.warpgroups = fused, target is not None and target.has_warpgroups
+        self.num_readers = Counter(roots)  # of values in memory
         self.groups: list[Group] = []
         self.group_of: dict[Draft, tuple[Group, int]] = {}
         self.open: list[Group] = []
@@ -100,8 +104,9 @@ class _Grouper:
 
     def run(self) -> list[Group]:
         """Finds each nest a group, or makes one."""
-        for nest in self.fused.nests:
-            read = memory_read(nest, self.fused)
+        reads = [memory_read(nest, self.fused) for nest in self.fused.nests]
+        self.num_readers.update(op for read in reads for op in read)
+        for nest, read in zip(self.fused.nests, reads):
             chosen = self.find(nest, read)
             if chosen is None:
                 chosen = Group(len(self.groups))
@@ -152,7 +157,9 @@ class _Grouper:
         return max([g for g in alike if g.has_room(nest, values)], key=lambda g: g.index, default=None)
 
     def may_follow(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
-        """True when `nest` may be a later phase of a group with a reduction that it needs."""
+        """True when `nest` may be a later phase of a group with a reduction that it needs, or places what heads store."""
+        if self.warpgroups and self.places_heads(nest, read, needed):
+            return True
         if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest, [*read, *nest.stored]):
             return False
         if all(n.kind is not NestKind.REDUCE for n in needed.nests):
@@ -162,6 +169,17 @@ class _Grouper:
                 return False  # the user asked for a cut here
         alike = nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain
         return alike or _is_small(nest.domain, needed.first.domain) or _is_small(needed.first.domain, nest.domain)
+
+
+    def places_heads(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
+        """True when `nest` does nothing but move what an attention stores for it alone, as where gradients are joined.
+
+        A kernel written by hand stores there at once (codegen/hopper.py).
+        """
+        if nest.kind is not NestKind.ELEMENTWISE or needed.first.kind is not NestKind.ATTENTION:
+            return False
+        is_own = all(self.fused.home.get(op) is needed.first and self.num_readers[op] == 1 for op in read)
+        return is_own and all(op in read or op.code in PLACING for op in _walk(nest, self.fused))
 
 
 def _is_small(domain: Shape, other: Shape) -> bool:
@@ -361,6 +379,8 @@ def make_kernel(chosen: Group, fused: Fused) -> Unit:
     phases: list[tuple[Nest, ...]] = []
     for phase in chosen.phases:
         phases.append(tuple([_finish(nest, fused, param, numbered) for nest in phase]))
+    if chosen.first.kind is NestKind.ATTENTION:  # it may store what a later phase would have moved
+        used = dict.fromkeys(used, (0, len(phases) - 1))
     roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
     params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)
     kernel = Kernel(_name(chosen), params, _variables(phases), tuple(phases))

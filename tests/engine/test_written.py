@@ -234,6 +234,34 @@ def test_gradients_of_an_attention_are_written_by_hand_and_right(name: str, hopp
     assert [by_hand(hopper, f"_heads{part}") for part in ("", "_keys", "_queries")] == [1, 1, 1]
 
 
+def packed(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Attention of a packed array, whose averages a product reads by rows; and the gradient of that array."""
+    x = x.requires_grad_()
+    y = F.linear(of_one(x), w) * 0.1
+    (y * y).float().sum().backward()
+    assert x.grad is not None
+    return y.detach(), x.grad
+
+
+def apart_too(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """The same, with the averages by heads and each gradient asked for as well."""
+    parts = [x[:, :, i].transpose(1, 2).requires_grad_() for i in range(3)]
+    seen = attention(*parts, is_causal=True)
+    y = F.linear(seen.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1), w) * 0.1
+    grads = pg.autograd.grad((y * y).float().sum(), parts)
+    return y.detach(), seen.detach(), *grads, Tensor.stack([each.transpose(1, 2) for each in grads], 2)
+
+
+@pytest.mark.parametrize(("form", "more"), [(packed, "_and_1"), (apart_too, "")])
+def test_results_of_an_attention_are_stored_in_their_last_place(
+    form: Callable[..., tuple[Tensor, ...]], more: str, hopper: list[str]
+) -> None:
+    """They are moved by no launch, unless they are wanted by themselves, too."""
+    check(form, (2, 136, 3, 2, 64), (128, 128), eps=5e-2)
+    own = [symbol for symbol in hopper if symbol.startswith("attention")]
+    assert own == [f"attention_2_2_136_64{more}_heads{part}" for part in ("", "_keys", "_queries")]
+
+
 def test_gradients_not_all_of_which_are_asked_for_are_generated() -> None:
     found = chosen(gradients_of(lambda q, k, v: attention(q, k.detach(), v)), HEADS)
     assert found and WrittenGradients not in found

@@ -220,7 +220,7 @@ def _averages(plain: PlainAttention, tile: HeadsTile, params: Sequence[Param], s
         "q": _of_queries(plain.q, shape, shape.features, tile.rows),
         "k": _of_keys(plain.k, shape, shape.features, tile.columns),
         "v": _of_keys(plain.v, shape, shape.values, tile.columns),
-        "out": _stored_map(plain.out, shape, shape.heads, shape.queries, shape.values),
+        "out": _stored_map(plain.out, (shape.batch, shape.heads, shape.queries, shape.values)),
     }
     text = _function(shape, tile, {}, maps, params, symbol, call)
     return text, Launch(symbol, tile.blocks, tile.threads, plain.work, attention_nbytes(shape, tile), tuple(maps.values()))
@@ -239,10 +239,10 @@ def _gradients(
         "v": _of_keys(plain.v, shape, shape.values, keys),
     }
     if by_keys:
-        maps["dk"] = _stored_map(plain.dk, shape, shape.groups, shape.keys, shape.features)
-        maps["dv"] = _stored_map(plain.dv, shape, shape.groups, shape.keys, shape.values)
+        maps["dk"] = _stored_map(plain.dk, (shape.batch, shape.groups, shape.keys, shape.features))
+        maps["dv"] = _stored_map(plain.dv, (shape.batch, shape.groups, shape.keys, shape.values))
     else:
-        maps["dq"] = _stored_map(plain.dq, shape, shape.heads, shape.queries, shape.features)
+        maps["dq"] = _stored_map(plain.dq, (shape.batch, shape.heads, shape.queries, shape.features))
     given = "k, v, q, grad, dk, dv" if by_keys else "q, grad, k, v, dq, dq"
     call = [f"  differentiate<Cut_{symbol}>({given}, {_draws(plain.draws, shape)}, p{plain.logsumexp}, p{plain.delta});"]
     text = _function(shape, tile, {"BY_KEYS": int(by_keys), "LAGS": int(tile.lags)}, maps, params, symbol, call)
@@ -307,5 +307,5 @@ def _heads_map(matrix: HeadsMatrix, shape: tuple[int, int, int, int], rows: int)
     return TileMap(matrix.slot, shape, (1, 1, rows, SWIZZLED), offset=matrix.offset, strides=(*matrix.strides, 1))
 
 
-def _stored_map(slot: int, shape: HeadsShape, heads: int, length: int, features: int) -> TileMap:
-    return TileMap(slot, (shape.batch, heads, length, features), (1, 1, SWIZZLED, SWIZZLED))
+def _stored_map(matrix: HeadsMatrix, shape: tuple[int, int, int, int]) -> TileMap:
+    return _heads_map(matrix, shape, SWIZZLED)

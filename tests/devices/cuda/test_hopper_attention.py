@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.hopper import attention_tiles
+from picograd.codegen.hopper import attention_tiles, contiguous_heads
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.render_hopper import functions_of, header_of
 from picograd.devices.cudasim import compile as hostcxx
@@ -75,7 +75,7 @@ def given(
     if draws is not None:
         held, params = (*held, seeds), (*params[:3], Param(dtypes.uint64, 1, "in"), *params[3:])
     out = len(held)
-    attention = PlainAttention(shape, of_q, of_k, of_v, out, out + 1, draws)
+    attention = PlainAttention(shape, of_q, of_k, of_v, contiguous_heads(out, (batch, H, queries, E)), out + 1, draws)
     return Given(attention, held, params, factors * powers @ v / np.where(total == 0, 1, total), sums)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.hopper import gradient_tiles
+from picograd.codegen.hopper import contiguous_heads, gradient_tiles
 from picograd.devices.cuda import compile as nvrtc
 from picograd.devices.cuda.compile import HEADERS
 from picograd.devices.cuda.render_hopper import functions_of, header_of
@@ -76,7 +76,8 @@ def given(
     params = tuple(Param(kind, each.size, "in") for kind, each in zip(kinds, arrays))
     params += tuple(Param(narrow, each.size, "out") for each in expected)
     out = len(arrays)
-    return Given(PlainGradients(shape, *matrices, 4, 5, out, out + 1, out + 2, draws), arrays, params, expected)
+    results = [contiguous_heads(out + number, each.shape) for number, each in enumerate(expected)]
+    return Given(PlainGradients(shape, *matrices, 4, 5, *results, draws), arrays, params, expected)
 
 
 def source_of(problem: Given, by_keys: HeadsTile, by_queries: HeadsTile) -> Source:
