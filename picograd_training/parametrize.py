@@ -150,7 +150,7 @@ class ParametrizationList(ModuleList):
         return result
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self._names)
 
 
 def _hold(module: Module, name: str, tensor: Tensor, like: Tensor) -> None:

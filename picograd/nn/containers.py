@@ -18,25 +18,41 @@ __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequen
 class _Held(Module):
     """Base of containers: parts by name, in order.
 
-    names: the attributes that hold them
+    _names:      the attributes that hold them
+    _are_parts:  the class of what is a part as soon as it is an attribute, by add_module as well
     """
 
-    names: tuple[str, ...]
+    _names: tuple[str, ...] = ()
+    _are_parts: type | tuple[()] = Module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, self._are_parts):
+            self._name_part(name)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in self._names:
+            self._names = tuple(other for other in self._names if other != name)
+
+    def _name_part(self, name: str) -> None:
+        if name not in self._names:
+            self._names = (*self._names, name)
 
     def _hold(self, items: Iterable[tuple[str, Any]]) -> None:
         """Holds these, and nothing else."""
         items = list(items)
-        for name in self.__dict__.get("names", ()):
+        for name in self._names:
             delattr(self, name)
         for name, item in items:
             setattr(self, name, item)
-        self.names = tuple(name for name, _ in items)
+            self._name_part(name)
 
     def _items(self) -> list[Any]:
-        return [getattr(self, name) for name in self.names]
+        return [getattr(self, name) for name in self._names]
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self._names)
 
 
 class _Numbered(_Held):
@@ -47,11 +63,11 @@ class _Numbered(_Held):
 
     def __getitem__(self, place: int | slice) -> Any:
         if isinstance(place, slice):
-            return self._of(self.names[place])
-        return getattr(self, self.names[self._place(place)])
+            return self._of(self._names[place])
+        return getattr(self, self._names[self._place(place)])
 
     def __setitem__(self, place: int, item: Any) -> None:
-        setattr(self, self.names[self._place(place)], item)
+        setattr(self, self._names[self._place(place)], item)
 
     def __delitem__(self, place: int | slice) -> None:
         items = self._items()
@@ -62,7 +78,7 @@ class _Numbered(_Held):
         return self.extend(items)
 
     def __add__(self, items: Iterable[Any]) -> Self:
-        made = self._of(self.names)
+        made = self._of(self._names)
         made._number([*self._items(), *items])
         return made
 
@@ -94,10 +110,10 @@ class _Numbered(_Held):
         """
         for item in items:
             number = len(self)
-            while str(number) in self.names:  # those of a slice go on from its start
+            while str(number) in self._names:  # those of a slice go on from its start
                 number += 1
             setattr(self, str(number), item)
-            self.names = (*self.names, str(number))
+            self._name_part(str(number))
         return self
 
     def insert(self, index: int, item: Any) -> Self:
@@ -148,13 +164,13 @@ class Sequential(_Numbered):
 
     def __repr__(self) -> str:
         """Functions are shown as well, by their names."""
-        layers = [(name, getattr(self, name)) for name in self.names]
+        layers = [(name, getattr(self, name)) for name in self._names]
         texts = [(name, repr(x) if isinstance(x, Module) else getattr(x, "__name__", repr(x))) for name, x in layers]
         return _lines(self._get_name(), [f"({name}): {text}" for name, text in texts])
 
     def forward(self, input: Any) -> Any:  # noqa: A002
         """input goes through all layers."""
-        for name in self.names:
+        for name in self._names:
             input = getattr(self, name)(input)
         return input
 
@@ -196,6 +212,8 @@ class ParameterList(_Numbered):
     ['0', '1.0']
     """
 
+    _are_parts = ()
+
     def __init__(self, values: Iterable[Any] | None = None):
         self._number(map(_parameter, values or ()))
 
@@ -214,33 +232,32 @@ class ParameterList(_Numbered):
         return super().extend(map(_parameter, items))
 
     def extra_repr(self) -> str:
-        return _shown(zip(self.names, self._items()))
+        return _shown(zip(self._names, self._items()))
 
 
 class _Named(_Held):
     """Base of dicts: parts by the names that users give."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.names:
-            parts = ", ".join(self.names) or "its 0 parts"
+        if name not in self._names:
+            parts = ", ".join(self._names) or "its 0 parts"
             raise IndexingError(f"{type(self).__name__}: there is no {name!r} among {parts}.")
         return getattr(self, name)
 
     def __setitem__(self, name: str, item: Any) -> None:
-        if not isinstance(name, str) or "." in name or (name not in self.names and hasattr(self, name)):
+        if not isinstance(name, str) or "." in name or (name not in self._names and hasattr(self, name)):
             raise ArgumentError(f"{type(self).__name__}: {name!r} is taken, or no name without dots.")
         setattr(self, name, item)
-        if name not in self.names:
-            self.names = (*self.names, name)
+        self._name_part(name)
 
     def __delitem__(self, name: str) -> None:
         self.pop(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return name in self._names
 
     def keys(self) -> Iterable[str]:
         """Returns the names in order.
@@ -248,7 +265,7 @@ class _Named(_Held):
         >>> list(ModuleDict({"a": nn.Tanh()}).keys())
         ['a']
         """
-        return self.names
+        return self._names
 
     def values(self) -> Iterable[Any]:
         """Returns the parts, in order.
@@ -264,7 +281,7 @@ class _Named(_Held):
         >>> list(ModuleDict({"a": nn.Tanh()}).items())
         [('a', Tanh())]
         """
-        return list(zip(self.names, self._items()))
+        return list(zip(self._names, self._items()))
 
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """Adds `items`, a dict or pairs; they replace parts of the same names.
@@ -306,7 +323,6 @@ class ModuleDict(_Named):
     """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
-        self.names = ()
         self.update(modules or {})
 
 
@@ -317,8 +333,9 @@ class ParameterDict(_Named):
     ['scale']
     """
 
+    _are_parts = ()
+
     def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None):
-        self.names = ()
         self.update(parameters or {})
 
     def __setitem__(self, name: str, item: Any) -> None:

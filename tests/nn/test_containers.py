@@ -106,7 +106,7 @@ def test_a_container_changed_after_a_capture_is_noticed():
     for _ in range(3):
         assert run(Tensor([1.0])).tolist() == [1.0]
     net.append(nn.Threshold(2.0, 5.0))
-    with pytest.raises(pg.JitError, match="net.names was"):
+    with pytest.raises(pg.JitError, match="net._names was"):
         run(Tensor([1.0]))
 
 
@@ -168,3 +168,31 @@ def test_none_is_in_the_place_of_a_module() -> None:
         net.append(None)
         assert len(net) == 3 and net[1] is net[2] is None
         assert [name for name, _ in net.named_parameters()] == ["0.weight", "0.bias"]
+
+
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_a_module_set_by_name_is_a_part_of_its_container(library: Any) -> None:
+    class Stem(library.Sequential):
+        def __init__(self) -> None:
+            super().__init__(library.Linear(2, 3))
+            self.names = ["of", "the", "user"]
+            self.add_module("act", library.ReLU())
+            self.last = library.Linear(3, 1)
+            self.last = library.Linear(3, 4)
+
+    stem = Stem()
+    ones = library.Parameter(library.Linear(1, 2).weight.detach().reshape(1, 2) * 0 + 1)
+    assert len(stem) == 3 and [name for name, _ in stem.named_children()] == ["0", "act", "last"]
+    assert tuple(stem(ones).shape) == (1, 4)
+    del stem.act
+    assert len(stem) == 2 and tuple(stem(ones).shape) == (1, 4) and stem[-1] is stem.last
+    parts = library.ModuleList()
+    parts.add_module("first", library.ReLU())
+    parts.append(library.Tanh())
+    assert [type(part).__name__ for part in parts] == ["ReLU", "Tanh"]
+    named = library.ModuleDict({"a": library.ReLU()})
+    named.b = library.Tanh()
+    assert list(named) == ["a", "b"] and type(named["b"]).__name__ == "Tanh"
+    held = library.ParameterList([ones])
+    held.other = library.Parameter(ones.detach())
+    assert len(held) == 1 and [name for name, _ in held.named_parameters()] == ["0", "other"]

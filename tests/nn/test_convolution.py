@@ -210,6 +210,7 @@ ERRORS = [
     (lambda: F.fold(X[0], (4, 5), 2), ShapeError,
      "fold: input (3, 5, 5) must have a multiple of 4 channels and 12 windows: "
      "(4, 5) has 3 x 4 windows of 2 x 2."),
+    (lambda: F.pad(X[0], (1, 0), "reflect", 2.0), ArgumentError, 'pad: mode="reflect" takes no value, got 2.0.'),
     (lambda: F.pad(X, (6, 0), "reflect"), ArgumentError,
      'pad: mode="reflect" needs a pair for each axis of (1, 3, 5, 5) but the first one or two, got (6, 0).'),
     (lambda: F.pad(X, (5, 0, 0, 0), "reflect"), ShapeError,

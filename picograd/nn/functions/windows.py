@@ -284,7 +284,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
       pad:    before and after for the last axis, then for the one before it, ...; negative numbers cut off
       mode:   "constant": value; "reflect": mirrored, the edge not repeated; "replicate": the edge; "circular": the
               other end
-      value:  of "constant", 0 where it is None
+      value:  of "constant", 0 where it is None; beside another mode None or 0
 
     Raises:
       ShapeError:    a margin of "reflect" or "circular" is longer than the axis allows.
@@ -297,7 +297,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         return input.pad(pad, value=0.0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise ArgumentError(f'pad: mode must be "constant", "reflect", "replicate" or "circular", got {mode!r}.')
-    if value is not None:
+    if value:  # 0 is what PyTorch takes beside any mode
         raise ArgumentError(f'pad: mode="{mode}" takes no value, got {value}.')
     op = tensor_of("pad", "input", input).read()
     if len(pad) % 2 or not 1 <= len(pad) // 2 < len(op.shape) <= len(pad) // 2 + 2:
