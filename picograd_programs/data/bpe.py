@@ -29,14 +29,22 @@ TEXT, CONTROL, WHOLE, BYTE = 1, 3, 4, 6  # kinds of tokens in `tokenizer.ggml.to
 # ---- words ----
 GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+OF_CASES = (  # a word ends before a capital letter
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+{SHORT}|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*{SHORT}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 PATTERNS = {  # by the name that `tokenizer.ggml.pre` has
     "gpt-2": GPT_2,
     "smollm": r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",  # digits end texts
     "llama-bpe": MODERN % "{1,3}",
     "qwen2": MODERN % "",
+    "gpt-4o": OF_CASES,
 }
 ALIASES = {  # other names of files whose words are cut so
-    "gpt-2": ("default", "olmo", "mpt"), "smollm": ("starcoder", "refact", "codeshell"), "llama-bpe": ("dbrx", "smaug-bpe"),
+    "gpt-2": ("default", "olmo", "mpt", "phi-2"), "smollm": ("starcoder", "refact", "codeshell", "command-r"),
+    "llama-bpe": ("dbrx", "smaug-bpe"),
 }  # fmt: skip
 PATTERNS |= {alias: PATTERNS[name] for name, aliases in ALIASES.items() for alias in aliases}
 

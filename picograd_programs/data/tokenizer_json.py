@@ -68,6 +68,7 @@ CUTS: dict[str, Json] = {
     "smollm": {"type": "Sequence", "pretokenizers": [DIGITS, OF_BYTES]},
     "llama-bpe": cut_by(PATTERNS["llama-bpe"]),
     "qwen2": cut_by(PATTERNS["qwen2"]),
+    "gpt-4o": cut_by(PATTERNS["gpt-4o"]),
 }
 CUTS |= {alias: CUTS[name] for name, aliases in ALIASES.items() for alias in aliases}
 

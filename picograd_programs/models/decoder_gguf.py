@@ -47,6 +47,9 @@ FIXED: dict[str, Any] = {
 }  # fmt: skip
 PACKED = ("attn_q", "attn_k", "attn_v")
 OF_GEMMA: dict[str, Any] = {"activation": "gelu_tanh"}
+OF_COHERE: dict[str, Any] = {
+    "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True, "norms_once": True,
+}  # fmt: skip
 SCALES_BY_WIDTH = (46, 62)  # layers of Gemma 2 and 3 of 27 billion weights: scores are divided by sqrt(C / H), not sqrt(D)
 
 
@@ -56,22 +59,30 @@ class Kind(Record, eq=False):
     entries:           of the metadata that are read -> what they are where they are not there
     settings:          fields of DecoderConfig that its name alone says
     packed:            a tensor -> ours, which are its rows
+    renamed:           a tensor -> ours, in files that have the first of them
     slides_every:      layers see a window but for the last of so many; 1: all do
+    turns_near_alone:  layers that see everything turn nothing
     near_base:         of the angles of layers with a window; 0: as of the others
     turns_every:       layers turn queries and keys but for the last of so many; 0: all do
     scales_embedding:  by the root of the width
     shares_to_one:     as of Routing
+    multiplies_logits: the scale of logits multiplies them; else they are divided by it
+    scaling:           what the angles of YaRN are made with, beside what a file says
     fixed:             entries that must have a value, beside FIXED
     """
 
     entries: Mapping[str, Any]
     settings: Mapping[str, Any] = {}
     packed: Mapping[str, tuple[str, ...]] = {}
+    renamed: Mapping[str, str] = {}
     slides_every: int = 1
+    turns_near_alone: bool = False
     near_base: float = 0.0
     turns_every: int = 0
     scales_embedding: bool = False
     shares_to_one: bool = True
+    multiplies_logits: bool = False
+    scaling: Mapping[str, Any] = {}
     fixed: Mapping[str, Any] = {}
 
 
@@ -107,6 +118,24 @@ IN_GGUF: dict[str, Kind] = {
         {"pairs_are_halves": False},
     ),
     "smollm3": Kind(LLAMA, {"pairs_are_halves": False}, turns_every=4),
+    "gpt-oss": Kind(
+        LLAMA | EXPERTS | {"expert_count": NEEDED},
+        {"sinks": True, "expert_biases": True, "attention_biases": True, "output_bias": True, "gate_limit": 7.0},
+        renamed={"post_attention_norm": "ffn_norm"}, slides_every=2, scaling={"truncate": False},
+    ),
+    "phi2": Kind(MEANS, {
+        "subtracts_mean": True, "is_gated": False, "activation": "gelu_tanh", "attention_biases": True, "output_bias": True,
+        "feed_forward_biases": True, "logit_biases": True, "is_parallel": True, "norms_once": True,
+    }, packed={"attn_qkv": PACKED}),
+    "command-r": Kind(MEANS | {"logit_scale": None}, OF_COHERE, multiplies_logits=True),
+    "cohere2": Kind(
+        MEANS | {"logit_scale": None}, OF_COHERE, slides_every=4, turns_near_alone=True, multiplies_logits=True
+    ),
+    "falcon": Kind(
+        MEANS, {
+            "subtracts_mean": True, "is_gated": False, "activation": "gelu", "is_parallel": True, "norms_once": True,
+        }, packed={"attn_qkv": PACKED}, renamed={"attn_norm_2": "attn_norm", "attn_norm": "ffn_norm"},
+    ),
 }  # fmt: skip
 
 
@@ -154,6 +183,7 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
     eps = said.number("attention.layer_norm_rms_epsilon") or said.number("attention.layer_norm_epsilon")
     scale, embedding = said.number("attention.scale"), said.number("embedding_scale") or 1.0
     scaling = scaling_of(said, file.tensors)
+    scaling |= dict(kind.scaling) if scaling.get("rope_type") == "yarn" else {}
     reach = reach_of(scaling, longest)
     read = reach if read is None else min(read, reach)
     far = far_rotation(said, file.tensors, scaling, features, longest, read)
@@ -163,7 +193,7 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
         raise DataError(f"the file has no {name}.attention.sliding_window.")
     sights = [
         Sight(window, near) if window and (kind.slides_every == 1 or (layer + 1) % kind.slides_every)
-        else Sight(0, far if not turns or (layer + 1) % turns else None)
+        else Sight(0, far if not kind.turns_near_alone and (not turns or (layer + 1) % turns) else None)
         for layer in range(min(layers, len(file.tensors)))
     ]  # fmt: skip
     experts, chosen = said.whole("expert_count"), said.whole("expert_used_count")
@@ -176,7 +206,9 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
         "logit_cap": said.number("final_logit_softcapping") or 0.0,
         "attention_scale": (heads / width) ** 0.5 if kind.scales_embedding and layers in SCALES_BY_WIDTH else scale,
         "embedding_scale": embedding * (width**0.5 if kind.scales_embedding else 1.0),
-        "residual_scale": said.number("residual_scale") or 1.0, "logit_scale": 1 / (said.number("logit_scale") or 1.0),
+        "residual_scale": said.number("residual_scale") or 1.0,
+        "logit_scale": (said.number("logit_scale") or 1.0) ** (1 if kind.multiplies_logits else -1),
+        "norms_each_head": len(norms.shape) == 2 if (norms := file.tensors.get("blk.0.attn_q_norm.weight")) else False,
     }  # fmt: skip
     if experts:
         if not chosen or chosen > experts:
@@ -186,7 +218,16 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
         fields |= {"experts": experts, "routing": routing, "expert_hidden": own_hidden or hidden,
                    "shared_hidden": shared_hidden_of(file.tensors, shared_hidden)}  # fmt: skip
     said.check_empty(FIXED | dict(kind.fixed))
-    return DecoderConfig(**fields | dict(kind.settings))
+    settings = dict(kind.settings)
+    if settings.get("norms_once") and renames_of(file, kind):
+        settings["norms_once"] = False  # the second norm is there
+    return DecoderConfig(**fields | settings)
+
+
+def renames_of(file: GGUF, kind: Kind) -> Mapping[str, str]:
+    """Returns which tensors have other names here, in this file."""
+    first = next(iter(kind.renamed), None)
+    return kind.renamed if f"blk.0.{first}.weight" in file.tensors else {}
 
 
 def shared_hidden_of(tensors: Mapping[str, PackedTensor], said: int | None) -> int:
@@ -241,6 +282,7 @@ def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
       DataError: a matrix has another number of rows.
     """
     config, kind = config_of(file), kind_of(file)[1]
+    renames = renames_of(file, kind)
     inner, shared = config.heads * config.features, config.shared_heads * config.features
     rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
     found: dict[str, PackedTensor] = {}
@@ -252,7 +294,7 @@ def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
         if own == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
             tensor = PackedTensor((1, *tensor.shape), tensor.packing, tensor.blocks)
         if ours is None:
-            found[name] = tensor
+            found[f"{place}.{renames[own]}.{ending}" if own in renames else name] = tensor
             continue
         past = np.cumsum([0, *(rows[part] for part in ours)]).tolist()
         if tensor.shape[:1] != (past[-1],):

@@ -18,6 +18,11 @@ TEXT = (
 )
 LETTERS = "abc XYZ'st  \n\t\r12½٣²éß日ा😀_-.,  \u00a0\u0301\u3000ªⅫIT'S"
 MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+O200K = (  # as tiktoken has it
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def their_words(name: str) -> Any:
@@ -29,7 +34,7 @@ def their_words(name: str) -> Any:
         return parts.Sequence([parts.Digits(individual_digits=True), of_bytes])
     if name == "gpt-2":
         return of_bytes
-    pattern = tokenizers.Regex(MODERN % ("{1,3}" if name == "llama-bpe" else ""))
+    pattern = tokenizers.Regex(O200K if name == "gpt-4o" else MODERN % ("{1,3}" if name == "llama-bpe" else ""))
     return parts.Sequence([parts.Split(pattern, "isolated"), of_bytes])
 
 

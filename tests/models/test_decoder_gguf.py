@@ -14,7 +14,7 @@ from picograd.errors import DataError
 from picograd_formats.gguf_file import GGUF, plain_tensor
 from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_gguf import IN_GGUF, config_of, tensors_in
-from tests.models.published import CONFIGS, Said, Weights, logits_of, num_experts, random_weights
+from tests.models.published import CONFIGS, Said, Weights, keys_of_falcon, logits_of, num_experts, random_weights
 from tests.models.published import config_of as published
 
 # A file's architecture -> published models, with changes where a converter can't say something
@@ -34,7 +34,13 @@ MODELS: dict[str, list[tuple[str, Said]]] = {
     "gptneox": [("Pythia", {}), ("a GPT-NeoX in sequence", {"attention_bias": True})],
     "granite": [("Granite", {})],
     "smollm3": [("SmolLM3", {})],
+    "gpt-oss": [("gpt-oss", {"swiglu_limit": 7.0})],
+    "phi2": [("Phi-2", {}), ("a Phi that shares keys", {})],
+    "command-r": [("Command-R", {}), ("Command-R+", {})],
+    "cohere2": [("Command R7B", {})],
+    "falcon": [("Falcon 7B", {}), ("Falcon 40B", {}), ("Falcon 2", {"ffn_hidden_size": 128})],
 }  # fmt: skip
+WITH_MEANS = ("starcoder2", "gptneox", "phi2", "command-r", "cohere2", "falcon")
 NEIGHBOURS = ("llama", "granite", "smollm3")  # whose pairs are neighbours in a file, and halves as published
 ALL = [(arch, name, change) for arch, models in MODELS.items() for name, change in models]
 
@@ -46,14 +52,16 @@ def metadata_of(arch: str, said: Said) -> dict[str, Any]:
     heads, width = said["num_attention_heads"], said["hidden_size"]
     features = said.get("head_dim") or width // heads
     share = said.get("partial_rotary_factor", said.get("rotary_pct", 1.0))
-    eps = next(said[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if key in said)
+    names = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon")
+    eps = next(said[key] for key in names if key in said)
+    shared = keys_of_falcon(said) if arch == "falcon" else said.get("num_key_value_heads")
     found = {
         "context_length": said["max_position_embeddings"], "embedding_length": width, "vocab_size": said["vocab_size"],
-        "block_count": said["num_hidden_layers"], "feed_forward_length": said["intermediate_size"],
-        "attention.head_count": heads, "attention.head_count_kv": said.get("num_key_value_heads"),
+        "block_count": said["num_hidden_layers"], "feed_forward_length": said.get("intermediate_size", 4 * width),
+        "attention.head_count": heads, "attention.head_count_kv": shared,
         "attention.key_length": features, "attention.value_length": features, "rope.dimension_count": int(features * share),
         "rope.freq_base": said.get("rope_theta", said.get("rotary_emb_base")),
-        "attention.layer_norm_epsilon" if arch in ("starcoder2", "gptneox") else "attention.layer_norm_rms_epsilon": eps,
+        "attention.layer_norm_epsilon" if arch in WITH_MEANS else "attention.layer_norm_rms_epsilon": eps,
         "attention.sliding_window": said.get("sliding_window") or None,
         "rope.scaling.type": kind if kind in ("linear", "yarn") else None,
         "rope.scaling.factor": rope.get("factor"), "rope.scaling.yarn_beta_fast": rope.get("beta_fast"),
@@ -65,7 +73,7 @@ def metadata_of(arch: str, said: Said) -> dict[str, Any]:
         "final_logit_softcapping": said.get("final_logit_softcapping"),
         "use_parallel_residual": said.get("use_parallel_residual"), "attention.scale": said.get("attention_multiplier"),
         "embedding_scale": said.get("embedding_multiplier"), "residual_scale": said.get("residual_multiplier"),
-        "logit_scale": said.get("logits_scaling"),
+        "logit_scale": said.get("logits_scaling", said.get("logit_scale")),
     }  # fmt: skip
     if kind == "longrope":
         found["rope.scaling.original_context_length"] = said["original_max_position_embeddings"]
@@ -83,7 +91,7 @@ def tensors_of(arch: str, said: Said, weights: Weights) -> dict[str, np.ndarray]
     heads, shared = said["num_attention_heads"], said.get("num_key_value_heads", said["num_attention_heads"])
     arrays = {name: value.float().numpy() for name, value in weights.items()}
     parts: dict[str, dict[int, np.ndarray]] = {}
-    for name in [name for name in arrays if ".experts." in name]:
+    for name in [name for name in arrays if re.search(r"\.experts\.\d", name)]:
         before, expert, after = re.fullmatch(r"(.+\.experts)\.(\d+)\.(.+)", name).groups()  # type: ignore[union-attr]
         parts.setdefault(f"{before}.{after}", {})[int(expert)] = arrays.pop(name)
     merged = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -91,13 +99,25 @@ def tensors_of(arch: str, said: Said, weights: Weights) -> dict[str, np.ndarray]
         own = re.sub(r"block_sparse_moe\.experts\.(w\d)", lambda found: f"mlp.experts.{merged[found[1]]}", name)
         arrays[own] = np.stack([each[place] for place in range(len(each))])
     found: dict[str, np.ndarray] = {}
+    for name in [name for name in arrays if "experts.gate_up_proj" in name]:  # gates and values alternate
+        both, ending = arrays.pop(name), "bias" if name.endswith("bias") else "weight"
+        for first, part in enumerate(("gate", "up")):
+            arrays[f"{name.rpartition('.')[0]}.{part}_proj.{ending}"] = both[..., first::2]
+    for name in [name for name in arrays if name.rpartition(".")[2] in ("down_proj", "down_proj_bias", "sinks")]:
+        arrays[f"{name.removesuffix('_bias')}.{'bias' if name.endswith('bias') else 'weight'}"] = arrays.pop(name)
     for name, array in arrays.items():
+        if ".experts." in name and arch == "gpt-oss" and name.endswith("weight"):
+            array = array.swapaxes(1, 2)
         theirs = names.get_name(name, (".weight", ".bias"))
         assert theirs is not None, name
         if arch in NEIGHBOURS and re.search(r"[qk]_proj", name):
             of = heads if "q_proj" in name else shared
             array = array.reshape(of, 2, -1, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-        if "query_key_value" in name:
+        if "query_key_value" in name and arch == "falcon":
+            groups = array.reshape(keys_of_falcon(said), -1, said["hidden_size"] // heads, *array.shape[1:])
+            parts_of = (groups[:, :-2], groups[:, -2], groups[:, -1])
+            array = np.concatenate([each.reshape(-1, *array.shape[1:]) for each in parts_of])
+        elif "query_key_value" in name:
             array = array.reshape(heads, 3, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
         if arch.startswith("gemma") and "norm" in name:
             array = array + 1
