@@ -372,9 +372,15 @@ class Planes(Record, dict=True):
         """Elements of a plane, with those that the last tile and the last vector find behind it."""
         return max(prod(self.extents) + self.blocks.lanes, self.columns + int(flatten(self.beyond, self.extents)))
 
+    @cached_property
+    def line(self) -> int:
+        """Elements of a row of x as it lies, which registers part into its phases; 0: most of them belong to none."""
+        step, lanes = self.windows.arg.stride[-1], self.blocks.lanes
+        return step * ceildiv(self.extents[-1], lanes) * lanes if 1 < step <= 2 * self.phases[-1] else 0
+
     @property
     def numel_on_stack(self) -> int:
-        staged = self.blocks.channels * prod(self.phases) * self.numel
+        staged = self.blocks.channels * prod(self.phases) * self.numel + self.line
         return staged + self.blocks.row_panels * self.blocks.rows * self.columns + self.blocks.rows * self.blocks.depth
 
     # ---- places on the stack ----
@@ -453,33 +459,51 @@ def emit_planes(nest: Nest, context: Context) -> None:
 
 def _stage(planes: Planes, at: Sequence[Dim], block: Dim, memory: Op, build: Builder) -> None:
     """Copies what the windows of a block of K read, with zeros for padding."""
-    blocks, arg, x = planes.blocks, planes.windows.arg, planes.windows.anchor.src[0]
-    image, group, top = at
-    lanes, zero, first = blocks.lanes, const(0, blocks.dtype), _first_channel(blocks, block)
+    blocks, stride, (_, _, top) = planes.blocks, planes.windows.arg.stride, at
+    lanes, zero, element = blocks.lanes, const(0, blocks.dtype), _padded(planes, at, block)
     tail = prod(planes.extents)  # from there on the stack may hold subnormal numbers, with which sums are slow
 
     def copy(outer: list[Dim]) -> None:
         c, *more = outer
-        phase, places = more[: len(planes.phases)], more[len(planes.phases) :]
-        count = ceildiv(planes.extents[-1], lanes)
-        with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
-            position = [*places, add(mul(vector, lanes), lane)]
-            valid: Op | bool = True
-            coords: list[Dim] = []
-            for i, (place, r) in enumerate(zip([add(top, position[0]), *position[1:]], phase)):
-                coords.append(subtract(add(mul(place, arg.stride[i]), r), arg.padding[i][0]))
-                valid = both(valid, both(less(-1, coords[i]), less(coords[i], x.shape[2 + i])))
-            channel = add(mul(group, planes.windows.channels), add(first, c))
-            value = cast(guarded(x, (image, channel, *coords), valid), blocks.dtype)
-            build.store(memory, planes.place(c, phase, flatten(position, planes.extents)), value)
+        phase, places = more[: len(planes.phases) - 1], more[len(planes.phases) - 1 :]
+        first = [*places, 0]  # of the positions that the row has
+        first[0] = add(top, first[0])
+        *row, start = [add(mul(place, step), r) for place, step, r in zip(first, stride, [*phase, 0])]
+        line = build.alloc(blocks.dtype, planes.line, MemorySpace.SHARED) if planes.line else None
+        if line is not None:
+            with build.loop(planes.line // lanes, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                i = add(mul(vector, lanes), lane)
+                build.store(line, i, element(c, row, add(start, i)))
+        for r in range(planes.phases[-1]):
+            count = ceildiv(planes.extents[-1], lanes)
+            with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                i = add(mul(vector, lanes), lane)
+                column = add(mul(i, stride[-1]), r)
+                value = element(c, row, add(start, column)) if line is None else build.load(line, column)
+                build.store(memory, planes.place(c, (*phase, r), flatten((*places, i), planes.extents)), value)
 
     def clear(outer: list[Dim]) -> None:
         c, *phase = outer
         along(build, tail, planes.numel - tail, lanes, lambda i: build.store(memory, planes.place(c, phase, i), zero))
 
-    channels = minimum(subtract(planes.windows.channels, first), blocks.channels)
+    channels = minimum(subtract(planes.windows.channels, _first_channel(blocks, block)), blocks.channels)
     nested(build, [channels, *planes.phases], [], clear)
-    nested(build, [channels, *planes.phases, *planes.extents[:-1]], [], copy)
+    nested(build, [channels, *planes.phases[:-1], *planes.extents[:-1]], [], copy)
+
+
+def _padded(planes: Planes, at: Sequence[Dim], block: Dim) -> Callable[[Dim, Sequence[Dim], Dim], Op]:
+    """Returns the element of a channel, rows and a column of x, counted from the padding, which is 0."""
+    windows, x, (image, group, _) = planes.windows, planes.windows.anchor.src[0], at
+
+    def element(c: Dim, row: Sequence[Dim], column: Dim) -> Op:
+        coords = [subtract(place, before) for place, (before, _) in zip((*row, column), windows.arg.padding)]
+        valid: Op | bool = True
+        for place, length in zip(coords, x.shape[2:]):
+            valid = both(valid, both(less(-1, place), less(place, length)))
+        channel = add(mul(group, windows.channels), add(_first_channel(planes.blocks, block), c))
+        return cast(guarded(x, (image, channel, *coords), valid), planes.blocks.dtype)
+
+    return element
 
 
 def _add_taps(
