@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
+from picograd.autodiff.host import has_gradients
 from picograd.autodiff.modes import forward, reverse
 from picograd.errors import GradientError
 from picograd.ir.bodies import WITH_BODY, bodies_in, custom_gradient, formula_results
@@ -98,9 +99,9 @@ def _arguments_with_gradients(call: Op) -> list[Op]:
 
 
 # ---- gradients that wait for their plan ----
-AT_ONCE = WITH_BODY | {OpCode.CUSTOM, OpCode.COPY}  # whose gradients a user may have written, or are on another device
+AT_ONCE = WITH_BODY | {OpCode.COPY}  # whose gradients a user may have written, or are on another device
 BY_USERS = AT_ONCE - {OpCode.LOOP}
-SURE = chain_rules.sure - AT_ONCE | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
+SURE = chain_rules.sure - AT_ONCE - {OpCode.CUSTOM} | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
 DEEPER = 3  # times as deep as a graph is that of its gradients
 
 
@@ -112,13 +113,19 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
       reached:  all Ops that gradients reach
     """
     unsure = [op for op in reached if op.code not in SURE]
-    if not leaves or any(op.code in AT_ONCE or chain_rules.find(op) is None for op in unsure):
+    if not leaves or not all(map(_has_row, unsure)):
         return None
     src = (*seeds, *seeds.values(), *leaves)
     gradient = unshared(OpCode.GRADIENT, leaves[0].dtype, src, len(seeds), (), False)
     gradient.depth = 1 + DEEPER * max([op.depth for op in src])
     made = (gradient,)
     return {leaf: unshared(OpCode.OUTPUT, leaf.dtype, made, i, leaf.shape, False) for i, leaf in enumerate(leaves)}
+
+
+def _has_row(op: Op) -> bool:
+    if op.code is OpCode.CUSTOM:
+        return has_gradients(op)
+    return op.code not in AT_ONCE and chain_rules.find(op) is not None
 
 
 def gradients_expected(root: Op) -> dict[Op, Op]:
@@ -142,9 +149,7 @@ def _calls_user(loop: Op) -> bool:
 WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # that `written_out` is about
 
 
-def written_out(
-    roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None
-) -> list[Op]:
+def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None) -> list[Op]:
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
     Values that have been computed stay so: what became of such an Op is known to have its value.

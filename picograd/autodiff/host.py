@@ -293,6 +293,11 @@ GRADIENTS: dict[str, tuple[SourceRule | None, ...]] = {
 }
 
 
+def has_gradients(call: Op) -> bool:
+    """True for a CUSTOM whose function has a gradient by each operand, or none by it for sure."""
+    return order_grad not in GRADIENTS.get(getattr(call.arg, "name", ""), (order_grad,))
+
+
 def _source(number: int, grad: Op, out: Op) -> Op | None:
     """Returns the gradient of one operand of a CUSTOM.
 

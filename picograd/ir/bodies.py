@@ -174,6 +174,7 @@ def changed_mark(body: Op, change: Callable[[Op], Op]) -> Any:
 
 
 # ---- formulas ----
+DRAWN = frozenset({OpCode.THREEFRY})
 Kind = tuple[DType, Shape]
 NEEDS_GRAD = attrgetter("needs_grad")
 at_once: ContextVar[bool] = ContextVar("picograd_at_once", default=False)  # graphs are looked at as they are made
@@ -187,6 +188,7 @@ class Formula(Record, cache_hash=True):
     kinds:     dtype and shape of each result
     numbers:   places of operands that the function takes as Python's numbers; these are the last sources, in order
     is_costly: an Op of the graph is in COSTLY, where that has been made once
+    is_drawn:  the graph draws random bits, where that has been made once
     num_ops:   of the graph, where that has been made once
     depth:     of the graph above the operands
     """
@@ -196,6 +198,7 @@ class Formula(Record, cache_hash=True):
     kinds: tuple[Kind, ...]
     numbers: tuple[int, ...]
     is_costly: bool = False
+    is_drawn: bool = False
     num_ops: int = 1
     depth: int = 1
 
@@ -243,8 +246,8 @@ def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     results = _at_once(_called, options, stand_ins)
     kinds = tuple([(op.dtype, op.shape) for op in results])
     graph = toposort(results)
-    is_costly = any(op.code in COSTLY for op in graph)
-    return Formula(_called, options, kinds, (), is_costly, len(graph), max([op.depth for op in results]))
+    is_costly, is_drawn = (any(op.code in codes for op in graph) for codes in (COSTLY, DRAWN))
+    return Formula(_called, options, kinds, (), is_costly, is_drawn, len(graph), max([op.depth for op in results]))
 
 
 def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:

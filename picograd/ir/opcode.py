@@ -200,6 +200,6 @@ INFIX: dict[OpCode, tuple[str, int]] = {
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
 # Operations a few elements of which may cost as much as all.
-COSTLY = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV})
+COSTLY = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.CUSTOM})
 SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP, OpCode.GRADIENT, OpCode.FORMULA, OpCode.KERNEL}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

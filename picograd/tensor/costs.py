@@ -105,7 +105,9 @@ def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:
     >>> count_ops(*grad(y.sum(), [x]), known=[y])
     {'MUL': 3, 'COS': 1, 'ADD': 1}
     """
-    found = ops_by_code([tensor.op for tensor in tensors], [tensor.op for tensor in known])
+    before = [tensor.op for tensor in known]
+    every = written_out([*[tensor.op for tensor in tensors], *before])
+    found = ops_by_code(every[: len(tensors)], every[len(tensors) :])
     return {code.name: count for code, count in found.items()}
 
 

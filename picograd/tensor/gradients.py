@@ -241,14 +241,20 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     return {leaf: found[op] for leaf, op in zip(leaves, wanted) if op in found and of_leaves.get(op, leaf) is leaf}
 
 
-def gradients_for_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op]) -> dict[Op, Op]:
-    """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet."""
+def gradients_for_later(
+    seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], may_be_prepared: bool = False
+) -> dict[Op, Op]:
+    """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet.
+
+    Args:
+      may_be_prepared:  backward() asks, for which gradients may have been computed with another value
+    """
     is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)) or used_before(on_the_way))
     is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)
     active = trace.get()
     if is_hooked or (active is not None and not active.waits):
         return gradients_at(seeds, leaves)
-    for root, seed in seeds.items() if len(seeds) == 1 and active is None else ():
+    for root, seed in seeds.items() if may_be_prepared and len(seeds) == 1 and active is None else ():
         made = take_prepared(root, on_the_way) if not root.shape and seed is root.filled(1) else {}
         if made.keys() >= {*leaves}:
             return made
@@ -306,7 +312,12 @@ def grad(
     on_the_way = reached([tensor.op for tensor in roots if tensor.op.needs_grad])
     leaves = _inputs_on_the_way("grad", on_the_way, roots, given)
     used = as_used(leaves, on_the_way)
-    parts = _asked(roots, [op for ops in used.values() for op in ops], grad_outputs, is_grads_batched)
+    asked = [op for ops in used.values() for op in ops]
+    if is_grads_batched:
+        parts = _asked_by_rows(roots, asked, weights_of("grad", roots, grad_outputs))
+    else:
+        seeds = seeds_of("grad", roots, weights_of("grad", roots, grad_outputs), hint="grad(loss.mean(), inputs)")
+        parts = _asked(seeds, asked, on_the_way, create_graph)
     found = {leaf: total for leaf, ops in used.items() if (total := _sum_of(parts[op] for op in ops if op in parts))}
     found = _with_zeros(found, on_the_way, leaves, materialize_grads)
     unused = [leaf for leaf in leaves if leaf not in found]
@@ -363,12 +374,13 @@ def _inputs_on_the_way(
     return ops
 
 
-def _asked(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Any, is_batched: bool) -> dict[Op, Op]:
-    """Returns the gradients of leaves, for each row of the weights where they are batched."""
-    given = weights_of("grad", roots, weights)
-    if is_batched:
-        return _asked_by_rows(roots, leaves, given)
-    return _where_needed(seeds_of("grad", roots, given, hint="grad(loss.mean(), inputs)"), leaves)
+def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
+    """Returns the gradients of leaves, as graphs that are made later where nobody differentiates them."""
+    if create_graph or Anomaly.is_on:
+        return _where_needed(seeds, leaves)
+    among = {*on_the_way}
+    reaching = {op: seed for op, seed in seeds.items() if op.needs_grad}
+    return gradients_for_later(reaching, [leaf for leaf in leaves if leaf in among], on_the_way)
 
 
 def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Sequence[TensorCore | None]) -> dict[Op, Op]:
@@ -603,7 +615,7 @@ def backward(
     on_the_way = reached(list(seeds))
     collecting, leaves = _collecting(on_the_way, roots, inputs)
     at_once = create_graph or Anomaly.is_on
-    grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way)
+    grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way, True)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
     hooked: list[tuple[TensorCore, LeafNumber]] = []  # which may read one gradient, and find all of them computed
     for leaf in leaves:

@@ -189,7 +189,7 @@ def rand(
     >>> Tensor.rand(2, generator=Generator(1))
     Tensor([0.8626317, 0.6300258])
     """
-    return _drawn_floats(cls, "rand", uniform_op, (shape, size), generator, dtype, device, requires_grad)
+    return _drawn_floats(cls, "rand", _rand_op, (shape, size), generator, dtype, device, requires_grad)
 
 
 def randn(
@@ -209,7 +209,7 @@ def randn(
     >>> Tensor.randn(2, generator=Generator(1))
     Tensor([-0.49724522, -0.72256964])
     """
-    return _drawn_floats(cls, "randn", normal_op, (shape, size), generator, dtype, device, requires_grad)
+    return _drawn_floats(cls, "randn", _randn_op, (shape, size), generator, dtype, device, requires_grad)
 
 
 def randint(
@@ -239,8 +239,8 @@ def randint(
         raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
     lengths = shape_of_sizes("randint", (size,))
     place = device_or_default(device)
-    op = integers_op(random_bits(lengths, generator, place), low, high)
-    return _drawn(cls, cast(op, dtypes.known("randint", dtype, dtypes.int64)), place, requires_grad)
+    key, dtype = _next_key(generator, place), dtypes.known("randint", dtype, dtypes.int64)
+    return _drawn(cls, _randint_op(key, lengths, low, high, dtype), place, requires_grad)
 
 
 def randperm(
@@ -288,13 +288,12 @@ def randn_like(
 
 
 def _drawn_floats(
-    cls: type[T], function: str, make: Callable[[Op, DType], Op], sizes: tuple[Any, Any], generator: Generator | None,
-    dtype: DType | None, device: str | None, requires_grad: bool,
+    cls: type[T], function: str, make: Callable[[Op, Shape, DType], Op], sizes: tuple[Any, Any],
+    generator: Generator | None, dtype: DType | None, device: str | None, requires_grad: bool,
 ) -> T:  # fmt: skip
-    """Returns the tensor that `make` gives for fresh random bits."""
-    place = device_or_default(device)
-    bits = random_bits(shape_of_sizes(function, *sizes), generator, place)
-    op = make(bits, dtypes.known(function, dtype, dtypes.default_float))
+    """Returns the tensor that `make` gives for the key of the next draw."""
+    place, shape = device_or_default(device), shape_of_sizes(function, *sizes)
+    op = make(_next_key(generator, place), shape, dtypes.known(function, dtype, dtypes.default_float))
     return _drawn(cls, op, place, requires_grad)
 
 
@@ -424,7 +423,11 @@ def store_drawn(self: T, function: str, op: Op) -> T:
 # ---- on Ops ----
 def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
     """Returns 64 random bits for each element: threefry of its index, with the key of the next draw."""
-    return _bits_of((generator or default_generator).next_key(device), shape)
+    return _bits_of(_next_key(generator, device), shape)
+
+
+def _next_key(generator: Generator | None, device: str) -> Op:
+    return (generator or default_generator).next_key(device)
 
 
 @formula
@@ -455,6 +458,21 @@ def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
     upper = (cast(cast(_shifted(bits, 32), dtypes.uint32), wide) + 1.0) * 2.0**-32
     radius = unary(OpCode.SQRT, log_alike(upper) * -2.0)
     return cast(radius * cosine_of_turns(cast(bits, dtypes.int32), wide), dtype)
+
+
+@formula
+def _rand_op(key: Op, shape: Shape, dtype: DType) -> Op:
+    return uniform_op(_bits_of(key, shape), dtype)
+
+
+@formula
+def _randn_op(key: Op, shape: Shape, dtype: DType) -> Op:
+    return normal_op(_bits_of(key, shape), dtype)
+
+
+@formula
+def _randint_op(key: Op, shape: Shape, low: int, high: int, dtype: DType) -> Op:
+    return cast(integers_op(_bits_of(key, shape), low, high), dtype)
 
 
 @formula
