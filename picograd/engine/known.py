@@ -46,7 +46,6 @@ from picograd.engine.lengths import (
 from picograd.engine.plan import Template
 from picograd.errors import PlanningWarning, warn_user
 from picograd.interrupts import Latest, lock
-from picograd.ir.bodies import Formula
 from picograd.ir.host import offers
 from picograd.ir.op import Buffer, Op, const, toposort
 from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
@@ -216,7 +215,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             elif code is OpCode.FORMULA or code in COSTLY:
                 key.append((code, op.dtype, op.arg, len(op.src)))
                 stack += op.src
-                if not op.needs_grad and (code is not OpCode.FORMULA or _is_worth_keeping(op.arg)):
+                if not op.needs_grad and (code is not OpCode.FORMULA or op.arg.is_costly):
                     costly.append(op)
             elif code is OpCode.LEAF:
                 key.append((code, op.dtype))
@@ -238,10 +237,6 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
         return None
     key.append((len(roots), buffers[0].device, offers.key))
     return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots)
-
-
-def _is_worth_keeping(formula: Formula) -> bool:
-    return (formula.is_costly or formula.is_drawn) and len(formula.kinds) == 1
 
 
 def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:

@@ -84,7 +84,7 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
             again.add(op)
             continue
         # What is drawn is kept from the third graph on: to draw twice costs less than to have it kept.
-        op.was_computed = op.code is not OpCode.FORMULA or op.arg.is_costly or op.was_computed is not None
+        op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
             fresh.add(op)
     found = _nearest(missing, again) if again else {}

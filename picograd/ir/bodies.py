@@ -174,7 +174,6 @@ def changed_mark(body: Op, change: Callable[[Op], Op]) -> Any:
 
 
 # ---- formulas ----
-DRAWN = frozenset({OpCode.THREEFRY})
 Kind = tuple[DType, Shape]
 NEEDS_GRAD = attrgetter("needs_grad")
 at_once: ContextVar[bool] = ContextVar("picograd_at_once", default=False)  # graphs are looked at as they are made
@@ -187,8 +186,8 @@ class Formula(Record, cache_hash=True):
     options:   what decides which graphs they have
     kinds:     dtype and shape of each result
     numbers:   places of operands that the function takes as Python's numbers; these are the last sources, in order
-    is_costly: an Op of the graph is in COSTLY, where that has been made once
-    is_drawn:  the graph draws random bits, where that has been made once
+    is_costly: the value may be worth keeping: it is one, drawn or of a graph with an Op of COSTLY, which was made once
+    is_drawn:  it is data drawn at random, and not bits that another graph draws by
     num_ops:   of the graph, where that has been made once
     depth:     of the graph above the operands
     """
@@ -246,7 +245,9 @@ def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     results = _at_once(_called, options, stand_ins)
     kinds = tuple([(op.dtype, op.shape) for op in results])
     graph = toposort(results)
-    is_costly, is_drawn = (any(op.code in codes for op in graph) for codes in (COSTLY, DRAWN))
+    codes = {op.code for op in graph}
+    is_drawn = COSTLY.isdisjoint(codes) and OpCode.THREEFRY in codes and kinds[0][0] is not dtypes.uint64
+    is_costly = len(kinds) == 1 and (is_drawn or not COSTLY.isdisjoint(codes))
     return Formula(_called, options, kinds, (), is_costly, is_drawn, len(graph), max([op.depth for op in results]))
 
 

@@ -239,8 +239,9 @@ def randint(
         raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
     lengths = shape_of_sizes("randint", (size,))
     place = device_or_default(device)
-    key, dtype = _next_key(generator, place), dtypes.known("randint", dtype, dtypes.int64)
-    return _drawn(cls, _randint_op(key, lengths, low, high, dtype), place, requires_grad)
+    key = (generator or default_generator).next_key(place)
+    op = _randint_op(key, lengths, low, high, dtypes.known("randint", dtype, dtypes.int64))
+    return _drawn(cls, op, place, requires_grad)
 
 
 def randperm(
@@ -293,7 +294,8 @@ def _drawn_floats(
 ) -> T:  # fmt: skip
     """Returns the tensor that `make` gives for the key of the next draw."""
     place, shape = device_or_default(device), shape_of_sizes(function, *sizes)
-    op = make(_next_key(generator, place), shape, dtypes.known(function, dtype, dtypes.default_float))
+    key = (generator or default_generator).next_key(place)
+    op = make(key, shape, dtypes.known(function, dtype, dtypes.default_float))
     return _drawn(cls, op, place, requires_grad)
 
 
@@ -423,11 +425,7 @@ def store_drawn(self: T, function: str, op: Op) -> T:
 # ---- on Ops ----
 def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
     """Returns 64 random bits for each element: threefry of its index, with the key of the next draw."""
-    return _bits_of(_next_key(generator, device), shape)
-
-
-def _next_key(generator: Generator | None, device: str) -> Op:
-    return (generator or default_generator).next_key(device)
+    return _bits_of((generator or default_generator).next_key(device), shape)
 
 
 @formula

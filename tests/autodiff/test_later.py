@@ -55,6 +55,28 @@ def test_gradients_for_later_have_the_bits_of_those_made_at_once(name: str) -> N
     assert values[0] == values[1]
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_that_are_returned_wait_for_their_plan_unless_they_are_differentiated(name: str) -> None:
+    x, w = leaf(3, 5, seed=1), leaf(5, 4)
+    later, now = (pg.autograd.grad(LOSSES[name](w, x), [w, x], create_graph=kept) for kept in (False, True))
+    assert all(OpCode.GRADIENT in codes(grad.cell.op) for grad in later)
+    assert not any(OpCode.GRADIENT in codes(grad.cell.op) for grad in now)
+    for one, other in zip(later, now):
+        assert not one.requires_grad
+        np.testing.assert_array_equal(one.numpy(), other.detach().numpy())
+
+
+def test_gradients_by_functions_of_the_host_wait_for_their_plan() -> None:
+    for function in (pg.linalg.inv, pg.linalg.cholesky, pg.linalg.det, lambda a: pg.linalg.solve(a, a[0])):
+        made = []
+        for kept in (False, True):
+            w = leaf(3, 3)
+            function(w @ w.T + pg.eye(3)).sum().backward(create_graph=kept)
+            assert w.grad is not None
+            made.append(w.grad.detach().numpy())
+        np.testing.assert_array_equal(*made)
+
+
 def test_what_users_have_rules_for_and_what_has_none_is_not_put_off() -> None:
     x = leaf(3).op
     seeds = {x * x: const(1.0, x.dtype)}

@@ -70,6 +70,27 @@ def test_an_order_is_drawn_once_for_an_epoch(monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_array_equal(np.sort(np.concatenate(rows)[:, 0]), np.sort(x.numpy()[:, 0]))
 
 
+def test_a_solution_on_the_host_that_several_values_read_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    matrix, rows = Tensor(np.eye(4, dtype=np.float32) * 2).realize(), Tensor(np.ones((5, 4), np.float32)).realize()
+    solution = pg.linalg.solve(matrix, Tensor([1.0, 2.0, 3.0, 4.0]))
+    with watch() as counts:
+        assert [(solution * rows[i]).sum().item() for i in range(5)] == [5.0] * 5
+    assert sum("solve" in name for name in counts.names) == 2, "once in the first plan, once to be kept"
+
+
+def test_what_is_drawn_is_kept_from_the_third_graph_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    pg.manual_seed(0)
+    draws: list[Callable] = [lambda: pg.randn(6, 4), lambda: pg.rand(6, 4), lambda: pg.randint(0, 9, (6, 4))]
+    for draw in draws:
+        data, values = draw(), []
+        for number in range(5):
+            values.append((data * 2).numpy())
+            assert (data.op.realized is not None) is (number >= 2), number
+        assert all(np.array_equal(value, 2 * data.numpy()) for value in values)
+
+
 def test_what_nobody_holds_is_not_kept(device: str) -> None:
     x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).realize()
     for i in range(4):

@@ -25,7 +25,7 @@ class Setting:
 
     def __init__(self) -> None:
         pg.manual_seed(0)
-        self.x, self.y = pg.rand(16, 10), pg.randint(0, 4, (16,))
+        self.x, self.y = pg.rand(16, 10).realize(), pg.randint(0, 4, (16,)).realize()
         self.layers = [nn.Linear(10, 8), nn.Linear(8, 8), nn.Linear(8, 4)]
         self.optimizer = pg.optim.SGD([p for layer in self.layers for p in layer.parameters()], lr=0.1)
 
