@@ -1,8 +1,8 @@
 """An answer, token by token: a text that a network has read, and the choice of the next token.
 
-The text is read once: a question in pieces of one length, so that one plan serves them all, each token of the answer by
-another, which takes a token each of several texts at once. A piece that is not full is filled up behind: what is written
-there is not seen, and replaced later.
+The text is read once: a question in pieces of one length, so that one plan serves them all, the last perhaps in a shorter
+one; each token of the answer by another, which takes a token each of several texts at once. A piece that is not full is
+filled up behind: what is written there is not seen, and replaced later.
 
 Source: Holtzman et al. 2020, arXiv:1904.09751 (top-p); Keskar et al. 2019, arXiv:1909.05858, section 4.1 (repetition).
 
@@ -28,6 +28,7 @@ from picograd_programs.models.cache import Cache, KVCache, Position, Positions, 
 
 Logits = np.ndarray[Any, Any]
 PIECE = 64  # tokens read at once
+PIECES = (16, 32, PIECE)  # where texts end with fewer, and many are read: each length is a plan, which takes a second
 NEGLIGIBLE = -36.0  # logarithm of a share that float64 would lose beside 1
 LATEST = 64  # tokens that count as repeated, as in llama.cpp
 
@@ -107,13 +108,15 @@ class Plans:
     Args:
       length:  most tokens of a text
       num:     of texts
+      pieces:  lengths of pieces, the longest last; a text's end is read in the shortest that holds it
     """
 
-    def __init__(self, model: Network, length: int, num: int = 1):
+    def __init__(self, model: Network, length: int, num: int = 1, pieces: Sequence[int] = (PIECE,)):
         self.model, self.length, self.num = model, length, num
         self.cache = model.cache(num, length)
-        self.piece = min(PIECE, length)
-        self.first = Variable("first", 0, length - self.piece)
+        self.piece = min(pieces[-1], length)
+        self.firsts = {each: Variable(f"first{each}", 0, length - each) for each in pieces if each < self.piece}
+        self.firsts[self.piece] = Variable("first", 0, length - self.piece)
         self.numbers = [Variable(f"text{row}", 0, num - 1) for row in range(num)]
         self.places = [Variable(f"position{row}", 0, length - 1) for row in range(num)]
 
@@ -145,11 +148,12 @@ class Plans:
         """
         if len(tokens) - start == 1:
             return self.next_tokens([text], [tokens[start]], [start])[0], start, start + 1
-        start = min(start, self.length - self.piece)  # at the end of the cache with tokens that were read
-        part = tokens[start : start + self.piece]
-        filled = [*part, *[0] * (self.piece - len(part))]
+        piece = next((each for each in self.firsts if each >= len(tokens) - start), self.piece)
+        start = min(start, self.length - piece)  # at the end of the cache with tokens that were read
+        part = tokens[start : start + piece]
+        filled = [*part, *[0] * (piece - len(part))]
         number = self.numbers[0].bind(text) if self.num > 1 else 0
-        logits = self.read_piece(Tensor([filled]), number, self.first.bind(start), Tensor([len(part) - 1]))
+        logits = self.read_piece(Tensor([filled]), number, self.firsts[piece].bind(start), Tensor([len(part) - 1]))
         return logits, start, start + len(part)
 
     def next_tokens(self, texts: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> Tensor:

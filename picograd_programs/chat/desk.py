@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from picograd.errors import PicogradError
+from picograd.errors import ArgumentError, PicogradError
 from picograd.tensor.modes import no_grad
 from picograd_programs.chat.answer import LATEST, Choice, Logits, Plans, Reader, chosen
 
@@ -31,16 +31,22 @@ class Line:
     """
 
     def __init__(self) -> None:
-        self.condition, self.come, self.gone = threading.Condition(), 0, 0
+        self.condition, self.places = threading.Condition(), deque[object]()  # the first has the lock
 
     def __enter__(self) -> None:
+        place = object()
         with self.condition:
-            number, self.come = self.come, self.come + 1
-            self.condition.wait_for(lambda: self.gone == number)
+            self.places.append(place)
+            try:
+                self.condition.wait_for(lambda: self.places[0] is place)
+            except BaseException:  # interrupted; those behind must not wait for it
+                self.places.remove(place)
+                self.condition.notify_all()
+                raise
 
     def __exit__(self, *error: object) -> None:
         with self.condition:
-            self.gone += 1
+            self.places.popleft()
             self.condition.notify_all()
 
 
@@ -113,18 +119,30 @@ class Desk:
         """Puts questions in the line.
 
         Raises:
-          NotTaken: too many wait already, or the desk is closed.
+          ArgumentError: they are more than can ever be taken at once.
+          NotTaken: too many would wait, or the desk is closed.
         """
+        if len(questions) > self.plans.num + self.most:
+            raise ArgumentError(
+                f"n: {len(questions)} answers; this server writes {self.plans.num} at once and lets {self.most} wait."
+            )
         with self.changed:
             if not self.is_open:
                 raise NotTaken("this server is being stopped, and takes no questions.")
-            if len(self.line) - len(self.free) >= self.most:
+            self._leave()
+            if len(self.line) + len(questions) - len(self.free) > self.most:
                 raise NotTaken(
                     f"{len(self.answers)} answers are being written and {len(self.line)} wait; this server lets"
                     f" {self.most} wait. Ask again later."
                 )
             self.line.extend(questions)
             self.changed.notify_all()
+
+    def _leave(self) -> None:
+        """Ends questions in line whose client is gone."""
+        for question in [each for each in self.line if not each.is_wanted]:
+            self.line.remove(question)
+            question.end("stop")
 
     def work(self) -> None:
         """Answers questions until the desk is closed; then, or with an error of a step, those that are there end."""
@@ -172,11 +190,9 @@ class Desk:
 
     def _begin(self) -> None:
         with self.changed:
+            self._leave()
             while self.line and self.free:
                 question = self.line.popleft()
-                if not question.is_wanted:
-                    question.end("stop")
-                    continue
                 kept = [self.plans.whole(min(reader.same(question.tokens), reader.whole)) for reader in self.free]
                 reader = self.free.pop(kept.index(max(kept)))
                 left = reader.keep(question.tokens, max(kept))

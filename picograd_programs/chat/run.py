@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
-from picograd_programs.chat.answer import Choice, Plans, Reader
+from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
 from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
@@ -70,13 +71,14 @@ class Dialogue:
     """A model, its vocabulary, and what was said.
 
     Args:
-      texts:  that it has room for
+      texts:   that it has room for
+      pieces:  as of Plans
 
     Raises:
       DataError: the weights cannot be had, or are of another kind of model.
     """
 
-    def __init__(self, settings: Chat, texts: int = 1):
+    def __init__(self, settings: Chat, texts: int = 1, pieces: Sequence[int] = (PIECE,)):
         self.settings = settings
         self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
         self.choice = choice_of(settings, manner)
@@ -86,7 +88,7 @@ class Dialogue:
             self.turns = Turns(manner, self.tokenizer)
             self.ends = self.turns.ends
         self.said: list[tuple[str, str | list[int]]] = [("system", settings.system)] if settings.system else []
-        self.reader = Reader(Plans(self.model, min(settings.context, self.longest), texts))
+        self.reader = Reader(Plans(self.model, min(settings.context, self.longest), texts, pieces))
 
     def describe(self) -> str:
         """Returns a line about the model."""

@@ -19,15 +19,17 @@ import hmac
 import itertools
 import json
 import secrets
+import select
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import unquote
 
@@ -35,7 +37,7 @@ import numpy as np
 
 from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.record import Record
-from picograd_programs.chat.answer import Choice, Logits
+from picograd_programs.chat.answer import PIECES, Choice, Logits
 from picograd_programs.chat.desk import Desk, NotTaken, Question
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
 from picograd_programs.data.bpe import Stream
@@ -47,6 +49,7 @@ from picograd_programs.train.program import check_settings
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
 WAIT_SECONDS = 10  # for a client that sends nothing
+LOOK_SECONDS = 0.5  # between looks whether a client is still there, while no token comes
 STOPS_MAX = 4
 ANSWERS_MAX, LIKELIEST_MAX, INPUTS_MAX = 16, 20, 2048  # of a request: answers, likeliest tokens, texts for vectors
 PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
@@ -299,13 +302,25 @@ class Written:
         self.reason = "stop" if self.text.is_over else reason
         self.come.put(None)
 
-    def pieces(self) -> Iterator[str]:
+    def pieces(self, is_awaited: Callable[[], bool] = lambda: True) -> Iterator[str]:
         """Yields pieces of the text as they come, none empty.
+
+        Args:
+          is_awaited:  is asked before each, and where none comes for a while; False: the client is gone
 
         Raises:
           DataError: the model's numbers are not finite.
+          ConnectionError: the client is gone.
         """
-        while (piece := self.come.get()) is not None:
+        while True:
+            if not is_awaited():
+                raise ConnectionAbortedError("the client has closed its connection.")
+            try:
+                piece = self.come.get(timeout=LOOK_SECONDS)
+            except Empty:
+                continue
+            if piece is None:
+                return
             if isinstance(piece, Exception):
                 raise piece
             if piece:
@@ -323,7 +338,7 @@ class Answerer:
     """
 
     def __init__(self, settings: Serve):
-        self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context), settings.together)
+        self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context), settings.together, PIECES)
         self.name, self.desk = settings.model, Desk(self.dialogue.reader.plans, settings.waiting)
         self.thread = threading.Thread(target=self.desk.work, daemon=True)
         self.embedder = embedder_of(settings.embed) if settings.embed else None
@@ -514,10 +529,11 @@ class Handler(BaseHTTPRequestHandler):
 
         Raises:
           PicogradError: as Answerer's methods and Written.pieces, before anything is sent.
+          ConnectionError: the client is gone.
         """
         tokens, is_plain = self.answerer.tokens_of(request), isinstance(request.given, str)
         with self.answerer.answers(request, tokens) as answers:
-            pieces = answers[0].pieces()
+            pieces = answers[0].pieces(self._is_there)
             first = next(pieces, "")  # raises before anything is sent
             facts = {
                 "id": f"{'cmpl' if is_plain else 'chatcmpl'}-{secrets.token_hex(8)}",
@@ -525,7 +541,7 @@ class Handler(BaseHTTPRequestHandler):
                 "created": int(time.time()),
                 "model": self.answerer.name,
             }
-            all_pieces = [itertools.chain([first], pieces), *(each.pieces() for each in answers[1:])]
+            all_pieces = [itertools.chain([first], pieces), *(each.pieces(self._is_there) for each in answers[1:])]
             if request.streams:
                 self._stream(request, facts, len(tokens), answers, all_pieces)
                 return
@@ -571,6 +587,11 @@ class Handler(BaseHTTPRequestHandler):
         if request.wants_usage:
             send([], usage_of(num_read, answers))
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def _is_there(self) -> bool:
+        """Returns whether the client has left its connection open; one that sends no more is taken to be gone."""
+        ready, _, _ = select.select([self.connection], [], [], 0)
+        return not ready or bool(self.connection.recv(1, socket.MSG_PEEK))
 
     def _embed(self, body: Any) -> None:
         """Sends the vectors of texts.

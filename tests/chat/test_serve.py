@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 
-from picograd.errors import DataError, OutOfMemoryError
+from picograd.errors import ArgumentError, DataError, OutOfMemoryError
 from picograd_programs import cli
 from picograd_programs.chat import serve
 from picograd_programs.chat.answer import Plans, Reader
-from picograd_programs.chat.desk import NotTaken
+from picograd_programs.chat.desk import Line, NotTaken
 from picograd_programs.chat.serve import Answerer, Serve, Server
 from picograd_programs.models.embedder import read_embedder
 from tests.chat.small_model import write_model
@@ -182,6 +182,96 @@ def test_who_comes_first_is_answered_first_and_other_questions_do_not_wait(
         server.shutdown()
         thread.join()
     ours.close()
+
+
+def test_answers_of_one_request_never_wait_beyond_what_may(answerer: Answerer) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256, together=2, waiting=1))
+    with ours.desk.machine:  # nothing is read meanwhile
+        first = serve.request_of({"messages": TURNS, **GREEDY, "n": 2})
+        more = serve.request_of({"messages": TURNS, **GREEDY, "n": 3})
+        with ours.answers(first, ours.tokens_of(first)) as answers:
+            with pytest.raises(NotTaken, match="this server lets 1 wait"), ours.answers(more, ours.tokens_of(more)):
+                pass
+            assert len(ours.desk.line) + len(ours.desk.answers) == 2
+    [[*each.pieces()] for each in answers]
+    with ours.answers(more, ours.tokens_of(more)) as answers:
+        assert len({"".join(each.pieces()) for each in answers}) == 1, "three fit where nobody else is"
+    never = serve.request_of({"messages": TURNS, **GREEDY, "n": 4})
+    words = "n: 4 answers; this server writes 2 at once and lets 1 wait"
+    with pytest.raises(ArgumentError, match=words), ours.answers(never, ours.tokens_of(never)):
+        pass
+    ours.close()
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_client_that_closes_its_connection_ends_its_answer_and_leaves_the_line(answerer: Answerer, n: int) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256, together=1, waiting=2))
+    with Server(Serve(port=0), ours) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        written, draw = [], ours.desk._draw
+        ours.desk._draw = lambda answer, drawn: (time.sleep(0.02), written.append(1), draw(answer, drawn))  # type: ignore[method-assign]
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        body = {"messages": TURNS, "max_tokens": 200, "temperature": 2.0, "n": n}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        while len(written) < 3:
+            time.sleep(0.001)
+        connection.close()
+        while ours.desk.answers or any(each.is_wanted for each in ours.desk.line):
+            time.sleep(0.001)
+        assert len(written) < 100, "it is not written to its end"
+        assert asked(server, {"messages": TURNS, **GREEDY, "n": 3})[0] == 200, "and its places are free"
+        server.shutdown()
+        thread.join()
+    ours.close()
+
+
+def test_a_client_that_leaves_while_it_waits_gives_its_place_to_another(answerer: Answerer) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256, together=1, waiting=1))
+    with Server(Serve(port=0), ours) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        body, threads = {"messages": TURNS, **GREEDY}, []
+        with ours.desk.machine, ThreadPoolExecutor(2) as pool:
+            threads.append(pool.submit(asked, server, body))
+            while not ours.desk.answers:
+                time.sleep(0.001)
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+            while not ours.desk.line:
+                time.sleep(0.001)
+            assert asked(server, body)[0] == 503
+            connection.close()
+            while any(each.is_wanted for each in ours.desk.line):
+                time.sleep(0.001)
+            threads.append(pool.submit(asked, server, body))
+            while not any(each.is_wanted for each in ours.desk.line):
+                time.sleep(0.001)
+            ours.desk.machine.__exit__()  # as the with does; another has it at once
+            assert [each.result()[0] for each in threads] == [200, 200]
+            ours.desk.machine.__enter__()
+        server.shutdown()
+        thread.join()
+    ours.close()
+
+
+def test_a_lock_goes_on_where_one_that_waits_for_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, had = Line(), []
+
+    def take(name: str) -> None:
+        with line:
+            had.append(name)
+
+    with line:
+        behind = threading.Thread(target=take, args=("behind",))
+        with monkeypatch.context() as patch:
+            patch.setattr(line.condition, "wait_for", lambda condition: [][0])
+            with pytest.raises(IndexError):
+                take("interrupted")
+        behind.start()
+    behind.join(60)
+    take("last")
+    assert had == ["behind", "last"]
 
 
 def test_a_text_is_the_same_alone_and_among_others_whatever_came_before(answerer: Answerer) -> None:
@@ -504,10 +594,13 @@ def test_embeddings_come_from_the_encoder_that_is_named(answerer: Answerer, tmp_
         for given in (tokens, [tokens]):
             assert asked(server, {"input": given}, path)[1]["data"][0]["embedding"] == answer["data"][0]["embedding"]
         for body, words in (
-            ({}, "input must be a text, tokens, or a list of 1 to 2,048"), ({"input": []}, "input must be a text"),
-            ({"input": [[]]}, "tokens, which are whole numbers below"), ({"input": [-1]}, "tokens, which are whole"),
+            ({}, "input must be a text, tokens, or a list of 1 to 2,048"),
+            ({"input": []}, "input must be a text"),
+            ({"input": [[]]}, "tokens, which are whole numbers below"),
+            ({"input": [-1]}, "tokens, which are whole"),
             ({"input": "a", "encoding_format": "hex"}, "encoding_format must be float or base64"),
-            ({"input": "a", "dimensions": 5}, "dimensions must be 32"), ([], "the body must be an object"),
+            ({"input": "a", "dimensions": 5}, "dimensions must be 32"),
+            ([], "the body must be an object"),
         ):
             status, wrong = asked(server, body, path)
             assert status == 400 and words in wrong["error"]["message"]
