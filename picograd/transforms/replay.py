@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, cast
@@ -26,7 +27,7 @@ from picograd.control.structure import mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.realize import from_host, new_outputs, run, to_host
-from picograd.interrupts import AtDeath, later
+from picograd.interrupts import AtDeath, held_back, later
 from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, Shape, memory_op
 from picograd.ir.origin import Graphless
@@ -376,11 +377,10 @@ class Replay:
             with taken.running:  # until the end of the run nobody takes state back
                 if not taken.out or taken.out <= known.keys():
                     memory = self._bind(form, brought, free, came, known)
-                    may_stop = not state.unread or state.unread <= {*memory.fresh}
-                    run(self.plan, memory.inputs, memory.outputs, form.variables, form.error, may_stop, memory.fixed)
-                    held = self.results.of(memory, form.variables)
-                    if memory.fresh or state.shapes is not None:
-                        state.put(memory.fresh, memory.outputs, form.variables)
+                    # An interrupt comes when all new values are state, or none: some may be in the old ones' memory.
+                    is_mixed = len(memory.fresh) < len(taken.cells) and (memory.fresh or self.results.stored)
+                    with held_back() if is_mixed else nullcontext():
+                        held = self._run(form, memory)
                     break
             # NOTE: read while `running` is not held: two plans that waited for each other would do so for ever.
             known = state.fetch()
@@ -391,6 +391,16 @@ class Replay:
             for i, value in zip(aliases.updated, held[-len(aliases.updated) :]):
                 tensors[i].write("jit", memory_op(*value))
         return self.returned.hand_out(held[:num_returned], tensors)
+
+    def _run(self, form: Template, memory: BoundMemory) -> list[Held]:
+        """Runs the plan once, gives cells their new values, and returns the memory of the results."""
+        state = self.state
+        may_stop = not state.unread or state.unread <= {*memory.fresh}
+        run(self.plan, memory.inputs, memory.outputs, form.variables, form.error, may_stop, memory.fixed)
+        held = self.results.of(memory, form.variables)
+        if memory.fresh or state.shapes is not None:
+            state.put(memory.fresh, memory.outputs, form.variables)
+        return held
 
     def _form_of(self, given: Arguments | None) -> Template:
         """Returns the form with the values that symbolic integers have in this call."""

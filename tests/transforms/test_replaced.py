@@ -6,6 +6,7 @@ import gc
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.errors import IndexingError
 from picograd.look import watch
+from picograd.transforms import replay
 from picograd.transforms.buffer_reuse import COUNTS_TELL
 from tests.host_compilers import needs_compiler
 
@@ -306,3 +308,35 @@ def test_an_interrupt_waits_until_replaced_state_is_whole(monkeypatch: pytest.Mo
         timer.join()
         signal.signal(signal.SIGINT, before)
     np.testing.assert_array_equal(cache.numpy(), results[1])
+
+
+@can_tell
+def test_an_interrupt_finds_all_state_new_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One state is written over, another gets memory of its own, since a graph reads its old value."""
+    first, second = (pg.zeros(8).clone().realize() for _ in range(2))
+
+    @pg.jit
+    def step(x: Tensor) -> None:
+        first.add_(x)
+        second.add_(x)
+
+    one = Tensor([1.0])
+    for _ in range(3):
+        step(one)
+    reader, ran = second + 10, replay.run
+
+    def interrupted(*given: Any) -> None:
+        ran(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(replay, "run", interrupted)
+            step(one)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert first.tolist() == second.tolist() == [4.0] * 8
+    assert reader.tolist() == [13.0] * 8
+    step(one)
+    assert first.tolist() == second.tolist() == [5.0] * 8
