@@ -195,13 +195,11 @@ class CudaDevice:
 
     def timed(self, work: Callable[[], Any]) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits."""
-        with self._alone():
-            return self.queue.timed(work)
+        return self.queue.timed(work, self._alone)
 
     def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
-        """Returns name and seconds of each kernel that `work` submits, in order."""
-        with self._alone():
-            return self.queue.kernel_times(work)
+        """Returns name and seconds of each kernel that is submitted while `work` runs, in order."""
+        return self.queue.kernel_times(work, self._alone)
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -76,6 +76,9 @@ SUBMISSIONS_AHEAD_MAX = 64  # submissions that may wait for the GPU: the host is
 ASKED_EVERY = 8  # submissions: whether old ones are done
 
 
+Alone = Callable[[], AbstractContextManager[None]]  # lets the calling thread use the queue, and no other meanwhile
+
+
 class CommandQueue:
     """The commands of one GPU.
 
@@ -92,7 +95,7 @@ class CommandQueue:
     """
 
     def __init__(self, caller: Caller, context: Any) -> None:
-        self.ticket, self.lock = 0, rlock()
+        self.ticket, self.lock, self._timing = 0, rlock(), rlock()
         self.laps: list[tuple[str, Any, Any]] | None = None
         self.moments: deque[Any] = deque()
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
@@ -253,30 +256,38 @@ class CommandQueue:
         self.begin()
         call("cuEventRecord", event, self._kernels)
 
-    def timed(self, work: Callable[[], Any]) -> float:
+    # NOTE: nobody holds `lock` while `work` runs, which may wait for a thread that brings the next batch to the GPU.
+    def timed(self, work: Callable[[], Any], alone: Alone) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
-        start, stop = self.take_moments(2)
+        with alone():
+            start, stop = self.take_moments(2)
         try:
-            self.record(start)
+            with alone():
+                self.record(start)
             work()
-            self.record(stop)
-            self.wait_for(stop)
-            return seconds_between(start, stop)
+            with alone():
+                self.record(stop)
+                self.wait_for(stop)
+                return seconds_between(start, stop)
         finally:
             self.moments += (start, stop)
 
-    def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
-        """Returns name and seconds of each kernel that `work` submits, in order, by events of the stream."""
+    def kernel_times(self, work: Callable[[], Any], alone: Alone) -> list[tuple[str, float]]:
+        """Returns name and seconds of each kernel submitted while `work` runs, in order, by events of the stream."""
         laps: list[tuple[str, Any, Any]] = []
-        self.laps = laps
-        try:
-            work()
-            self.wait()
-            return [(name, seconds_between(start, stop)) for name, start, stop in laps]
-        finally:
-            self.laps = None
-            for _, *events in laps:
-                self.moments += events
+        with self._timing:
+            try:
+                with alone():
+                    self.laps = laps
+                work()
+                with alone():
+                    self.laps = None
+                    self.wait()
+                    return [(name, seconds_between(start, stop)) for name, start, stop in laps]
+            finally:
+                self.laps = None
+                for _, *events in laps:
+                    self.moments += events
 
     def is_done(self, event: Any) -> bool:
         """True if all before an event is done."""

@@ -139,6 +139,23 @@ print(*[(a == b).all().item() for a, b in zip(before, after)], len(pg.cuda.kerne
     assert run_on(fake_driver, code, PICOGRAD_DEVICE="CUDA").splitlines() == ["True True True", "True True 0"]
 
 
+@pytest.mark.parametrize("timer", ["pg.cuda.kernel_times", "device.timed"])
+def test_what_is_timed_may_wait_for_a_thread_that_uses_the_gpu(fake_driver: Path, timer: str) -> None:
+    """As a step waits for one that brings its batch."""
+    code = TENSORS + f"timed = {timer}" + """
+import threading
+step = pg.jit(lambda x: (x * 2).sum())
+def work():
+    brought = []
+    loader = threading.Thread(target=lambda: brought.append(pg.Tensor(np.ones(4, np.float32), device="CUDA").realize()))
+    loader.start()
+    loader.join(20)
+    print(step(brought[0]).item())
+timed(work)
+"""
+    assert run_on(fake_driver, code) == "8.0"
+
+
 def test_phases_and_scratch_memory(fake_driver: Path) -> None:
     """Two launches of one kernel, the second reads the scratch memory the first wrote."""
     code = """
