@@ -32,7 +32,7 @@ from bench.gpu_products_work import parse
 
 HANGS = "hangs, or ended its process"
 FAR = 1e-2  # of bfloat16, |a - b| / |b|
-SILENT_SECONDS, STARTING_SECONDS, MOST_STARTS = 8, 150, 12
+SILENT_SECONDS, SIMULATED_SECONDS, STARTING_SECONDS, MOST_STARTS = 8, 100, 150, 12
 
 
 def watched(
@@ -54,7 +54,9 @@ def watched(
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": environment}
         with subprocess.Popen(command, **pipe) as child:  # type: ignore[call-overload]
             current[0], is_done = None, False
-            for line in lines_of(child, lambda: begin + arguments.seconds, lambda: current[0]):
+            silent = SIMULATED_SECONDS if arguments.simulate else SILENT_SECONDS
+            patience = lambda: STARTING_SECONDS if current[0] is None else silent  # noqa: E731
+            for line in lines_of(child, lambda: begin + arguments.seconds, patience):
                 try:
                     told = dict(json.loads(line))
                 except (TypeError, ValueError):
@@ -81,8 +83,8 @@ def watched(
     return results, notes
 
 
-def lines_of(child: Any, until: Callable[[], float], current: Callable[[], str | None]) -> Iterator[str]:
-    """Gives a process's lines, until it ends, or says nothing for too long, or time is over."""
+def lines_of(child: Any, until: Callable[[], float], patience: Callable[[], float]) -> Iterator[str]:
+    """Gives a process's lines, until it ends, or says nothing for so many seconds, or time is over."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
@@ -92,8 +94,7 @@ def lines_of(child: Any, until: Callable[[], float], current: Callable[[], str |
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        patience = SILENT_SECONDS if current() is not None else STARTING_SECONDS
-        left = min(patience, until() - time.perf_counter())
+        left = min(patience(), until() - time.perf_counter())
         try:
             line = lines.get(timeout=max(0.01, left))
         except queue.Empty:

@@ -22,7 +22,7 @@ from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
 from picograd.ir.ranges import value_range
-from picograd.ir.symbolic import add, bounds, mul
+from picograd.ir.symbolic import add, bounds, mul, subtract
 
 REPEATING = (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP)
 COMPUTING = (
@@ -185,6 +185,20 @@ def shrink_shrink(out: Op) -> Op:
     return shrink(inner.src[0], bounds)
 
 
+def shrink_joined(out: Op) -> Op | None:
+    """A part of joined values that lies in one of them, as where their gradient is taken apart, is a part of that one."""
+    mask, chosen, other = out.src[0].src
+    spans = [(before, subtract(dim, after)) for dim, (before, after) in zip(mask.shape, mask.arg)]
+    numbers = [*spans, *out.arg]
+    if const_value(mask.src[0]) is not True or not all(isinstance(end, int) for span in numbers for end in span):
+        return None
+    if all(first <= start and stop <= end for (first, end), (start, stop) in zip(spans, out.arg)):
+        return shrink(chosen, out.arg)
+    if any(stop <= first or end <= start for (first, end), (start, stop) in zip(spans, out.arg)):
+        return shrink(other, out.arg)
+    return None
+
+
 def pad_pad(out: Op) -> Op:
     inner = out.src[0]
     return pad(inner.src[0], tuple((add(a, c), add(b, d)) for (a, b), (c, d) in zip(inner.arg, out.arg)))
@@ -286,6 +300,8 @@ def _twice(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
 _ANY, _X = Pattern(), Pattern(name="x")
 _CAST = Pattern(OpCode.CAST, (_X,))
 _LONG_ROWS = Pattern(OpCode.RESHAPE, (Pattern(OpCode.PAD, name="padded"),))
+_JOINED = Pattern(OpCode.WHERE, (Pattern(OpCode.PAD), Pattern(), Pattern()))
+_PART_OF_JOINED = Pattern(OpCode.SHRINK, (_JOINED,), name="out")
 _DIAGONAL = Pattern(OpCode.RESHAPE, (Pattern(OpCode.SHRINK, (_LONG_ROWS,)),), name="out")
 
 simplify = PatternMatcher(
@@ -325,6 +341,7 @@ simplify = PatternMatcher(
         ("permute permute", _twice(OpCode.PERMUTE), permute_permute),
         ("expand expand", _twice(OpCode.EXPAND), expand_expand),
         ("shrink shrink", _twice(OpCode.SHRINK), shrink_shrink),
+        ("shrink joined", _PART_OF_JOINED, shrink_joined),  # shrink(where(pad(True), a, b)) = shrink(a)
         ("pad pad", _twice(OpCode.PAD), pad_pad),
         ("flip flip", _twice(OpCode.FLIP), flip_flip),
         ("diagonal matrix", _DIAGONAL, diagonal_matrix),

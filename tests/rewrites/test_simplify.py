@@ -62,6 +62,8 @@ def check(before: Op, after: Op, *inputs: Op, signed_zeros: bool = True) -> None
 
 
 x, y = source(f32, (4, 6)), source(f32, (4, 6), "y")
+wide = source(f32, (4, 9), "left"), source(f32, (4, 9), "right")
+joined = where(pad(filled(True, bool_, (4, 6)), ((0, 0), (0, 3))), *wide)
 n, b = source(i32, (4, 6)), source(bool_, (4, 6))
 c = filled(7, i32, (4, 6))
 
@@ -121,6 +123,7 @@ CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
         (x,),
         shrink(x, ((2, 3), (3, 5))),
     ),
+    "shrink joined": (shrink(joined, ((1, 3), (2, 6))), wide, shrink(wide[0], ((1, 3), (2, 6)))),
     "pad pad": (pad(pad(x, ((1, 0), (2, 3))), ((1, 1), (0, 4))), (x,), pad(x, ((2, 1), (2, 7)))),
     "flip flip": (flip(flip(x, (0, 1)), (1,)), (x,), flip(x, (0,))),
     "diagonal matrix": (
@@ -202,6 +205,15 @@ def test_two_integer_constants_become_one() -> None:
 
 
 # ---- what must not happen ----
+def test_a_part_of_several_joined_values_stays() -> None:
+    """A part of one of them is a part of that one, on either side of the border."""
+    for bounds, chosen in (((4, 6), wide[0]), ((6, 9), wide[1]), ((5, 7), None)):
+        part = shrink(joined, ((0, 4), bounds))
+        expected = part if chosen is None else shrink(chosen, ((0, 4), bounds))
+        assert simplify_graph([part]) == [expected]
+        check(part, expected, *wide)
+
+
 def test_floats_do_not_reassociate() -> None:
     graph = (x + 0.1) + 0.2
     assert simplify_graph([graph]) == [graph]
