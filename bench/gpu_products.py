@@ -47,6 +47,11 @@ def watched(
     command = [sys.executable, "-m", module, "--only", arguments.only]
     command += ["--threads", str(arguments.threads), *["--simulate"] * arguments.simulate]
     current: list[str | None] = [None]  # the variant that runs; None before the first, "" between two
+    silent = SIMULATED_SECONDS if arguments.simulate else SILENT_SECONDS
+
+    def patience() -> float:
+        return STARTING_SECONDS if current[0] is None else silent
+
     for start in range(MOST_STARTS):
         failed = Counter(key.split("|")[0] for key, each in results.items() if each.get("error") == HANGS)
         skipped = [key for key in results if "torch" not in key] + [f"{name}|*" for name, n in failed.items() if n > 1]
@@ -54,8 +59,6 @@ def watched(
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": environment}
         with subprocess.Popen(command, **pipe) as child:  # type: ignore[call-overload]
             current[0], is_done = None, False
-            silent = SIMULATED_SECONDS if arguments.simulate else SILENT_SECONDS
-            patience = lambda: STARTING_SECONDS if current[0] is None else silent  # noqa: E731
             for line in lines_of(child, lambda: begin + arguments.seconds, patience):
                 try:
                     told = dict(json.loads(line))
