@@ -10,12 +10,13 @@ Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an
     several products or convolutions of one costly value  ->  the value is stored, once
     conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
     conv(x with gaps, w)                           ->  a convolution for each phase of its positions
+    sum over C of where(i[n] == c, x[n, c], 0), x in memory  ->  x[n, i[n]]
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isqrt, nan, prod
 
@@ -42,7 +43,7 @@ from picograd.ir.build import (
     where,
     zeros_like,
 )
-from picograd.ir.op import Dim, Op, filled, greatest_numel, toposort
+from picograd.ir.op import Dim, Op, const_value, filled, greatest_numel, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
@@ -85,6 +86,8 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
             new = permute(src[0], op.arg)
         elif has_blocks(op, target):
             new = first_of_blocks(op, src[0])
+        elif is_choice_of_memory(op, readers):
+            new = chosen(op, *(became[s] for s in (op.src[0].src[1], op.src[0].src[0].src[0].src[0])))
         elif is_long(op):
             new = in_pieces(op, src[0])
         else:
@@ -94,6 +97,37 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
         became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (new,)) if op in shared else new
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
+
+
+CHOSEN_ROW_MIN = 64  # elements of a row that is not read for one of them
+
+
+def is_choice_of_memory(op: Op, readers: Mapping[Op, int]) -> bool:
+    """True for sums along rows, of which nothing else reads anything, of the element whose number equals another number.
+
+    Rows that are computed, or walked in any case, have it meanwhile.
+    """
+    if op.code is not OpCode.REDUCE or op.arg != (OpCode.ADD, (len(op.shape),)) or op.src[0].code is not OpCode.WHERE:
+        return False
+    is_equal, x, other = op.src[0].src
+    length = x.shape[-1]
+    if is_equal.code is not OpCode.CMPEQ or const_value(other) != 0:
+        return False
+    if not isinstance(length, int) or length < CHOSEN_ROW_MIN:
+        return False
+    number, places = is_equal.src
+    if places is not positions(x.shape, len(op.shape), places.dtype):
+        return False
+    while x.code in MOVEMENT and readers[x] == 1:
+        x = x.src[0]
+    in_memory = x.code in (OpCode.PARAM, OpCode.BUFFER) or x.realized is not None
+    return in_memory and readers[x] == 1 and number.code is OpCode.EXPAND and number.src[0].shape == (*op.shape, 1)
+
+
+def chosen(op: Op, x: Op, index: Op) -> Op:
+    """Returns the element of each row that has the number of the row's index."""
+    rank = len(op.shape)
+    return gather(x, cast(reshape(index, op.shape), dtypes.int64), rank, rank)
 
 
 def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:

@@ -8,7 +8,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
-from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, unary
+from picograd.ir.build import compare, expand, pad, permute, positions, reduce, reshape, swap_last, unary, where
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
@@ -197,3 +197,30 @@ def test_first_places_of_blocks_are_those_of_the_row(dtype: DType, descending: b
     cut = contract([first], GPU_TARGET)
     assert cut != [first]
     np.testing.assert_array_equal(evaluate(cut, {x: values})[0], evaluate([first], {x: values})[0])
+
+
+# ---- one element of each row ----
+def of_each_row(x: Op, index: Op) -> Op:
+    number = expand(reshape(index, (*index.shape, 1)), x.shape)
+    places = positions(x.shape, len(x.shape) - 1, index.dtype)
+    return reduce(where(compare(OpCode.CMPEQ, number, places), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.int32])
+@pytest.mark.parametrize("shape", [(100,), (5, 100), (2, 3, 100)])
+def test_an_element_of_a_row_in_memory_is_read_alone(shape: tuple[int, ...], dtype: DType) -> None:
+    x, index = param(0, *shape), Op(OpCode.PARAM, dtype, (), (1, shape[:-1]))
+    root = of_each_row(x, index)
+    (new,) = contract([root])
+    assert [op.code for op in toposort([new])].count(OpCode.REDUCE) == 0
+    rng = np.random.default_rng(0)
+    values = {x: rng.standard_normal(shape).astype(np.float32), index: rng.integers(-2, 102, shape[:-1]).astype(dtype.name)}
+    np.testing.assert_array_equal(evaluate([new], values)[0], evaluate([root], values)[0])
+
+
+def test_rows_that_are_short_or_computed_or_read_elsewhere_are_walked() -> None:
+    index = Op(OpCode.PARAM, dtypes.int64, (), (1, (5,)))
+    x, short = param(0, 5, 100), param(2, 5, 10)
+    read_twice = [of_each_row(x, index), reduce(x, OpCode.MAX, (1,))]
+    for roots in ([of_each_row(x * 2.0, index)], [of_each_row(short, index)], read_twice):
+        assert OpCode.GATHER not in [op.code for op in toposort(contract(roots))]
