@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import growth  # noqa: E402
-from bench.driver import Worker, WorkerError, without_paths  # noqa: E402
+from bench.driver import ROOT, Worker, WorkerError, without_paths  # noqa: E402
 from bench.grids import Figures, all_grids, step_grids  # noqa: E402
 from bench.kernels import KernelTimes  # noqa: E402
 from bench.peers import VARIANTS, has, load  # noqa: E402
@@ -25,6 +26,15 @@ from bench.startup import Startup, measure_depths  # noqa: E402
 from bench.survey import LARGE, enlarged  # noqa: E402
 from bench.survey_rows import ROWS  # noqa: E402
 from bench.workloads import WORKLOADS, Forward, Training, operands, select  # noqa: E402
+
+
+def test_launches_and_bytes_of_a_step_on_a_gpu_are_counted() -> None:
+    """Of two layers of GPT-2, in a process of its own, which has no GPU: no more launches than there were."""
+    command = [sys.executable, "-W", "error", "-m", "bench.gpu_counts", "--small", "--top", "3"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    launches, _, nbytes, unit = said[1].split()
+    assert 60 < int(launches) <= 78 and float(nbytes) > 0 and unit == "GB"
+    assert len(said) == 5 and " of matmul_503_32_0: " in "\n".join(said)
 
 
 @pytest.mark.parametrize("name", ["mlp_2_16", "mlp_300", "names"])
