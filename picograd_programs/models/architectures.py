@@ -707,7 +707,9 @@ def experts_of(said: Entries, layers: int, hidden: int, routing: Mapping[str, An
         raise DataError("config.json has no num_experts.")
     if chosen > num:
         raise said.wrong("num_experts_per_tok", chosen, f"there are {num} experts")
-    if not isinstance(plain, list) or not all(type(layer) is int for layer in [first, *plain]):
+    if type(first) is not int or first < 0:
+        raise said.wrong("first_k_dense_replace", first, "a number of layers is needed")
+    if not isinstance(plain, list) or not all(type(layer) is int for layer in plain):
         raise said.wrong("mlp_only_layers", plain, "a list of numbers of layers is needed")
     without = [layer for layer in range(layers) if layer < first or layer in plain or (layer + 1) % (every or 1)]
     groups, best = groups_of(said, num)

@@ -123,6 +123,13 @@ def test_forms_that_users_have(kind: str, tmp_path: Path, rng: np.random.Generat
     np.testing.assert_allclose(model(Tensor(tokens[None]))[0].numpy(), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_the_cache_of_latents_has_one_for_all_heads(tmp_path: Path) -> None:
+    said = config_of("DeepSeek V3")
+    write_folder(tmp_path, said, random_weights(said))
+    cache = opened(str(tmp_path), 64)[0].cache(1, 50)
+    assert [each.shape for each in cache.keys] == [(1, 1, 50, 16 + 4)] * 4 and cache.values == ()
+
+
 def test_experts_of_four_bits_are_those_that_their_bits_say_and_stay_so_in_memory(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
@@ -216,6 +223,7 @@ def test_tokens_are_drawn_as_the_files_say_where_nobody_says_it(tmp_path: Path) 
 # ---- what is refused ----
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("Llama 2", {"model_type": "mpt"}, "says model_type is 'mpt'; cohere, cohere2, deepseek_v2, deepseek_v3, "),
+    ("DeepSeek V2", {"first_k_dense_replace": "1"}, "says first_k_dense_replace is 1; a number of layers is needed"),
     ("DeepSeek V2", {"n_group": 3}, "says n_group is 3; it must divide the 8 experts into groups of two or more"),
     ("DeepSeek V2", {"topk_method": "noaux_tc"}, "says topk_method is noaux_tc; greedy and group_limited_greedy are known"),
     ("DeepSeek V3", {"topk_method": "greedy"}, "says topk_method is greedy; with noaux_tc it is computed here"),
