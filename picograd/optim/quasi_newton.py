@@ -6,15 +6,19 @@ traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from picograd.control.flow import scan
 from picograd.errors import ArgumentError, JitError
+from picograd.ir.op import Op
 from picograd.nn.utils.clip_grad import vector_to_parameters
 from picograd.optim.optimizer import Optimizer
 from picograd.record import Record, replace
 from picograd.tensor.cell import trace
+from picograd.tensor.core import realize
+from picograd.tensor.formulas import formula
 from picograd.tensor.modes import enable_grad, no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -22,16 +26,18 @@ from picograd.tensor.tensor import Tensor
 class Point(Record):
     """Loss, gradient and slope at a point along the direction.
 
-    t:      how far along it
-    loss:   there
-    grad:   there, as one vector
-    slope:  of the loss along the direction
+    t:         how far along it
+    loss:      there
+    grad:      there, as one vector
+    slope:     of the loss along the direction
+    greatest:  element of the gradient, without its sign
     """
 
     t: float
     loss: float
     grad: Tensor
     slope: float
+    greatest: float = 0.0
 
 
 class LBFGS(Optimizer):
@@ -112,42 +118,47 @@ class LBFGS(Optimizer):
         group, kept = self.param_groups[0], self.state[0] if 0 in self.state else self._begun()
         with enable_grad():
             first = closure()
-        evaluations, loss, grad = 1, first.item(), self._grad()
+        grad = self._grad()
+        loss, greatest, total = _numbers(first, grad.abs().max(), grad.abs().sum(), beside=[grad])
+        evaluations = 1
         kept["func_evals"] += 1
         for count in range(1, group["max_iter"] + 1):
-            if grad.abs().max().item() <= group["tolerance_grad"]:
+            if greatest <= group["tolerance_grad"]:
                 break
             kept["n_iter"] += 1
             direction = self._direction(kept, grad, group["history_size"])
-            slope = grad.dot(direction).item()
+            pairs = [rows for name in PAIRS if isinstance(rows := kept[name], Tensor)]
+            slope, longest = _numbers(grad.dot(direction), direction.abs().max(), beside=[direction, *pairs])
             kept["prev_flat_grad"], kept["prev_loss"] = grad, loss
-            t = group.rate() * (1.0 / max(1.0, grad.abs().sum().item()) if kept["n_iter"] == 1 else 1.0)
+            t = group.rate() * (1.0 / max(1.0, total) if kept["n_iter"] == 1 else 1.0)
             if slope > -group["tolerance_change"]:
                 kept["d"], kept["t"] = direction, t
                 break
-            here, is_last = Point(0.0, loss, grad, slope), count == group["max_iter"]
-            found, spent = self._go_along(closure, here, direction, t, is_last)
-            before, loss, grad = loss, found.loss, found.grad
+            here, is_last = Point(0.0, loss, grad, slope, greatest), count == group["max_iter"]
+            found, spent = self._go_along(closure, here, direction, t, longest, is_last)
+            before, loss, grad, greatest = loss, found.loss, found.grad, found.greatest
             kept["d"], kept["t"] = direction, found.t
             evaluations += spent
             kept["func_evals"] += spent
-            moved = (direction * found.t).abs().max().item()
-            if evaluations >= group["max_eval"] or min(moved, abs(loss - before)) <= group["tolerance_change"]:
+            moved = min(longest * abs(found.t), abs(loss - before))
+            if evaluations >= group["max_eval"] or moved <= group["tolerance_change"]:
                 break
         return first
 
     def _go_along(
-        self, closure: Callable[[], Tensor], here: Point, direction: Tensor, t: float, is_last: bool
+        self, closure: Callable[[], Tensor], here: Point, direction: Tensor, t: float, longest: float, is_last: bool
     ) -> tuple[Point, int]:
         """Moves by t, or as far as the search finds best; returns where that leads, and how often closure was called.
 
         Without a search nobody asks for the loss at the end of the last move.
+
+        Args:
+          longest:  the greatest element of the direction
         """
-        start, group = self._vector(), self.param_groups[0]
+        start, group = Tensor.cat([p.detach().reshape(-1) for p in self.parameters()]), self.param_groups[0]
         if group["line_search_fn"] is not None:
-            greatest = direction.abs().max().item()
             at = partial(self._at, closure, start, direction)
-            found, spent = strong_wolfe(at, here, t, greatest, group["tolerance_change"])
+            found, spent = strong_wolfe(at, here, t, longest, group["tolerance_change"])
             self._move(start, direction, found.t)
             return found, spent
         if is_last:
@@ -160,46 +171,111 @@ class LBFGS(Optimizer):
         return self.state[0]
 
     # ---- all parameters as one vector ----
-    def _vector(self) -> Tensor:
-        return Tensor.cat([p.detach().reshape(-1) for p in self.parameters()]).realize()
-
     def _grad(self) -> Tensor:
         grads = [p.grad if p.grad is not None else Tensor.zeros_like(p) for p in self.parameters()]
-        return Tensor.cat([grad.detach().reshape(-1) for grad in grads]).realize()
+        return Tensor.cat([grad.detach().reshape(-1) for grad in grads])
 
     def _move(self, start: Tensor, direction: Tensor, t: float) -> None:
-        vector_to_parameters((start + direction * t).realize(), self.parameters())
+        there = start + direction * t
+        realize([start, there])
+        vector_to_parameters(there, self.parameters())
 
     def _at(self, closure: Callable[[], Tensor], start: Tensor, direction: Tensor, t: float) -> Point:
         self._move(start, direction, t)
         with enable_grad():
-            loss = closure().item()
+            loss = closure()
         grad = self._grad()
-        return Point(t, loss, grad, grad.dot(direction).item())
+        value, slope, greatest = _numbers(loss, grad.dot(direction), grad.abs().max(), beside=[grad])
+        return Point(t, value, grad, slope, greatest)
 
     # ---- the direction ----
     def _direction(self, kept: dict[str, Any], grad: Tensor, history_size: int) -> Tensor:
         """Takes in the last step, and returns -H grad by two loops over the pairs."""
         if kept["n_iter"] == 1:
             kept.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
-            return (-grad).realize()
-        y, s = (grad - kept["prev_flat_grad"]).realize(), (kept["d"] * kept["t"]).realize()
-        curvature = y.dot(s).item()
+            return -grad
+        y, s = grad - kept["prev_flat_grad"], kept["d"] * kept["t"]
+        along = y.dot(s)
+        (curvature,) = _numbers(along, beside=[y, s])
         if curvature > 1e-10:
-            for name, value in (("old_dirs", y), ("old_stps", s), ("ro", 1.0 / curvature)):
-                kept[name] = [*kept[name], value][-history_size:]
-            kept["H_diag"] = curvature / y.dot(y).item()
-        pairs = list(zip(kept["old_dirs"], kept["old_stps"], kept["ro"]))
-        parts: list[Tensor] = []
-        q = -grad
-        for y, s, ro in reversed(pairs):
-            parts.append(s.dot(q) * ro)
-            q = q - y * parts[-1]
-        q = q * kept["H_diag"]
-        for (y, s, ro), part in zip(pairs, reversed(parts)):
-            q = q + s * (part - y.dot(q) * ro)
-        result: Tensor = q.realize()
+            _remember(kept, y, s, 1.0 / along, history_size)
+            kept["H_diag"] = along / y.dot(y)
+        if not len(kept["ro"]):
+            return -grad * kept["H_diag"]
+        scale = Tensor(kept["H_diag"], dtype=grad.dtype)
+        read = [operand.read() for operand in (*_rows(kept), -grad, scale)]
+        result: Tensor = Tensor.from_op(_two_loops(*read), grad.device)
         return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns state and settings in PyTorch's form, in which pairs are lists of vectors.
+
+        >>> LBFGS([Tensor([1.0], requires_grad=True)]).state_dict()["state"]
+        {}
+        """
+        found: dict[str, Any] = super().state_dict()
+        for kept in found["state"].values():
+            count = kept.pop("num_pairs", 0)
+            kept.update({name: [*rows[len(rows) - count :]] for name, rows in zip(PAIRS, _rows(kept)) if count})
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes over the state and settings of another LBFGS, also of PyTorch's.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> LBFGS([w]).load_state_dict(LBFGS([w], lr=0.5).state_dict())
+        """
+        self.state.pop(0, None)
+        super().load_state_dict(state_dict)
+
+
+# ---- pairs of steps ----
+PAIRS = ("old_dirs", "old_stps", "ro")  # changes of the gradient, of the parameters, and 1 / (y s)
+
+
+def _numbers(*scalars: Tensor, beside: Iterable[Tensor] = ()) -> list[float]:
+    """Returns numbers that one plan computes, with other tensors."""
+    realize([*scalars, *beside])
+    return [scalar.item() for scalar in scalars]
+
+
+def _rows(kept: Mapping[str, Any]) -> list[Tensor]:
+    """Returns the pairs as matrices, the oldest first; a saved state has them as lists."""
+    return [Tensor.stack(rows) if isinstance(rows := kept[name], list) else rows for name in PAIRS]
+
+
+def _remember(kept: dict[str, Any], y: Tensor, s: Tensor, ro: Tensor, history_size: int) -> None:
+    """Adds a pair as the last row, in the place of the first.
+
+    Before there are pairs for all rows the first are 0, which changes no direction. The number of rows doubles: each number
+    of them has a plan of its own.
+    """
+    count = kept.get("num_pairs", len(kept["ro"]))
+    before = _rows(kept) if count else [y[None] * 0, s[None] * 0, ro[None] * 0]
+    if 0 < len(before[0]) == count < history_size:
+        more = min(count, history_size - count)
+        before = [Tensor.cat([rows[:1] * 0] * more + [rows]) for rows in before]
+    rows = [Tensor.cat([old[1:], new[None]]) for old, new in zip(before, (y, s, ro))]
+    kept.update(zip(PAIRS, rows), num_pairs=min(count + 1, history_size))
+
+
+@formula
+def _two_loops(y: Op, s: Op, ro: Op, q: Op, scale: Op) -> Op:
+    """Returns H q, with `scale` times the identity as H before all pairs."""
+
+    def back(q_N: Tensor, pair: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:  # noqa: N803
+        y_N, s_N, ro = pair
+        part = s_N.dot(q_N) * ro
+        return q_N - y_N * part, part
+
+    def forth(q_N: Tensor, pair: tuple[Tensor, ...]) -> tuple[Tensor, None]:  # noqa: N803
+        y_N, s_N, ro, part = pair
+        return q_N + s_N * (part - y_N.dot(q_N) * ro), None
+
+    pairs, first = [Tensor.from_op(rows) for rows in (y, s, ro)], Tensor.from_op(q)
+    q_N, part_M = scan(back, first, pairs, reverse=True)
+    result: Tensor = scan(forth, q_N * Tensor.from_op(scale), [*pairs, part_M])[0]
+    return result.op
 
 
 # ---- the search along a line ----
