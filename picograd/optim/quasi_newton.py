@@ -200,9 +200,9 @@ class LBFGS(Optimizer):
         if curvature > 1e-10:
             _remember(kept, y, s, 1.0 / along, history_size)
             kept["H_diag"] = along / y.dot(y)
-        if not len(kept["ro"]):
-            return -grad * kept["H_diag"]
         scale = Tensor(kept["H_diag"], dtype=grad.dtype)
+        if not len(kept["ro"]):
+            return -grad * scale
         read = [operand.read() for operand in (*_rows(kept), -grad, scale)]
         result: Tensor = Tensor.from_op(_two_loops(*read), grad.device)
         return result

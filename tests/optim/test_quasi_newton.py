@@ -10,6 +10,7 @@ import torch
 
 import picograd as pg
 from picograd import ArgumentError, Tensor, optim
+from picograd.look import watch
 from tests.helpers import same_value
 
 SETTINGS: list[dict[str, Any]] = [
@@ -105,3 +106,27 @@ def test_a_first_step_without_slope_moves_nothing() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     optimizer = optim.LBFGS([w], tolerance_grad=-1.0)
     assert optimizer.step(lambda: Tensor([10.0])).item() == 10.0 and w.tolist() == [1.0, 2.0]
+
+
+def test_pairs_have_a_plan_for_each_doubling_of_their_number_and_four_an_iteration() -> None:
+    x = Tensor([0.3, -0.7, 1.1], requires_grad=True)
+    optimizer = optim.LBFGS([x], lr=0.05, max_iter=4, tolerance_grad=0, tolerance_change=0)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = ((x[1:] - x[:-1] ** 2) ** 2).sum() + ((1 - x) ** 2).sum()
+        loss.backward()
+        return loss
+
+    scheduled, plans = [], []
+    for _ in range(10):
+        with watch() as counts:
+            optimizer.step(closure)
+        scheduled.append(counts.scheduled)
+        plans.append(counts.plans)
+    assert optimizer.state[0]["num_pairs"] == 39 and optimizer.state[0]["ro"].shape == (64,)
+    assert plans[-1] <= 4 * 4 + 1
+    assert [i for i, count in enumerate(scheduled) if count] == [0, 1, 2, 4, 8], "of 1, 2, 4, 8, 16, 32 and 64 pairs"
+    saved = optimizer.state_dict()["state"][0]
+    assert len(saved["old_dirs"]) == len(saved["old_stps"]) == len(saved["ro"]) == 39
+    assert "num_pairs" not in saved and saved["old_dirs"][0].shape == (3,)
