@@ -155,6 +155,7 @@ def declared(line: str) -> Iterator[Call]:
 def _compiled(expression: str, names: tuple[str, ...], library: ModuleType) -> Function:
     is_torch = library.__name__ == "torch"
     scope = {"L": library, "F": library.nn.functional, "P": library.view_as_real if is_torch else lambda x: x}
+    scope["C"] = library.view_as_complex if is_torch else lambda x: x
     compiled: Function = eval(f"lambda {', '.join(names)}: {expression}", scope)
     return compiled
 

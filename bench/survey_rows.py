@@ -1,7 +1,8 @@
 """Calls of bench/survey.py at realistic sizes, beside those of the table of operations.
 
 A row is an expression, a semicolon and its operands; `d` before it asks for its gradients, too. Names: L is the library, F
-its nn.functional, P makes pairs of complex numbers. An operand is a shape of float32, or a kind and a shape:
+its nn.functional, P makes pairs of complex numbers, C complex numbers of pairs. An operand is a shape of float32, or a kind
+and a shape:
 
     x=8x32x64x64    i=int100:64 (integers below 100)    m=bool:64    p=unit:64 (0 to 1)    s=sorted:64
     a=spd:64x8x8 (symmetric, positive definite)    q=int8:64    h=float16:64    g=float64:64
@@ -238,13 +239,13 @@ L.linalg.matrix_rank(x) ; x=128x64
 L.cholesky_solve(y, x.tril()) ; x=spd:128x128, y=128x16
 L.linalg.vander(x, N=16) ; x=10000
 # ---- fourier ----
-P(L.fft.fft(x)) ; x=64x4096
+P(L.fft.fft(C(x))) ; x=64x4096x2
 P(L.fft.rfft(x)) ; x=64x4096
 P(L.fft.rfft(x)) ; x=64x1000
 P(L.fft.rfft(x)) ; x=64x1009
 P(L.fft.rfft2(x)) ; x=8x256x256
-P(L.fft.fft2(x)) ; x=8x100x100
-P(L.fft.fft(x)) ; x=10000x16
+P(L.fft.fft2(C(x))) ; x=8x100x100x2
+P(L.fft.fft(C(x))) ; x=10000x16x2
 L.fft.irfft(L.fft.rfft(x)) ; x=64x4096
 # ---- indices ----
 d L.gather(x, 1, i) ; x=1024x1024, i=int1024:1024x1024
@@ -504,4 +505,186 @@ d F.linear(x, w, b) ; x=1x768, w=768x768, b=768
 d F.linear(x, w, b) ; x=100x33, w=7x33, b=7
 d F.linear(x, w, b) ; x=16384x3, w=64x3, b=64
 d F.linear(x, w, b) ; x=16384x64, w=3x64, b=3
+# ---- small, odd and rare ones ----
+d F.unfold(x, 3, padding=1) ; x=1x3x32x32
+d x.unfold(1, 8, 4) ; x=64x128
+L.kthvalue(x, 5, 1)[0] ; x=1024x100
+L.kthvalue(x, 5, 1)[0] ; x=16x10000
+d L.median(x, 1)[0] ; x=1024x100
+L.median(x) ; x=1000001
+L.nanmedian(x, 1)[0] ; x=256x1000
+L.mode(i, 1)[0] ; i=int9:1000x100
+L.quantile(x, 0.5) ; x=100000
+L.quantile(x, p, 1) ; x=100x1000, p=unit:3
+L.nanquantile(x, 0.5, 1) ; x=100x1000
+L.histc(x, 10) ; x=1000
+L.bincount(i) ; i=int10:1000
+L.unique(i) ; i=int1000:100000
+L.unique(i, return_inverse=True, return_counts=True) ; i=int1000:10000
+L.unique(i, dim=0) ; i=int3:1000x4
+L.unique_consecutive(i) ; i=int3:100000
+d L.cdist(x, y) ; x=32x8, y=32x8
+d L.cdist(x, y, p=float('inf')) ; x=256x64, y=256x64
+d F.pdist(x) ; x=200x16
+d x.index_put((i,), y, accumulate=True) ; x=1000x16, i=int1000:5000, y=5000x16
+d F.interpolate(x, size=7, mode='nearest') ; x=64x10x13
+d F.interpolate(x, size=(7, 9), mode='nearest-exact') ; x=8x16x13x13
+d F.interpolate(x, size=(299, 299), mode='bilinear', align_corners=False) ; x=2x3x224x224
+d F.interpolate(x, size=(64, 64), mode='bicubic', antialias=True) ; x=2x3x128x128
+d F.grid_sample(x, g.tanh(), align_corners=True, padding_mode='border') ; x=2x3x28x28, g=2x28x28x2
+d L.einsum('bhqd,bkhd->bhqk', x, y) ; x=2x4x16x32, y=2x16x4x32
+d L.einsum('ijkl,klm->ijm', x, y) ; x=16x16x16x16, y=16x16x16
+d L.einsum('bcij,bdij->bcd', x, y) ; x=8x32x16x16, y=8x32x16x16
+d L.bmm(x, y) ; x=100x4x4, y=100x4x4
+d L.bmm(x, y) ; x=512x16x16, y=512x16x16
+d L.baddbmm(z, x, y) ; x=64x16x16, y=64x16x16, z=64x16x16
+d L.cross(x, y, dim=0) ; x=3x10000, y=3x10000
+d L.renorm(x, 2, 0, 1.0) ; x=64x64
+d L.kron(x, y) ; x=64x64, y=8x8
+d L.logcumsumexp(x, 1) ; x=100x100
+d x.cumprod(1) ; x=1000x30
+d x.cumsum(1) ; x=1000x30
+d x.cumsum(0) ; x=1000x1000
+x.cummax(1)[0] ; x=1000x30
+x.cummax(0)[0] ; x=1000x1000
+x.cummin(1)[1] ; x=100x1000
+L.diff(x) ; x=1000x1000
+L.diff(x, dim=0) ; x=1000x1000
+L.gradient(x)[0] ; x=1000x1000
+L.trapezoid(x) ; x=1000x1000
+L.cumulative_trapezoid(x) ; x=1000x1000
+d L.roll(x, 3, 1) ; x=100x100
+d L.rot90(x, 2) ; x=100x100
+d L.repeat_interleave(x, 2, 1) ; x=100x100
+L.combinations(x, 3) ; x=40
+d L.cartesian_prod(x, y, z) ; x=30, y=30, z=30
+q + 1 ; q=int8:1000
+q.abs() ; q=int8:1024x1024
+q.clamp(-5, 5) ; q=int8:1024x1024
+q.sum() ; q=int8:1024x1024
+(q.short() * 3).int() ; q=int8:1024x1024
+q.short() // 3 ; q=int8:1024x1024
+q.cumsum(1) ; q=int8:1024x1024
+q.sort(1)[0] ; q=int8:1024x256
+q.float() @ q.float().T ; q=int8:256x256
+i.bitwise_xor(3) ; i=int99:1024x1024
+i.max() ; i=int99:1024x1024
+i.argmax() ; i=int99:1024x1024
+i.float().mean() ; i=int99:1024x1024
+i.sort(1)[0] ; i=int99:1024x256
+i.topk(5, 1)[0] ; i=int99:1024x256
+d g.sin() ; g=float64:1024x256
+d g.log() ; g=unit:1024x256
+d g.softmax(1) ; g=float64:1024x256
+d g @ g.T ; g=float64:256x256
+d g.sum(1) ; g=float64:1024x256
+d g.cumsum(1) ; g=float64:1024x256
+d g.std(1) ; g=float64:1024x256
+d F.conv2d(g, h, padding=1) ; g=float64:2x16x28x28, h=float64:16x16x3x3
+d F.batch_norm(x, None, None, None, None, True) ; x=8x3x32x32
+d F.group_norm(x, 32) ; x=2x128x16x16
+d F.group_norm(x, 1, w, b) ; x=4x64x64, w=64, b=64
+d F.instance_norm(x) ; x=2x16x128
+d F.layer_norm(x, (64, 32), w) ; x=100x64x32, w=64x32
+d F.avg_pool2d(x, 5, 1, 2) ; x=8x32x32x32
+d F.avg_pool2d(x, 3, 2) ; x=2x16x15x15
+d F.max_pool2d(x, 3, 2) ; x=2x16x15x15
+d F.max_pool1d(x, 2) ; x=8x16x100
+d F.adaptive_avg_pool2d(x, (3, 3)) ; x=4x16x10x10
+d F.adaptive_max_pool2d(x, (3, 3)) ; x=4x16x10x10
+d F.lp_pool1d(x, 2, 3, 2) ; x=8x16x100
+d F.lp_pool2d(x, 1.5, 2) ; x=8x16x32x32
+d F.conv3d(x, w, padding=1) ; x=1x8x8x16x16, w=8x8x3x3x3
+d F.conv3d(x, w, stride=2) ; x=1x3x16x56x56, w=16x3x3x7x7
+d F.conv1d(x, w, padding=8, dilation=8) ; x=4x32x1000, w=32x32x3
+d F.conv2d(x, w, padding=12, dilation=12) ; x=2x64x33x33, w=32x64x3x3
+d F.conv1d(x, w, stride=160) ; x=4x1x16000, w=64x1x400
+d F.conv1d(x, w, groups=32, padding=15) ; x=4x32x500, w=32x1x31
+d F.conv2d(x, w, stride=2, padding=1, groups=64) ; x=2x64x28x28, w=64x1x3x3
+d F.conv2d(x, w, stride=4, padding=2) ; x=2x3x224x224, w=64x3x11x11
+d F.conv_transpose1d(x, w, stride=4, padding=2) ; x=2x64x200, w=64x32x8
+d F.ctc_loss(F.log_softmax(x, -1), t + 1, n + 40, m + 10) ; x=50x4x20, t=int19:4x12, n=int1:4, m=int1:4
+d F.embedding_bag(i, w, mode='sum') ; i=int100:64x8, w=100x16
+d F.cosine_similarity(x[:, None], y[None], -1) ; x=100x64, y=100x64
+d F.softplus(x) ; x=1024x256
+d F.mish(x) ; x=1024x256
+d F.gelu(x) ; x=1024x256
+d F.silu(x.bfloat16()) ; x=1024x256
+d F.gelu(x.bfloat16()) ; x=1024x256
+d F.softmax(x.bfloat16(), -1) ; x=1024x256
+d F.layer_norm(x.bfloat16(), (256,)) ; x=1024x256
+x.bfloat16().sin() ; x=1024x1024
+x.bfloat16().exp() ; x=1024x1024
+x.bfloat16().tanh() ; x=1024x1024
+x.bfloat16().sigmoid() ; x=1024x1024
+x.bfloat16().log() ; x=unit:1024x1024
+x.bfloat16().sqrt() ; x=unit:1024x1024
+x.bfloat16().rsqrt() ; x=unit:1024x1024
+x.bfloat16() + 1 ; x=1024x1024
+x.bfloat16() * y.bfloat16() ; x=1024x1024, y=1024x1024
+x.bfloat16().pow(2) ; x=1024x1024
+x.bfloat16().erf() ; x=1024x1024
+x.half().sin() ; x=1024x1024
+x.half().tanh() ; x=1024x1024
+d x.erfinv() ; x=unit:1024x1024
+x.erfc() ; x=1024x1024
+x.lgamma() ; x=unit:1024x1024
+x.digamma() ; x=unit:1024x1024
+L.special.i0(x) ; x=1024x1024
+L.special.ndtri(x) ; x=unit:1024x1024
+L.special.log_ndtr(x) ; x=1024x1024
+x.logit() ; x=unit:1024x1024
+L.xlogy(x, y) ; x=unit:1024x1024, y=unit:1024x1024
+L.logaddexp(x, y) ; x=1024x1024, y=1024x1024
+L.hypot(x, y) ; x=1024x1024, y=1024x1024
+L.atan2(x, y) ; x=1024x1024, y=1024x1024
+L.nextafter(x, y) ; x=1024x1024, y=1024x1024
+L.ldexp(x, i) ; x=1024x1024, i=int9:1024x1024
+L.frexp(x)[0] ; x=1024x1024
+L.heaviside(x, y) ; x=1024x1024, y=1024x1024
+L.nan_to_num(x) ; x=1024x1024
+L.isclose(x, y) ; x=1024x1024, y=1024x1024
+L.allclose(x, x) ; x=1024x1024
+L.equal(x, x) ; x=1024x1024
+L.equal(x, y) ; x=1024x1024, y=1024x1024
+x.all() ; x=1024x1024
+x.aminmax() ; x=1024x1024
+L.std(x, 0) ; x=1024x1024
+x.norm(dim=1) ; x=1024x1024
+x.norm(p=1, dim=0) ; x=1024x1024
+L.logsumexp(x, 0) ; x=1024x1024
+L.prod(x, 1) ; x=1024x1024
+L.cov(x) ; x=10x1000
+L.triu_indices(100, 100) + i ; i=int9:1
+L.tril_indices(30, 30) + i ; i=int9:1
+L.block_diag(x, y) ; x=30x40, y=50x20
+L.searchsorted(s, x) ; s=sorted:10, x=unit:1000
+x.masked_select(x > 0) ; x=100x100
+x.nonzero() ; x=100x100
+L.take_along_dim(x, x.argsort(1), 1) ; x=100x100
+x.argsort(1) ; x=1000x1000
+x.sort(0)[0] ; x=1000x1000
+x.topk(10, 1)[0] ; x=100x10000
+x.topk(50, 1)[0] ; x=16x50000
+x.msort() ; x=1000x100
+L.multinomial(x, 1) ; x=unit:16x50000
+x.flip(0, 1) ; x=1000x1000
+x.view(100, 100, 100).permute(2, 0, 1).contiguous() ; x=1000000
+x.view(100, 100, 100).permute(0, 2, 1).contiguous() ; x=1000000
+x.transpose(1, 2).contiguous() ; x=32x128x8x64
+x.movedim(0, -1) + 1 ; x=16x256x256
+L.hstack([x, y]) ; x=1000x500, y=1000x500
+L.dstack([x, y]) ; x=500x500, y=500x500
+L.vander(x) ; x=100
+d L.scatter_reduce(x, 0, i, y, 'prod') ; x=1000, i=int1000:10000, y=10000
+d L.scatter_reduce(x, 0, i, y, 'amin') ; x=1000, i=int1000:10000, y=10000
+d L.index_reduce(x, 0, i, y, 'prod') ; x=100x16, i=int100:1000, y=1000x16
+d L.segment_reduce(x, 'sum', lengths=n * 0 + 10) ; x=1000x16, n=int1:100
+d F.triplet_margin_loss(x, y, z) ; x=64x32, y=64x32, z=64x32
+d F.huber_loss(x, y) ; x=64x32, y=64x32
+d F.cross_entropy(x, t) ; x=64x10, t=int10:64
+d F.nll_loss(x, t) ; x=64x10, t=int10:64
+F.nll_loss(x, t) ; x=4096x50000, t=int50000:4096
+d F.one_hot(i, 100).float() @ w ; i=int100:1000, w=100x64
+L.bucketize(x, s) ; x=1000, s=sorted:10
 """

@@ -214,7 +214,7 @@ def test_rows_of_the_survey_name_their_operands_and_use_them() -> None:
         names = {node.id for node in ast.walk(ast.parse(text.removeprefix("d ").strip())) if isinstance(node, ast.Name)}
         operands = [part.partition("=")[0].strip() for part in given.split(",")]
         assert set(operands) <= names, row
-        assert names - set(operands) <= {"L", "F", "P", "p", "int", "float"}, row
+        assert names - set(operands) <= {"L", "F", "P", "C", "p", "int", "float"}, row
 
 
 def test_large_operands_of_the_survey_fit_each_other_as_the_small_ones_do() -> None:
