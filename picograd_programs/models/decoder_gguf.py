@@ -5,10 +5,13 @@ refused. Tensors have the names that Decoder takes; a record says which of them 
 
 Source: ggml, the specification of GGUF; llama.cpp, the networks of these names (which pairs are turned, which layers have
        a window, and scales that no file says).
+
+Letters: H heads, L features of a latent, N of a head that are not turned, V of a head's values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +19,7 @@ import numpy as np
 
 from picograd.errors import DataError
 from picograd.record import Record
-from picograd_formats.gguf_file import GGUF, PackedTensor
+from picograd_formats.gguf_file import GGUF, PackedTensor, plain_tensor
 from picograd_programs.data.vocabulary import check_rows
 from picograd_programs.models.architectures import NEEDED, Entries, Positions, reach_of, rotation_of
 from picograd_programs.models.decoder import DecoderConfig, Sight, rows_of
@@ -46,6 +49,12 @@ FIXED: dict[str, Any] = {
     "expert_group_count": 1, "expert_weights_scale": 1.0, "expert_shared_count": Any,
 }  # fmt: skip
 PACKED = ("attn_q", "attn_k", "attn_v")
+LATENTS: dict[str, Any] = LLAMA | EXPERTS | {
+    "attention.q_lora_rank": None, "attention.kv_lora_rank": NEEDED, "attention.key_length_mla": None,
+    "attention.value_length_mla": None, "rope.dimension_count": NEEDED, "rope.scaling.yarn_log_multiplier": None,
+    "leading_dense_block_count": None, "expert_shared_count": None, "expert_group_count": None,
+    "expert_group_used_count": None, "expert_weights_scale": None, "expert_gating_func": 1,
+}  # fmt: skip
 OF_GEMMA: dict[str, Any] = {"activation": "gelu_tanh"}
 OF_COHERE: dict[str, Any] = {
     "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True, "norms_once": True,
@@ -131,6 +140,9 @@ IN_GGUF: dict[str, Kind] = {
     "cohere2": Kind(
         MEANS | {"logit_scale": None}, OF_COHERE, slides_every=4, turns_near_alone=True, multiplies_logits=True
     ),
+    "deepseek2": Kind(
+        LATENTS, {"gates_shared": False, "pairs_are_halves": False}, shares_to_one=False, scaling={"attention_factor": 1.0}
+    ),
     "falcon": Kind(
         MEANS, {
             "subtracts_mean": True, "is_gated": False, "activation": "gelu", "is_parallel": True, "norms_once": True,
@@ -168,14 +180,15 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
                                     "feed_forward_length")
     )  # fmt: skip
     own, shared = said.whole("attention.key_length"), said.whole("attention.head_count_kv") or heads
-    features = own or width // heads
+    features, value_features = own or width // heads, said.whole("attention.value_length")
+    latents = latents_of(said, features, value_features)
     table, tokens = file.tensors.get("token_embd.weight"), file.metadata.get("tokenizer.ggml.tokens")
     shape = (0,) if table is None else table.shape
     if isinstance(tokens, list):
         check_rows("token_embd.weight", shape, len(tokens))
-    if features % 2 or heads % shared or own is None and width % heads or said.whole("attention.value_length") not in (
-        None, features,
-    ):  # fmt: skip
+    if not latents and (
+        features % 2 or heads % shared or own is None and width % heads or value_features not in (None, features)
+    ):
         raise DataError(
             f"the file says {heads} heads of {features} features, {shared} of keys and values, for a width of {width}:"
             " heads must divide the width, shared heads the heads, and features must be even, and as many of values."
@@ -186,7 +199,7 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
     scaling |= dict(kind.scaling) if scaling.get("rope_type") == "yarn" else {}
     reach = reach_of(scaling, longest)
     read = reach if read is None else min(read, reach)
-    far = far_rotation(said, file.tensors, scaling, features, longest, read)
+    far = far_rotation(said, file.tensors, scaling, latents.get("turned") or features, longest, read)
     near = Rotation(features, kind.near_base) if kind.near_base else far
     window, turns = said.whole("attention.sliding_window") or 0, kind.turns_every
     if kind.slides_every > 1 and not window:
@@ -213,10 +226,11 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
     if experts:
         if not chosen or chosen > experts:
             raise DataError(f"the file says expert_used_count is {chosen}; it has {experts} experts.")
-        to_one = said.get("expert_weights_norm")
-        routing = Routing(chosen, kind.shares_to_one if to_one is None else bool(to_one))
-        fields |= {"experts": experts, "routing": routing, "expert_hidden": own_hidden or hidden,
-                   "shared_hidden": shared_hidden_of(file.tensors, shared_hidden)}  # fmt: skip
+        shared_hidden = shared_hidden or (said.whole("expert_shared_count") or 0) * (own_hidden or hidden)
+        fields |= {"experts": experts, "routing": routing_of(said, kind, file.tensors, experts, chosen),
+                   "expert_hidden": own_hidden or hidden, "shared_hidden": shared_hidden_of(file.tensors, shared_hidden),
+                   "plain_layers": frozenset(range(said.whole("leading_dense_block_count") or 0))}  # fmt: skip
+    fields |= latents
     said.check_empty(FIXED | dict(kind.fixed))
     settings = dict(kind.settings)
     if settings.get("norms_once") and renames_of(file, kind):
@@ -228,6 +242,44 @@ def renames_of(file: GGUF, kind: Kind) -> Mapping[str, str]:
     """Returns which tensors have other names here, in this file."""
     first = next(iter(kind.renamed), None)
     return kind.renamed if f"blk.0.{first}.weight" in file.tensors else {}
+
+
+def latents_of(said: Entries, features: int, value_features: int | None) -> dict[str, Any]:
+    """Returns the fields of DecoderConfig about latents of keys and values.
+
+    Args:
+      features:        of a head, as older files say it; newer ones say those of the latent there
+      value_features:  the same of values
+    """
+    if "attention.kv_lora_rank" not in said.defaults:
+        return {}
+    features = said.whole("attention.key_length_mla") or features
+    grown, factor = said.number("rope.scaling.yarn_log_multiplier"), said.left.get("rope.scaling.factor")
+    scale = 1 + grown * math.log(factor) if grown and isinstance(factor, int | float) and factor > 1 else 1.0
+    return {
+        "latent": said.whole("attention.kv_lora_rank"), "query_latent": said.whole("attention.q_lora_rank") or 0,
+        "features": features, "turned": said.left.get("rope.dimension_count"),
+        "value_features": said.whole("attention.value_length_mla") or value_features or features,
+        "attention_scale": scale**2 / math.sqrt(features),
+    }  # fmt: skip
+
+
+def routing_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], experts: int, chosen: int) -> Routing:
+    """Returns the choice of experts.
+
+    Raises:
+      DataError: groups do not divide the experts, or the scores are of a kind that is not done.
+    """
+    to_one, scores = said.get("expert_weights_norm"), said.get("expert_gating_func", 1)
+    groups, best = said.whole("expert_group_count") or 1, said.whole("expert_group_used_count") or 1
+    if scores not in (1, 2):
+        raise said.wrong("expert_gating_func", scores, "1, softmax, and 2, sigmoid, are known")
+    if experts % groups or best > groups or groups > 1 and experts // groups < 2:
+        raise said.wrong("expert_group_count", groups, f"it must divide {experts} experts into groups of two or more")
+    return Routing(
+        chosen, kind.shares_to_one if to_one is None else bool(to_one), scores == 2, groups, best,
+        any(name.endswith("exp_probs_b.bias") for name in tensors), said.number("expert_weights_scale") or 1.0,
+    )  # fmt: skip
 
 
 def shared_hidden_of(tensors: Mapping[str, PackedTensor], said: int | None) -> int:
@@ -300,4 +352,21 @@ def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
         if tensor.shape[:1] != (past[-1],):
             raise DataError(f"the file has to have a tensor {name} of {past[-1]:,} rows, it has one of {tensor.shape}.")
         found |= {f"{place}.{part}.{ending}": rows_of(tensor, *ends) for part, *ends in zip(ours, past, past[1:])}
+    for name in [name for name in found if name.endswith("attn_k_b.weight")]:
+        values = name.replace("attn_k_b", "attn_v_b")
+        if values not in found or {len(found[each].shape) for each in (name, values)} != {3}:
+            raise DataError(f"the file has a tensor {name} of {found[name].shape}, and none of values that fits it.")
+        found[name.replace("attn_k_b", "attn_kv_b")] = joined_latents(found.pop(name), found.pop(values))
     return found
+
+
+def joined_latents(keys: PackedTensor, values: PackedTensor) -> PackedTensor:
+    """Returns one matrix of keys (H, L, N) and values (H, V, L), head by head, (H (N + V), L), in float32.
+
+    Raises:
+      DataError: they have other numbers of heads or of features of a latent.
+    """
+    keys_HNL, values_HVL = keys.unpacked().swapaxes(1, 2), values.unpacked()
+    if keys_HNL.shape[0] != values_HVL.shape[0] or keys_HNL.shape[2] != values_HVL.shape[2]:
+        raise DataError(f"the file has keys of latents of {keys.shape} beside values of {values.shape}.")
+    return plain_tensor(np.concatenate([keys_HNL, values_HVL], 1).reshape(-1, keys_HNL.shape[2]))

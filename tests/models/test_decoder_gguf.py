@@ -38,6 +38,7 @@ MODELS: dict[str, list[tuple[str, Said]]] = {
     "phi2": [("Phi-2", {}), ("a Phi that shares keys", {})],
     "command-r": [("Command-R", {}), ("Command-R+", {})],
     "cohere2": [("Command R7B", {})],
+    "deepseek2": [("DeepSeek V2 Lite", {}), ("DeepSeek V2", {}), ("DeepSeek V3", {})],
     "falcon": [("Falcon 7B", {}), ("Falcon 40B", {}), ("Falcon 2", {"ffn_hidden_size": 128})],
 }  # fmt: skip
 WITH_MEANS = ("starcoder2", "gptneox", "phi2", "command-r", "cohere2", "falcon")
@@ -75,9 +76,22 @@ def metadata_of(arch: str, said: Said) -> dict[str, Any]:
         "embedding_scale": said.get("embedding_multiplier"), "residual_scale": said.get("residual_multiplier"),
         "logit_scale": said.get("logits_scaling", said.get("logit_scale")),
     }  # fmt: skip
+    if arch == "deepseek2":
+        plain, turned, latent = said["qk_nope_head_dim"], said["qk_rope_head_dim"], said["kv_lora_rank"]
+        is_third = said["model_type"] == "deepseek_v3"
+        found |= {
+            "attention.head_count_kv": 1, "attention.q_lora_rank": said["q_lora_rank"], "attention.kv_lora_rank": latent,
+            "attention.key_length": latent + turned, "attention.value_length": latent, "rope.dimension_count": turned,
+            "attention.key_length_mla": plain + turned, "attention.value_length_mla": said["v_head_dim"],
+            "leading_dense_block_count": said["first_k_dense_replace"], "expert_count": said["n_routed_experts"],
+            "expert_shared_count": said["n_shared_experts"], "expert_weights_scale": said["routed_scaling_factor"],
+            "expert_weights_norm": said["norm_topk_prob"], "expert_gating_func": 2 if is_third else 1,
+            "expert_group_count": said["n_group"], "expert_group_used_count": said["topk_group"],
+            "rope.scaling.yarn_log_multiplier": 0.1 * rope["mscale_all_dim"] if rope else None,
+        }  # fmt: skip
     if kind == "longrope":
         found["rope.scaling.original_context_length"] = said["original_max_position_embeddings"]
-    if "mscale" in rope:
+    if "mscale" in rope and arch != "deepseek2":
         shares = (0.1 * rope[key] * np.log(rope["factor"]) + 1 for key in ("mscale", "mscale_all_dim"))
         found["rope.scaling.yarn_attn_factor"] = float(np.divide(*shares))
     return {"general.architecture": arch} | {f"{arch}.{key}": value for key, value in found.items() if value is not None}
@@ -99,6 +113,8 @@ def tensors_of(arch: str, said: Said, weights: Weights) -> dict[str, np.ndarray]
         own = re.sub(r"block_sparse_moe\.experts\.(w\d)", lambda found: f"mlp.experts.{merged[found[1]]}", name)
         arrays[own] = np.stack([each[place] for place in range(len(each))])
     found: dict[str, np.ndarray] = {}
+    if arch == "deepseek2":
+        arrays = of_deepseek(said, arrays)
     for name in [name for name in arrays if "experts.gate_up_proj" in name]:  # gates and values alternate
         both, ending = arrays.pop(name), "bias" if name.endswith("bias") else "weight"
         for first, part in enumerate(("gate", "up")):
@@ -128,6 +144,21 @@ def tensors_of(arch: str, said: Said, weights: Weights) -> dict[str, np.ndarray]
     return found
 
 
+def of_deepseek(said: Said, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns keys and values of latents apart, without layers that guess further tokens."""
+    found: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if f"layers.{said['num_hidden_layers']}." in name:
+            continue
+        if name.endswith("kv_b_proj.weight"):
+            of_head = array.reshape(said["num_attention_heads"], -1, said["kv_lora_rank"])
+            k, v = np.split(of_head, [said["qk_nope_head_dim"]], 1)
+            found |= {name.replace("kv_b", "k_b"): k.swapaxes(1, 2), name.replace("kv_b", "v_b"): v}
+        else:
+            found[name.replace("correction_bias", "correction.bias")] = array
+    return found
+
+
 @pytest.mark.req("D9")
 @pytest.mark.parametrize(("arch", "name", "change"), ALL, ids=[name for _, name, _ in ALL])
 def test_a_file_has_the_logits_of_the_published_model(
@@ -138,6 +169,32 @@ def test_a_file_has_the_logits_of_the_published_model(
     file = GGUF(metadata_of(arch, said), {k: plain_tensor(v) for k, v in tensors_of(arch, said, weights).items()})
     found = Decoder(config_of(file, 64), tensors_in(file))(Tensor(tokens[None]))[0].numpy()
     np.testing.assert_allclose(found, logits_of(said, weights, tokens), rtol=1e-3, atol=1e-4)
+
+
+def test_an_older_file_of_latents_has_keys_and_values_as_published(rng: np.random.Generator) -> None:
+    said = published("DeepSeek V2 Lite")
+    weights, tokens = random_weights(said), rng.integers(0, 257, 20)
+    metadata, tensors = metadata_of("deepseek2", said), tensors_of("deepseek2", said, weights)
+    older = {"attention.key_length": 12, "attention.value_length": 12, "attention.head_count_kv": 4}
+    metadata |= {f"deepseek2.{key}": value for key, value in older.items()}
+    for key in ("key_length_mla", "value_length_mla"):
+        del metadata[f"deepseek2.attention.{key}"]
+    newer = {key: value for key, value in tensors.items() if not key.endswith(("attn_k_b.weight", "attn_v_b.weight"))}
+    joined = {f"blk.{n}.attn_kv_b.weight": weights[f"model.layers.{n}.self_attn.kv_b_proj.weight"].float().numpy()
+              for n in range(4)}  # fmt: skip
+    file = GGUF(metadata, {key: plain_tensor(value) for key, value in (newer | joined).items()})
+    found = Decoder(config_of(file, 64), tensors_in(file))(Tensor(tokens[None]))[0].numpy()
+    np.testing.assert_allclose(found, logits_of(said, weights, tokens), rtol=1e-3, atol=1e-4)
+    del tensors["blk.2.attn_v_b.weight"]
+    file = GGUF(metadata_of("deepseek2", said), {key: plain_tensor(value) for key, value in tensors.items()})
+    with pytest.raises(DataError, match=r"blk.2.attn_k_b.weight of \(4, 16, 8\), and none of values that fits it"):
+        tensors_in(file)
+    for key, value, words in (
+        ("expert_group_count", 3, "says expert_group_count is 3; it must divide 8 experts"),
+        ("expert_gating_func", 3, "says expert_gating_func is 3; 1, softmax, and 2, sigmoid, are known"),
+    ):
+        with pytest.raises(DataError, match=words):
+            config_of(GGUF(metadata | {f"deepseek2.{key}": value}, {}))
 
 
 def test_every_architecture_has_a_published_model() -> None:
