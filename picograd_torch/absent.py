@@ -49,6 +49,7 @@ INSTEAD: dict[str, dict[str, str]] = {
                "pg.autograd.is_anomaly_enabled and pg.autograd.set_detect_anomaly."),
         "is_inference_mode_enabled": "pg.is_grad_enabled(): inference_mode is no_grad here.",
         **each("overrides library types return_types _C", LIBRARY_OF_PYTORCH),
+        **each("SymBool SymFloat SymInt", "lengths are ints; under pg.jit some may be symbolic, of no public class."),
         **each("geqrf orgqr ormqr", "pg.linalg.qr, or pg.linalg.householder_product."),
         **each("svd_lowrank pca_lowrank", "pg.linalg.svd(x, full_matrices=False), and the first of its columns."),
         **each("float8_e4m3fnuz float8_e5m2fnuz", "pg.float8_e4m3fn and pg.float8_e5m2."),

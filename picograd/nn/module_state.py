@@ -136,24 +136,25 @@ class ModuleState(ModuleAttributes):
         owners = dict(self.named_modules(remove_duplicate=False))
         state_dict, keys = saved_state(self, state_dict), IncompatibleKeys([], [])
         messages: list[str] = []
+        loaded: set[str] = set()
         for path, module in owners.items():
-            start = _start(path)
-            facts = ({"version": 1}, strict, *keys, messages)
-            module._call_state_hooks("_load_state_dict_pre_hooks", state_dict, start, *facts)
+            version = {"version": getattr(module, "_version", 1)} | ({"assign_to_params_buffers": True} if assign else {})
+            facts = (state_dict, _start(path), version, strict, *keys, messages)
+            module._call_state_hooks("_load_state_dict_pre_hooks", *facts)
+            if type(module)._load_from_state_dict is not ModuleState._load_from_state_dict:
+                module._load_from_state_dict(*facts)
+                loaded.update(module._own_tensors(path))
         own = self._own_state()
-        keys.missing_keys.extend(name for name in own if name not in state_dict)
+        keys.missing_keys.extend(name for name in own if name not in state_dict and name not in loaded)
         keys.unexpected_keys.extend(name for name in state_dict if name not in own)
         if not any("_load_state_dict_post_hooks" in vars(module) for module in owners.values()):
             _check_keys(keys, messages, strict)
-        tensors = {name: value for name, value in own.items() if isinstance(value, Tensor) and name in state_dict}
-        given = {name: _as_tensor(name, state_dict[name], tensor.shape) for name, tensor in tensors.items()}
-        with no_grad():
-            for path, tensor in given.items():
-                owner, _, name = path.rpartition(".")
-                if assign:
-                    owners[owner]._take_over(name, tensor)
-                else:
-                    _store(path, tensors[path], tensor)
+        tensors = {name: value for name, value in own.items() if isinstance(value, Tensor) and name not in loaded}
+        given = {
+            name: _as_tensor(name, state_dict[name], tensor.shape) for name, tensor in tensors.items() if name in state_dict
+        }
+        for path, tensor in given.items():
+            owners[path.rpartition(".")[0]]._load(path, tensor, assign)
         for path, module in owners.items():
             key = f"{_start(path)}_extra_state"
             if module._has_extra_state() and key in state_dict:
@@ -163,11 +164,36 @@ class ModuleState(ModuleAttributes):
         _check_keys(keys, messages, strict)
         return keys
 
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        """Loads the module's own tensors; classes of libraries rename entries before it, or forgive missing ones after."""
+        for path, tensor in self._own_tensors(prefix.removesuffix(".")).items():
+            if path in state_dict:
+                own = _as_tensor(path, state_dict[path], tensor.shape)
+                self._load(path, own, local_metadata.get("assign_to_params_buffers", False))
+            else:
+                missing_keys.append(path)
+
+    def _load(self, path: str, tensor: Tensor, assign: bool) -> None:
+        """Stores a tensor of a state in the module's own, or makes it that."""
+        name = path.rpartition(".")[2]
+        with no_grad():
+            if assign:
+                self._take_over(name, tensor)
+            else:
+                _store(path, getattr(self, name), tensor)
+
+    def _own_tensors(self, path: str) -> dict[str, Tensor]:
+        """Returns the parameters and saved buffers of this module alone, by path."""
+        return dict(self._named_tensors("parameter", "buffer", prefix=path, recurse=False))
+
     def _own_state(self) -> dict[str, Any]:
         """Returns the result of state_dict(keep_vars=True), with None for extra states and without calling hooks."""
         found: dict[str, Any] = {}
         for path, module in self.named_modules(remove_duplicate=False):
-            found.update(module._named_tensors("parameter", "buffer", prefix=path, recurse=False))
+            found.update(module._own_tensors(path))
             if module._has_extra_state():
                 found[f"{_start(path)}_extra_state"] = None
         return found
@@ -325,6 +351,11 @@ class ModuleState(ModuleAttributes):
         <All keys matched successfully>
         """
         return registered(self, "_load_state_dict_pre_hooks", hook, False, False)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> RemovableHandle:
+        """Registers a hook that is called before a state is loaded, without the module as its first argument."""
+        call = hook if with_module else lambda module, *facts: hook(*facts)
+        return self.register_load_state_dict_pre_hook(call)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls hook(module, incompatible_keys) when a state is loaded into the module and all below it.

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import picograd as pg
+from picograd import nn
 from picograd.errors import ArgumentError
 
 PLACES = ("state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
@@ -70,3 +71,38 @@ def test_hooks_are_not_called_for_the_state_that_loading_compares_with() -> None
     net.register_state_dict_pre_hook(lambda *args: calls.append(args))
     net.load_state_dict(state)
     assert not calls
+
+
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_a_module_that_loads_its_own_tensors_renames_and_forgives(library: Any) -> None:
+    class Renamed(library.Linear):
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, messages):
+            if prefix + "w" in state_dict:
+                state_dict[prefix + "weight"] = state_dict.pop(prefix + "w")
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, messages)
+            if prefix + "bias" in missing:
+                missing.remove(prefix + "bias")
+            with (torch if library is torch.nn else pg).no_grad():
+                self.weight.mul_(2.0)
+
+    net = library.Sequential(library.Linear(2, 1), Renamed(1, 1))
+    given = {"0.weight": net[0].weight.detach() * 0 + 3.0, "1.w": net[1].weight.detach() * 0 + 5.0}
+    with pytest.raises((pg.ArgumentError, RuntimeError), match="0.bias"):
+        net.load_state_dict(given)
+    assert [*given] == ["0.weight", "1.w"]
+    found = net.load_state_dict(given | {"0.bias": net[0].bias.detach()})
+    assert list(found.missing_keys) == [] and list(found.unexpected_keys) == []
+    assert net[0].weight.tolist() == [[3.0, 3.0]] and net[1].weight.tolist() == [[10.0]]
+    found = net.load_state_dict({"1.w": given["1.w"], "2": given["1.w"]}, strict=False, assign=True)
+    assert list(found.missing_keys) == ["0.weight", "0.bias"] and list(found.unexpected_keys) == ["2"]
+    assert net[1].weight.tolist() == [[10.0]] and isinstance(net[1].weight, library.Parameter)
+
+
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_an_old_hook_before_a_state_is_loaded_has_no_module(library: Any) -> None:
+    net, seen = library.Linear(1, 1, bias=False), []
+    hooked = net._register_load_state_dict_pre_hook
+    hooked(lambda state, prefix, *facts: seen.append((list(state), prefix, len(facts))))
+    hooked(lambda module, *facts: seen.append((module is net, len(facts))), with_module=True)
+    net.load_state_dict(net.state_dict())
+    assert seen == [(["weight"], "", 5), (True, 7)]
