@@ -37,7 +37,10 @@ Late = Mapping[str, tuple[str, ...]]  # by a module, functions and classes that 
 
 # Code that is not the user's: of Python, of installed packages, and what has no file.
 LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
-OTHER_NAMES = {"axis": "dim", "input": "self"}  # by which PyTorch's functions take these arguments, too
+OTHER_NAMES = {  # by which PyTorch's functions take these arguments, too
+    "axis": "dim", "from": "low", "indices": "indices_or_sections", "input": "self", "sections": "indices_or_sections",
+    "split_size_or_sections": "split_size", "src": "source", "to": "high",
+}  # fmt: skip
 OF_NO_EFFECT = {  # arguments of PyTorch's, and the functions that take them
     "memory_format": {
         "bfloat16", "bool", "byte", "char", "clone", "contiguous", "cpu", "cuda", "double", "empty", "empty_like",

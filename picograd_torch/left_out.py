@@ -102,6 +102,12 @@ def _false() -> bool:
     return False
 
 
+def _assert(condition: Any, message: str) -> None:
+    """Raises an AssertionError unless the condition holds: torch._assert."""
+    if not condition:
+        raise AssertionError(message)
+
+
 def _jit() -> None:
     """Lets functions and classes that are made for TorchScript be Python's, as PyTorch does where PYTORCH_JIT=0."""
     jit: Any = picograd.jit
@@ -148,7 +154,8 @@ def add_left_out() -> None:
     _below("torch.utils._pytree", pytree)
     _below("torch.utils.hooks", ModuleType("torch.utils.hooks"))
     picograd.utils.hooks.RemovableHandle = RemovableHandle  # type: ignore[attr-defined]
-    vars(picograd).update(foreach.NAMES, __version__=VERSION)
+    vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
+    vars(picograd.optim)["required"] = object()  # the default of a setting that must be given, in PyTorch's optimizers
     for place, names in INSTEAD.items():
         page = sys.modules.get(place) if place not in ASKED_FOR else None
         for name in names if page is not None else ():

@@ -25,7 +25,7 @@ from typing import Final, Optional
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.optim.optimizer import Optimizer
+from torch.optim.optimizer import Optimizer, required
 from torch.optim.adamw import AdamW
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
@@ -62,6 +62,8 @@ assert torch.version.cuda is None and torch.__version__ == torch.version.__versi
 assert tree_map(lambda t: t + 1, [x])[0].tolist() == [2, 2]
 assert torch._foreach_add([x], 2.0)[0].tolist() == [3, 3]
 assert not hasattr(torch.nn.functional, "grouped_mm")
+assert not isinstance(x.shape[0], (torch.SymInt, torch.SymFloat)) and required is not None
+torch._assert(x.sum() == 2, "the sum")
 for call in (lambda: dist.all_reduce(x), lambda: DTensor(x), lambda: torch.jit.ScriptModule(),
              lambda: torch.cuda.CUDAGraph(), lambda: torch.sparse.mm(x, x), lambda: torch.sparse_coo_tensor(x, x)):
     try:

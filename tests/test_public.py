@@ -67,6 +67,11 @@ def test_arguments_may_have_the_other_names_that_pytorch_takes() -> None:
     assert pg.select(input=x, axis=0, index=1).tolist() == x.select(axis=0, index=1).tolist() == [3.0, 4.0]
     assert pg.matmul(input=x, other=x).tolist() == (x @ x).tolist() and pg.cat(tensors=[x, x], axis=1).shape == (2, 4)
     assert x.gather(axis=1, index=Tensor([[1], [0]])).tolist() == [[2.0], [3.0]]
+    assert len(pg.split(x, split_size_or_sections=1, dim=1)) == len(x.vsplit(sections=2)) == 2
+    assert [piece.shape for piece in pg.tensor_split(x, indices=(1,), dim=-1)] == [(2, 1), (2, 1)]
+    y = x + 1
+    assert x.clone().copy_(src=y, non_blocking=True).tolist() == x.clone().copy_(y, True).tolist() == y.tolist()
+    assert x.clone().uniform_(**{"from": 5, "to": 5}).tolist() == [[5.0, 5.0], [5.0, 5.0]]
     with pytest.raises(pg.ArgumentTypeError, match="select: missing a required argument: 'dim'"):
         x.select(axes=0, index=1)
     with pytest.raises(pg.ArgumentTypeError, match="select: multiple values for argument 'dim'"):
