@@ -47,6 +47,11 @@ OF_NO_EFFECT = {  # arguments of PyTorch's, and the functions that take them
         "float", "full_like", "half", "int", "is_contiguous", "long", "ones_like", "rand_like", "randint_like",
         "randn_like", "resize_", "resize_as_", "short", "to", "type", "zeros_like",
     },
+    "layout": {  # torch.strided, the only one
+        "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "new_empty", "new_full",
+        "new_ones", "new_zeros", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn",
+        "randn_like", "randperm", "zeros", "zeros_like",
+    },
     "sparse_grad": {"gather"},
 }  # fmt: skip
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
@@ -177,9 +182,13 @@ def _by_other_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dic
     if kwargs.keys().isdisjoint((*OTHER_NAMES, *OF_NO_EFFECT)):
         return None
     has = signature_of(function)[0].parameters
-    kept = {name: value for name, value in kwargs.items() if function.__name__ not in OF_NO_EFFECT.get(name, ())}
+    kept = {name: value for name, value in kwargs.items() if not _is_of_no_effect(function.__name__, name, value)}
     named = {OTHER_NAMES.get(name, name) if name not in has else name: value for name, value in kept.items()}
     return named if named.keys() != kwargs.keys() and len(named) == len(kept) and named.keys() <= has.keys() else None
+
+
+def _is_of_no_effect(function: str, name: str, value: Any) -> bool:
+    return function in OF_NO_EFFECT.get(name, ()) and (name != "layout" or getattr(value, "__name__", None) == "strided")
 
 
 def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

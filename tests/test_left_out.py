@@ -64,6 +64,11 @@ assert torch._foreach_add([x], 2.0)[0].tolist() == [3, 3]
 assert not hasattr(torch.nn.functional, "grouped_mm")
 assert not isinstance(x.shape[0], (torch.SymInt, torch.SymFloat)) and required is not None
 torch._assert(x.sum() == 2, "the sum")
+assert torch.full_like(x, 3.0, layout=torch.strided).tolist() == [3, 3]
+try:
+    torch.zeros(2, layout=torch.sparse_coo)
+except TypeError as error:
+    print(str(error).splitlines()[-1])
 for call in (lambda: dist.all_reduce(x), lambda: DTensor(x), lambda: torch.jit.ScriptModule(),
              lambda: torch.cuda.CUDAGraph(), lambda: torch.sparse.mm(x, x), lambda: torch.sparse_coo_tensor(x, x)):
     try:
@@ -80,7 +85,7 @@ def test_names_that_are_left_out_can_be_named_and_refuse_calls(tmp_path: Path) -
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert not made.returncode, made.stderr
     hints = made.stdout.splitlines()
-    assert len(hints) == 6 and all(line.startswith("  hint: ") for line in hints)
+    assert len(hints) == 7 and all(line.startswith("  hint: ") for line in hints)
 
 
 def test_a_dtype_is_of_the_type_of_dtypes() -> None:

@@ -105,6 +105,8 @@ class Module(ModuleState):
         if not isinstance(module, Module | None):
             raise ArgumentTypeError(f"add_module: {name} must be a module or None, got {shown(module)}.")
         setattr(self, name, module)
+        if module is None:
+            self._kinds()[name] = "module"  # which has its place
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Another name of add_module, with its `name` and `module`.

@@ -120,7 +120,11 @@ class ModuleAttributes:
                 hint=f"nn.Parameter(value); or within no_grad {name}.copy_(value), which keeps what optimizers know.",
             )
         if not isinstance(value, Tensor) and value is not None:
-            self._kinds().pop(name, None)
+            kind, held = self._kinds().pop(name, None), self.__dict__.get(name)
+            if isinstance(value, ModuleAttributes) and kind != "module" and not isinstance(held, ModuleAttributes):
+                self.__dict__.pop(name, None)  # modules have the order in which they became modules, as in PyTorch
+        elif value is None and isinstance(self.__dict__.get(name), ModuleAttributes):
+            self._kinds()[name] = "module"  # which keeps its place
         self._put(name, value)
 
     def __delattr__(self, name: str) -> None:

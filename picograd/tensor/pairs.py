@@ -180,7 +180,7 @@ def masked_fill(self: T, mask: Tensor, value: Operand) -> T:
 
 
 def lerp(self: T, end: Tensor, weight: Operand) -> T:
-    """Returns self + weight * (end - self).
+    """Returns self + weight * (end - self), from a weight of 1/2 on as end - (1 - weight) * (end - self), exact at 1.
 
     >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.25)
     Tensor([ 2.5, 12.5])
@@ -206,18 +206,29 @@ def _between(self: T, end: Tensor, weight: Operand) -> Op | None:
     start, last = self._operands("lerp", end, "iuf")
     if isinstance(weight, TensorCore) or start.dtype.kind != "f":
         return None
-    wide = start.dtype.compute_dtype
-    return computed_in(wide, between, (start, last), filled(scalar_of("lerp", weight), wide, ()))
+    wide, number = start.dtype.compute_dtype, scalar_of("lerp", weight)
+    is_near = abs(number) < 0.5
+    rule, share = (between, number) if is_near else (back_from, number - 1)
+    return computed_in(wide, rule, (start, last), filled(share, wide, ()))
 
 
 def _towards(start: Any, end: Any, weight: Any) -> Any:
-    return start + (end - start) * weight
+    is_near = abs(weight) < 0.5
+    if isinstance(is_near, bool):
+        return start + (end - start) * weight if is_near else end + (end - start) * (weight - 1)
+    return start.where(is_near, end) + (end - start) * weight.where(is_near, weight - 1)
 
 
 @formula
 def between(start: Op, last: Op, weight: Op) -> Op:
     """start + weight * (last - start), for a weight of no axes."""
     return start + (last - start) * broadcast_to(weight, start.shape)
+
+
+@formula
+def back_from(start: Op, last: Op, share: Op) -> Op:
+    """last + share * (last - start), for a share of no axes: interpolation by 1 + share."""
+    return last + (last - start) * broadcast_to(share, start.shape)
 
 
 def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
 from picograd import Tensor, dtypes, nn
@@ -246,3 +248,23 @@ def test_what_modules_and_tensors_do_not_become() -> None:
             wrong()
         assert caught.value.fact == fact
     assert net.weight.dtype is dtypes.float32 and not hasattr(net, "next") and x.data.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
+def test_modules_have_the_order_in_which_they_became_modules(library: Any) -> None:
+    class Net(library.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.held = None, 3, [library.nn.Tanh()]
+            self.third = library.nn.Linear(1, 1)
+            self.second, self.held = library.nn.Linear(1, 2), library.nn.ModuleList(self.held)
+            self.first, self.fourth = library.nn.ReLU(), library.nn.ReLU()
+            self.second = None
+            self.second = library.nn.Linear(1, 3)
+            self.add_module("fifth", None)
+            self.sixth = library.nn.ReLU()
+            self.fifth = library.nn.Tanh()
+
+    names = [name for name, _ in Net().named_children()]
+    assert names == ["third", "second", "held", "first", "fourth", "fifth", "sixth"]
+    assert [name for name, _ in Net().named_parameters()] == ["third.weight", "third.bias", "second.weight", "second.bias"]

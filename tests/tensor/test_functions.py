@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import ArgumentError, Tensor, dtypes
 from tests.helpers import same_as_torch, same_value
 
@@ -200,3 +203,21 @@ def test_floor_division_by_infinity_is_that_of_pytorch(device):
     inf = float("inf")
     a, b = [1.0, -1.0, 0.0, inf, float("nan"), 1.0, -1.0], [-inf, inf, inf, inf, inf, inf, -inf]
     same_value(Tensor(a).floor_divide(Tensor(b)).numpy(), torch.floor_divide(torch.tensor(a), torch.tensor(b)).numpy())
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.5, 0.75, 1.0, 1.5, -0.7])
+def test_lerp_ends_exactly_at_its_end(weight: float, device: str) -> None:
+    start = np.array([1.0, -np.inf, 2.0, 1e8, 3.0, -np.inf, 0.3], np.float32)
+    end = np.array([-np.inf, 1.0, 2.0, 1.0, np.inf, -np.inf, 0.7], np.float32)
+    results: list[list[Any]] = []
+    for library in (pg, torch):
+        a, b = library.tensor(start, requires_grad=True), library.tensor(end, requires_grad=True)
+        weights = library.full((7,), weight, requires_grad=True)
+        mixed = library.lerp(a, b, weights)
+        mixed[2:4].sum().backward()
+        made = a.detach().clone().lerp_(b.detach(), weight)
+        grads = [leaf.grad[2:4] for leaf in (a, b, weights)]
+        results.append([mixed.detach(), library.lerp(a, b, weight).detach(), made, *grads])
+    same_value(*results)
+    if weight == 1.0:
+        assert results[0][0].tolist()[2:4] == results[0][1].tolist()[2:4] == [2.0, 1.0]
