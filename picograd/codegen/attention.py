@@ -6,23 +6,42 @@ and keys, E of values. Query t has the position t + S - T among the keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder, Context
 from picograd.codegen.index import element_within
+from picograd.codegen.unfuse import NotPlain
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.attention import is_kept, lengths, mask_of
 from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary, where
-from picograd.ir.op import Dim, Op, const
+from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
+from picograd.ir.opts import HeadsMatrix
 from picograd.ir.shape import AttentionArg, draws_of
-from picograd.ir.symbolic import add, at_least_0, ceildiv, less, minimum, mul, subtract, to_op
+from picograd.ir.stages import Kernel, Nest
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    affine,
+    at_least_0,
+    ceildiv,
+    flatten,
+    less,
+    minimum,
+    mul,
+    placeholders,
+    reshape_coords,
+    subtract,
+    to_op,
+)
 from picograd.record import Record
 
 DQ, DK, DV = range(3)  # the results of an ATTENTION_GRAD
 LOWEST = -float(2**127)  # below all scores that count, and finite: of a row that sees nothing -inf - -inf would be NaN
 
+MatrixAt = Callable[[int, Dim, Shape], HeadsMatrix]
 Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k, v or a gradient, of one head
 Dropout = Callable[[Dim, Dim], Callable[[Op], Op]]  # (query, key) -> a weight, or its gradient -> what dropout leaves of it
 
@@ -197,3 +216,116 @@ def is_there(position: Dim, length: Dim, step: int) -> Op | bool:
 
 def _fits(length: Dim, step: int) -> bool:
     return isinstance(length, int) and length % step == 0
+
+
+# ---- where results are stored ----
+# What only moves results, behind the attention, need not run on a GPU: its kernels store them in their last place at once.
+#
+#     out (B, T, H, D) = PERMUTE(averages)        dqkv (B, T, 3, H, D) = PAD(dq) + PAD(dk) + PAD(dv)
+def places_of(kernel: Kernel, matrix_at: MatrixAt) -> tuple[dict[int, HeadsMatrix], tuple[tuple[Nest, ...], ...]]:
+    """Returns the last place of what a slot receives, if it has another, and the phases behind the attention that run.
+
+    Args:
+      matrix_at:  (slot, place of an element, shape) -> the matrix; raises NotPlain where a kernel cannot store there
+    """
+    places: dict[int, HeadsMatrix] = {}
+    rest: list[tuple[Nest, ...]] = []
+    for phase in kernel.phases[1:]:
+        try:
+            found = [_placed(nest, matrix_at) for nest in phase]
+        except NotPlain:
+            rest.append(phase)
+        else:
+            for each in found:
+                places.update(each)
+    return places, tuple(rest)
+
+
+def _placed(nest: Nest, matrix_at: MatrixAt) -> dict[int, HeadsMatrix]:
+    """Returns the places of all that a nest moves, by slot; raises NotPlain where it does something else."""
+    ((slot, value), *others) = nest.outputs
+    pieces = _pieces(value)
+    if others or sum(piece.numel for piece, _ in pieces) != value.numel:
+        raise NotPlain("not each element comes from one result")
+    at = {piece.arg[0]: (flatten(coords, value.shape), piece.shape) for piece, coords in pieces}
+    if len(at) < len(pieces) or any(len(shape) != 4 for _, shape in at.values()):
+        raise NotPlain("a result is there twice, or has other axes")
+    return {result: matrix_at(slot, index, shape) for result, (index, shape) in at.items()}
+
+
+def _pieces(value: Op) -> list[tuple[Op, Coords]]:
+    """Returns the parameters that a value is put together of, each with the coordinates there of its elements."""
+    if not all(isinstance(dim, int) for dim in value.shape):
+        raise NotPlain("its shape is symbolic")
+    if value.code is OpCode.PARAM:
+        return [(value, placeholders(value.shape))]
+    if value.code is OpCode.ADD and _are_apart(value):
+        return [piece for source in value.src for piece in _pieces(source)]
+    if value.code not in (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.PAD):
+        raise NotPlain(f"it has a {value.code.name}")
+    return [(piece, _moved(value, coords)) for piece, coords in _pieces(value.src[0])]
+
+
+def _moved(value: Op, coords: Coords) -> Coords:
+    """Returns the coordinates in a moved value of an element of its source."""
+    if value.code is OpCode.RESHAPE:
+        return reshape_coords(coords, value.src[0].shape, value.shape)
+    if value.code is OpCode.PERMUTE:
+        return tuple(coords[axis] for axis in value.arg)
+    return tuple(add(coord, before) for coord, (before, _) in zip(coords, value.arg))
+
+
+def _are_apart(value: Op) -> bool:
+    """True for a sum of PADs along one axis, each 0 where the others are not."""
+    terms = [value]
+    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of what is no zero
+    for term in terms:  # which grows meanwhile
+        if term.code is OpCode.ADD:
+            terms += term.src
+            continue
+        padded = [axis for axis, pads in enumerate(term.arg) if any(pads)] if term.code is OpCode.PAD else []
+        if len(padded) != 1:
+            return False
+        (axis,) = padded
+        spans.append((axis, term.arg[axis][0], term.shape[axis] - term.arg[axis][1]))
+    spans.sort()
+    return all(one[0] == other[0] and one[2] <= other[1] for one, other in zip(spans, spans[1:]))
+
+
+def matrix_at(slot: int, index: Dim, shape: Shape) -> HeadsMatrix:
+    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain where its rows are apart."""
+    terms, offset = affine(index)
+    axes = placeholders(shape)
+    *steps, step = [terms.get(axis, 0) if isinstance(axis, Op) else 0 for axis in axes]
+    if not terms.keys() <= {*axes} or step != 1:
+        raise NotPlain("results do not lie at equal distances")
+    return HeadsMatrix(slot, offset, (steps[0], steps[1], steps[2]))
+
+
+class Stored(Record):
+    """Memory of a result.
+
+    matrix:  its place there, (B, H, T, D) as the last of an element's coordinates; None: it is contiguous
+    """
+
+    memory: Op
+    matrix: HeadsMatrix | None = None
+
+    def store(self, build: Builder, coords: Sequence[Dim], shape: Shape, value: Op) -> None:
+        """Stores an element of a result of that shape."""
+        if self.matrix is None:
+            build.store(self.memory, flatten(coords, shape), value)
+            return
+        index: Dim = add(self.matrix.offset, coords[-1])
+        for coord, stride in zip(coords[-4:-1], self.matrix.strides):
+            index = add(index, mul(coord, stride))
+        build.store(self.memory, index, value)
+
+
+def results_of(nest: Nest, context: Context) -> dict[int, Stored]:
+    """Returns the memory of each result of an attention that is asked for."""
+    found = {}
+    for slot, output in nest.outputs:
+        place = context.places.get(slot)
+        found[output.arg] = Stored(context.params[slot if place is None else place.slot], place)
+    return found

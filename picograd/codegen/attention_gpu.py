@@ -52,7 +52,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from picograd.codegen.attention import DK, DQ, DV, LOWEST, Dropout, Heads, is_there, last_at, num_blocks
+from picograd.codegen.attention import (
+    DK,
+    DQ,
+    DV,
+    LOWEST,
+    Dropout,
+    Heads,
+    Stored,
+    is_there,
+    last_at,
+    num_blocks,
+    results_of,
+)
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRows, WarpRows, over_threads, walk
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
@@ -87,20 +99,20 @@ Row = tuple[Dim, Dim, Dim]  # position in the batch, head, query
 class Results:
     """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
 
-    def __init__(self, heads: Heads, slots: dict[int, Op]):
+    def __init__(self, heads: Heads, slots: dict[int, Stored]):
         self.heads, self.slots = heads, slots
 
     def put(self, build: Builder, part: Dim, row: Row, feature: Dim, out: Op, total: Op) -> None:
         """Stores a feature of the average of a row, given its sum and that of the weights."""
         if 0 in self.slots:
             found = where(compare(OpCode.CMPEQ, total, 0.0), const(0, out.dtype), out / total)
-            index = flatten((*row, feature), self.heads.anchor.shape)
-            build.store(self.slots[0], index, cast(found, self.heads.anchor.dtype))
+            anchor = self.heads.anchor
+            self.slots[0].store(build, (*row, feature), anchor.shape, cast(found, anchor.dtype))
 
     def put_row(self, build: Builder, part: Dim, row: Row, peak: Op, total: Op) -> None:
         """Stores the logarithm of the sum of a row's powers."""
         if 1 in self.slots:
-            build.store(self.slots[1], flatten(row, self.heads.anchor.shape[:3]), peak + unary(OpCode.LOG, total))
+            self.slots[1].store(build, row, self.heads.anchor.shape[:3], peak + unary(OpCode.LOG, total))
 
 
 class PartResults:
@@ -153,7 +165,7 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
 
     Of a causal attention the blocks that see most keys start first, so that no long one is left to run alone.
     """
-    params, target, scratch = context.params, context.target, context.scratch
+    target, scratch = context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     heads = Heads(as_it_is_cut(nest.anchor, target))
@@ -161,7 +173,7 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
     cut = cut_of_averages(heads.anchor, target)
     assert cut is not None, f"{nest.anchor} has no kernel on {target.device}"
     blocks = ceildiv(T, cut.rows)
-    slots = {output.arg: params[slot] for slot, output in nest.outputs}
+    slots = results_of(nest, context)
     parts = PartsOfKeys(heads, cut)
     of_parts = PartResults(heads, parts.count, scratch) if parts.count > 1 else None
     if of_parts is not None:
@@ -286,7 +298,7 @@ class Averages:
         rows.each_row(put_row)
         rows.store(self.out, self.first, T, E, put)
 
-    def store(self, b: Dim, head: Dim, slots: dict[int, Op]) -> None:
+    def store(self, b: Dim, head: Dim, slots: dict[int, Stored]) -> None:
         """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
         rows, build, heads = self.rows, self.rows.build, self.heads
         H, _, T, _, _, E = heads.lengths
@@ -295,12 +307,12 @@ class Averages:
         def put_sum(i: Dim) -> None:
             query = add(self.first, rows.row(i))
             with build.when(both(less(query, T), rows.is_first())):
-                index = flatten((b, head, query), (heads.batch, H, T))
-                build.store(slots[1], index, build.load(self.peak, i) + unary(OpCode.LOG, build.load(self.total, i)))
+                value = build.load(self.peak, i) + unary(OpCode.LOG, build.load(self.total, i))
+                slots[1].store(build, (b, head, query), (heads.batch, H, T), value)
 
         def put(i: Dim, query: Dim, feature: Dim, value: Op) -> None:
-            index = flatten((b, head, query, feature), (heads.batch, H, T, E))
-            build.store(slots[0], index, cast(value * build.load(factor, i), heads.anchor.dtype))
+            value = cast(value * build.load(factor, i), heads.anchor.dtype)
+            slots[0].store(build, (b, head, query, feature), (heads.batch, H, T, E), value)
 
         if 1 in slots:
             rows.each_row(put_sum)
@@ -312,13 +324,13 @@ class Averages:
 # ---- few queries ----
 def emit_attention_few(nest: Nest, context: Context) -> None:
     """Writes an attention of few queries: GRID over parts of the keys, heads of keys, and blocks of rows."""
-    params, target, scratch = context.params, context.target, context.scratch
+    target, scratch = context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
     assert nest.anchor is not None
     parts = parts_of(nest.anchor, target)
     assert parts is not None, "emit.py asks for them"
     heads = Heads(nest.anchor)
-    slots = {output.arg: params[slot] for slot, output in nest.outputs}
+    slots = results_of(nest, context)
     start, _ = heads.keys_of(0, heads.num_queries)
     stop = heads.num_keys  # the last query sees the last key
     # Behind a window as many as there can be, some of no keys: how many it takes nobody could prove to fit the scratch.
@@ -517,19 +529,19 @@ class _FewQueries:
 
 def emit_attention_grad_gpu(nest: Nest, context: Context) -> None:
     """Writes the gradients of an attention that are asked for: of keys and values first, then of queries."""
-    params, target, scratch = context.params, context.target, context.scratch
+    target, scratch = context.target, context.scratch
     builders = [context.phase(number) for number in range(3)]
     assert nest.anchor is not None
     build, after, last, *_ = builders
     heads = Heads(as_it_is_cut(nest.anchor, target))
-    slots = {output.arg: params[slot] for slot, output in nest.outputs}
+    slots = results_of(nest, context)
     if DK in slots or DV in slots:
         _emit_keys(heads, slots, build, target)
     if DQ in slots:
         _emit_queries(heads, slots[DQ], after, last, target, scratch)
 
 
-def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Target) -> None:
+def _emit_keys(heads: Heads, slots: dict[int, Stored], build: Builder, target: Target) -> None:
     """Writes the gradients of keys and values: GRID over blocks of keys."""
     H, G, T, S, D, E = heads.lengths
     cut = cut_of_keys(heads.anchor, target)
@@ -574,7 +586,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
                     _store(rows, sums, slots[result], first, (b, group), (heads.batch, G, S, features))
 
 
-def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: Target, scratch: Scratch) -> None:
+def _emit_queries(heads: Heads, dq: Stored, build: Builder, after: Builder, target: Target, scratch: Scratch) -> None:
     """Writes the gradients of queries: GRID over parts of keys and blocks of queries."""
     H, G, T, S, D, _ = heads.lengths
     cut = cut_of_queries(heads.anchor, target)
@@ -583,9 +595,9 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
     q, k, v, grad = heads.anchor.src[:4]
     parts = PartsOfKeys(heads, cut)
     shape = (parts.count, heads.batch, H, T, D)
-    result = dq if parts.count == 1 else scratch(heads.dtype, numel(shape))
+    result = dq if parts.count == 1 else Stored(scratch(heads.dtype, numel(shape)))
     if parts.count > 1:
-        _emit_sums(result, shape, dq, after, target)
+        _emit_sums(result.memory, shape, dq, after, target)
     with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
         part, b, head, number = split(position, [parts.count, heads.batch, H, blocks])
         first = mul(subtract(blocks - 1, number), cut.rows)  # those that see most keys start first, as in the attention
@@ -613,14 +625,14 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: 
             _store(rows, sums, result, first, (part, b, head), shape)
 
 
-def _emit_sums(parts: Op, shape: Shape, dq: Op, build: Builder, target: Target) -> None:
+def _emit_sums(parts: Op, shape: Shape, dq: Stored, build: Builder, target: Target) -> None:
     """Writes the sums of the contributions of parts of keys (parts, ...) to gradients, in order: a thread an element."""
     with grid_of_threads(build, numel(shape[1:]), target) as position:
         total = build.alloc(parts.dtype, 1, MemorySpace.REGISTER)
         build.store(total, 0, const(0, parts.dtype))
         with build.loop(shape[0], AxisKind.LOOP) as part:
             build.store(total, 0, build.load(total, 0) + read(parts, add(mul(part, numel(shape[1:])), position)))
-        build.store(dq, position, cast(build.load(total, 0), dq.dtype))
+        dq.store(build, split(position, shape[1:]), shape[1:], cast(build.load(total, 0), dq.memory.dtype))
 
 
 class Point(Record):
@@ -669,11 +681,11 @@ def _loaded(build: Builder, products: Accumulators, grad_weights: Accumulators, 
     return build.load(products.memory, at), build.load(grad_weights.memory, at)
 
 
-def _store(rows: BlockRows, sums: Accumulators, memory: Op, first: Dim, head: Sequence[Dim], shape: Shape) -> None:
+def _store(rows: BlockRows, sums: Accumulators, result: Stored, first: Dim, head: Sequence[Dim], shape: Shape) -> None:
     """Stores a block's gradients in memory of a shape (..., positions, features) that begins with the axes of `head`."""
     length, features = static_shape(shape[-2:])
 
     def put(i: Dim, position: Dim, feature: Dim, value: Op) -> None:
-        rows.build.store(memory, flatten((*head, position, feature), shape), cast(value, memory.dtype))
+        result.store(rows.build, (*head, position, feature), shape, cast(value, result.memory.dtype))
 
     rows.store(sums, first, length, features, put)

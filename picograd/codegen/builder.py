@@ -6,7 +6,7 @@ Out:   a tuple of statements in the free form (ir/statements.py)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from picograd import dtype as dtypes
@@ -14,7 +14,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.opts import Tile
+from picograd.ir.opts import HeadsMatrix, Tile
 from picograd.ir.statements import (
     Alloc,
     Barrier,
@@ -43,11 +43,13 @@ class Context:
     params:   the kernel's, by slot
     scratch:  gives memory that the plan lends the kernel
     tiles:    of the kernel's products, in their order
+    places:   of an attention's results, by slot, where they are stored in another parameter
     """
 
     def __init__(self, params: Sequence[Op], target: Target, scratch: Scratch, tiles: Iterator[Tile]):
         self.params, self.target, self.scratch = params, target, scratch
         self._tiles, self._builders = tiles, list[Builder]()
+        self.places: Mapping[int, HeadsMatrix] = {}
 
     def phase(self, number: int) -> Builder:
         """Returns the builder of a phase: all threads have ended one before the next begins."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from picograd import dtype as dtypes
+from picograd.codegen.attention import matrix_at, places_of
 from picograd.codegen.attention_cpu import emit_attention, emit_attention_grad
 from picograd.codegen.attention_gpu import emit_attention_few, emit_attention_gpu, emit_attention_grad_gpu
 from picograd.codegen.builder import Context
@@ -165,6 +166,9 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
     phases: list[tuple[Statement, ...]] = []
     # Pairs of reductions over the rows and the columns of one input are written together; all others by the table.
     planned, both = kernel.phases, dict[Nest, Both]()
+    if target.is_gpu and planned[0][0].kind is NestKind.ATTENTION:
+        context.places, rest = places_of(kernel, matrix_at)
+        planned = (planned[0], *rest)
     if sum(map(len, planned)) > 1:
         walk_of = partial(walk_both_gpu if target.is_gpu else walk_both, params=params, target=target)
         planned, both = in_one_pass(planned, params, walk_of, new_scratch)

@@ -26,9 +26,10 @@ codegen/attention_gpu.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
+from picograd.codegen.attention import places_of
 from picograd.codegen.epilogue import Values
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.unfuse import NotPlain, known_numbers
@@ -61,7 +62,7 @@ from picograd.ir.opts import (
 )
 from picograd.ir.shape import AttentionArg, draws_of, numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.symbolic import Coords, add, affine, ceildiv, flatten, from_op, placeholder, placeholders, reshape_coords
+from picograd.ir.symbolic import affine, ceildiv, from_op, placeholder
 from picograd.record import Record, replace
 
 # ---- products: tiles and what they cost ----
@@ -367,7 +368,7 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
         operands.append(operand if _is_at_hand(operand, params) else stored(operand))
     read = anchor.replace(src=tuple(operands))
     outputs = tuple((slot, value.replace(src=(read,))) for slot, value in nest.outputs)
-    places, rest = _places(kernel)
+    places, rest = places_of(kernel, partial(_matrix_at, params=kernel.params))
     own = (replace(nest, anchor=read, outputs=outputs),)
     phases = [phase for phase in (tuple(before), own, *kernel.phases[1:]) if phase]
     whole = Kernel(f"{kernel.name}_split", tuple(params), (), tuple(phases))
@@ -441,74 +442,6 @@ def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> 
 def contiguous_heads(slot: int, shape: Shape) -> HeadsMatrix:
     _, heads, rows, columns = known_numbers(shape)
     return HeadsMatrix(slot, 0, (heads * rows * columns, rows * columns, columns))
-
-
-# ---- where results are stored ----
-# What only moves results, behind the attention, need not run where copies of tiles store them in their last place at once:
-#
-#     out (B, T, H, D) = PERMUTE(averages)        dqkv (B, T, 3, H, D) = PAD(dq) + PAD(dk) + PAD(dv)
-def _places(kernel: Kernel) -> tuple[dict[int, HeadsMatrix], tuple[tuple[Nest, ...], ...]]:
-    """Returns the last place of what a slot receives, if it has another, and the phases behind the attention that run."""
-    places: dict[int, HeadsMatrix] = {}
-    rest: list[tuple[Nest, ...]] = []
-    for phase in kernel.phases[1:]:
-        try:
-            found = [_placed(nest, kernel.params) for nest in phase]
-        except NotPlain:
-            rest.append(phase)
-        else:
-            for each in found:
-                places.update(each)
-    return places, tuple(rest)
-
-
-def _placed(nest: Nest, params: Sequence[Param]) -> dict[int, HeadsMatrix]:
-    """Returns the places of all that a nest moves, by slot; raises NotPlain where it does something else."""
-    ((slot, value), *others) = nest.outputs
-    pieces = _pieces(value)
-    if others or sum(piece.numel for piece, _ in pieces) != value.numel:
-        raise NotPlain("not each element comes from one result")
-    at = {piece.arg[0]: (flatten(coords, value.shape), piece.shape) for piece, coords in pieces}
-    if len(at) < len(pieces) or any(len(shape) != 4 for _, shape in at.values()):
-        raise NotPlain("a result is there twice, or has other axes")
-    return {result: _matrix_at(slot, index, shape, params) for result, (index, shape) in at.items()}
-
-
-def _pieces(value: Op) -> list[tuple[Op, Coords]]:
-    """Returns the parameters that a value is put together of, each with the coordinates there of its elements."""
-    if value.code is OpCode.PARAM:
-        return [(value, placeholders(value.shape))]
-    if value.code is OpCode.ADD and _are_apart(value):
-        return [piece for source in value.src for piece in _pieces(source)]
-    if value.code not in (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.PAD):
-        raise NotPlain(f"it has a {value.code.name}")
-    return [(piece, _moved(value, coords)) for piece, coords in _pieces(value.src[0])]
-
-
-def _moved(value: Op, coords: Coords) -> Coords:
-    """Returns the coordinates in a moved value of an element of its source."""
-    if value.code is OpCode.RESHAPE:
-        return reshape_coords(coords, value.src[0].shape, value.shape)
-    if value.code is OpCode.PERMUTE:
-        return tuple(coords[axis] for axis in value.arg)
-    return tuple(add(coord, before) for coord, (before, _) in zip(coords, value.arg))
-
-
-def _are_apart(value: Op) -> bool:
-    """True for a sum of PADs along one axis, each 0 where the others are not."""
-    terms = [value]
-    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of what is no zero
-    for term in terms:  # which grows meanwhile
-        if term.code is OpCode.ADD:
-            terms += term.src
-            continue
-        padded = [axis for axis, pads in enumerate(term.arg) if any(pads)] if term.code is OpCode.PAD else []
-        if len(padded) != 1:
-            return False
-        (axis,) = padded
-        spans.append((axis, term.arg[axis][0], term.shape[axis] - term.arg[axis][1]))
-    spans.sort()
-    return all(one[0] == other[0] and one[2] <= other[1] for one, other in zip(spans, spans[1:]))
 
 
 # ---- how it is cut ----

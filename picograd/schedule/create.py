@@ -7,7 +7,7 @@ Small nests should not each pay for a launch. There are two reasons to join nest
 other become one kernel (the update of every parameter of a network); and a nest that only works on what the rows of a
 reduction left, or down the columns of the same data, becomes a later phase of its kernel (the mean of a loss, the weight
 gradients of a layer norm), as a small reduction becomes an earlier phase of what reads it (the number of targets that count
-in a loss). On Hopper what only moves an attention's results is a phase of its kernel.
+in a loss). On a GPU what only moves an attention's results is a phase of its kernel.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Grouper:
     """
 
     def __init__(self, fused: Fused, roots: Sequence[Op], target: Target | None):
-        self.fused, self.warpgroups = fused, target is not None and target.has_warpgroups
+        self.fused, self.is_gpu = fused, target is not None and target.is_gpu
         self.num_readers = Counter(roots)  # of values in memory
         self.groups: list[Group] = []
         self.group_of: dict[Draft, tuple[Group, int]] = {}
@@ -158,7 +158,7 @@ class _Grouper:
 
     def may_follow(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
         """True when `nest` may be a later phase of a group with a reduction that it needs, or places what heads store."""
-        if self.warpgroups and self.places_heads(nest, read, needed):
+        if self.is_gpu and self.places_heads(nest, read, needed):
             return True
         if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest, [*read, *nest.stored]):
             return False
@@ -174,7 +174,7 @@ class _Grouper:
     def places_heads(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
         """True when `nest` does nothing but move what an attention stores for it alone, as where gradients are joined.
 
-        A kernel written by hand stores there at once (codegen/hopper.py).
+        On a GPU it stores there at once (codegen/attention.py).
         """
         if nest.kind is not NestKind.ELEMENTWISE or needed.first.kind is not NestKind.ATTENTION:
             return False

@@ -217,6 +217,7 @@ def gradients_of(form: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, ...
     return step
 
 
+DEVICES = "NUMPY", "CUDASIM"
 OF_128_FEATURES = [name for name in ATTENTIONS if name != "256 features"]
 
 
@@ -260,6 +261,21 @@ def test_results_of_an_attention_are_stored_in_their_last_place(
     check(form, (2, 136, 3, 2, 64), (128, 128), eps=5e-2)
     own = [symbol for symbol in hopper if symbol.startswith("attention")]
     assert own == [f"attention_2_2_136_64{more}_heads{part}" for part in ("", "_keys", "_queries")]
+
+
+@pytest.mark.parametrize("form", [packed, apart_too])
+@pytest.mark.parametrize("shape", [(2, 136, 3, 2, 64), (1, 40, 3, 3, 24)])
+def test_a_generated_attention_stores_them_there_too(
+    shape: tuple[int, ...], form: Callable[..., tuple[Tensor, ...]], hopper: list[str]
+) -> None:
+    """In float32: one launch for the averages, and two for their gradients."""
+    width = shape[3] * shape[4]
+    given = arrays(shape, (width, width))
+    expected, found = ([each.numpy() for each in form(*[Tensor(x, device=d).realize() for x in given])] for d in DEVICES)
+    for got, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=2e-3)
+    own = [symbol for symbol in hopper if symbol.startswith("attention")]
+    assert form is apart_too or [symbol.partition("_and_1_")[2] for symbol in own] == ["0", "0", "1"]
 
 
 def test_gradients_not_all_of_which_are_asked_for_are_generated() -> None:
