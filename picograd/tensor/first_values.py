@@ -2,7 +2,7 @@
 
 In:    the values of leaves, of what is written to, and of constants that need memory of their own
 Out:   `compute_first`: has them computed before the next plan;  `take_starts`: those of them that need a kernel;
-       `begin_apart`: a constant becomes one tensor's own;  `evaluate_first`
+       `begin_apart`: a constant becomes one tensor's own;  `evaluate_first`, `evaluated`
 
 A kernel that draws a weight runs once. It takes 10 ms to compile, on a GPU more than 100; NumPy draws a small weight in one
 or two. So small ones are computed by the evaluator. When graphs of a kind come a second time they are left to a plan: they
@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -121,13 +121,19 @@ def evaluate_first(graphs: Sequence[Op]) -> None:
             alike.setdefault(seen.key, []).append(op)
             devices[seen.key] = seen.buffers[0].device
     for key, ops in alike.items():
-        wholes = written_out(ops)
-        order = order_of(wholes)
-        if sum(op.numel for op in ops) <= ELEMENTS_MAX and all(map(_may_be_evaluated, order)):
-            memory = {op: to_host(op.realized or op) for op in order if is_memory(op)}
-            for op, array in zip(ops, evaluate(wholes, memory)):
-                op.realized = from_host(array, op.dtype, devices[key])
+        for op, array in zip(ops, values := evaluated(ops) or ()):
+            op.realized = from_host(array, op.dtype, devices[key])
+        if values:
             _evaluated.put(key, None)
+
+
+def evaluated(graphs: Sequence[Op]) -> Sequence[np.ndarray[Any, Any]] | None:
+    """Returns the values of small graphs by the evaluator; None where a kernel might give other bits."""
+    wholes = written_out(graphs)
+    order = order_of(wholes)
+    if sum(op.numel for op in graphs) > ELEMENTS_MAX or not all(map(_may_be_evaluated, order)):
+        return None
+    return evaluate(wholes, {op: to_host(op.realized or op) for op in order if is_memory(op)})
 
 
 def _may_be_evaluated(op: Op) -> bool:

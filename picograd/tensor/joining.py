@@ -28,6 +28,7 @@ from picograd.tensor.cell import trace
 from picograd.tensor.compute import unrealized
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
+from picograd.tensor.first_values import evaluated
 from picograd.tensor.formulas import by_formula
 from picograd.tensor.variable import known, lengths
 from picograd.tensor.views import cut
@@ -265,7 +266,8 @@ def _joined_data(
     """Returns many small pieces of data joined on the host, where they are; None for anything else.
 
     Why: a batch has other pieces each time, in places or of lengths of their own, and on the device each combination of
-    lengths would be a plan. Where lengths differ, a piece that is a few operations from memory is computed by itself.
+    lengths would be a plan. Where lengths differ, a piece that is a few operations from memory is computed by itself, by
+    the evaluator if its bits are those of a kernel: each length would be a kernel.
 
     Args:
       is_new:  the axis is a new one
@@ -286,7 +288,7 @@ def _joined_data(
     for tensor, op in zip(tensors, ops):
         piece = value_on_host(op)
         if piece is None and len(kinds) > 1 and unrealized(op, DATA_OPS_MAX) < DATA_OPS_MAX:
-            piece = tensor.numpy()
+            piece = tensor.numpy() if (values := evaluated([op])) is None else values[0]
         if piece is None:
             return None
         pieces.append(piece)
