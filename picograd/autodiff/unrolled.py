@@ -20,14 +20,15 @@ Derivatives come after this: those of a LOOP (autodiff/loops.py) need no unrolle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
 from picograd.autodiff.gradient import built, graph_sources, written_out
+from picograd.interrupts import Latest
 from picograd.ir.bodies import param, substitute
 from picograd.ir.build import flip, joined, pad_axis, permute, reshape, shrink, shrink_axis
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import COSTLY, ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.record import Struct
@@ -49,6 +50,7 @@ OF_STEPS = ELEMENTWISE | MOVEMENT | {
 OF_FORMULAS = ELEMENTWISE | {OpCode.CONST, OpCode.EXPAND, OpCode.DETACH}
 VIEWED = MOVEMENT | {OpCode.CAST, OpCode.CONTIGUOUS}  # between a weight and its product
 Column = tuple[Op, ...]  # for each step one
+_without_loops: Latest[int, None] = Latest(1024)  # of outlines of graphs in which no recurrence was found
 
 
 def rolled(
@@ -62,7 +64,8 @@ def rolled(
       inputs:  constants that may be others the next time, and stay outside of bodies
       blocks:  SHRINKs and PADs in the graphs
     """
-    if len(toposort(roots, sources=graph_sources)) < LONG:
+    order = toposort(roots, sources=graph_sources)
+    if len(order) < LONG or (outline := _outline(order)) in _without_loops:
         return roots, blocks
     graphs, has_loops = written_out([*roots, *blocks], most_operands=OPERANDS_MAX), False
     for _ in range(LOOPS_MAX):
@@ -71,7 +74,22 @@ def rolled(
             break
         parts = [stacked.get(op, op) for op in graphs[len(roots) :]]
         graphs, has_loops = _replaced([*graphs[: len(roots)], *parts], became), True
-    return (graphs[: len(roots)], graphs[len(roots) :]) if has_loops else (roots, blocks)
+    if has_loops:
+        return graphs[: len(roots)], graphs[len(roots) :]
+    _without_loops.put(outline, None)
+    return roots, blocks
+
+
+def _outline(order: Sequence[Op]) -> int:
+    """Returns a hash of a graph without numbers and lengths: of each Op its code, its sources and who has its shape."""
+    number, shapes = dict[Op, int](), dict[Shape, int]()
+    outline: list[Hashable] = []
+    for i, op in enumerate(order):
+        number[op] = i
+        name = op.arg.name if op.code is OpCode.FORMULA else None
+        shape = shapes.setdefault(op.shape, len(shapes))
+        outline.append((op.code, name, op.dtype, shape, *[number[s] for s in graph_sources(op)]))
+    return hash(tuple(outline))
 
 
 def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:

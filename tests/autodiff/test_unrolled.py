@@ -471,3 +471,18 @@ def test_parts_of_gates_stay_in_a_body_and_the_plan_is_found_again(monkeypatch: 
         for ours, expected in zip(values, torch.autograd.grad(gates_cut_by_hand(torch, torch.tensor(xs), *theirs), theirs)):
             np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
     assert plans[2:] == [0, 0]
+
+
+def test_a_graph_of_other_lengths_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    search = unrolled._one_loop
+    monkeypatch.setattr(unrolled, "_one_loop", lambda *args: searched.append(1) or search(*args))
+    forgotten()
+    unrolled._without_loops.clear()
+    kinds = ("sin", "cos", "exp", "tanh")
+    for length in (70, 80, 95):
+        x = given(length, 3)
+        for i in range(40):
+            x = getattr(x * (i + 2), kinds[i * i * i % 7 % 4])() + x.sum(i % 2, keepdim=True) * (i % 3)
+        unrolled.rolled([x.op])
+    assert len(searched) == 1

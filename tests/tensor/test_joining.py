@@ -106,3 +106,16 @@ def test_many_pieces_are_joined_as_few_are_also_without_elements(shape: tuple[in
             same_value(pg.cat(pieces, axis), np.concatenate([np.ones(shape, np.float32)] * num, axis))
         for axis in range(len(shape) + 1):
             same_value(pg.stack(pieces, axis), np.stack([np.ones(shape, np.float32)] * num, axis))
+
+
+def test_pieces_of_other_lengths_that_are_a_sum_from_memory_are_no_kernels(monkeypatch: pytest.MonkeyPatch, rng) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    for _ in range(3):
+        arrays = [rng.integers(0, 9, rng.integers(2, 20)) for _ in range(8)]
+        pieces = [(pg.tensor(array) + 3 * i, torch.tensor(array) + 3 * i) for i, array in enumerate(arrays)]
+        pieces += [(library.full((i,), i) for library in (pg, torch)) for i in range(1, 8)]  # type: ignore[misc]
+        ours, theirs = zip(*pieces)
+        with watch() as counts:
+            found = pg.cat(ours)
+            same_value(found, torch.cat(theirs))
+        assert counts.kernels == 0
