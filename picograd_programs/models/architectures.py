@@ -630,12 +630,6 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
             f"config.json says num_attention_heads is {heads}, of {features} features, num_key_value_heads {shared},"
             f" hidden_size {width}: heads must divide the width, shared heads the heads, and features must be even."
         )
-    of_gate, of_all = said.get("hidden_activation"), said.get("hidden_act")
-    shown = of_gate or of_all or kind.activation
-    if kind.activation == "gelu_pytorch_tanh" and shown == "gelu" and kind.scales_embedding:
-        shown = kind.activation  # Gemma's first files say "gelu" and mean the approximation
-    if not isinstance(shown, str) or shown not in ACTIVATION_NAMES:
-        raise said.wrong("hidden_act", shown, f"{', '.join(ACTIVATION_NAMES)} are known")
     is_parallel, norms = said.flag("use_parallel_residual") or is_new, said.whole("num_ln_in_parallel_attn")
     if norms is not None and norms > 1 + is_new:
         raise said.wrong("num_ln_in_parallel_attn", norms, f"at most {1 + is_new} is done here")
@@ -647,7 +641,7 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
         "sights": tuple(sights_of(said, kind, layers, latents.get("turned", features), longest, read)),
         "context": min(read, reach), "gate_limit": said.number("swiglu_limit") or 0.0,
         "positions": longest if "position_embd" in kind.tensors.values() else 0,
-        "activation": ACTIVATION_NAMES[shown], "attention_biases": has_biases, "output_bias": has_biases,
+        "activation": activation_of(said, kind), "attention_biases": has_biases, "output_bias": has_biases,
         "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,
         "is_parallel": is_parallel, "norms_each_head": said.flag("use_qk_norm"),
         "norms_once": "num_ln_in_parallel_attn" in kind.entries and is_parallel and norms == 1,
@@ -667,6 +661,21 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     is_tied = said.flag("tie_word_embeddings")
     said.check_empty(FIXED | dict(kind.fixed))
     return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
+
+
+def activation_of(said: Entries, kind: Architecture) -> str:
+    """Returns the activation of the feed-forward part, a key of ACTIVATIONS.
+
+    Raises:
+      DataError: it is not known.
+    """
+    of_gate, of_all = said.get("hidden_activation"), said.get("hidden_act")
+    shown = of_gate or of_all or kind.activation
+    if kind.activation == "gelu_pytorch_tanh" and shown == "gelu" and kind.scales_embedding:
+        shown = kind.activation  # Gemma's first files say "gelu" and mean the approximation
+    if not isinstance(shown, str) or shown not in ACTIVATION_NAMES:
+        raise said.wrong("hidden_act", shown, f"{', '.join(ACTIVATION_NAMES)} are known")
+    return ACTIVATION_NAMES[shown]
 
 
 def latents_of(said: Entries) -> dict[str, Any]:

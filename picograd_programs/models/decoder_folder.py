@@ -86,8 +86,6 @@ def tensors_of(
     Raises:
       DataError: one is of another network, or not of floats, or the output layer is missing.
     """
-    inner, shared = config.heads * config.features, config.shared_heads * config.features
-    rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
     tensors: dict[str, PackedTensor] = {}
     parts: dict[str, dict[int, Array]] = {}  # of experts, by their numbers
     for name, array in kind.form(arrays).items():
@@ -115,28 +113,46 @@ def tensors_of(
             else:
                 tensors[f"{place}{ours}.{found[3]}"] = packed(array)
             continue
-        sizes = [rows[part] for part in ours]
-        if array.ndim < 1 or len(array) != sum(sizes):
-            raise DataError(f"has to have a tensor {own[:60]} of {sum(sizes):,} rows, it has one of {array.shape}.")
-        pieces = np.split(array, np.cumsum(sizes)[:-1])
-        if kind.heads_are_packed:  # the queries that share a key and a value, then these
-            groups = array.reshape(config.shared_heads, -1, config.features, *array.shape[1:])
-            pieces = [each.reshape(-1, *array.shape[1:]) for each in (groups[:, :-2], groups[:, -2], groups[:, -1])]
-        for part, piece in zip(ours, pieces):
+        for part, piece in zip(ours, rows_apart(own, array, ours, config, kind)):
             tensors[f"{place}{part}.{found[3]}"] = packed(piece)
     for name, each in parts.items():
-        if each.keys() != set(range(config.experts)) or len({array.shape for array in each.values()}) > 1:
-            shapes = ", ".join(str(array.shape) for array in each.values())
-            raise DataError(in_their_names(
-                f"has to have a tensor {name} of each of {config.experts} experts, of one shape; it has {len(each)} of"
-                f" {shapes[:60]}.", kind,
-            ))  # fmt: skip
-        tensors[name] = packed(np.stack([each[number] for number in range(config.experts)]))
+        tensors[name] = packed(stacked(name, each, config.experts, kind))
     if not is_tied and "output.weight" not in tensors:
         raise DataError(
             in_their_names("has no tensor output.weight, and its config.json says no tie_word_embeddings.", kind)
         )
     return tensors
+
+
+def rows_apart(own: str, array: Array, ours: tuple[str, ...], config: DecoderConfig, kind: Architecture) -> list[Array]:
+    """Returns the rows of a tensor that are each of ours.
+
+    Raises:
+      DataError: it has another number of rows.
+    """
+    inner, shared = config.heads * config.features, config.shared_heads * config.features
+    rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
+    numbers = [rows[part] for part in ours]
+    if array.ndim < 1 or len(array) != sum(numbers):
+        raise DataError(f"has to have a tensor {own[:60]} of {sum(numbers):,} rows, it has one of {array.shape}.")
+    if not kind.heads_are_packed:
+        return np.split(array, np.cumsum(numbers)[:-1])
+    groups = array.reshape(config.shared_heads, -1, config.features, *array.shape[1:])
+    # the queries that share a key and a value, then these
+    return [each.reshape(-1, *array.shape[1:]) for each in (groups[:, :-2], groups[:, -2], groups[:, -1])]
+
+
+def stacked(name: str, arrays: Mapping[int, Array], num: int, kind: Architecture) -> Array:
+    """Returns the tensors of all experts as one.
+
+    Raises:
+      DataError: one is missing or too many, or has another shape.
+    """
+    if arrays.keys() != set(range(num)) or len({array.shape for array in arrays.values()}) > 1:
+        shapes = ", ".join(str(array.shape) for array in arrays.values())
+        fact = f"has to have a tensor {name} of each of {num} experts, of one shape; it has {len(arrays)} of {shapes[:60]}."
+        raise DataError(in_their_names(fact, kind))
+    return np.stack([arrays[number] for number in range(num)])
 
 
 def packed(array: Array) -> PackedTensor:
