@@ -812,7 +812,7 @@ def averages_by_rows(roots: Sequence[Op], order: Sequence[Op], target: Target | 
         return set()
     read = {op.src[0] for op in order if op.code is OpCode.PERMUTE and op.arg == ROWS_FIRST}
     averages = {op for op in read if op.code is OpCode.OUTPUT and op.arg == 0 and op.src[0].code is OpCode.ATTENTION}
-    return averages.difference(roots)
+    return {op for op in averages if all(isinstance(dim, int) for dim in op.shape)}.difference(roots)
 
 
 # ---- convolutions with one output a group ----

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
 from picograd.ir.build import compare, expand, pad, permute, positions, reduce, reshape, swap_last, unary, where
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import ConvArg
+from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.rewrites.contract import COSTLY_STEPS_MIN, contract, is_joined, shared_by_convolutions, shared_by_products
 from tests.calls import calls
+from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.same_meaning import GPU_TARGET, check_same_meaning
 
 
@@ -224,3 +226,18 @@ def test_rows_that_are_short_or_computed_or_read_elsewhere_are_walked() -> None:
     read_twice = [of_each_row(x, index), reduce(x, OpCode.MAX, (1,))]
     for roots in ([of_each_row(x * 2.0, index)], [of_each_row(short, index)], read_twice):
         assert OpCode.GATHER not in [op.code for op in toposort(contract(roots))]
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "is_stored"), [(HOPPER, 128, True), (HOPPER, None, False), (GPU_TARGET, 128, False)]
+)
+def test_averages_read_by_rows_are_stored_so_for_warpgroups(target: Target, rows: int | None, is_stored: bool) -> None:
+    """Where a product copies tiles, which it does of a shape of numbers."""
+    length = rows or Op(OpCode.VARIABLE, dtypes.int64, (), ("rows", 1, 128))
+    q, k, v = (Op(OpCode.PARAM, dtypes.bfloat16, (), (slot, (2, 4, length, 64))) for slot in range(3))
+    seen = Op(OpCode.OUTPUT, dtypes.bfloat16, (Op(OpCode.ATTENTION, dtypes.bfloat16, (q, k, v), AttentionArg(0.125)),), 0)
+    by_rows = reshape(permute(seen, (0, 2, 1, 3)), (2, length, 256))
+    (found,) = contract([by_rows], target)
+    assert (OpCode.CONTIGUOUS in (op.code for op in toposort([found]))) == is_stored
+    (alone,) = contract([seen], target)
+    assert alone.code is OpCode.OUTPUT
