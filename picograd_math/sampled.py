@@ -258,11 +258,10 @@ def segment_reduce(
         lengths = Tensor.from_op(guarded(lengths.read(), inside.read(), fact), lengths.cell.device)
     ends = lengths.cumsum(0)
     segment = ends.searchsorted(Tensor.arange(data.shape[0], device=data.device, dtype=ends.dtype), right=True)
-    place = segment.reshape(-1, *(1,) * (data.ndim - 1)).expand(*data.shape)
     start = EMPTY["sum" if reduce == "mean" else reduce] if initial is None else initial
     base = Tensor.full((count, *data.shape[1:]), start, dtype=data.dtype, device=data.device)
     kind = {"max": "amax", "min": "amin", "mean": "sum"}.get(reduce, reduce)
-    result = base.scatter_reduce(0, place, data, kind)
+    result = base.index_add(0, segment, data) if kind == "sum" else base.index_reduce(0, segment, data, kind)
     if reduce != "mean":
         return result
     divisor = lengths.reshape(-1, *(1,) * (data.ndim - 1)).to(data.dtype)
