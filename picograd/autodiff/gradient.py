@@ -8,7 +8,7 @@ in the place of a whole backward pass, until `written_out` replaces it, and ever
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.host import has_gradients
@@ -149,7 +149,20 @@ def _calls_user(loop: Op) -> bool:
 WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # that `written_out` is about
 
 
-def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None) -> list[Op]:
+def graph_sources(op: Op) -> tuple[Op, ...]:
+    """Returns the sources of an Op through which gradients flow; none for a computed value that needs no gradient."""
+    return op.src if op.realized is None or op.needs_grad else ()
+
+
+def differentiable_sources(op: Op) -> tuple[Op, ...]:
+    """Returns the sources of an Op through which gradients flow."""
+    return op.src if op.needs_grad else ()
+
+
+def written_out(
+    roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None,
+    sources: Callable[[Op], tuple[Op, ...]] = graph_sources,
+) -> list[Op]:  # fmt: skip
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
     Values that have been computed stay so: what became of such an Op is known to have its value.
@@ -157,10 +170,13 @@ def written_out(roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most
     Args:
       others:         replacements of Ops, such as constants by others; where an Op reads them its value is not known
       most_operands:  formulas of more stay, and so do gradients; None: none does
+      sources:        of an Op those that may change; an Op without any stays as it is
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
-    for op in toposort(roots, sources=graph_sources):
+    for op in toposort(roots, sources=sources):
+        if sources is differentiable_sources and not op.needs_grad:
+            continue
         src, new = tuple([became.get(s, s) for s in op.src]), op
         stays = most_operands is not None and (op.code is OpCode.GRADIENT or len(src) > most_operands)
         if op.code is OpCode.GRADIENT and not stays:
@@ -187,11 +203,6 @@ def built(op: Op, src: tuple[Op, ...]) -> Op:
     if op.code is OpCode.RESHAPE:
         return reshape(src[0], op.arg)
     return permute(src[0], op.arg) if op.code is OpCode.PERMUTE else op.replace(src=src)
-
-
-def graph_sources(op: Op) -> tuple[Op, ...]:
-    """Returns the sources of an Op through which gradients flow; none for a computed value that needs no gradient."""
-    return op.src if op.realized is None or op.needs_grad else ()
 
 
 def _gradients(src: Sequence[Op], num_roots: int) -> list[Op]:

@@ -77,6 +77,14 @@ def test_gradients_by_functions_of_the_host_wait_for_their_plan() -> None:
         np.testing.assert_array_equal(*made)
 
 
+def test_formulas_through_which_no_gradient_flows_stay_where_gradients_are_differentiated() -> None:
+    w, noise = leaf(4), pg.randn(4)
+    (first,) = pg.autograd.grad((w * w * noise).sum(), w, create_graph=True)
+    assert noise.op.code is OpCode.FORMULA and noise.op in toposort([first.op])
+    (second,) = pg.autograd.grad((first * noise).sum(), w)
+    np.testing.assert_array_equal(second.numpy(), (2 * noise * noise).numpy())
+
+
 def test_what_users_have_rules_for_and_what_has_none_is_not_put_off() -> None:
     x = leaf(3).op
     seeds = {x * x: const(1.0, x.dtype)}
