@@ -67,3 +67,17 @@ NAMES: dict[str, Any] = {"_foreach_norm": foreach_norm, "_foreach_copy_": foreac
 for _name in (*ONE, *TWO, "addcdiv", "addcmul", "lerp"):
     NAMES[f"_foreach_{_name}"] = each(_name)
     NAMES[f"_foreach_{_name}_"] = in_place(each(_name))
+
+
+def group_by_kind(
+    tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False
+) -> dict[tuple[str, Any], tuple[list[list[Tensor | None]], list[int]]]:
+    """Returns the tensors of several lists by device and dtype of those in the first, and the places that they had."""
+    found: dict[tuple[str, Any], tuple[list[list[Tensor | None]], list[int]]] = {}
+    for place, row in enumerate(zip(*tensorlistlist)):
+        assert row[0] is not None, "the tensors of the first list say where the others belong"
+        lists, places = found.setdefault((row[0].device, row[0].dtype), ([[] for _ in row], []))
+        for own, tensor in zip(lists, row):
+            own.append(tensor)
+        places.extend([place] if with_indices else [])
+    return found

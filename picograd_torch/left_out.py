@@ -7,6 +7,7 @@ its hint.
 
 from __future__ import annotations
 
+import os
 import sys
 import typing
 from importlib.abc import Loader, MetaPathFinder
@@ -131,6 +132,11 @@ def _compiler(module: Any) -> Any:
     return module
 
 
+def _hub_folder() -> str:
+    """Returns the folder in which PyTorch keeps files of models: libraries ask for it when they are imported."""
+    return os.path.join(os.environ.get("TORCH_HOME", os.path.expanduser("~/.cache/torch")), "hub")
+
+
 def _version() -> ModuleType:
     """Returns torch.version: that of PyTorch, of no CUDA and no ROCm of PyTorch's own."""
     module: Any = ModuleType("torch.version")
@@ -144,6 +150,7 @@ def add_left_out() -> None:
     sys.meta_path.insert(0, Below())
     for name in MODULES:
         _below(f"torch.{name}", LeftOut(f"torch.{name}"))
+    sys.modules["torch.hub"].get_dir = _hub_folder  # type: ignore[attr-defined]
     _jit()
     _below("torch.jit", picograd.jit)
     _below("torch.compiler", _compiler(ModuleType("torch.compiler")))
@@ -156,11 +163,18 @@ def add_left_out() -> None:
     picograd.utils.hooks.RemovableHandle = RemovableHandle  # type: ignore[attr-defined]
     vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
     vars(picograd.optim)["required"] = object()  # the default of a setting that must be given, in PyTorch's optimizers
+    _below("torch.utils._foreach_utils", ModuleType("torch.utils._foreach_utils"))
+    picograd.utils._foreach_utils._group_tensors_by_device_and_dtype = foreach.group_by_kind  # type: ignore[attr-defined]
+    serialization: Any = ModuleType("torch.serialization")
+    serialization.load, serialization.save, serialization.add_safe_globals = picograd.load, picograd.save, _unchanged
+    _below("torch.serialization", serialization)
     for place, names in INSTEAD.items():
         page = sys.modules.get(place) if place not in ASKED_FOR else None
         for name in names if page is not None else ():
             if name not in vars(page):
                 setattr(page, name, left_out(name, name, place))
+    own: Any = vars(picograd)["_C"]
+    own._log_api_usage_once, own._get_tracing_state = _unchanged, _false  # libraries call them for each object they make
 
 
 def _below(name: str, module: Any) -> None:

@@ -364,7 +364,8 @@ def is_pruned(module: Module) -> bool:
     >>> is_pruned(nn.Linear(2, 1)), is_pruned(nn.Sequential(identity(nn.Linear(2, 1), "weight")))
     (False, True)
     """
-    return any(isinstance(rule, Masked) for part in module.modules() for rule in vars(part).get("_computed", {}).values())
+    rules = [rule for part in module.modules() for rule in vars(part).get("_attribute_rules", {}).values()]
+    return any(isinstance(rule, Masked) for rule in rules)
 
 
 def global_unstructured(

@@ -69,6 +69,9 @@ try:
     torch.zeros(2, layout=torch.sparse_coo)
 except TypeError as error:
     print(str(error).splitlines()[-1])
+torch._C._log_api_usage_once("a library")
+torch.serialization.add_safe_globals([set])
+assert torch.hub.get_dir().endswith("hub") and torch._C._get_tracing_state() in (None, False)
 for call in (lambda: dist.all_reduce(x), lambda: DTensor(x), lambda: torch.jit.ScriptModule(),
              lambda: torch.cuda.CUDAGraph(), lambda: torch.sparse.mm(x, x), lambda: torch.sparse_coo_tensor(x, x)):
     try:
@@ -161,3 +164,11 @@ def test_an_operator_of_ones_own_has_the_gradient_that_is_registered() -> None:
         library.register_autograd("mine::other", lambda ctx, grad: grad)
     with pytest.raises(ArgumentError, match="the name of an operator is namespace::name, got 'clipped'"):
         library.custom_op("clipped", lambda x: x)
+
+
+def test_tensors_are_grouped_by_device_and_dtype() -> None:
+    given = [[pg.ones(1), pg.ones(2, dtype=pg.float64), pg.zeros(3)], [pg.tensor(1), None, pg.tensor(3)]]
+    found = foreach.group_by_kind(given, with_indices=True)
+    lists, places = found[given[0][0].device, pg.float32]
+    assert places == [0, 2] and lists[0][1] is given[0][2] and lists[1][0] is given[1][0]
+    assert found[given[0][0].device, pg.float64] == ([[given[0][1]], [None]], [1])

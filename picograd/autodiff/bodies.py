@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 
 from picograd.autodiff.modes import forward, is_differentiable, reverse, transposed
+from picograd.errors import GradientError
 from picograd.ir.attention import composed, mask_of, outputs
 from picograd.ir.bodies import CustomGradient, custom_gradient, numbered, param, substitute
 from picograd.ir.build import cast, reduce, zeros_like
@@ -289,6 +290,9 @@ def custom_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rul
     """Returns the gradients of the arguments that are needed: one CALL of the user's backward body."""
     made = custom_gradient(call.arg)
     assert made is not None, f"{call} has no gradient of its own"
+    if made.backward is None:
+        by_host: list[Op | None] = call.src[-1].arg.gradients(call, grads, needed)
+        return by_host
     by_user = {number: grad for number, grad in grads.items() if number < made.num_results}
     by_ops = {number: grad for number, grad in grads.items() if number >= made.num_results}
     parts = [_pulled(call, made, by_user, slot) if by_user else None for slot in needed]
@@ -310,6 +314,7 @@ def _pulled(call: Op, made: CustomGradient, grads: Mapping[int, Op], slot: int) 
         return None
     roots = call.arg.src
     read = [call.src[n] if kind == "source" else output(call, roots, n) for kind, n in made.reads]
+    assert made.backward is not None, "the host computes the gradients of all arguments together"
     arriving = [grads.get(n, root.filled(0)) for n, root in enumerate(roots[: made.num_results])]
     back = Op(OpCode.CALL, made.backward.dtype, (*read, *arriving), made.backward)
     return output(back, made.backward.src, place)
@@ -319,6 +324,9 @@ def custom_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) 
     """Returns the tangents of the results."""
     made = custom_gradient(call.arg)
     assert made is not None, f"{call} has no gradient of its own"
+    if made.backward is None:
+        fact = "jvp: a function of the user's read values, so no graph of its gradient is there to derive it from."
+        raise GradientError(fact, hint="backward(), or grad(outputs, inputs).")
     roots = call.arg.src
     moving = [(i, part) for i, part in enumerate(parts) if part is not None]
     results: list[Op | None] = []

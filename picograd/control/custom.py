@@ -5,28 +5,34 @@ Out:   `Function`, `FunctionContext`
 
 Both are traced when the function is applied: forward is the body of the CALL, backward the body of another one, which
 differentiation puts in (autodiff/bodies.py). What backward reads of forward are arguments, results, or further results.
+
+A function that cannot be traced, since it reads values, runs as PyTorch's do: forward when it is applied, backward when
+the gradient is made. Its CALL passes the results on.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from picograd import dtype as dtypes
 from picograd.control.closure import BodyTrace, close, described, stand_in
 from picograd.control.structure import put, take
 from picograd.errors import ArgumentError, JitError, ShapeError
-from picograd.ir.bodies import CustomGradient, mark_of, substitute
-from picograd.ir.op import Op, toposort
+from picograd.ir.bodies import CustomGradient, mark_of, param, substitute
+from picograd.ir.op import Op, Shape, const, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import copy_lines, record
 from picograd.tensor.build import cast, detached
-from picograd.tensor.modes import no_grad
+from picograd.tensor.cell import trace
+from picograd.tensor.core import leaf_ids
+from picograd.tensor.modes import is_grad_enabled, no_grad
 from picograd.tensor.tensor import Tensor
 
 
 class FunctionContext:
-    """The state that forward hands to backward; attributes of its own may hold anything but Tensors.
+    """The state that forward hands to backward; attributes of its own may hold anything.
 
     needs_input_grad:  for each argument whether its gradient may be asked for
 
@@ -42,6 +48,7 @@ class FunctionContext:
         self.saved_tensors: tuple[Any, ...] = ()
         self.constant: tuple[Tensor, ...] = ()
         self.dirty: tuple[Tensor, ...] = ()
+        self.gets_zeros = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keeps `tensors`, of any kind, for backward, which finds them in saved_tensors; a None stays one.
@@ -71,10 +78,11 @@ class FunctionContext:
         self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Has no effect, whatever the `value`: backward is traced once, and gets zeros where no gradient arrives.
+        """Lets backward get zeros, or with a `value` of False None, where no gradient arrives; if traced it gets zeros.
 
         >>> FunctionContext((True,)).set_materialize_grads(False)
         """
+        self.gets_zeros = value
 
 
 class Function:
@@ -82,10 +90,10 @@ class Function:
 
     A subclass has two static methods: forward(ctx, *args), which returns a Tensor or a tuple of them, and
     backward(ctx, *grads), which gets a gradient for each result, zeros where none arrived, and returns one for each
-    argument, None where there is none. Both are traced, so neither may ask for values. Its gradient can be differentiated
-    again; it nests with vmap, jit and the others. With a third static method, setup_context(ctx, inputs, output),
-    forward(*args) gets no ctx. Static methods jvp and vmap are not called: forward mode is derived from backward, and the
-    function of many examples from forward, as by generate_vmap_rule.
+    argument, None where there is none. Both are traced; where one asks for values, or keeps a tensor in ctx, both run as
+    they are called, which jit and vmap cannot have inside. Its gradient can be differentiated again. With a third static
+    method, setup_context(ctx, inputs, output), forward(*args) gets no ctx. Static methods jvp and vmap are not called:
+    forward mode is derived from backward, and the function of many examples from forward, as by generate_vmap_rule.
 
     >>> class Clip(Function):
     ...     @staticmethod
@@ -151,9 +159,9 @@ class Function:
 
         Raises:
           ArgumentError: forward returns something else than Tensors, or backward another number of gradients than of args.
-          ShapeError:    a gradient has another shape than its argument.
-          JitError:      forward or backward asks for a value, keeps a tensor, or writes to one made before that is not
-                         an argument which forward returns.
+          ShapeError:    a gradient has another shape than its argument, and none of which the argument can be broadcast to.
+          JitError:      under jit or vmap forward or backward asks for a value, keeps a tensor, or writes to one made
+                         before that is not an argument which forward returns.
 
         >>> class Double(Function):
         ...     @staticmethod
@@ -165,7 +173,17 @@ class Function:
         >>> Double.apply(Tensor([1.0]))
         Tensor([2.])
         """
-        return _Applied(cls, args).results()
+        is_traced = trace.get() is not None
+        if is_traced or not cls._runs_as_called:
+            try:
+                return _Applied(cls, args).results()
+            except JitError:
+                if is_traced:
+                    raise
+            cls._runs_as_called = True
+        return _Applied(cls, args).results_as_called()
+
+    _runs_as_called = False  # since it could not be traced
 
 
 class _Applied:
@@ -257,6 +275,77 @@ class _Applied:
                 found[number] = place
         return found
 
+    # ---- functions that read values ----
+    def results_as_called(self) -> Any:
+        """Calls forward; returns its results, whose gradients are those of a call of backward."""
+        with no_grad():
+            returned = self._called([*self.args])
+        outputs = [*returned] if isinstance(returned, (tuple, list)) else [returned]
+        tensors = [tensor for tensor in outputs if isinstance(tensor, Tensor)]
+        if not (is_grad_enabled() and any(self.context.needs_input_grad)):
+            return returned
+        self.outputs = [next((i for i, t in enumerate(tensors) if t is output), None) for output in outputs]
+        self.results_like = [(tensor.dtype, tensor.op.shape, tensor.cell.device) for tensor in tensors]
+        self.saved_as = [self._kept_of(tensor, tensors) for tensor in self.context.saved_tensors]
+        self.context.saved_tensors = ()
+        call = self._passing_on([detached(tensor.read()) for tensor in tensors])
+        found = iter([self._passed_on(call, number, tensor) for number, tensor in enumerate(tensors)])
+        results = [next(found) if isinstance(output, Tensor) else output for output in outputs]
+        return type(returned)(results) if isinstance(returned, (tuple, list)) else results[0]
+
+    def _passing_on(self, values: list[Op]) -> Op:
+        """Returns the CALL of arguments, results and this object, whose results are those that it is given."""
+        made = CalledGradient(next(leaf_ids))
+        made.gradients = self.gradients_as_called
+        tag = Op(OpCode.LEAF, dtypes.float32, (const(0.0, dtypes.float32),), made)
+        sources = [*self.start, *values, tag]
+        body = [_result(param(value, len(self.start) + number)) for number, value in enumerate(values)]
+        places: list[int | None] = [0 if op.dtype.is_float else None for op in self.start]
+        places += [None] * (len(sources) - len(places))
+        mark = mark_of(CustomGradient(None, (), len(values), tuple(places)))
+        call = Op(OpCode.CALL, body[0].dtype, tuple(sources), Op(OpCode.SINK, body[0].dtype, tuple(body), mark))
+        record(call)
+        return call
+
+    def _passed_on(self, call: Op, number: int, tensor: Tensor) -> Tensor:
+        """Returns a result of the CALL; an argument that forward has written has its value."""
+        op = Op(OpCode.OUTPUT, tensor.dtype, (call,), number)
+        still = any(tensor is one for one in self.context.constant) or not tensor.dtype.is_float
+        op = detached(op) if still else op
+        if any(tensor is one for one in self.context.dirty):
+            return tensor.write(f"{self.name}.apply", op)
+        return Tensor.from_op(op, tensor.cell.device)
+
+    def _kept_of(self, saved: Tensor | None, results: Sequence[Tensor]) -> tuple[str, Any]:
+        """Returns the kind and the number of a saved argument or result, whose graph would hold itself, or a tensor."""
+        slot = next((slot for slot, i in enumerate(self.places) if self.args[i] is saved), None)
+        if slot is not None and not any(saved is one for one in self.context.dirty):
+            return "argument", slot
+        number = next((i for i, result in enumerate(results) if result is saved), None)
+        return ("tensor", saved) if number is None else ("result", number)
+
+    def _saved_by(self, call: Op, kind: str, what: Any) -> Any:
+        """Returns a saved tensor; an argument that has been written since as it was."""
+        if kind == "result":
+            dtype, _, device = self.results_like[what]
+            return Tensor.from_op(Op(OpCode.OUTPUT, dtype, (call,), what), device)
+        if kind == "argument":
+            given: Tensor = self.args[self.places[what]]
+            return given if given.op is self.start[what] else Tensor.from_op(self.start[what], given.cell.device)
+        return what
+
+    def gradients_as_called(self, call: Op, grads: Mapping[int, Op], needed: Sequence[int]) -> list[Op | None]:
+        """Returns the gradients of arguments that are needed, by a call of backward."""
+        every: list[Tensor | None] = []
+        for number, (dtype, shape, device) in enumerate(self.results_like):
+            grad = grads.get(number, filled(0, dtype, shape) if self.context.gets_zeros else None)
+            every.append(None if grad is None else Tensor.from_op(grad, device))
+        self.context.saved_tensors = tuple([self._saved_by(call, kind, what) for kind, what in self.saved_as])
+        returned = self.function.backward(self.context, *(None if n is None else every[n] for n in self.outputs))
+        self.context.saved_tensors = ()
+        found = {i: cast(tensor.read(), self.start[i].dtype) for i, tensor in self._gradients(returned)}
+        return [found.get(slot) for slot in needed]
+
     def _check(self, watch: BodyTrace, known: Sequence[Tensor], part: str) -> None:
         if watch.changed():
             raise JitError(
@@ -311,6 +400,8 @@ class _Applied:
                 continue
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"{self.name}.apply: backward returned {tensor!r}, no Tensor, for argument {place}.")
+            if tensor.op.shape != self.start[i].shape and _expands(self.start[i].shape, tensor.op.shape):
+                tensor = tensor.sum_to_size(self.start[i].shape)
             if tensor.op.shape != self.start[i].shape:
                 raise ShapeError(
                     f"{self.name}.apply: backward returned a gradient of shape {tensor.op.shape} for argument {place},"
@@ -335,6 +426,22 @@ class _Applied:
         if op not in body:
             body.append(op)
         return "result", body.index(op)
+
+
+def _expands(shape: Shape, wider: Shape) -> bool:
+    """True if a tensor of a shape can be broadcast to a wider one."""
+    if len(shape) > len(wider):
+        return False
+    return all(dim in (1, other) for dim, other in zip(reversed(shape), reversed(wider)))
+
+
+class CalledGradient(int):
+    """The number of a LEAF with the gradients of the CALL whose last source it is.
+
+    gradients:  of (call, grads by result, needed sources)
+    """
+
+    gradients: Callable[[Op, Mapping[int, Op], Sequence[int]], list[Op | None]]
 
 
 def _stands_for(op: Op, device: str | None) -> Tensor:

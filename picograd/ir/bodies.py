@@ -128,13 +128,14 @@ def _replaced(order: Sequence[Op], bodies: dict[Op, Op]) -> dict[Op, Op]:
 class CustomGradient(Record):
     """The computation of the gradients of a CALL's sources.
 
-    backward:     a SINK over PARAMs: what it reads, then a gradient for each of the first results of the CALL
+    backward:     a SINK over PARAMs: what it reads, then a gradient for each of the first results of the CALL; None: the
+                  number of the CALL's last source, a LEAF, has gradients(call, grads, needed), which computes them
     reads:        of the CALL: ("source", slot) or ("result", number)
     num_results:  results of the CALL that have gradients by it; further ones are kept for it, and have their own
     places:       for each source of the CALL the root of `backward` that is its gradient, or None
     """
 
-    backward: Op
+    backward: Op | None
     reads: tuple[tuple[str, int], ...]
     num_results: int
     places: tuple[int | None, ...]
@@ -170,7 +171,9 @@ def custom_gradient(body: Op) -> CustomGradient | None:
 def changed_mark(body: Op, change: Callable[[Op], Op]) -> Any:
     """Returns a body's argument after `change` has rewritten the backward body of its own gradient, if it has one."""
     gradient = custom_gradient(body)
-    return body.arg if gradient is None else mark_of(replace(gradient, backward=change(gradient.backward)))
+    if gradient is None or gradient.backward is None:
+        return body.arg
+    return mark_of(replace(gradient, backward=change(gradient.backward)))
 
 
 # ---- formulas ----

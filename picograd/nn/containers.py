@@ -323,7 +323,8 @@ class ModuleDict(_Named):
     """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
-        self.update(modules or {})
+        if modules is not None:
+            self.update(modules)
 
 
 class ParameterDict(_Named):
@@ -336,7 +337,8 @@ class ParameterDict(_Named):
     _are_parts = ()
 
     def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None):
-        self.update(parameters or {})
+        if parameters is not None:
+            self.update(parameters)
 
     def __setitem__(self, name: str, item: Any) -> None:
         super().__setitem__(name, _parameter(item))

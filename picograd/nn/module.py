@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from picograd.annotations import shown
@@ -43,6 +44,7 @@ class Module(ModuleState):
     """
 
     training: bool = True
+    _forward_hooks = _forward_pre_hooks = _backward_hooks = _backward_pre_hooks = MappingProxyType[int, Any]({})  # has none
 
     # ---- a call ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:

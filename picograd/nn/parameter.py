@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from picograd.annotations import shown
@@ -98,13 +98,106 @@ class Buffer(Tensor, metaclass=_BufferType):
 
 
 # ---- attributes of modules ----
+class HeldBy(MutableMapping[str, Any]):
+    """The attributes of a module that are of some kinds, by name: writing to it writes to the module.
+
+    >>> net = nn.Linear(1, 1)
+    >>> net._parameters["bias"] = None
+    >>> list(net._parameters), net.bias
+    (['weight', 'bias'], None)
+    """
+
+    def __init__(self, module: ModuleAttributes, *kinds: str):
+        """The attributes of `module` of these `kinds`: parameter, buffer, temporary, module."""
+        self._module, self._among = module, kinds
+
+    def _names(self) -> list[str]:
+        held = vars(self._module)
+        if "module" in self._among:
+            return [name for name, value in held.items() if isinstance(value, ModuleAttributes)]
+        return [name for name, kind in self._module._kinds().items() if kind in self._among and name in held]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names():
+            raise KeyError(name)
+        return vars(self._module)[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        module, kind = self._module, self._among[0]
+        if kind == "module":
+            setattr(module, name, value)
+            return
+        module._kinds().setdefault(name, kind)
+        module._put(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._names():
+            raise KeyError(name)
+        delattr(self._module, name)
+
+    def replace(self, given: Mapping[str, Any]) -> None:
+        """Holds what is given, and nothing else."""
+        given = dict(given)
+        for name in self._names():
+            if name not in given:
+                del self[name]
+        self.update(given)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+SHOWN = frozenset({"_parameters", "_buffers", "_modules"})
+
+
 class ModuleAttributes:
     """Base of modules: attributes. Every change is noted for those who watch modules (tensor/cell.py)."""
 
+    @property
+    def _parameters(self) -> HeldBy:
+        """The parameters held directly, as libraries for PyTorch read and replace them."""
+        return HeldBy(self, "parameter")
+
+    @_parameters.setter
+    def _parameters(self, given: Mapping[str, Any]) -> None:
+        HeldBy(self, "parameter").replace(given)
+
+    @property
+    def _buffers(self) -> HeldBy:
+        """The buffers held directly."""
+        return HeldBy(self, "buffer", "temporary")
+
+    @_buffers.setter
+    def _buffers(self, given: Mapping[str, Any]) -> None:
+        HeldBy(self, "buffer", "temporary").replace(given)
+
+    @property
+    def _modules(self) -> HeldBy:
+        """The modules held directly."""
+        return HeldBy(self, "module")
+
+    @_modules.setter
+    def _modules(self, given: Mapping[str, Any]) -> None:
+        HeldBy(self, "module").replace(given)
+
+    @property
+    def _non_persistent_buffers_set(self) -> set[str]:
+        """The names of the buffers held directly that are not saved."""
+        return {*HeldBy(self, "temporary")}
+
     def __setattr__(self, name: str, value: Any) -> None:
-        rule = self.computed(name)
+        rule = ModuleAttributes.computed(self, name)
         if rule is not None and hasattr(rule, "store"):
             rule.store(self, value)
+            return
+        if name in SHOWN:
+            object.__setattr__(self, name, value)
             return
         role = None
         if isinstance(value, Tensor):
@@ -133,7 +226,7 @@ class ModuleAttributes:
         last_change.note()
 
     def __getattr__(self, name: str) -> Any:  # called if there is no such attribute
-        rule = self.computed(name)
+        rule = ModuleAttributes.computed(self, name)
         if rule is None:
             raise missing(name, "picograd.nn.Module", self)
         return rule(self)
@@ -145,7 +238,7 @@ class ModuleAttributes:
         >>> print(nn.Linear(2, 3).computed("weight"))
         None
         """
-        return self.__dict__.get("_computed", {}).get(name)
+        return self.__dict__.get("_attribute_rules", {}).get(name)
 
     def compute_attribute(self, name: str, rule: Callable[[Any], Tensor]) -> None:
         """Lets `rule`, a function of the module, compute the attribute `name` whenever it is read.
@@ -157,7 +250,7 @@ class ModuleAttributes:
         >>> net.columns
         2
         """
-        self._put("_computed", {**self.__dict__.get("_computed", {}), name: rule})
+        self._put("_attribute_rules", {**self.__dict__.get("_attribute_rules", {}), name: rule})
 
     def stop_computing(self, name: str) -> None:
         """Forgets the rule for `name`.
@@ -168,7 +261,8 @@ class ModuleAttributes:
         >>> hasattr(net, "columns")
         False
         """
-        self._put("_computed", {other: rule for other, rule in self.__dict__.get("_computed", {}).items() if other != name})
+        rules = self.__dict__.get("_attribute_rules", {})
+        self._put("_attribute_rules", {other: rule for other, rule in rules.items() if other != name})
 
     def _put(self, name: str, value: Any) -> None:
         """Sets an attribute without looking at its kind."""

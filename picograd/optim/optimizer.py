@@ -45,7 +45,7 @@ class ParamGroup(dict[str, Any]):
 
     params:       list of tensors
     param_names:  their names, where they were given
-    lr, ...:      settings of the optimizer, and any other entry of the user
+    lr, ...:      settings of the optimizer, and any other entry of the user; one with a step of its own may have no lr
 
     Attributes that plans read:
 
@@ -59,14 +59,14 @@ class ParamGroup(dict[str, Any]):
         params = self["params"]
         wide = any(p.dtype is dtypes.float64 for p in params)
         device = params[0].device if params else None
-        self.lr_tensor = Tensor(self["lr"], dtypes.float64 if wide else dtypes.float32, device=device)
+        self.lr_tensor = Tensor(self.get("lr") or 0.0, dtypes.float64 if wide else dtypes.float32, device=device)
         self.changing: dict[str, Tensor] = {}
         self.parts: dict[str, ParamGroup] = {}
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
         buffer = self.lr_tensor if name == "lr" else self.changing.get(name)
-        if buffer is not None:
+        if buffer is not None and value is not None:
             self._copy(value, buffer)
         for part in self.parts.values() if name != "params" else ():
             part[name] = value
@@ -223,8 +223,8 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
     settings = {**defaults, **given}
     if isinstance(settings.get("lr"), Tensor) and settings["lr"].numel() != 1:
         raise ArgumentError(f"{name}: lr must be one number, got shape {settings['lr'].shape}.")
-    if not isinstance(settings.get("lr"), Tensor):
-        number(name, "lr", settings.get("lr"))
+    if not isinstance(settings.get("lr"), Tensor | None):
+        number(name, "lr", settings["lr"])
     for setting in NOT_NEGATIVE & settings.keys():
         if isinstance(settings[setting], (int, float)) and not settings[setting] >= 0:  # NaN is not either
             raise ArgumentError(f"{name}: {setting} must not be negative, got {settings[setting]}.")
@@ -296,7 +296,10 @@ class Optimizer:
         self._homes: Sequence[str] = ()  # of the parameters, when state was last brought there
         self._updates = Updates()  # of a step, while it is made
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
-            self._add(group)
+            if type(self).add_param_group is Optimizer.add_param_group:
+                self._add(group)
+            else:
+                self.add_param_group(group)
         realize_apart([*self.parameters(), *self._state_tensors()])
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
@@ -368,11 +371,17 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """Learning rate of the first group; setting it changes all groups."""
-        return self.param_groups[0]["lr"]  # type: ignore[no-any-return]
+        groups, own = vars(self).get("param_groups", []), vars(self)
+        if "lr" in own and not (groups and "lr" in groups[0]):  # a subclass has its own
+            return own["lr"]  # type: ignore[no-any-return]
+        return groups[0]["lr"]  # type: ignore[no-any-return]
 
     @lr.setter
     def lr(self, value: float) -> None:
-        for group in self.param_groups:
+        groups = vars(self).get("param_groups")
+        if groups is None:  # before the constructor of this class
+            vars(self)["lr"] = value
+        for group in groups or ():
             group["lr"] = value
 
     def parameters(self) -> Iterator[Tensor]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 
 from picograd import dtype as dtypes
-from picograd.errors import UnsupportedOp
+from picograd.errors import GradientError, UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, bodies_in, custom_gradient, mark_of, with_body
 from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
@@ -355,6 +355,8 @@ def _call(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Opera
 
 def _gradient_of_all(made: CustomGradient, slots: frozenset[int], examples: Examples) -> CustomGradient:
     """Returns the user's gradient for all examples, summed over them where a source is the same for all."""
+    if made.backward is None:
+        raise GradientError("vmap: a function of the user's read values, so its gradient is no graph.")
     num_reads, num_params = len(made.reads), len(made.reads) + made.num_results
     batched = {i for i, (kind, number) in enumerate(made.reads) if kind == "result" or number in slots}
     body, found = _body(made.backward, frozenset({*batched, *range(num_reads, num_params)}), frozenset(), examples)

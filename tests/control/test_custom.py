@@ -13,7 +13,9 @@ import picograd as pg
 from picograd import Tensor
 from picograd.autograd import Function
 from picograd.control import closure
+from picograd.engine import realize
 from picograd.ir import bodies
+from picograd.tensor.gradients import jvp
 from tests.helpers import same_as_torch
 
 
@@ -246,10 +248,106 @@ def test_what_is_refused() -> None:
     with pytest.raises(pg.ArgumentError, match="Wrong.apply: forward must return a Tensor or a tuple of them"):
         Wrong.apply(Tensor(1.0))
     with pytest.raises(pg.JitError) as kept:
-        Kept.apply(Tensor([1.0]))
+        pg.jit(Kept.apply)(Tensor([1.0]))
     assert kept.value.hint == "ctx.save_for_backward(x), or return it."
     with pytest.raises(pg.JitError, match="item\\(\\) asks for a value while Looks is traced"):
-        Looks.apply(Tensor([1.0]))
+        pg.jit(Looks.apply)(Tensor([1.0]))
+
+
+def function_that_reads(lib: Any) -> Any:
+    """A function that reads values in both of its parts, and keeps tensors."""
+
+    class Reads(lib.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any, factor: int) -> Any:
+            ctx.kept = y * 2
+            z = x * float(x.sum()) * factor
+            ctx.save_for_backward(x, z, None, x + 1)
+            return z, y.long(), "text"
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any, of_integers: Any, of_text: Any) -> Any:
+            x, z, nothing, more = ctx.saved_tensors
+            assert nothing is of_text is None
+            return grad * more * float(grad.detach().sum()) + z, ctx.kept * x * grad, None
+
+    return Reads
+
+
+def test_a_function_that_reads_values_runs_as_it_is_called(device: str) -> None:
+    found: list[list[Any]] = []
+    for lib in (pg, torch):
+        x, y = lib.tensor([1.0, 2.0], requires_grad=True), lib.tensor([3.0, 4.0], requires_grad=True)
+        reads = function_that_reads(lib)
+        for _ in range(2):
+            z, whole, text = reads.apply(x * 1, y, 2)
+            assert text == "text" and z.requires_grad and not whole.requires_grad
+        (z * y).sum().backward(retain_graph=True)
+        (first,) = lib.autograd.grad((z * y).sum(), x, create_graph=True)
+        second = lib.autograd.grad(first.sum(), [x, y])
+        with lib.no_grad():
+            assert not reads.apply(x, y, 2)[0].requires_grad
+            x.mul_(2.0)  # what was saved stays as it was
+        found.append([t.tolist() for t in (z, whole, x.grad, y.grad, first, *second)])
+    assert found[0] == found[1]
+
+
+def test_a_function_that_reads_values_writes_in_place_and_gets_none() -> None:
+    found: list[list[Any]] = []
+    for lib in (pg, torch):
+
+        class Tripled(lib.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                if x.sum() > 0:
+                    x.mul_(3)
+                ctx.mark_dirty(x)
+                return x
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                return grad * 3
+
+        class Two(lib.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.set_materialize_grads(False)
+                return x * float(x.max()), x * 3
+
+            @staticmethod
+            def backward(ctx: Any, first: Any, second: Any) -> Any:
+                assert first is None
+                return second * 3
+
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        before = x * 1
+        after = Tripled.apply(before)
+        assert after is before
+        (after * after).sum().backward()
+        Two.apply(x)[1].sum().backward()
+        found.append([after.tolist(), x.grad.tolist()])
+    assert found[0] == found[1]
+
+
+def test_steps_with_a_function_that_reads_values_share_their_plans() -> None:
+    reads, layer = function_that_reads(pg), pg.nn.Linear(2, 2)
+    optimizer = pg.optim.SGD(layer.parameters(), lr=1e-3)
+    counts = []
+    for _ in range(5):
+        layer.zero_grad()
+        reads.apply(layer(pg.ones(3, 2)), pg.ones(3, 2), 1)[0].sum().backward()
+        optimizer.step()
+        counts.append(len(realize._plans))
+    assert counts[2] == counts[4]
+
+
+def test_where_a_function_that_reads_values_cannot_be() -> None:
+    reads, x = function_that_reads(pg), Tensor([1.0, 2.0], requires_grad=True)
+    result = reads.apply(x, x, 1)[0]
+    with pytest.raises(pg.JitError, match="asks for a value while"):
+        pg.jit(lambda y: reads.apply(x * y, x, 1)[0].sum().backward())(pg.ones(2))
+    with pytest.raises(pg.GradientError, match="no graph of its gradient"):
+        jvp(result, x, Tensor([1.0, 0.0]))
 
 
 @pytest.mark.req("A9")
@@ -337,3 +435,24 @@ def by_adjoint(library: Any) -> list[Any]:
 def test_backward_may_ask_for_gradients_of_what_was_saved() -> None:
     for ours, theirs in zip(by_adjoint(pg), by_adjoint(torch)):
         np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_gradient_of_a_broadcast_argument_is_summed() -> None:
+    found = []
+    for lib in (pg, torch):
+
+        class Added(lib.autograd.Function):  # type: ignore[misc, name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any) -> Any:
+                return x + y
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                return grad, grad
+
+        x, y = lib.ones(2, 3, requires_grad=True), lib.ones(2, 1, requires_grad=True)
+        z = lib.tensor(1.0, requires_grad=True)
+        (Added.apply(x, y) * lib.arange(6.0).reshape(2, 3)).sum().backward()
+        Added.apply(x, z).sum().backward()
+        found.append([x.grad.tolist(), y.grad.tolist(), z.grad.tolist()])
+    assert found[0] == found[1]

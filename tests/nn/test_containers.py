@@ -196,3 +196,14 @@ def test_a_module_set_by_name_is_a_part_of_its_container(library: Any) -> None:
     held = library.ParameterList([ones])
     held.other = library.Parameter(ones.detach())
     assert len(held) == 1 and [name for name, _ in held.named_parameters()] == ["0", "other"]
+
+
+def test_an_empty_dict_of_modules_calls_nothing_that_a_subclass_has_in_its_place() -> None:
+    """torchmetrics' collections have an update of their own, which takes predictions and targets."""
+    for base in (nn.ModuleDict, nn.ParameterDict, torch.nn.ModuleDict):
+
+        class Collection(base):  # type: ignore[misc, valid-type]
+            def update(self, *args: Any, **kwargs: Any) -> None:
+                raise AssertionError("called")
+
+        assert len(Collection()) == 0

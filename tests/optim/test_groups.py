@@ -380,3 +380,36 @@ def test_state_that_begins_with_the_rate_begins_with_that_of_the_first_step(opti
             taken.step()
         found.append(p.detach().numpy())
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_an_optimizer_of_ones_own_needs_no_learning_rate() -> None:
+    found = []
+    for lib in (pg, torch):
+
+        class Own(lib.optim.Optimizer):  # type: ignore[misc, name-defined]
+            def __init__(self, params: Any, **defaults: Any):
+                self.lr, self.added = 7.0, 0
+                super().__init__(params, defaults)
+
+            def add_param_group(self, param_group: Any) -> None:
+                super().add_param_group(param_group)
+                self.added += 1
+                for p in self.param_groups[-1]["params"]:
+                    self.state[p]["first"] = p.detach().clone()
+
+            def step(self, lib: Any = lib) -> None:
+                with lib.no_grad():
+                    for group in self.param_groups:
+                        for p in group["params"]:
+                            p.add_(p.grad, alpha=-group["beta"])
+
+        w = lib.tensor([1.0, 2.0], requires_grad=True)
+        for defaults in ({"beta": 0.5}, {"beta": 0.25, "lr": None}):
+            optimizer: Any = Own([w], **defaults)
+            optimizer.zero_grad()
+            (w * w).sum().backward()
+            optimizer.step()
+            assert optimizer.state_dict()["param_groups"][0].get("lr") is None
+            assert optimizer.added == 1 and optimizer.state[w]["first"].shape == (2,)
+        found.append(w.tolist())
+    assert found[0] == found[1] and Own([w]).lr == 7.0
