@@ -251,16 +251,12 @@ def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, int]]:
     for terms, _ in map(affine, indices):
         below = {atom: toposort([atom]) for atom in terms}
         moving = {atom: step for atom, step in terms.items() if any(op.code is OpCode.RANGE for op in below[atom])}
-        read = {op for atom in moving if _stays(atom, below[atom], batch) for op in below[atom]}
+        parts = [(below[atom], {op.code for op in below[atom]}) for atom in moving if atom.code is not OpCode.RANGE]
+        read = {op for ops, codes in parts if batch not in ops or OpCode.LOAD in codes for op in ops}
         steps = {atom: step for atom, step in moving.items() if atom not in read}
         if all(atom.code is OpCode.RANGE for atom in steps):
             found.setdefault(frozenset(moving.items()), steps)
     return list(found.values())
-
-
-def _stays(atom: Op, below: Sequence[Op], batch: Op) -> bool:
-    """True for a part of an index that is no multiple of a coordinate, in a batch of one row neither."""
-    return atom.code is not OpCode.RANGE and (batch not in below or any(op.code is OpCode.LOAD for op in below))
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

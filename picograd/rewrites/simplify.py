@@ -300,8 +300,7 @@ def _twice(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
 _ANY, _X = Pattern(), Pattern(name="x")
 _CAST = Pattern(OpCode.CAST, (_X,))
 _LONG_ROWS = Pattern(OpCode.RESHAPE, (Pattern(OpCode.PAD, name="padded"),))
-_JOINED = Pattern(OpCode.WHERE, (Pattern(OpCode.PAD), Pattern(), Pattern()))
-_PART_OF_JOINED = Pattern(OpCode.SHRINK, (_JOINED,), name="out")
+_PART_OF_JOINED = Pattern(OpCode.SHRINK, (Pattern(OpCode.WHERE, (Pattern(OpCode.PAD), _ANY, _ANY)),), name="out")
 _DIAGONAL = Pattern(OpCode.RESHAPE, (Pattern(OpCode.SHRINK, (_LONG_ROWS,)),), name="out")
 
 simplify = PatternMatcher(

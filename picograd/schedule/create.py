@@ -13,7 +13,7 @@ in a loss). On a GPU what only moves an attention's results is a phase of its ke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -37,7 +37,6 @@ CANDIDATES_MAX = 16  # kernels looked at to find one to join
 KERNEL_LONG_OPS_MAX = 4  # Ops of many instructions that share a kernel: equal nests alone are compiled once
 LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
 SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
-PLACING = MOVEMENT | {OpCode.ADD, OpCode.CONTIGUOUS}  # of values that are zero where others are not
 PHASE_RATIO_MIN = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
@@ -95,8 +94,8 @@ class _Grouper:
     """
 
     def __init__(self, fused: Fused, roots: Sequence[Op], target: Target | None):
-        self.fused, self.is_gpu = fused, target is not None and target.is_gpu
-        self.num_readers = Counter(roots)  # of values in memory
+        self.fused = fused
+        self.num_readers = count_readers(fused, roots) if target is not None and target.is_gpu else {}
         self.groups: list[Group] = []
         self.group_of: dict[Draft, tuple[Group, int]] = {}
         self.open: list[Group] = []
@@ -104,9 +103,8 @@ class _Grouper:
 
     def run(self) -> list[Group]:
         """Finds each nest a group, or makes one."""
-        reads = [memory_read(nest, self.fused) for nest in self.fused.nests]
-        self.num_readers.update(op for read in reads for op in read)
-        for nest, read in zip(self.fused.nests, reads):
+        for nest in self.fused.nests:
+            read = memory_read(nest, self.fused)
             chosen = self.find(nest, read)
             if chosen is None:
                 chosen = Group(len(self.groups))
@@ -158,7 +156,7 @@ class _Grouper:
 
     def may_follow(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
         """True when `nest` may be a later phase of a group with a reduction that it needs, or places what heads store."""
-        if self.is_gpu and self.places_heads(nest, read, needed):
+        if self.num_readers and places_heads(nest, read, needed.first, self.fused, self.num_readers):
             return True
         if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest, [*read, *nest.stored]):
             return False
@@ -169,17 +167,6 @@ class _Grouper:
                 return False  # the user asked for a cut here
         alike = nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain
         return alike or _is_small(nest.domain, needed.first.domain) or _is_small(needed.first.domain, nest.domain)
-
-
-    def places_heads(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
-        """True when `nest` does nothing but move what an attention stores for it alone, as where gradients are joined.
-
-        On a GPU it stores there at once (codegen/attention.py).
-        """
-        if nest.kind is not NestKind.ELEMENTWISE or needed.first.kind is not NestKind.ATTENTION:
-            return False
-        is_own = all(self.fused.home.get(op) is needed.first and self.num_readers[op] == 1 for op in read)
-        return is_own and all(op in read or op.code in PLACING for op in _walk(nest, self.fused))
 
 
 def _is_small(domain: Shape, other: Shape) -> bool:
@@ -212,6 +199,26 @@ def _walk(nest: Draft, fused: Fused) -> list[Op]:
             seen.update(fresh)
             found += fresh
     return found
+
+
+# ---- results of an attention on a GPU ----
+PLACING = MOVEMENT | {OpCode.ADD, OpCode.CONTIGUOUS}  # of values that are zero where others are not
+
+
+def count_readers(fused: Fused, roots: Sequence[Op]) -> Counter[Op]:
+    """Returns how many nests read each value in memory; results are read by others."""
+    return Counter([*roots, *[op for nest in fused.nests for op in memory_read(nest, fused)]])
+
+
+def places_heads(nest: Draft, read: Collection[Op], first: Draft, fused: Fused, num_readers: Mapping[Op, int]) -> bool:
+    """True when `nest` does nothing but move what the attention `first` stores for it alone, as where gradients are joined.
+
+    The attention stores there at once (codegen/attention.py).
+    """
+    if nest.kind is not NestKind.ELEMENTWISE or first.kind is not NestKind.ATTENTION:
+        return False
+    is_own = all(fused.home.get(op) is first and num_readers[op] == 1 for op in read)
+    return is_own and all(op in read or op.code in PLACING for op in _walk(nest, fused))
 
 
 # ---- kernels and their Schedule ----
@@ -379,7 +386,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Unit:
     phases: list[tuple[Nest, ...]] = []
     for phase in chosen.phases:
         phases.append(tuple([_finish(nest, fused, param, numbered) for nest in phase]))
-    if chosen.first.kind is NestKind.ATTENTION:  # it may store what a later phase would have moved
+    if chosen.phases[0][0].kind is NestKind.ATTENTION:  # it may store what a later phase would have moved
         used = dict.fromkeys(used, (0, len(phases) - 1))
     roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
     params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)

@@ -131,7 +131,7 @@ class NoCache:
     def attend(
         self, layer: int, q_BHTD: Tensor, k_BHTD: Tensor, v_BHTD: Tensor, position: Any, mask: Any, **settings: Any
     ) -> Tensor:
-        """Returns what the queries take in, (B, H, T, D)."""
+        """Returns the values of all positions, averaged for each query, (B, H, T, D)."""
         return F.scaled_dot_product_attention(q_BHTD, k_BHTD, v_BHTD, attn_mask=mask, **settings)
 
 

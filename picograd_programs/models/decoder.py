@@ -427,7 +427,7 @@ class View:
 
 
 def slopes(config: DecoderConfig) -> NDArray[np.float32]:
-    """Returns what is added to the score of each head for each position, (H, S): a slope times the place / sqrt(D).
+    """Returns the bias of each head's scores for each position, (H, S): a slope times the place / sqrt(D).
 
     Slopes are 2^(-8 i / H) for i from 1 to H, a power of two; other heads have those between, of twice as many. Only
     differences of places matter. Products are rounded to bfloat16, as they were in training.

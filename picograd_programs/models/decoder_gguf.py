@@ -239,7 +239,7 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
 
 
 def renames_of(file: GGUF, kind: Kind) -> Mapping[str, str]:
-    """Returns which tensors have other names here, in this file."""
+    """Returns the other names that tensors of this file have here."""
     first = next(iter(kind.renamed), None)
     return kind.renamed if f"blk.0.{first}.weight" in file.tensors else {}
 
