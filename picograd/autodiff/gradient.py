@@ -165,7 +165,8 @@ def written_out(
 ) -> list[Op]:  # fmt: skip
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
-    Values that have been computed stay so: what became of such an Op is known to have its value.
+    Values that have been computed stay so: what became of such an Op is known to have its value. What no gradient flowed
+    through lets none through when it is a graph: a gradient that is a factor of another loss is a constant there.
 
     Args:
       others:         replacements of Ops, such as constants by others; where an Op reads them its value is not known
@@ -177,7 +178,7 @@ def written_out(
     for op in toposort(roots, sources=sources):
         if sources is differentiable_sources and not op.needs_grad:
             continue
-        src, new = tuple([became.get(s, s) for s in op.src]), op
+        src, new = tuple([_as_constant(s, became[s], op) if s in became else s for s in op.src]), op
         stays = most_operands is not None and (op.code is OpCode.GRADIENT or len(src) > most_operands)
         if op.code is OpCode.GRADIENT and not stays:
             found[op] = _gradients(src, op.arg)
@@ -194,6 +195,12 @@ def written_out(
             if others is None:
                 new.realized = op.realized or new.realized
     return [became.get(root, root) for root in roots]
+
+
+def _as_constant(source: Op, new: Op, reader: Op) -> Op:
+    """Returns what became of a source, without the gradients that flow through it alone."""
+    lets_more_through = reader.needs_grad and new.needs_grad and not source.needs_grad
+    return Op(OpCode.DETACH, new.dtype, (new,)) if lets_more_through and source.dtype.kind == "f" else new
 
 
 def built(op: Op, src: tuple[Op, ...]) -> Op:

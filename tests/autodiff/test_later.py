@@ -126,6 +126,30 @@ def test_values_that_were_computed_are_read_and_differentiated_through() -> None
         np.testing.assert_allclose(w.grad.numpy(), other.grad.numpy(), atol=1e-6)
 
 
+def first_gradient(loss: Tensor, w: Tensor, how: str) -> Tensor:
+    if how == "returned":
+        return pg.grad(loss, w)[0]
+    loss.backward()
+    found, w.grad = w.grad, None
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("how", ["returned", "collected"])
+@pytest.mark.parametrize("again", ["returned", "collected"])
+def test_a_gradient_that_waits_is_a_constant_of_other_losses(how: str, again: str) -> None:
+    for _ in range(3):
+        w = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+        g = first_gradient((w * w).sum(), w, how)
+        assert first_gradient((g * w).sum(), w, again).tolist() == [2.0, 4.0, 6.0]
+        g = first_gradient((w**3).sum(), w, how)
+        moved, bounded = (w - 0.5 * g) ** 2, g.where(g > 5, w) * w
+        found = first_gradient(moved.sum() + (bounded / g.sum()).sum() + (g[1:] * w[:2]).sum(), w, again).numpy()
+        at, first = w.detach().numpy(), 3 * w.detach().numpy() ** 2
+        wanted = 2 * (at - 0.5 * first) + np.where(first > 5, first, 2 * at) / first.sum() + np.append(first[1:], 0)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_gradients_of_gradients_come_upon_no_formula() -> None:
     w, x = leaf(5, 4), leaf(3, 5)
     loss = F.cross_entropy(F.layer_norm(x @ w, (4,)), Tensor([0, 1, 3]))
