@@ -6,21 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd import Tensor, linalg
-from picograd.tensor.modes import no_grad
 
 ONE = (
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log",
     "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan",
     "tanh", "trunc",
 )  # fmt: skip
-TWO = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "pow": "pow", "maximum": "maximum", "minimum": "minimum",
-       "clamp_max": "minimum", "clamp_min": "maximum"}  # fmt: skip
+TWO = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "clamp_max", "clamp_min")
+THREE = ("addcdiv", "addcmul")  # and a factor, of all or of each
 
 
 def each(name: str) -> Callable[..., list[Tensor]]:
     """Returns a function that applies a method to each tensor, with the operand of its place, or one operand for all."""
 
     def foreach(self: Sequence[Tensor], *operands: Any, **kwargs: Any) -> list[Tensor]:
+        if name in THREE and len(operands) == 3 and isinstance(operands[2], Tensor):
+            operands = (*operands[:2], operands[2].tolist())
         rows = [operand if isinstance(operand, (list, tuple)) else [operand] * len(self) for operand in operands]
         return [_applied(name, tensor, row, kwargs) for tensor, *row in zip(self, *rows, strict=True)]
 
@@ -28,11 +29,10 @@ def each(name: str) -> Callable[..., list[Tensor]]:
 
 
 def _applied(name: str, tensor: Tensor, operands: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
-    if name == "clamp_max" or name == "clamp_min":
-        operands = [operand if isinstance(operand, Tensor) else tensor.new_tensor(operand) for operand in operands]
-    if name in ("addcmul", "addcdiv") and len(operands) == 3:
-        *operands, kwargs["value"] = operands
-    result: Tensor = getattr(tensor, TWO.get(name, name))(*operands, **kwargs)
+    if name in THREE and len(operands) == 3:
+        *operands, factor = operands
+        kwargs = kwargs | {"value": factor}
+    result: Tensor = getattr(tensor, name)(*operands, **kwargs)
     return result
 
 
@@ -50,21 +50,18 @@ def foreach_norm(self: Sequence[Tensor], ord: Any = 2, dtype: Any = None) -> lis
     return [linalg.vector_norm(tensor, ord, dtype=dtype) for tensor in self]
 
 
-def foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False) -> None:
-    """Copies each of `src` into the tensor of its place."""
-    for tensor, given in zip(self, src, strict=True):
-        tensor.copy_(given)
+def foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False) -> list[Tensor]:
+    """Copies each of `src` into the tensor of its place, and returns the tensors."""
+    return [tensor.copy_(given) for tensor, given in zip(self, src, strict=True)]
 
 
-@no_grad()
-def foreach_zero_(self: Sequence[Tensor]) -> None:
-    """Makes each tensor 0."""
-    for tensor in self:
-        tensor.zero_()
+def foreach_zero_(self: Sequence[Tensor]) -> list[Tensor]:
+    """Makes each tensor 0, and returns the tensors."""
+    return [tensor.zero_() for tensor in self]
 
 
 NAMES: dict[str, Any] = {"_foreach_norm": foreach_norm, "_foreach_copy_": foreach_copy_, "_foreach_zero_": foreach_zero_}
-for _name in (*ONE, *TWO, "addcdiv", "addcmul", "lerp"):
+for _name in (*ONE, *TWO, *THREE, "lerp"):
     NAMES[f"_foreach_{_name}"] = each(_name)
     NAMES[f"_foreach_{_name}_"] = in_place(each(_name))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from picograd import Tensor
 from picograd.autograd import Function
 from picograd.errors import ArgumentError
 
@@ -19,25 +20,35 @@ _all: dict[str, CustomOpDef] = {}
 class CustomOpDef:
     """An operator: it is called as its function is.
 
-    name:  namespace::name
-    fn:    the function
+    name:     namespace::name
+    kernels:  a kind of device, cuda or cpu -> the function for it; None -> the one for others
     """
 
-    def __init__(self, name: str, fn: Callable[..., Any]):
-        self.name, self.fn = name, fn
+    def __init__(self, name: str, fn: Callable[..., Any], device_types: Any = None):
+        self.name, self.kernels = name, dict.fromkeys(_kinds(device_types), fn)
         self.function: Any = None
         self._signature = inspect.signature(fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
-            return self.fn(*args, **kwargs)
+            return self._run(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return self.function.apply(*bound.arguments.values())
 
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function for the device of the first tensor; all devices but GPUs of CUDA count as cpu."""
+        place = next((arg.device.type for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)), "cpu")
+        fn = self.kernels.get("cuda" if place == "cuda" else "cpu", self.kernels.get(None))
+        if fn is None:
+            there = ", ".join(str(kind) for kind in self.kernels)
+            fact = f"{self.name}: the operator has functions for {there}, and none for tensors on {place}."
+            raise ArgumentError(fact, hint=f'register_kernel("{place}") gives it one.')
+        return fn(*args, **kwargs)
+
     def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
         """Gives the operator a gradient: backward(ctx, *grads); setup_context(ctx, inputs, output) keeps what it reads."""
-        parts = {"forward": staticmethod(self.fn), "backward": staticmethod(backward)}
+        parts = {"forward": staticmethod(self._run), "backward": staticmethod(backward)}
         parts["setup_context"] = staticmethod(setup_context or (lambda ctx, inputs, output: None))
         self.function = type(self.name, (Function,), parts)
 
@@ -46,11 +57,19 @@ class CustomOpDef:
         return fn
 
     def register_kernel(self, device_types: Any, fn: Any = None, /) -> Any:
-        """Returns `fn`, the function for one kind of device; what the operator was made of runs on all."""
-        return fn if fn is not None else lambda given: given
+        """Makes `fn` the function for a kind of device, or several, and returns it; without `fn` it is a decorator."""
+        if fn is None:
+            return lambda given: self.register_kernel(device_types, given)
+        self.kernels |= dict.fromkeys(_kinds(device_types), fn)
+        return fn
 
 
-def custom_op(name: str, fn: Callable[..., Any] | None = None, /, **kwargs: Any) -> Any:
+def _kinds(device_types: Any) -> list[str | None]:
+    """Returns the kinds of devices that are named: None, one, or several."""
+    return [device_types] if device_types is None or isinstance(device_types, str) else [*device_types]
+
+
+def custom_op(name: str, fn: Callable[..., Any] | None = None, /, *, device_types: Any = None, **kwargs: Any) -> Any:
     """Returns an operator, which torch.ops has too, or a decorator that makes one.
 
     >>> @custom_op("mine::double", mutates_args=())
@@ -60,11 +79,11 @@ def custom_op(name: str, fn: Callable[..., Any] | None = None, /, **kwargs: Any)
     (Tensor([2.]), Tensor([4.]))
     """
     if fn is None:
-        return lambda given: custom_op(name, given, **kwargs)
+        return lambda given: custom_op(name, given, device_types=device_types)
     space, _, own = name.partition("::")
     if not own:
         raise ArgumentError(f"custom_op: the name of an operator is namespace::name, got {name!r}.")
-    made = _all[name] = CustomOpDef(name, fn)
+    made = _all[name] = CustomOpDef(name, fn, device_types)
     if not hasattr(ops, space):
         setattr(ops, space, SimpleNamespace())
     setattr(getattr(ops, space), own, made)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
+from types import UnionType
 from typing import Any
 
+from picograd import Size
 from picograd.errors import ArgumentError
 from picograd.record import Record
 
@@ -19,8 +21,14 @@ Unflatten = Callable[[Any, Any], Any]
 _nodes: dict[type, tuple[Flatten, Unflatten]] = {
     tuple: (lambda node: (node, None), lambda children, _: tuple(children)),
     list: (lambda node: (node, None), lambda children, _: list(children)),
+    Size: (lambda node: (node, None), lambda children, _: Size(children)),
+    deque: (lambda node: (node, node.maxlen), lambda children, maxlen: deque(children, maxlen)),
     dict: (lambda node: ([*node.values()], [*node]), lambda children, keys: dict(zip(keys, children))),
     OrderedDict: (lambda node: ([*node.values()], [*node]), lambda children, keys: OrderedDict(zip(keys, children))),
+    defaultdict: (
+        lambda node: ([*node.values()], (node.default_factory, [*node])),
+        lambda children, context: defaultdict(context[0], zip(context[1], children)),
+    ),
 }
 
 
@@ -56,7 +64,7 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     kind = _kind(tree)
     if kind is None or (is_leaf is not None and is_leaf(tree)):
         return [tree], TreeSpec(None, None, ())
-    children, context = (tree, type(tree)) if kind is tuple and hasattr(tree, "_fields") else _nodes[kind][0](tree)
+    children, context = _children(kind, tree)
     parts = [tree_flatten(child, is_leaf) for child in children]
     return [leaf for leaves, _ in parts for leaf in leaves], TreeSpec(kind, context, tuple(spec for _, spec in parts))
 
@@ -64,6 +72,11 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
 def _kind(tree: Any) -> type | None:
     """Returns the type by which a tree is a node: its own, or that of a named tuple."""
     return type(tree) if type(tree) in _nodes else tuple if isinstance(tree, tuple) and hasattr(tree, "_fields") else None
+
+
+def _children(kind: type, node: Any) -> tuple[Sequence[Any], Any]:
+    """Returns the children of a node, and what else it is made of."""
+    return (node, type(node)) if kind is tuple and hasattr(node, "_fields") else _nodes[kind][0](node)
 
 
 def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
@@ -95,18 +108,41 @@ def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Returns the tree of the results of a function of each leaf, or of the leaves of one place in several trees.
+    """Returns the tree of the results of a function of each leaf, and of what other trees have in its place.
 
     >>> tree_map(lambda a, b: a + b, [1, (2,)], [10, (20,)])
     [11, (22,)]
+
+    Raises:
+      ArgumentError: another tree has no such form.
     """
     leaves, spec = tree_flatten(tree, is_leaf)
-    return tree_unflatten([*map(func, leaves, *(tree_leaves(rest, is_leaf) for rest in rests))], spec)
+    return tree_unflatten([*map(func, leaves, *(_in_places_of(spec, rest) for rest in rests))], spec)
+
+
+def _in_places_of(spec: TreeSpec, tree: Any) -> list[Any]:
+    """Returns what a tree has in the place of each leaf of a form: dicts by their keys, whose order may be another."""
+    if spec.kind is None:
+        return [tree]
+    kind = _kind(tree)
+    if kind is not spec.kind and not (kind and issubclass(kind, dict) and issubclass(spec.kind, dict)):
+        raise ArgumentError(f"tree_map: the first tree has a {spec.kind.__name__} where another has {type(tree).__name__}.")
+    if issubclass(spec.kind, dict):
+        keys = spec.context[1] if spec.kind is defaultdict else spec.context
+        if {*keys} != {*tree}:
+            raise ArgumentError(f"tree_map: the first tree has a dict of keys {keys} where another has {[*tree]}.")
+        children = [tree[key] for key in keys]
+    else:
+        children = [*_children(kind, tree)[0]]
+    if len(children) != len(spec.children):
+        raise ArgumentError(f"tree_map: the first tree has {len(spec.children)} parts where another has {len(children)}.")
+    return [found for child, own in zip(spec.children, children) for found in _in_places_of(child, own)]
 
 
 def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Returns the tree in which leaves of a type, or of several, are replaced by the function's results."""
-    return tree_map(lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree, is_leaf=is_leaf)
+    """Returns the tree in which leaves of a type, or for which a condition holds, become the function's results."""
+    is_meant = (lambda leaf: isinstance(leaf, kind)) if isinstance(kind, type | tuple | UnionType) else kind
+    return tree_map(lambda leaf: func(leaf) if is_meant(leaf) else leaf, tree, is_leaf=is_leaf)
 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:

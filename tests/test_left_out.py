@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,10 @@ def test_a_dtype_is_of_the_type_of_dtypes() -> None:
 
 
 Point = namedtuple("Point", "x y")
-TREES: list[Any] = [1, [1, (2, 3)], {"b": 1, "a": [2, {}]}, OrderedDict(z=(1,), a=2), Point(1, [2]), [None, ()]]
+TREES: list[Any] = [
+    1, [1, (2, 3)], {"b": 1, "a": [2, {}]}, OrderedDict(z=(1,), a=2), Point(1, [2]), [None, ()], deque([1, [2]], 3),
+    defaultdict(list, b=1, a=[2]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("tree", TREES, ids=str)
@@ -110,7 +113,37 @@ def test_trees_are_taken_apart_and_put_together(tree: Any) -> None:
     assert pytree.tree_map(lambda leaf: (leaf, 0), tree) == _pytree.tree_map(lambda leaf: (leaf, 0), tree)
 
 
+PAIRS: list[tuple[Any, Any]] = [
+    ({"a": 1, "b": [2]}, {"b": [20], "a": 10}), ([1, (2,)], [[10, 30], (20,)]), ({"a": 1, "b": 2}, OrderedDict(b=20, a=10)),
+    (defaultdict(int, a=1, b=2), {"b": 20, "a": 10}), (1, [10]), (Point(1, 2), Point(10, [20])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tree, other", PAIRS, ids=str)
+def test_leaves_of_several_trees_are_of_one_place(tree: Any, other: Any) -> None:
+    assert pytree.tree_map(lambda *both: both, tree, other) == _pytree.tree_map(lambda *both: both, tree, other)
+
+
+@pytest.mark.parametrize(
+    "tree, other, fact",
+    [
+        ([1, 2], (10, 20), "the first tree has a list where another has tuple"),
+        ([1, (2,)], [10, 20], "the first tree has a tuple where another has int"),
+        ([1, 2], [10], "the first tree has 2 parts where another has 1"),
+        ({"a": 1}, {"b": 1}, r"the first tree has a dict of keys \['a'\] where another has \['b'\]"),
+    ],
+    ids=str,
+)
+def test_trees_of_other_forms_are_refused(tree: Any, other: Any, fact: str) -> None:
+    with pytest.raises(ArgumentError, match=fact):
+        pytree.tree_map(lambda *both: both, tree, other)
+    with pytest.raises(ValueError):  # noqa: PT011
+        _pytree.tree_map(lambda *both: both, tree, other)
+
+
 def test_trees_of_other_types() -> None:
+    assert pytree.tree_leaves([pg.zeros(2, 3).shape]) == [2, 3]
+    assert pytree.tree_map_only(lambda leaf: leaf == 1, lambda n: -n, [1, (2,)]) == [-1, (2,)]
     pytree.register_pytree_node(range, lambda node: ([*node], None), lambda children, _: [*children])
     assert pytree.tree_map_only(int, lambda n: -n, [range(3), "a"]) == [[0, -1, -2], "a"]
     assert pytree.tree_leaves([1, [2]], is_leaf=lambda node: node == [2]) == [1, [2]]
@@ -143,8 +176,17 @@ def test_several_tensors_are_copied_and_zeroed() -> None:
     a, b = pg.ones(2), pg.ones(3)
     foreach.foreach_copy_([a, b], [pg.tensor([1.0, 2.0]), pg.zeros(3)])
     assert a.tolist() == [1, 2] and b.tolist() == [0, 0, 0]
-    foreach.foreach_zero_([a])
-    assert a.tolist() == [0, 0]
+    assert foreach.foreach_zero_([a])[0] is a and a.tolist() == [0, 0]
+    with pytest.raises(pg.GradientError, match="zero_: a leaf"):
+        foreach.foreach_zero_([pg.ones(2, requires_grad=True)])
+
+
+def test_factors_of_several_tensors_may_be_one_tensor_and_bounds_of_integers_floats() -> None:
+    for lib, names in ((pg, foreach.NAMES), (torch, vars(torch))):
+        given = [lib.ones(2), lib.ones(2)]
+        made = names["_foreach_addcmul"](given, given, given, lib.tensor([2.0, 3.0]))
+        assert [each.tolist() for each in made] == [[3, 3], [4, 4]]
+        assert names["_foreach_clamp_max"]([lib.tensor([3])], 1.5)[0].tolist() == [1.5]
 
 
 def test_an_operator_of_ones_own_has_the_gradient_that_is_registered() -> None:
@@ -164,6 +206,21 @@ def test_an_operator_of_ones_own_has_the_gradient_that_is_registered() -> None:
         library.register_autograd("mine::other", lambda ctx, grad: grad)
     with pytest.raises(ArgumentError, match="the name of an operator is namespace::name, got 'clipped'"):
         library.custom_op("clipped", lambda x: x)
+
+
+def test_an_operator_has_a_function_for_each_kind_of_device() -> None:
+    @library.custom_op("mine::tripled", mutates_args=(), device_types="cuda")
+    def tripled(x: Tensor, times: int = 3) -> Tensor:
+        return x * 0
+
+    with pytest.raises(ArgumentError, match="the operator has functions for cuda, and none for tensors on cpu"):
+        tripled(pg.ones(1))
+    tripled.register_kernel("cpu")(lambda x, times=3: x * times)
+    assert tripled(pg.ones(1), times=4).tolist() == [4]
+    tripled.register_autograd(lambda ctx, grad: (grad * 5, None))
+    x = pg.ones(1, requires_grad=True)
+    tripled(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [5]
 
 
 def test_tensors_are_grouped_by_device_and_dtype() -> None:

@@ -187,9 +187,9 @@ class ModuleAttributes:
         HeldBy(self, "module").replace(given)
 
     @property
-    def _non_persistent_buffers_set(self) -> set[str]:
+    def _non_persistent_buffers_set(self) -> frozenset[str]:
         """The names of the buffers held directly that are not saved."""
-        return {*HeldBy(self, "temporary")}
+        return frozenset(HeldBy(self, "temporary"))
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = ModuleAttributes.computed(self, name)

@@ -73,6 +73,8 @@ def test_what_a_module_holds_is_read_and_replaced_by_name() -> None:
         with pytest.raises(KeyError):
             del layer._modules["nothing"]
     assert found[0] == found[1]
+    with pytest.raises(AttributeError):  # the names are read from the module: a change would be lost
+        pg.nn.BatchNorm1d(1)._non_persistent_buffers_set.add("mean")  # type: ignore[attr-defined]
 
 
 def test_the_weight_of_a_layer_that_is_a_result_has_a_gradient() -> None:
