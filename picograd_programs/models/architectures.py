@@ -24,7 +24,7 @@ from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import Array
 from picograd_programs.models.decoder import SWIGLU_SLOPE, DecoderConfig, Sight
-from picograd_programs.models.experts import Routing
+from picograd_programs.models.experts import Routing, are_groups
 from picograd_programs.models.folder_forms import Arrays, of_gpt_oss, with_corrections, without_heads
 from picograd_programs.models.rotary import Rotation
 
@@ -610,57 +610,117 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     Raises:
       DataError: it describes another network, lacks an entry, or has one that is not known.
     """
+    kind = architecture_of(content)
+    said = Entries(content, "config.json", kind.entries, kind.names)
+    rows, width, layers, longest = (
+        said.whole(key) for key in ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+    )
+    reach = reach_of(content.get("rope_parameters") or content.get("rope_scaling"), longest)
+    latents, is_new = latents_of(said), said.flag("new_decoder_architecture")
+    fields: dict[str, Any] = {
+        "vocabulary": min(rows, tokens), "layers": layers, "width": width, "context": min(read, reach),
+        "hidden": said.whole("intermediate_size") or 4 * width, "eps": said.number("rms_norm_eps"),
+        "positions": longest if "position_embd" in kind.tensors.values() else 0,
+        "activation": activation_of(said, kind), "gate_limit": said.number("swiglu_limit") or 0.0,
+    }  # fmt: skip
+    fields |= heads_of(said, width, is_new, latents) | norms_of(said, is_new) | biases_of(said)
+    fields |= factors_of(said, kind, width)
+    fields |= view_of(said, kind, layers, latents.get("turned", fields["features"]), longest, read)
+    fields |= experts_of(said, layers, fields["hidden"], kind.routing) | latents
+    is_tied = said.flag("tie_word_embeddings")
+    said.check_empty(FIXED | dict(kind.fixed))
+    return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
+
+
+def architecture_of(content: Mapping[str, Any]) -> Architecture:
+    """Returns the form of networks of the file's model_type.
+
+    Raises:
+      DataError: it is not known.
+    """
     name = content.get("model_type")
     kind = ARCHITECTURES.get(name) if isinstance(name, str) else None
     if kind is None:
         known = ", ".join(sorted(ARCHITECTURES))
         raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {known} are run.")
-    said = Entries(content, "config.json", kind.entries, kind.names)
-    rows, width, layers, heads = (
-        said.whole(key) for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
-    longest = said.whole("max_position_embeddings")
-    reach = reach_of(content.get("rope_parameters") or content.get("rope_scaling"), longest)
-    latents = latents_of(said)
-    features = latents.get("features") or said.whole("head_dim") or width // heads
-    shared, is_new = said.whole("num_key_value_heads") or heads, said.flag("new_decoder_architecture")  # Falcon's
+    return kind
+
+
+# ---- fields of DecoderConfig ----
+def heads_of(said: Entries, width: int, is_new: bool, latents: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields about heads.
+
+    Args:
+      is_new:   Falcon's later form, in which several heads have keys
+      latents:  the fields about latents
+
+    Raises:
+      DataError: numbers do not divide each other.
+    """
+    heads, own = said.whole("num_attention_heads"), said.whole("head_dim")
+    features = latents.get("features") or own or width // heads
+    shared = said.whole("num_key_value_heads") or heads
     shared = 1 if said.flag("multi_query") and not is_new else shared
-    if features % 2 or heads % shared or heads * features != width and not (latents or content.get("head_dim")):
+    if features % 2 or heads % shared or heads * features != width and not (latents or own):
         raise DataError(
             f"config.json says num_attention_heads is {heads}, of {features} features, num_key_value_heads {shared},"
             f" hidden_size {width}: heads must divide the width, shared heads the heads, and features must be even."
         )
+    return {"heads": heads, "features": features, "shared_heads": shared}
+
+
+def norms_of(said: Entries, is_new: bool) -> dict[str, Any]:
+    """Returns the fields about norms, and about what the parts of a block read.
+
+    Raises:
+      DataError: parts have more norms than are done here.
+    """
     is_parallel, norms = said.flag("use_parallel_residual") or is_new, said.whole("num_ln_in_parallel_attn")
     if norms is not None and norms > 1 + is_new:
         raise said.wrong("num_ln_in_parallel_attn", norms, f"at most {1 + is_new} is done here")
     norms = norms or 1 + is_new
-    has_biases, score = said.flag("attention_bias") or said.flag("use_bias"), said.number("query_pre_attn_scalar")
-    fields: dict[str, Any] = {
-        "vocabulary": min(rows, tokens), "layers": layers, "width": width, "heads": heads, "features": features,
-        "shared_heads": shared, "hidden": said.whole("intermediate_size") or 4 * width, "eps": said.number("rms_norm_eps"),
-        "sights": tuple(sights_of(said, kind, layers, latents.get("turned", features), longest, read)),
-        "context": min(read, reach), "gate_limit": said.number("swiglu_limit") or 0.0,
-        "positions": longest if "position_embd" in kind.tensors.values() else 0,
-        "activation": activation_of(said, kind), "attention_biases": has_biases, "output_bias": has_biases,
-        "feed_forward_biases": said.flag("mlp_bias") or "use_bias" in kind.entries and has_biases,
+    return {
         "is_parallel": is_parallel, "norms_each_head": said.flag("use_qk_norm"),
-        "norms_once": "num_ln_in_parallel_attn" in kind.entries and is_parallel and norms == 1,
+        "norms_once": "num_ln_in_parallel_attn" in said.defaults and is_parallel and norms == 1,
+    }  # fmt: skip
+
+
+def biases_of(said: Entries) -> dict[str, Any]:
+    """Returns the fields about biases: `use_bias` says that all have one, `attention_bias` and `mlp_bias` some."""
+    attention = said.flag("attention_bias") or said.flag("use_bias")
+    feed_forward = said.flag("mlp_bias") or "use_bias" in said.defaults and attention
+    return {"attention_biases": attention, "output_bias": attention, "feed_forward_biases": feed_forward}
+
+
+def factors_of(said: Entries, kind: Architecture, width: int) -> dict[str, Any]:
+    """Returns the fields about factors and caps."""
+    score = said.number("query_pre_attn_scalar")
+    return {
         "attention_scale": said.number("attention_multiplier") or (score**-0.5 if score else None),
         "attention_cap": said.number("attn_logit_softcapping") or 0.0,
         "logit_cap": said.number("final_logit_softcapping") or 0.0,
         "embedding_scale": (said.number("embedding_multiplier") or 1.0) * (width**0.5 if kind.scales_embedding else 1.0),
         "residual_scale": said.number("residual_multiplier") or 1.0,
         "logit_scale": (said.number("logit_scale") or 1.0) / (said.number("logits_scaling") or 1.0),
-    }  # fmt: skip
-    if said.flag("alibi"):
-        fields |= {"has_slopes": True, "sights": (Sight(),) * layers}
-    fields["sees_ahead"] = kind.settings.get("sees_ahead") or said.flag("use_bidirectional_attention")
-    if fields["sees_ahead"]:  # half of a window is on each side
-        fields["sights"] = tuple(Sight(each.window and each.window // 2 + 1, each.rotation) for each in fields["sights"])
-    fields |= experts_of(said, layers, fields["hidden"], kind.routing) | latents
-    is_tied = said.flag("tie_word_embeddings")
-    said.check_empty(FIXED | dict(kind.fixed))
-    return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
+    }
+
+
+def view_of(said: Entries, kind: Architecture, layers: int, turned: int, longest: int, read: int) -> dict[str, Any]:
+    """Returns the fields about the positions that a position sees.
+
+    Args:
+      turned:   features of a head that are turned
+      longest:  positions of the training
+      read:     most positions that will be read
+    """
+    sights = sights_of(said, kind, layers, turned, longest, read)
+    has_slopes = said.flag("alibi")
+    if has_slopes:
+        sights = [Sight()] * layers
+    sees_ahead = kind.settings.get("sees_ahead") or said.flag("use_bidirectional_attention")
+    if sees_ahead:  # half of a window is on each side
+        sights = [Sight(each.window and each.window // 2 + 1, each.rotation) for each in sights]
+    return {"sights": tuple(sights), "has_slopes": has_slopes, "sees_ahead": sees_ahead}
 
 
 def activation_of(said: Entries, kind: Architecture) -> str:
@@ -741,7 +801,7 @@ def groups_of(said: Entries, num: int) -> tuple[int, int]:
         return 1, 1
     if way not in (None, "group_limited_greedy"):
         raise said.wrong("topk_method", way, "greedy and group_limited_greedy are known")
-    if num % groups or best > groups or groups > 1 and num // groups < 2:
+    if not are_groups(num, groups, best):
         raise said.wrong(
             "n_group", groups, f"it must divide the {num} experts into groups of two or more, {best} of them chosen"
         )

@@ -134,6 +134,12 @@ class DecoderConfig:
         """The settings of norms: eps, whether they subtract the mean, and whether they have a bias then."""
         return self.eps, self.subtracts_mean, self.norm_biases
 
+    @property
+    def rows(self) -> dict[str, int]:
+        """The rows of matrices of which files may have several as one."""
+        inner, shared = self.heads * self.features, self.shared_heads * self.features
+        return {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": self.hidden, "ffn_up": self.hidden}
+
 
 # ---- weights ----
 def rows_of(tensor: PackedTensor, first: int, past: int) -> PackedTensor:

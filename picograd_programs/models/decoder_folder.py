@@ -130,9 +130,7 @@ def rows_apart(own: str, array: Array, ours: tuple[str, ...], config: DecoderCon
     Raises:
       DataError: it has another number of rows.
     """
-    inner, shared = config.heads * config.features, config.shared_heads * config.features
-    rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
-    numbers = [rows[part] for part in ours]
+    numbers = [config.rows[part] for part in ours]
     if array.ndim < 1 or len(array) != sum(numbers):
         raise DataError(f"has to have a tensor {own[:60]} of {sum(numbers):,} rows, it has one of {array.shape}.")
     if not kind.heads_are_packed:

@@ -23,7 +23,7 @@ from picograd_formats.gguf_file import GGUF, PackedTensor, plain_tensor
 from picograd_programs.data.vocabulary import check_rows
 from picograd_programs.models.architectures import NEEDED, Entries, Positions, reach_of, rotation_of
 from picograd_programs.models.decoder import DecoderConfig, Sight, rows_of
-from picograd_programs.models.experts import Routing
+from picograd_programs.models.experts import Routing, are_groups
 from picograd_programs.models.rotary import Rotation
 
 SIZES: dict[str, Any] = {
@@ -175,17 +175,55 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
     name, kind = kind_of(file)
     content = {key.removeprefix(f"{name}."): value for key, value in file.metadata.items() if key.startswith(f"{name}.")}
     said = Entries(content, "the file", kind.entries, {key: key for key in kind.entries})
-    heads, width, layers, longest, hidden = (
-        said.whole(key) for key in ("attention.head_count", "embedding_length", "block_count", "context_length",
-                                    "feed_forward_length")
-    )  # fmt: skip
-    own, shared = said.whole("attention.key_length"), said.whole("attention.head_count_kv") or heads
-    features, value_features = own or width // heads, said.whole("attention.value_length")
-    latents = latents_of(said, features, value_features)
+    width, layers, longest, hidden = (
+        said.whole(key) for key in ("embedding_length", "block_count", "context_length", "feed_forward_length")
+    )
+    heads = heads_of(said, width)
+    scaling = scaling_of(said, kind, file.tensors)
+    reach = reach_of(scaling, longest)
+    read = reach if read is None else min(read, reach)
+    far = far_rotation(said, file.tensors, scaling, heads.get("turned") or heads["features"], longest, read)
+    near = Rotation(heads["features"], kind.near_base) if kind.near_base else far
+    norms = file.tensors.get("blk.0.attn_q_norm.weight")
+    fields: dict[str, Any] = {
+        "vocabulary": vocabulary_of(file), "context": read, "layers": layers, "width": width, "hidden": hidden,
+        "sights": sights_of(said, kind, name, min(layers, len(file.tensors)), far, near),
+        "eps": said.number("attention.layer_norm_rms_epsilon") or said.number("attention.layer_norm_epsilon"),
+        "is_parallel": said.flag("use_parallel_residual"), "norms_each_head": norms is not None and len(norms.shape) == 2,
+    }  # fmt: skip
+    fields |= factors_of(said, kind, width, heads["heads"], layers) | experts_of(said, kind, file.tensors, hidden) | heads
+    said.check_empty(FIXED | dict(kind.fixed))
+    settings = dict(kind.settings)
+    if settings.get("norms_once") and renames_of(file, kind):
+        settings["norms_once"] = False  # the second norm is there
+    return DecoderConfig(**fields | settings)
+
+
+# ---- fields of DecoderConfig ----
+def vocabulary_of(file: GGUF) -> int:
+    """Returns how many tokens there are.
+
+    Raises:
+      DataError: the table has fewer rows.
+    """
     table, tokens = file.tensors.get("token_embd.weight"), file.metadata.get("tokenizer.ggml.tokens")
     shape = (0,) if table is None else table.shape
-    if isinstance(tokens, list):
-        check_rows("token_embd.weight", shape, len(tokens))
+    if not isinstance(tokens, list):
+        return shape[0]
+    check_rows("token_embd.weight", shape, len(tokens))
+    return len(tokens)
+
+
+def heads_of(said: Entries, width: int) -> dict[str, Any]:
+    """Returns the fields about heads, and about latents of their keys and values.
+
+    Raises:
+      DataError: numbers do not divide each other, or values have other features than keys.
+    """
+    heads, own = said.whole("attention.head_count"), said.whole("attention.key_length")
+    shared, value_features = said.whole("attention.head_count_kv") or heads, said.whole("attention.value_length")
+    features = own or width // heads
+    latents = latents_of(said, features, value_features)
     if not latents and (
         features % 2 or heads % shared or own is None and width % heads or value_features not in (None, features)
     ):
@@ -193,49 +231,59 @@ def config_of(file: GGUF, read: int | None = None) -> DecoderConfig:
             f"the file says {heads} heads of {features} features, {shared} of keys and values, for a width of {width}:"
             " heads must divide the width, shared heads the heads, and features must be even, and as many of values."
         )
-    eps = said.number("attention.layer_norm_rms_epsilon") or said.number("attention.layer_norm_epsilon")
-    scale, embedding = said.number("attention.scale"), said.number("embedding_scale") or 1.0
-    scaling = scaling_of(said, file.tensors)
-    scaling |= dict(kind.scaling) if scaling.get("rope_type") == "yarn" else {}
-    reach = reach_of(scaling, longest)
-    read = reach if read is None else min(read, reach)
-    far = far_rotation(said, file.tensors, scaling, latents.get("turned") or features, longest, read)
-    near = Rotation(features, kind.near_base) if kind.near_base else far
+    return {"heads": heads, "shared_heads": shared, "features": features} | latents
+
+
+def sights_of(said: Entries, kind: Kind, name: str, layers: int, far: Rotation, near: Rotation) -> tuple[Sight, ...]:
+    """Returns a sight for each layer: `far` are the angles of those that see everything, `near` of those with a window.
+
+    Raises:
+      DataError: a kind whose layers have a window by turns says none.
+    """
     window, turns = said.whole("attention.sliding_window") or 0, kind.turns_every
     if kind.slides_every > 1 and not window:
         raise DataError(f"the file has no {name}.attention.sliding_window.")
-    sights = [
+    return tuple(
         Sight(window, near) if window and (kind.slides_every == 1 or (layer + 1) % kind.slides_every)
         else Sight(0, far if not kind.turns_near_alone and (not turns or (layer + 1) % turns) else None)
-        for layer in range(min(layers, len(file.tensors)))
-    ]  # fmt: skip
-    experts, chosen = said.whole("expert_count"), said.whole("expert_used_count")
-    own_hidden, shared_hidden = said.whole("expert_feed_forward_length"), said.whole("expert_shared_feed_forward_length")
-    fields: dict[str, Any] = {
-        "vocabulary": len(tokens) if isinstance(tokens, list) else shape[0], "context": read, "layers": layers,
-        "width": width, "hidden": hidden, "heads": heads, "shared_heads": shared, "features": features,
-        "sights": tuple(sights), "eps": eps, "is_parallel": said.flag("use_parallel_residual"),
+        for layer in range(layers)
+    )  # fmt: skip
+
+
+def factors_of(said: Entries, kind: Kind, width: int, heads: int, layers: int) -> dict[str, Any]:
+    """Returns the fields about factors and caps."""
+    scale, embedding = said.number("attention.scale"), said.number("embedding_scale") or 1.0
+    return {
+        "attention_scale": (heads / width) ** 0.5 if kind.scales_embedding and layers in SCALES_BY_WIDTH else scale,
         "attention_cap": said.number("attn_logit_softcapping") or 0.0,
         "logit_cap": said.number("final_logit_softcapping") or 0.0,
-        "attention_scale": (heads / width) ** 0.5 if kind.scales_embedding and layers in SCALES_BY_WIDTH else scale,
         "embedding_scale": embedding * (width**0.5 if kind.scales_embedding else 1.0),
         "residual_scale": said.number("residual_scale") or 1.0,
         "logit_scale": (said.number("logit_scale") or 1.0) ** (1 if kind.multiplies_logits else -1),
-        "norms_each_head": len(norms.shape) == 2 if (norms := file.tensors.get("blk.0.attn_q_norm.weight")) else False,
+    }
+
+
+def experts_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], hidden: int) -> dict[str, Any]:
+    """Returns the fields about experts.
+
+    Args:
+      hidden:  width of the feed-forward part, and of an expert where the file says no other
+
+    Raises:
+      DataError: more experts are chosen than there are, or in a way that is not done.
+    """
+    experts, chosen = said.whole("expert_count"), said.whole("expert_used_count")
+    own, shared = said.whole("expert_feed_forward_length") or hidden, said.whole("expert_shared_feed_forward_length")
+    if not experts:
+        return {}
+    if not chosen or chosen > experts:
+        raise DataError(f"the file says expert_used_count is {chosen}; it has {experts} experts.")
+    shared = shared or (said.whole("expert_shared_count") or 0) * own
+    return {
+        "experts": experts, "routing": routing_of(said, kind, tensors, experts, chosen), "expert_hidden": own,
+        "shared_hidden": shared_hidden_of(tensors, shared),
+        "plain_layers": frozenset(range(said.whole("leading_dense_block_count") or 0)),
     }  # fmt: skip
-    if experts:
-        if not chosen or chosen > experts:
-            raise DataError(f"the file says expert_used_count is {chosen}; it has {experts} experts.")
-        shared_hidden = shared_hidden or (said.whole("expert_shared_count") or 0) * (own_hidden or hidden)
-        fields |= {"experts": experts, "routing": routing_of(said, kind, file.tensors, experts, chosen),
-                   "expert_hidden": own_hidden or hidden, "shared_hidden": shared_hidden_of(file.tensors, shared_hidden),
-                   "plain_layers": frozenset(range(said.whole("leading_dense_block_count") or 0))}  # fmt: skip
-    fields |= latents
-    said.check_empty(FIXED | dict(kind.fixed))
-    settings = dict(kind.settings)
-    if settings.get("norms_once") and renames_of(file, kind):
-        settings["norms_once"] = False  # the second norm is there
-    return DecoderConfig(**fields | settings)
 
 
 def renames_of(file: GGUF, kind: Kind) -> Mapping[str, str]:
@@ -245,7 +293,7 @@ def renames_of(file: GGUF, kind: Kind) -> Mapping[str, str]:
 
 
 def latents_of(said: Entries, features: int, value_features: int | None) -> dict[str, Any]:
-    """Returns the fields of DecoderConfig about latents of keys and values.
+    """Returns the fields about latents of keys and values.
 
     Args:
       features:        of a head, as older files say it; newer ones say those of the latent there
@@ -274,7 +322,7 @@ def routing_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], e
     groups, best = said.whole("expert_group_count") or 1, said.whole("expert_group_used_count") or 1
     if scores not in (1, 2):
         raise said.wrong("expert_gating_func", scores, "1, softmax, and 2, sigmoid, are known")
-    if experts % groups or best > groups or groups > 1 and experts // groups < 2:
+    if not are_groups(experts, groups, best):
         raise said.wrong("expert_group_count", groups, f"it must divide {experts} experts into groups of two or more")
     return Routing(
         chosen, kind.shares_to_one if to_one is None else bool(to_one), scores == 2, groups, best,
@@ -288,11 +336,11 @@ def shared_hidden_of(tensors: Mapping[str, PackedTensor], said: int | None) -> i
     return said or (found.shape[0] if found is not None else 0)
 
 
-def scaling_of(said: Entries, tensors: Mapping[str, PackedTensor]) -> dict[str, Any]:
+def scaling_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor]) -> dict[str, Any]:
     """Returns the entries about slower angles, as `rope_scaling` of a config.json has them."""
-    kind = said.get("rope.scaling.type")
+    way = said.get("rope.scaling.type")
     found = {
-        "rope_type": "default" if kind == "none" else kind, "factor": said.number("rope.scaling.factor"),
+        "rope_type": "default" if way == "none" else way, "factor": said.number("rope.scaling.factor"),
         "original_max_position_embeddings": said.whole("rope.scaling.original_context_length"),
         "attention_factor": said.number("rope.scaling.attn_factor"),
         "beta_fast": said.number("rope.scaling.yarn_beta_fast"), "beta_slow": said.number("rope.scaling.yarn_beta_slow"),
@@ -302,6 +350,7 @@ def scaling_of(said: Entries, tensors: Mapping[str, PackedTensor]) -> dict[str, 
     if short is not None and long is not None:
         found |= {"rope_type": "longrope", "short_factor": short.unpacked().tolist()}
         found["long_factor"] = long.unpacked().tolist()
+    found |= dict(kind.scaling) if found["rope_type"] == "yarn" else {}
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -335,8 +384,6 @@ def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
     """
     config, kind = config_of(file), kind_of(file)[1]
     renames = renames_of(file, kind)
-    inner, shared = config.heads * config.features, config.shared_heads * config.features
-    rows = {"attn_q": inner, "attn_k": shared, "attn_v": shared, "ffn_gate": config.hidden, "ffn_up": config.hidden}
     found: dict[str, PackedTensor] = {}
     for name, tensor in file.tensors.items():
         if name.startswith("rope_"):
@@ -348,7 +395,7 @@ def tensors_in(file: GGUF) -> dict[str, PackedTensor]:
         if ours is None:
             found[f"{place}.{renames[own]}.{ending}" if own in renames else name] = tensor
             continue
-        past = np.cumsum([0, *(rows[part] for part in ours)]).tolist()
+        past = np.cumsum([0, *(config.rows[part] for part in ours)]).tolist()
         if tensor.shape[:1] != (past[-1],):
             raise DataError(f"the file has to have a tensor {name} of {past[-1]:,} rows, it has one of {tensor.shape}.")
         found |= {f"{place}.{part}.{ending}": rows_of(tensor, *ends) for part, *ends in zip(ours, past, past[1:])}

@@ -48,6 +48,11 @@ class Routing:
     scale: float = 1.0
 
 
+def are_groups(experts: int, groups: int, best: int) -> bool:
+    """True if experts fall into groups of two or more, of which there are as many as the best."""
+    return experts % groups == 0 and best <= groups and (groups == 1 or experts // groups > 1)
+
+
 class Router(nn.Module):
     """The experts of each position, and their shares.
 
