@@ -128,21 +128,13 @@ def _compiler(module: Any) -> Any:
                mark_static_address maybe_mark_dynamic reset"""
     for name in marks.split():
         setattr(module, name, _unchanged)
-    module.compile = getattr(picograd, "compile")  # noqa: B009  # of which the checker of types knows nothing
+    module.compile = getattr(picograd, "compile")  # noqa: B009  # mypy does not see it
     return module
 
 
 def _hub_folder() -> str:
     """Returns the folder in which PyTorch keeps files of models: libraries ask for it when they are imported."""
     return os.path.join(os.environ.get("TORCH_HOME", os.path.expanduser("~/.cache/torch")), "hub")
-
-
-def _version() -> ModuleType:
-    """Returns torch.version: that of PyTorch, of no CUDA and no ROCm of PyTorch's own."""
-    module: Any = ModuleType("torch.version")
-    module.__version__, module.git_version, module.debug = VERSION, "", False
-    module.cuda = module.hip = module.xpu = None
-    return module  # type: ignore[no-any-return]
 
 
 def add_left_out() -> None:
@@ -157,17 +149,14 @@ def add_left_out() -> None:
     _compiler(sys.modules["torch._dynamo"])
     _below("torch.library", library)
     _below("torch.ops", library.ops)
-    _below("torch.version", _version())
+    # No CUDA, ROCm or XPU of PyTorch's own is here, whatever devices picograd has.
+    _with("torch.version", __version__=VERSION, git_version="", debug=False, cuda=None, hip=None, xpu=None)
     _below("torch.utils._pytree", pytree)
-    _below("torch.utils.hooks", ModuleType("torch.utils.hooks"))
-    picograd.utils.hooks.RemovableHandle = RemovableHandle  # type: ignore[attr-defined]
+    _with("torch.utils.hooks", RemovableHandle=RemovableHandle)
     vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
     vars(picograd.optim)["required"] = object()  # the default of a setting that must be given, in PyTorch's optimizers
-    _below("torch.utils._foreach_utils", ModuleType("torch.utils._foreach_utils"))
-    picograd.utils._foreach_utils._group_tensors_by_device_and_dtype = foreach.group_by_kind  # type: ignore[attr-defined]
-    serialization: Any = ModuleType("torch.serialization")
-    serialization.load, serialization.save, serialization.add_safe_globals = picograd.load, picograd.save, _unchanged
-    _below("torch.serialization", serialization)
+    _with("torch.utils._foreach_utils", _group_tensors_by_device_and_dtype=foreach.group_by_kind)
+    _with("torch.serialization", load=picograd.load, save=picograd.save, add_safe_globals=_unchanged)
     for place, names in INSTEAD.items():
         page = sys.modules.get(place) if place not in ASKED_FOR else None
         for name in names if page is not None else ():
@@ -175,6 +164,13 @@ def add_left_out() -> None:
                 setattr(page, name, left_out(name, name, place))
     own: Any = vars(picograd)["_C"]
     own._log_api_usage_once, own._get_tracing_state = _unchanged, _false  # libraries call them for each object they make
+
+
+def _with(name: str, **names: Any) -> None:
+    """Makes a module importable that holds these names alone."""
+    module = ModuleType(name)
+    vars(module).update(names)
+    _below(name, module)
 
 
 def _below(name: str, module: Any) -> None:

@@ -9,11 +9,19 @@ from typing import Any
 
 from picograd import Tensor
 from picograd.autograd import Function
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, missing
 
 __all__ = ["CustomOpDef", "custom_op", "register_autograd", "register_fake"]
 
-ops = SimpleNamespace()  # torch.ops: by namespace the operators
+
+class Operators(SimpleNamespace):
+    """torch.ops: a namespace of operators of one's own by each of its names."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(name, "picograd.ops")
+
+
+ops = Operators()
 _all: dict[str, CustomOpDef] = {}
 
 

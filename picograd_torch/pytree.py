@@ -121,7 +121,7 @@ def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable
 
 
 def _in_places_of(spec: TreeSpec, tree: Any) -> list[Any]:
-    """Returns what a tree has in the place of each leaf of a form: dicts by their keys, whose order may be another."""
+    """Returns the parts of a tree in the places of a form's leaves: of dicts by their keys, whose order may be another."""
     if spec.kind is None:
         return [tree]
     kind = _kind(tree)

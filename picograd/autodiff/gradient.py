@@ -198,7 +198,7 @@ def written_out(
 
 
 def _as_constant(source: Op, new: Op, reader: Op) -> Op:
-    """Returns what became of a source, without the gradients that flow through it alone."""
+    """Returns the new form of a source, without the gradients that flow through it alone."""
     lets_more_through = reader.needs_grad and new.needs_grad and not source.needs_grad
     return Op(OpCode.DETACH, new.dtype, (new,)) if lets_more_through and source.dtype.kind == "f" else new
 

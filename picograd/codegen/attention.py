@@ -219,7 +219,7 @@ def _fits(length: Dim, step: int) -> bool:
 
 
 # ---- where results are stored ----
-# What only moves results, behind the attention, need not run on a GPU: its kernels store them in their last place at once.
+# Nests behind an attention that only move its results need not run on a GPU: its kernels store them in their last place.
 #
 #     out (B, T, H, D) = PERMUTE(averages)        dqkv (B, T, 3, H, D) = PAD(dq) + PAD(dk) + PAD(dv)
 def places_of(kernel: Kernel, matrix_at: MatrixAt) -> tuple[dict[int, HeadsMatrix], tuple[tuple[Nest, ...], ...]]:
@@ -293,12 +293,12 @@ def _are_apart(value: Op) -> bool:
 
 
 def matrix_at(slot: int, index: Dim, shape: Shape) -> HeadsMatrix:
-    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain where its rows are apart."""
+    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain where distances are not equal."""
     terms, offset = affine(index)
     axes = placeholders(shape)
     *steps, step = [terms.get(axis, 0) if isinstance(axis, Op) else 0 for axis in axes]
     if not terms.keys() <= {*axes} or step != 1:
-        raise NotPlain("results do not lie at equal distances")
+        raise NotPlain("its rows or elements do not lie at equal distances")
     return HeadsMatrix(slot, offset, (steps[0], steps[1], steps[2]))
 
 

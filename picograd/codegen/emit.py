@@ -164,11 +164,11 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
 
     context = Context(params, target, new_scratch, iter(opts.products))
     phases: list[tuple[Statement, ...]] = []
-    # Pairs of reductions over the rows and the columns of one input are written together; all others by the table.
     planned, both = kernel.phases, dict[Nest, Both]()
     if target.is_gpu and planned[0][0].kind is NestKind.ATTENTION:
         context.places, rest = places_of(kernel, matrix_at)
         planned = (planned[0], *rest)
+    # Pairs of reductions over the rows and the columns of one input are written together; all others by the table.
     if sum(map(len, planned)) > 1:
         walk_of = partial(walk_both_gpu if target.is_gpu else walk_both, params=params, target=target)
         planned, both = in_one_pass(planned, params, walk_of, new_scratch)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from math import prod
 
-from picograd.codegen.attention import places_of
+from picograd.codegen.attention import matrix_at, places_of
 from picograd.codegen.epilogue import Values
 from picograd.codegen.index import element_anywhere
 from picograd.codegen.unfuse import NotPlain, known_numbers
@@ -422,24 +422,20 @@ def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
 
 
 def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> HeadsMatrix:
-    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain."""
-    extents = known_numbers(shape)
-    terms, offset = affine(index)
-    axes = [placeholder(axis, extent) for axis, extent in enumerate(extents)]
-    if not terms.keys() <= {*axes}:
-        raise NotPlain("an operand does not lie at equal distances")
-    *steps, step = [terms.get(axis, 0) for axis in axes]
+    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain where copies of tiles cannot."""
+    extents, matrix = known_numbers(shape), matrix_at(slot, index, shape)
     alone = ceildiv(extents[-1], PIECE_ELEMENTS) * PIECE_ELEMENTS  # where there is one of an axis, no distance is ever gone
-    strides = [alone if extent == 1 else each for extent, each in zip(extents, steps)]
+    strides = [alone if extent == 1 else each for extent, each in zip(extents, matrix.strides)]
     count = params[slot].numel
-    if step != 1 or offset % PIECE_ELEMENTS or any(each <= 0 or each % PIECE_ELEMENTS for each in strides):
+    if matrix.offset % PIECE_ELEMENTS or any(each <= 0 or each % PIECE_ELEMENTS for each in strides):
         raise NotPlain("rows of an operand do not begin at multiples of 16 bytes")
     if not isinstance(count, int) or count >= ELEMENTS_MAX or count % PIECE_ELEMENTS:
         raise NotPlain("a parameter is too large, or ends between multiples of 16 bytes")
-    return HeadsMatrix(slot, offset, (strides[0], strides[1], strides[2]))
+    return replace(matrix, strides=(strides[0], strides[1], strides[2]))
 
 
 def contiguous_heads(slot: int, shape: Shape) -> HeadsMatrix:
+    """Returns a matrix (B, H, T, D) whose elements lie in order."""
     _, heads, rows, columns = known_numbers(shape)
     return HeadsMatrix(slot, 0, (heads * rows * columns, rows * columns, columns))
 

@@ -189,8 +189,8 @@ class Formula(Record, cache_hash=True):
     options:   what decides which graphs they have
     kinds:     dtype and shape of each result
     numbers:   places of operands that the function takes as Python's numbers; these are the last sources, in order
-    is_costly: the value may be worth keeping: it is one, drawn or of a graph with an Op of COSTLY, which was made once
-    is_drawn:  it is data drawn at random, and not bits that another graph draws by
+    is_costly: it has one result, worth keeping where two graphs read it: drawn, or by a graph with an Op of COSTLY
+    is_drawn:  the result is data drawn at random, not bits that another graph draws by
     num_ops:   of the graph, where that has been made once
     depth:     of the graph above the operands
     """

@@ -371,7 +371,8 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """Learning rate of the first group; setting it changes all groups."""
-        groups, own = vars(self).get("param_groups", []), vars(self)
+        own = vars(self)
+        groups = own.get("param_groups", ())
         if "lr" in own and not (groups and "lr" in groups[0]):  # a subclass has its own
             return own["lr"]  # type: ignore[no-any-return]
         return groups[0]["lr"]  # type: ignore[no-any-return]

@@ -244,10 +244,10 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
 def gradients_for_later(
     seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], may_be_prepared: bool = False
 ) -> dict[Op, Op]:
-    """The same for leaves that are reached, for whom looks at no graph of a gradient: there may be none yet.
+    """Returns the gradients that arrive at leaves, whose graphs may not be made before a plan needs them.
 
     Args:
-      may_be_prepared:  backward() asks, for which gradients may have been computed with another value
+      may_be_prepared:  backward() asks: its gradients may have been computed already, when its loss was read
     """
     is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)) or used_before(on_the_way))
     is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)

@@ -55,7 +55,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Sight:
     """The positions that a layer sees, and how it turns them.
 
-    window:    most positions that it sees up to its own, which is one; beside `sees_ahead` as many from its own on; 0: all
+    window:    most positions that it sees, up to its own and with it; with `sees_ahead` as many from its own on; 0: all
     rotation:  of queries and keys; None: they are not turned
     """
 
@@ -555,6 +555,7 @@ class Decoder(nn.Module):
         return self._through(tokens_BT, cache, position, lambda sight: self.view(position, tokens_BT.shape[1], sight))
 
     def _through(self, tokens_BT: Tensor, cache: Cache, position: Positions, view: Callable[[Sight], View]) -> Tensor:
+        """Returns the blocks' output, normalised; `view` gives what the layers of a sight see."""
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.position_embd is not None:
             x_BTC = x_BTC + rows_at(self.position_embd, position, tokens_BT.shape[1])
