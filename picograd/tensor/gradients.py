@@ -182,6 +182,10 @@ def leaf_inputs(function: str, inputs: Several) -> list[Op]:
 
 
 # ---- on graphs ----
+FORMS = frozenset({OpCode.RESHAPE, OpCode.PERMUTE})  # two of which become one when they are built
+UNCLEAR = FORMS | {OpCode.LEAF}  # of which other tensors may have what a result has
+
+
 def leaves_among(ops: Sequence[Op]) -> list[Op]:
     """Returns the LEAFs among the Ops that gradients reach.
 
@@ -199,17 +203,21 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
     return found
 
 
-def as_used(leaves: Iterable[Op], on_the_way: Iterable[Op]) -> dict[Op, list[Op]]:
+def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]]:
     """Returns for each Op those by which graphs have it: a LEAF that is no result is known by its number.
 
-    Of a tensor that has been computed, or written, since a graph was built, the LEAF is another Op than in that graph.
+    Of a tensor that has been computed, or written, since a graph was built, the LEAF is another Op than in that graph. Of a
+    result that got a hook after its use, the graph has no LEAF, but its source.
     """
     by_number: dict[int | None, list[Op]] = {}
     for op in on_the_way:
         if op.code is OpCode.LEAF and not op.src[0].needs_grad:
             by_number.setdefault(op.arg, []).append(op)
     numbers = {op: op.arg if op.code is OpCode.LEAF and not op.src[0].needs_grad else None for op in leaves}
-    return {op: by_number.get(number, [op]) for op, number in numbers.items()}
+    sources = {op: op.src[0] for op in numbers if op.code is OpCode.LEAF and op.src[0].code not in UNCLEAR}
+    among = {*on_the_way} if sources else ()
+    late = {op: [source] for op, source in sources.items() if op not in among and source in among}
+    return {op: by_number.get(number) or late.get(op, [op]) for op, number in numbers.items()}
 
 
 def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
@@ -355,7 +363,7 @@ def _inputs_on_the_way(
     if not inputs:
         raise ArgumentError(f"{function}: inputs must not be empty.")
     ops = [tensor.op for tensor in inputs]
-    moved = {op for op in ops if op.code in (OpCode.RESHAPE, OpCode.PERMUTE)}
+    moved = {op for op in ops if op.code in FORMS}
     shown = {op.src[0]: op for op in moved}
     users = on_the_way if moved else []
     unclear = {shown[source] for op in users if op not in moved for source in op.src if source in shown}

@@ -170,6 +170,21 @@ def test_hooks_see_gradients_on_the_way() -> None:
     assert hidden.grad is not None and hidden.grad.tolist() == seen[0].tolist() == [[3.0] * 4] * 3
 
 
+def test_a_result_that_got_a_hook_after_its_use_has_a_gradient() -> None:
+    for create_graph in (False, True):
+        w = leaf(3, 4)
+        hidden = w * 2
+        loss = (hidden * hidden).mean()
+        hidden.register_hook(lambda g: g * 10)
+        by_hidden, by_w = pg.grad(loss, [hidden, w], create_graph=create_graph)
+        np.testing.assert_allclose(by_hidden.detach().numpy(), 10 * hidden.detach().numpy() / 6, rtol=1e-6)
+        np.testing.assert_allclose(by_w.detach().numpy(), 2 * by_hidden.detach().numpy(), rtol=1e-6)
+        copy = w.clone()
+        loss = (copy * 3 + w).sum()
+        copy.register_hook(lambda g: g)
+        assert pg.grad(loss, [w, copy], allow_unused=True)[1] is None  # its users read the leaf
+
+
 def test_a_leaf_that_no_gradient_reaches_gets_none() -> None:
     w, unused = leaf(3, 4), leaf(3, 4)
     F.layer_norm(w, (4,)).sum().backward()
