@@ -81,7 +81,7 @@ def rolled(
 
 
 def _outline(order: Sequence[Op]) -> int:
-    """Returns a hash of a graph without numbers and lengths: of each Op its code, its sources and who has its shape."""
+    """Returns a hash of a graph without numbers and lengths: of each Op code, sources and the first of its shape."""
     number, shapes = dict[Op, int](), dict[Shape, int]()
     outline: list[Hashable] = []
     for i, op in enumerate(order):

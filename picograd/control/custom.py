@@ -294,7 +294,7 @@ class _Applied:
         return type(returned)(results) if isinstance(returned, (tuple, list)) else results[0]
 
     def _passing_on(self, values: list[Op]) -> Op:
-        """Returns the CALL of arguments, results and this object, whose results are those that it is given."""
+        """Returns a CALL of the arguments, the results and this object, which passes the results on."""
         made = CalledGradient(next(leaf_ids))
         made.gradients = self.gradients_as_called
         tag = Op(OpCode.LEAF, dtypes.float32, (const(0.0, dtypes.float32),), made)
@@ -308,7 +308,7 @@ class _Applied:
         return call
 
     def _passed_on(self, call: Op, number: int, tensor: Tensor) -> Tensor:
-        """Returns a result of the CALL; an argument that forward has written has its value."""
+        """Returns a result of the CALL; an argument that forward has written gets it as its value."""
         op = Op(OpCode.OUTPUT, tensor.dtype, (call,), number)
         still = any(tensor is one for one in self.context.constant) or not tensor.dtype.is_float
         op = detached(op) if still else op
@@ -317,7 +317,7 @@ class _Applied:
         return Tensor.from_op(op, tensor.cell.device)
 
     def _kept_of(self, saved: Tensor | None, results: Sequence[Tensor]) -> tuple[str, Any]:
-        """Returns the kind and the number of a saved argument or result, whose graph would hold itself, or a tensor."""
+        """Returns a saved tensor as an argument or a result by number, lest a graph hold itself, or else as it is."""
         slot = next((slot for slot, i in enumerate(self.places) if self.args[i] is saved), None)
         if slot is not None and not any(saved is one for one in self.context.dirty):
             return "argument", slot

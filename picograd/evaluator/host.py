@@ -395,7 +395,7 @@ class Routine(NamedTuple):
     integers: type[np.signedinteger[Any]]
 
     def __call__(self, count: int, *arguments: Array | bytes | int) -> None:
-        """Calls it for each of some matrices: arrays have an axis for them in front; letters and numbers are of all."""
+        """Calls it for each of `count` matrices: arrays have them along their first axis; letters and numbers serve all."""
         held = [np.asarray(given, self.integers if isinstance(given, int) else None) for given in arguments]
         addresses = [ctypes.c_void_p(array.ctypes.data) for array in held]
         steps = [(address, array.strides[0]) for address, array in zip(addresses, held) if array.ndim > 0]

@@ -19,7 +19,7 @@ class _Held(Module):
     """Base of containers: parts by name, in order.
 
     _names:      the attributes that hold them
-    _are_parts:  the class of what is a part as soon as it is an attribute, by add_module as well
+    _are_parts:  the class of attributes that are parts, whether add_module or an assignment sets them
     """
 
     _names: tuple[str, ...] = ()

@@ -103,9 +103,9 @@ CHOSEN_ROW_MIN = 64  # elements of a row that is not read for one of them
 
 
 def is_choice_of_memory(op: Op, readers: Mapping[Op, int]) -> bool:
-    """True for sums along rows, of which nothing else reads anything, of the element whose number equals another number.
+    """True for sums along rows in memory of the one element whose number is the row's, where nothing else reads the rows.
 
-    Rows that are computed, or walked in any case, have it meanwhile.
+    A row that is computed, or that something else walks, has the element at no further cost.
     """
     if op.code is not OpCode.REDUCE or op.arg != (OpCode.ADD, (len(op.shape),)) or op.src[0].code is not OpCode.WHERE:
         return False
@@ -806,7 +806,7 @@ ROWS_FIRST = (0, 2, 1, 3)  # of heads and rows
 def averages_by_rows(roots: Sequence[Op], order: Sequence[Op], target: Target | None) -> set[Op]:
     """Returns the averages (B, H, T, D) of attentions that are read by rows, (B, T, H, D), as the next product does.
 
-    Warpgroups store them so: products copy tiles of no other matrix, and each would have it transposed before.
+    Warpgroups store them in that order: products copy tiles of it as it is, and would each transpose another one first.
     """
     if target is None or not target.has_warpgroups:
         return set()

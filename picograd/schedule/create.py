@@ -7,7 +7,7 @@ Small nests should not each pay for a launch. There are two reasons to join nest
 other become one kernel (the update of every parameter of a network); and a nest that only works on what the rows of a
 reduction left, or down the columns of the same data, becomes a later phase of its kernel (the mean of a loss, the weight
 gradients of a layer norm), as a small reduction becomes an earlier phase of what reads it (the number of targets that count
-in a loss). On a GPU what only moves an attention's results is a phase of its kernel.
+in a loss). On a GPU a nest that only moves an attention's results is a phase of its kernel.
 """
 
 from __future__ import annotations

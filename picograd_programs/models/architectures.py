@@ -224,20 +224,27 @@ def rotation_of(content: Any, where: str, all_say: Positions, file: str = "confi
     if turned < 2 or turned % 2 or turned > all_say.features:
         raise DataError(f"{file} turns {turned} of {all_say.features} features of a head; an even number is needed.")
     before = said.whole("original_max_position_embeddings") or all_say.before
-    speeds = float(base) ** (-np.arange(0, turned, 2) / turned)
-    slower, amplitude = np.ones(turned // 2), 1.0
-    if kind == "linear":
-        slower *= said.number("factor")
-    elif kind == "llama3":
-        slower = slower_llama3(said, speeds, before)
-    elif kind == "yarn":
-        slower, amplitude = slower_yarn(said, float(base), turned, before)
-    elif kind in ("longrope", "su"):
-        slower, amplitude = slower_longrope(said, slower, before, all_say.longest, all_say.read)
-    elif kind == "dynamic":  # changes texts longer than the context alone, which are not read
-        said.get("factor"), said.get("alpha")
+    slower, amplitude = slower_of(said, kind, float(base), turned, before, all_say)
     said.check_empty({})
     return Rotation(turned, float(base), tuple(slower.tolist()), amplitude)
+
+
+def slower_of(
+    said: Entries, kind: str, base: float, features: int, before: int, all_say: Positions
+) -> tuple[Array, float]:
+    """Returns by how much each pair turns slower, (R/2,), and the amplitude, for a kind of scaling."""
+    ones = np.ones(features // 2)
+    if kind == "linear":
+        return ones * said.number("factor"), 1.0
+    if kind == "llama3":
+        return slower_llama3(said, base ** (-np.arange(0, features, 2) / features), before), 1.0
+    if kind == "yarn":
+        return slower_yarn(said, base, features, before)
+    if kind in ("longrope", "su"):
+        return slower_longrope(said, ones, before, all_say.longest, all_say.read)
+    if kind == "dynamic":  # changes texts longer than the context alone, which are not read
+        said.get("factor"), said.get("alpha")
+    return ones, 1.0
 
 
 def slower_llama3(said: Entries, speeds: Array, before: int) -> Array:

@@ -102,19 +102,15 @@ def tensors_of(
         place = "" if found[1] is None else f"blk.{found[1]}."
         if f"{place}{ours}.{found[3]}" in tensors:
             raise DataError(f"has a tensor {own[:60]!r} and another of the same part, of which one would not be read.")
-        if isinstance(array, PackedTensor):
-            tensors[f"{place}{ours}.{found[3]}"] = array
-            continue
-        if isinstance(ours, str):
-            if kind.norm_offset and ours.endswith("norm"):
-                array = array.astype(np.float32) + np.float32(kind.norm_offset)
-            if expert:
-                parts.setdefault(f"{place}{ours}.{found[3]}", {})[int(expert[2])] = array
-            else:
-                tensors[f"{place}{ours}.{found[3]}"] = packed(array)
-            continue
-        for part, piece in zip(ours, rows_apart(own, array, ours, config, kind)):
-            tensors[f"{place}{part}.{found[3]}"] = packed(piece)
+        if isinstance(ours, tuple):
+            for part, piece in zip(ours, rows_apart(own, np.asarray(array), ours, config, kind)):
+                tensors[f"{place}{part}.{found[3]}"] = packed(piece)
+        elif expert:
+            parts.setdefault(f"{place}{ours}.{found[3]}", {})[int(expert[2])] = np.asarray(array)
+        else:
+            is_moved = kind.norm_offset and ours.endswith("norm")
+            moved = np.asarray(array, np.float32) + np.float32(kind.norm_offset) if is_moved else array
+            tensors[f"{place}{ours}.{found[3]}"] = packed(moved)
     for name, each in parts.items():
         tensors[name] = packed(stacked(name, each, config.experts, kind))
     if not is_tied and "output.weight" not in tensors:
@@ -153,8 +149,10 @@ def stacked(name: str, arrays: Mapping[int, Array], num: int, kind: Architecture
     return np.stack([arrays[number] for number in range(num)])
 
 
-def packed(array: Array) -> PackedTensor:
+def packed(array: Array | PackedTensor) -> PackedTensor:
     """Returns an array as a file of GGUF has it, without a copy where its rows are in order."""
+    if isinstance(array, PackedTensor):
+        return array
     packing = PACKINGS[KINDS[array.dtype.name]]
     return PackedTensor(array.shape, packing, np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8))
 
