@@ -32,6 +32,9 @@ _nodes: dict[type, tuple[Flatten, Unflatten]] = {
 }
 
 
+KEYED = {dict, OrderedDict, defaultdict}  # nodes whose children are told by their keys
+
+
 class TreeSpec(Record):
     """The form of a tree.
 
@@ -125,15 +128,18 @@ def _in_places_of(spec: TreeSpec, tree: Any) -> list[Any]:
     if spec.kind is None:
         return [tree]
     kind = _kind(tree)
-    if kind is not spec.kind and not (kind and issubclass(kind, dict) and issubclass(spec.kind, dict)):
+    if kind is not spec.kind and not {kind, spec.kind} <= KEYED:
         raise ArgumentError(f"tree_map: the first tree has a {spec.kind.__name__} where another has {type(tree).__name__}.")
-    if issubclass(spec.kind, dict):
+    children: Sequence[Any]
+    if spec.kind in KEYED:
         keys = spec.context[1] if spec.kind is defaultdict else spec.context
         if {*keys} != {*tree}:
             raise ArgumentError(f"tree_map: the first tree has a dict of keys {keys} where another has {[*tree]}.")
         children = [tree[key] for key in keys]
     else:
-        children = [*_children(kind, tree)[0]]
+        children, context = _children(spec.kind, tree)
+        if context != spec.context and kind is not deque:
+            raise ArgumentError(f"tree_map: the first tree has a node of {spec.context} where another has {context}.")
     if len(children) != len(spec.children):
         raise ArgumentError(f"tree_map: the first tree has {len(spec.children)} parts where another has {len(children)}.")
     return [found for child, own in zip(spec.children, children) for found in _in_places_of(child, own)]

@@ -130,6 +130,7 @@ def test_leaves_of_several_trees_are_of_one_place(tree: Any, other: Any) -> None
         ([1, 2], (10, 20), "the first tree has a list where another has tuple"),
         ([1, (2,)], [10, 20], "the first tree has a tuple where another has int"),
         ([1, 2], [10], "the first tree has 2 parts where another has 1"),
+        (Point(1, 2), namedtuple("Other", "a b")(1, 2), "a node of <class '.*Point'> where another has <class '.*Other'>"),
         ({"a": 1}, {"b": 1}, r"the first tree has a dict of keys \['a'\] where another has \['b'\]"),
     ],
     ids=str,
@@ -139,6 +140,21 @@ def test_trees_of_other_forms_are_refused(tree: Any, other: Any, fact: str) -> N
         pytree.tree_map(lambda *both: both, tree, other)
     with pytest.raises(ValueError):  # noqa: PT011
         _pytree.tree_map(lambda *both: both, tree, other)
+
+
+def test_dicts_of_other_types_are_joined_as_they_are_registered() -> None:
+    class Sorted(dict[str, Any]):
+        """A dict whose order does not count."""
+
+    for trees in (pytree, _pytree):
+        trees.register_pytree_node(
+            Sorted, lambda node: ([node[key] for key in sorted(node)], sorted(node)),
+            lambda children, keys: Sorted(zip(keys, children)),
+        )  # fmt: skip
+        made = trees.tree_map(lambda *both: both, Sorted(b=2, a=1), Sorted(a=10, b=20))
+        assert made == {"a": (1, 10), "b": (2, 20)} and type(made) is Sorted
+        with pytest.raises(ValueError):  # noqa: PT011
+            trees.tree_map(lambda *both: both, Sorted(a=1), Sorted(b=1))
 
 
 def test_trees_of_other_types() -> None:
