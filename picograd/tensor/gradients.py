@@ -383,10 +383,14 @@ def _inputs_on_the_way(
 
 
 def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
-    """Returns the gradients of leaves, as graphs that are made later where nobody differentiates them."""
-    if create_graph or Anomaly.is_on:
-        return _where_needed(seeds, leaves)
+    """Returns the gradients of leaves, as graphs that are made later where nobody differentiates them.
+
+    A result that is not on the way may be there as the graph that its formula became: a gradient of a gradient.
+    """
     among = {*on_the_way}
+    aside = [leaf for leaf in leaves if leaf not in among and (leaf.code is not OpCode.LEAF or leaf.src[0].needs_grad)]
+    if create_graph or Anomaly.is_on or aside:
+        return _where_needed(seeds, leaves)
     reaching = {op: seed for op, seed in seeds.items() if op.needs_grad}
     return gradients_for_later(reaching, [leaf for leaf in leaves if leaf in among], on_the_way)
 

@@ -160,6 +160,18 @@ def test_gradients_of_gradients_come_upon_no_formula() -> None:
     assert tangent.shape == (3, 4)
 
 
+@pytest.mark.parametrize("function", [F.silu, lambda w: F.layer_norm(w, (4,)), lambda w: F.softmax(w, -1), Tensor.exp])
+@pytest.mark.parametrize("how", ["plain", "hooked"])
+def test_gradients_of_gradients_at_a_result_of_a_formula(function: Callable[[Tensor], Tensor], how: str) -> None:
+    hidden = function(leaf(3, 4))
+    if how == "hooked":
+        hidden.register_hook(lambda g: g)
+    (first,) = pg.grad((hidden**3).sum(), hidden, create_graph=True)
+    for loss, more in ((first.sum(), 0.0), (first.sum() + hidden.sum(), 1.0)):
+        (second,) = pg.grad(loss, hidden, retain_graph=True)
+        np.testing.assert_allclose(second.numpy(), 6 * hidden.detach().numpy() + more, rtol=1e-5, atol=1e-6)
+
+
 def test_hooks_see_gradients_on_the_way() -> None:
     w = leaf(3, 4)
     hidden = F.layer_norm(w, (4,))
