@@ -233,10 +233,10 @@ class LBFGS(Optimizer):
 PAIRS = ("old_dirs", "old_stps", "ro")  # changes of the gradient, of the parameters, and 1 / (y s)
 
 
-def _numbers(*scalars: Tensor, beside: Iterable[Tensor] = ()) -> list[float]:
-    """Returns numbers that one plan computes, with other tensors."""
-    realize([*scalars, *beside])
-    return [scalar.item() for scalar in scalars]
+def _numbers(*scalars: Tensor | float, beside: Iterable[Tensor] = ()) -> list[float]:
+    """Returns numbers that one plan computes, with other tensors; a closure may have returned a number."""
+    realize([*[scalar for scalar in scalars if isinstance(scalar, Tensor)], *beside])
+    return [float(scalar) for scalar in scalars]
 
 
 def _rows(kept: Mapping[str, Any]) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -106,6 +107,24 @@ def test_a_first_step_without_slope_moves_nothing() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     optimizer = optim.LBFGS([w], tolerance_grad=-1.0)
     assert optimizer.step(lambda: Tensor([10.0])).item() == 10.0 and w.tolist() == [1.0, 2.0]
+
+
+def end_of_steps(search: str | None, returned: Callable[[Tensor], Any]) -> tuple[float, Any]:
+    w = Tensor([3.0, -2.0], requires_grad=True)
+    optimizer = optim.LBFGS([w], max_iter=4, line_search_fn=search)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = ((w - Tensor([1.0, 2.0])) ** 4).sum()
+        loss.backward()
+        return returned(loss)
+
+    return float(optimizer.step(closure)), w.tolist()
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_closure_may_return_a_number(search: str | None) -> None:
+    assert end_of_steps(search, Tensor.item) == end_of_steps(search, lambda loss: loss)
 
 
 def test_pairs_have_a_plan_for_each_doubling_of_their_number_and_four_an_iteration() -> None:
