@@ -148,8 +148,8 @@ def test_an_index_of_a_view_walks_as_one_from_the_start() -> None:
     i, j = (Op(OpCode.RANGE, dtypes.int64, (const(64, dtypes.int64),), (number, AxisKind.LOOP)) for number in range(2))
     begin = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
     whole = add(mul(i, 64), j)
-    assert _walks([whole, add(whole, 5)]) == _walks([add(whole, begin)]) == [{i: 64, j: 1}]
-    assert _walks([floordiv(whole, 3)]) == []
+    assert _walks([whole, add(whole, 5)], i) == _walks([add(whole, begin)], i) == [{i: 64, j: 1}]
+    assert _walks([floordiv(whole, 3)], i) == []
 
 
 @pytest.mark.parametrize("length", [5, 20, 23, 31])
