@@ -122,16 +122,19 @@ def test_a_model_with_its_parameters_names(device: str) -> None:
     assert not any("THREEFRY" in title for title in titles)
 
 
+DRAWN = ("RANDOM", "LEAF", "BUFFER", "rand", "randn", "randint")  # random numbers and memory
+
+
 def test_functions_modules_and_random_numbers_are_one_box_each(device: str) -> None:
     model = pg.nn.Sequential(pg.nn.Linear(4, 8), pg.nn.ReLU(), pg.nn.Linear(8, 3))
     x, y = pg.randn(5, 4), pg.randint(0, 3, (5,))
     loss = pg.nn.functional.cross_entropy(model(x), y)
     titles = [label[0] for label in labels(draw(loss, "dot").text).values()]
-    assert [title for title in titles if title not in ("RANDOM", "LEAF")] == [
+    assert [title for title in titles if title not in DRAWN] == [
         "linear_with_bias", "relu", "linear_with_bias", "cross_entropy",
     ]  # fmt: skip
     found = labels(draw(loss, "dot", names=model).text)
-    titles = [label[0] for label in found.values() if label[0] != "RANDOM"]
+    titles = [label[0] for label in found.values() if label[0] not in DRAWN]
     assert titles == ["0 Linear", "relu", "2 Linear", "cross_entropy"]
     assert draw(loss, fold=False).num_nodes > 60
     expected = labels(draw(loss, "dot", fold=False).text)

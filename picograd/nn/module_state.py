@@ -154,7 +154,7 @@ class ModuleState(ModuleAttributes):
             name: _as_tensor(name, state_dict[name], tensor.shape) for name, tensor in tensors.items() if name in state_dict
         }
         for path, tensor in given.items():
-            owners[path.rpartition(".")[0]]._load(path, tensor, assign)
+            owners[path.rpartition(".")[0]]._load(path, tensors[path], tensor, assign)
         for path, module in owners.items():
             key = f"{_start(path)}_extra_state"
             if module._has_extra_state() and key in state_dict:
@@ -171,19 +171,19 @@ class ModuleState(ModuleAttributes):
         """Loads the module's own tensors; classes of libraries rename entries before it, or forgive missing ones after."""
         for path, tensor in self._own_tensors(prefix.removesuffix(".")).items():
             if path in state_dict:
-                own = _as_tensor(path, state_dict[path], tensor.shape)
-                self._load(path, own, local_metadata.get("assign_to_params_buffers", False))
+                given = _as_tensor(path, state_dict[path], tensor.shape)
+                self._load(path, tensor, given, local_metadata.get("assign_to_params_buffers", False))
             else:
                 missing_keys.append(path)
 
-    def _load(self, path: str, tensor: Tensor, assign: bool) -> None:
+    def _load(self, path: str, own: Tensor, tensor: Tensor, assign: bool) -> None:
         """Stores a tensor of a state in the module's own, or makes it that."""
         name = path.rpartition(".")[2]
         with no_grad():
             if assign:
                 self._take_over(name, tensor)
             else:
-                _store(path, getattr(self, name), tensor)
+                _store(path, own, tensor)
 
     def _own_tensors(self, path: str) -> dict[str, Tensor]:
         """Returns the parameters and saved buffers of this module alone, by path."""
