@@ -182,7 +182,7 @@ class ModuleList(_Numbered):
     2
     """
 
-    def __init__(self, modules: Iterable[Module] | None = None):
+    def __init__(self, modules: Iterable[Module | None] | None = None):
         self._number(modules or ())
 
     def _of(self, names: tuple[str, ...]) -> Self:
