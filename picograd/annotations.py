@@ -99,8 +99,9 @@ def described(wanted: Any) -> str:
 
 
 def _either(words: Sequence[str]) -> str:
-    """Returns "a, b or c"; numbers are named once, for any kinds of them."""
+    """Returns "a, b or c"; numbers are named once, for any kinds of them, and None once, of elements and of their list."""
     kept = [word for word in dict.fromkeys(words) if word not in ("a bool", "an int") or "a number" not in words]
+    kept = [word for word in kept if word != "None" or not any(other.endswith(" or None") for other in kept)]
     return f"{', '.join(kept[:-1])} or {kept[-1]}" if len(kept) > 1 else kept[0]
 
 

@@ -29,7 +29,7 @@ from bench.workloads import WORKLOADS, Forward, Training, operands, select  # no
 
 
 def test_launches_and_bytes_of_a_step_on_a_gpu_are_counted() -> None:
-    """Of two layers of GPT-2, in a process of its own, which has no GPU: no more launches than there were."""
+    """A step of two layers of GPT-2, in a process of its own without a GPU, has no more launches than before."""
     command = [sys.executable, "-W", "error", "-m", "bench.gpu_counts", "--small", "--top", "3"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     launches, _, nbytes, unit = said[1].split()

@@ -232,7 +232,7 @@ def test_rows_that_are_short_or_computed_or_read_elsewhere_are_walked() -> None:
     ("target", "rows", "is_stored"), [(HOPPER, 128, True), (HOPPER, None, False), (GPU_TARGET, 128, False)]
 )
 def test_averages_read_by_rows_are_stored_so_for_warpgroups(target: Target, rows: int | None, is_stored: bool) -> None:
-    """Where a product copies tiles, which it does of a shape of numbers."""
+    """A product of a shape of numbers copies tiles."""
     length = rows or Op(OpCode.VARIABLE, dtypes.int64, (), ("rows", 1, 128))
     q, k, v = (Op(OpCode.PARAM, dtypes.bfloat16, (), (slot, (2, 4, length, 64))) for slot in range(3))
     seen = Op(OpCode.OUTPUT, dtypes.bfloat16, (Op(OpCode.ATTENTION, dtypes.bfloat16, (q, k, v), AttentionArg(0.125)),), 0)
