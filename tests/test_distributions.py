@@ -564,7 +564,7 @@ def test_the_default_can_be_set_and_a_class_of_ones_own_checks_its_parameters() 
 def test_no_step_plans_or_launches_anything_for_a_check() -> None:
     def counted(validate_args: bool | None) -> list[tuple[int, int]]:
         pg.manual_seed(0)
-        body, spread, x = pg.nn.Linear(4, 2), pg.zeros(2, requires_grad=True), pg.rand(8, 4)
+        body, spread, x = pg.nn.Linear(4, 2), pg.zeros(2, requires_grad=True), pg.rand(8, 4).realize()
         optimizer, found = pg.optim.SGD([*body.parameters(), spread], lr=0.1), []
         for _ in range(3):
             with watch() as counts:
