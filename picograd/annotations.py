@@ -87,7 +87,8 @@ def described(wanted: Any) -> str:
     if origin is Literal:
         return _either([repr(part) for part in parts])
     if origin is tuple and parts[-1] is not Ellipsis:
-        return f"{len(parts)} {_plural(parts[0])}"
+        same = f"{len(parts)} {_plural(parts[0])}"
+        return same if len(set(parts)) == 1 else f"a tuple of {' and '.join(map(described, parts))}"
     if origin in (Sequence, list, tuple):
         return f"a sequence of {_plural(parts[0])}"
     if origin is Iterable:
@@ -122,7 +123,7 @@ def _plural(wanted: Any) -> str:
     if get_origin(wanted) in (Union, UnionType):
         return _either([_plural(part) for part in get_args(wanted)])
     said = described(wanted)
-    return PLURAL.get(said, said)
+    return PLURAL.get(said) or re.sub("^a tuple", "tuples", said)
 
 
 def shown(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from picograd.public import check_arguments
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["Variable"]
@@ -30,4 +31,5 @@ class Variable(metaclass=OfTensors):
     """
 
     def __new__(cls, data: Tensor, requires_grad: bool = False) -> Any:
+        check_arguments("Variable", Variable.__new__, (cls, data, requires_grad), {})
         return data.detach().requires_grad_(requires_grad)

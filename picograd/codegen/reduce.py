@@ -686,8 +686,9 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
 
 def num_copies(level: Sequence[Op], last: Dim, lanes: int) -> int:
     """Returns how many accumulators hide the latency of adding: fewer where a step is long, one of a line too short."""
-    # Movements do not count: of one row there are fewer of them than of a batch, and it adds up in the same order.
-    steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE]
+    # Movements, choices between parts of a stack, and integers of positions do not count: one row has fewer of them than a
+    # batch, and it adds up in the same order.
+    steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE - {OpCode.WHERE} and op.shape]
     copies = 1 if len(steps) > ADDING_STEPS_MAX else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
     return 1 if lanes == 1 or longest(last) < copies * lanes else copies
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Self
 
+from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError, IndexingError
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
@@ -291,8 +292,11 @@ class _Named(_Held):
         >>> list(held)
         ['a', 'b']
         """
-        for name, item in items.items() if isinstance(items, Mapping | _Named) else items:
-            self[name] = item
+        pairs: Iterable[Any] = items.items() if isinstance(items, Mapping | _Named) else items
+        for pair in [pairs] if isinstance(pairs, Tensor) else pairs:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ArgumentError(f"{type(self).__name__}: takes a dict or pairs (name, part), got {shown(pair)}.")
+            self[pair[0]] = pair[1]
 
     def pop(self, name: str) -> Any:
         """Removes the part with the name `name`, and returns it.

@@ -218,12 +218,14 @@ class Variable:
     def __init__(self, name: str, least: int, greatest: int):
         """
         Args:
-          name:             under which its value is passed; one name, one integer in a graph
+          name:             under which its value is passed: letters, digits and _; one name, one integer in a graph
           least, greatest:  bounds, both included; 0 <= least
 
         Raises:
-          ArgumentError: the bounds are no integers, or not in order.
+          ArgumentError: the name is no identifier, or the bounds are no integers, or not in order.
         """
+        if not (name.isascii() and name.isidentifier()):
+            raise ArgumentError(f"Variable: a name has letters, digits and _ alone, a letter or _ first, got {name!r}.")
         least, greatest = whole("Variable", "least", least), whole("Variable", "greatest", greatest)
         if not 0 <= least <= greatest:
             raise ArgumentError(f"Variable: {name} needs 0 <= least <= greatest, got {least} and {greatest}.")

@@ -10,7 +10,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.reduce import _walks, num_copies
 from picograd.device import Target
-from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
+from picograd.ir.build import expand, pad, permute, reduce, reshape, shrink, unary, where
 from picograd.ir.op import Op, const, filled, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
@@ -183,3 +183,18 @@ def test_rows_are_added_up_together_as_far_as_their_sums_fit_into_registers(sums
     assert 0 < held <= 2 * max(target.num_registers // 2, of_row), "whole rows, and what is left of them"
     rng = np.random.default_rng(0)
     check_same_meaning(nest, {op: rng.normal(size=op.shape).astype(np.float32) for op in (X, *vectors)}, 1e-5)
+
+
+def test_a_row_is_added_up_in_one_order_however_many_rows_are_stacked() -> None:
+    """Each at a place of its own, as the positions of texts that are read together."""
+
+    def stacked(num: int) -> Op:
+        places = [Op(OpCode.VARIABLE, dtypes.int64, (), (f"place{row}", 0, 63)) for row in range(num)]
+        rows = [shrink(X, ((place, place + const(1, dtypes.int64)), (0, 96))) for place in places]
+        value = pad(rows[0], ((0, num - 1), (0, 0)))
+        for row in range(1, num):
+            is_there = pad(filled(True, dtypes.bool_, (1, 96)), ((row, num - 1 - row), (0, 0)))
+            value = where(is_there, pad(rows[row], ((row, num - 1 - row), (0, 0))), value)
+        return reduce(value * value, OpCode.ADD, (1,))
+
+    assert [num_copies([stacked(num)], 96, 8) for num in (1, 2, 33)] == [4, 4, 4]

@@ -116,8 +116,14 @@ def test_a_container_changed_after_a_capture_is_noticed():
         (lambda: nn.ModuleList([nn.Tanh()])[1], "ModuleList: index 1 is out of range for 1 items."),
         (lambda: nn.ModuleDict()["a"], "ModuleDict: there is no 'a' among its 0 parts."),
         (lambda: nn.ModuleDict({"forward": nn.Tanh()}), "ModuleDict: 'forward' is taken, or no name without dots."),
+        (lambda: nn.ModuleDict([nn.Tanh()]),
+         "ModuleDict: modules must be a dict of modules, an iterable of tuples of a str and a module or None, "
+         "got list [Tanh]."),
+        (lambda: nn.ModuleDict(iter([nn.Tanh()])), "ModuleDict: takes a dict or pairs (name, part), got Tanh."),
+        (lambda: nn.ParameterDict(Tensor([1])),
+         "ParameterDict: takes a dict or pairs (name, part), got a Tensor of shape (1,) and dtype int64."),
     ],
-)
+)  # fmt: skip
 def test_errors(call, fact):
     with pytest.raises(pg.PicogradError) as caught:
         call()

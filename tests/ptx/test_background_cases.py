@@ -50,4 +50,4 @@ def test_it_does_what_is_meant(name: str) -> None:
         for order, when in MOMENTS:
             with running(order), working(when):
                 found = outcome(PtxDevice(NVRTC, target_of(arch)), compiled(header, arch), name)
-            check(found, case.expected, case.tolerance)
+            check(found, case.expected, case)

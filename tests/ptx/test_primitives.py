@@ -30,4 +30,4 @@ def compiled(arch: str) -> Binary:
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_THIS])
 def test_the_body_for_a_gpu_does_what_is_meant(name: str, arch: str) -> None:
     case = CASES[name]
-    check(outcome(PtxDevice(NVRTC), compiled(arch), name), case.expected, case.tolerance)
+    check(outcome(PtxDevice(NVRTC), compiled(arch), name), case.expected, case)

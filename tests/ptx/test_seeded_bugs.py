@@ -132,6 +132,6 @@ def test_a_bug_in_a_primitive_is_found(name: str) -> None:
         with working(When.LATE):
             run(device, device.load(replace(binary, data=changed.encode())), [*case.inputs, found])
         outcomes.append(found)
-    check(outcomes[0], case.expected, case.tolerance)
+    check(outcomes[0], case.expected, case)
     with pytest.raises(AssertionError):
-        check(outcomes[1], case.expected, case.tolerance)
+        check(outcomes[1], case.expected, case)

@@ -94,6 +94,20 @@ def test_attention_over_a_symbolic_length_is_right_at_every_length(rows: int, de
     assert not any(lowered[1:])
 
 
+@pytest.mark.parametrize("name", ["p0", "v1", "r1", "args", "begin", "int", "n"])
+def test_a_name_may_be_one_that_programs_use(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x, n = Tensor(table(5)), pg.Variable(name, 1, 5)
+    for length in (2, 3):
+        same_value((x[: n.bind(length)] * 2).sum(), 2 * table(5)[:length].sum(), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a-b", "0", "r3.at", "é"])
+def test_a_name_is_an_identifier(name: str) -> None:
+    with pytest.raises(pg.ArgumentError, match="Variable: a name has letters, digits and _ alone"):
+        pg.Variable(name, 1, 8)
+
+
 @pytest.mark.req("G4")
 def test_positions_outside_an_axis_are_refused() -> None:
     x, n = Tensor(table(5, 8)), pg.Variable("n", 0, 9)

@@ -106,8 +106,8 @@ class CpuWriter(LlvmWriter):
             self._argument(f"%p{slot}", slot, "ptr")
             self.pointers[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = f"%p{slot}"
         for i, variable in enumerate(self.program.variables):
-            self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
-            self.values[variable] = f"%{variable.arg[0]}"
+            self.values[variable] = f"%n_{variable.arg[0]}"
+            self._argument(self.values[variable], len(self.program.params) + i, "i64")
         self.slots_by_id = slots_by_id(statements)
         loops = grid_loops(statements)
         before = "0"
