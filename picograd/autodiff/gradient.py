@@ -8,7 +8,7 @@ in the place of a whole backward pass, until `written_out` replaces it, and ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.host import has_gradients
@@ -154,14 +154,9 @@ def graph_sources(op: Op) -> tuple[Op, ...]:
     return op.src if op.realized is None or op.needs_grad else ()
 
 
-def differentiable_sources(op: Op) -> tuple[Op, ...]:
-    """Returns the sources of an Op through which gradients flow."""
-    return op.src if op.needs_grad else ()
-
-
 def written_out(
     roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None,
-    sources: Callable[[Op], tuple[Op, ...]] = graph_sources,
+    constants_stay: bool = False,
 ) -> list[Op]:  # fmt: skip
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
@@ -169,15 +164,13 @@ def written_out(
     through lets none through when it is a graph: a gradient that is a factor of another loss is a constant there.
 
     Args:
-      others:         replacements of Ops, such as constants by others; where an Op reads them its value is not known
-      most_operands:  formulas of more stay, and so do gradients; None: none does
-      sources:        of an Op those that may change; an Op without any stays as it is
+      others:          replacements of Ops, such as constants by others; where an Op reads them its value is not known
+      most_operands:   formulas of more stay, and so do gradients; None: none does
+      constants_stay:  graphs that no gradient flows through stay as they are
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
-    for op in toposort(roots, sources=sources):
-        if sources is differentiable_sources and not op.needs_grad:
-            continue
+    for op in _differentiable(roots) if constants_stay else toposort(roots, sources=graph_sources):
         src, new = tuple([_as_constant(s, became[s], op) if s in became else s for s in op.src]), op
         stays = most_operands is not None and (op.code is OpCode.GRADIENT or len(src) > most_operands)
         if op.code is OpCode.GRADIENT and not stays:
@@ -195,6 +188,11 @@ def written_out(
             if others is None:
                 new.realized = op.realized or new.realized
     return [became.get(root, root) for root in roots]
+
+
+def _differentiable(roots: Sequence[Op]) -> list[Op]:
+    """Returns the Ops that gradients flow through, sources first."""
+    return [op for op in toposort(roots, sources=lambda op: op.src if op.needs_grad else ()) if op.needs_grad]
 
 
 def _as_constant(source: Op, new: Op, reader: Op) -> Op:

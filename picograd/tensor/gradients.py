@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from picograd.annotations import shown
 from picograd.autodiff.chain_rules import chain_rules
-from picograd.autodiff.gradient import differentiable_sources, gradients_later, reached, written_out
+from picograd.autodiff.gradient import gradients_later, reached, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
@@ -234,7 +234,7 @@ def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
     late = used_before(reached(list(seeds))) if LeafNumber.hooked and LeafNumber.results else {}
-    every = written_out([*seeds, *seeds.values(), *leaves, *late], sources=differentiable_sources)
+    every = written_out([*seeds, *seeds.values(), *leaves, *late], constants_stay=True)
     roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
     hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
     hooked |= {op: hooks_of(tensor.op.arg) for op, tensor in zip(wanted[len(leaves) :], late.values())}
