@@ -99,7 +99,7 @@ def _stages(shown: str, level: str) -> frozenset[str]:
     named = {part.strip() for part in shown.split(",") if part.strip()}
     for name in sorted(named - {*STAGES}):
         raise ArgumentError(f"PICOGRAD_SHOW={name}: there is no such stage; the stages are {', '.join(STAGES)}.")
-    # Other programs read DEBUG too: what is no number is meant for them.
+    # Other programs read DEBUG too: what is not a number is meant for them.
     return frozenset(named | set(STAGES[: _count(level) or 0]))
 
 
@@ -131,7 +131,7 @@ def num_threads() -> int:
     """Returns how many threads the CPU device uses: by default one for each processor that this process is granted.
 
     Raises:
-      ArgumentError: PICOGRAD_THREADS is no positive number up to THREADS_MAX.
+      ArgumentError: PICOGRAD_THREADS is not a positive number up to THREADS_MAX.
     """
     asked = setting("PICOGRAD_THREADS")
     if not asked:

@@ -41,7 +41,7 @@ class device(str):  # noqa: N801  # as PyTorch spells it
       index:  0: each process has one device of a kind
 
     Raises:
-      ArgumentError: it is no name, or what follows the colon is no number.
+      ArgumentError: it is not a name, or what follows the colon is not a number.
       DeviceError:   another number than 0.
 
     >>> device("cuda:0")
@@ -164,7 +164,7 @@ class Target(Record, dict=True):
     multiprocessors:   of a GPU, as many blocks run at one time at least; 0: not known
     features:          processor features for the compiler
     triple:            kind of machine for the compiler, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
-    compiler:          name and version of a compiler that is no part of picograd, on which code depends, too
+    compiler:          name and version of a compiler that is not part of picograd, on which code depends, too
     has_fma:           an instruction computes a * b + c with one rounding
     plain_sums:        each result of a convolution is made of its own products alone (codegen/winograd.py), and one row
                        times a matrix of int8 is added up as each of many rows is (rewrites/contract.py); no vendor's

@@ -227,7 +227,7 @@ def finfo(dtype: DType | None = None) -> FloatInfo:
     """Returns the limits of a float dtype, of float32 unless another is named.
 
     Raises:
-      DTypeError: it is no float.
+      DTypeError: it is not a float.
 
     >>> finfo(float16).max
     65504.0
@@ -244,7 +244,7 @@ def iinfo(dtype: DType) -> IntInfo:
     """Returns the limits of an integer dtype.
 
     Raises:
-      DTypeError: it is no integer.
+      DTypeError: it is not an integer.
 
     >>> iinfo(int8).max
     127
@@ -275,7 +275,7 @@ def known(function: str, dtype: Any, default: DType) -> DType:
     """Returns the dtype an argument names, or the default where it is None.
 
     Raises:
-      DTypeError: it is no dtype.
+      DTypeError: it is not a dtype.
     """
     return default if dtype is None else named(function, dtype)
 
@@ -284,7 +284,7 @@ def named(function: str, dtype: Any) -> DType:
     """Returns the dtype an argument names: one of picograd's, or float, int or bool.
 
     Raises:
-      DTypeError: it is no dtype.
+      DTypeError: it is not a dtype.
     """
     found = dtype if isinstance(dtype, DType) else PYTHONS.get(dtype) if isinstance(dtype, type) else None
     if found is None:

@@ -1,4 +1,4 @@
-"""Loading picograd without garbage collection (modules are no garbage), and the collector's threshold afterwards.
+"""Loading picograd without garbage collection (modules are not garbage), and the collector's threshold afterwards.
 
 In:    nothing; names of modules that are loaded when they are first asked for
 Out:   `collecting_later`; `load_late`, `importing`; `end_at_once`, `hear_again`

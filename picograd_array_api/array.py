@@ -106,7 +106,7 @@ def array(function: str, x: Any, kinds: str = ANY) -> Array:
     """Returns an argument as an Array on the same storage.
 
     Raises:
-      DTypeError: it is no tensor, or its dtype is not of `kinds`.
+      DTypeError: it is not a tensor, or its dtype is not of `kinds`.
     """
     if not isinstance(x, Tensor):
         raise DTypeError(f"{function}: needs an array, got {type(x).__name__}.", hint="asarray(x)")
@@ -136,7 +136,7 @@ def number(function: str, value: Any, beside: Array) -> Array:
     """Returns a Python number as a 0-d Array of the dtype and device of `array`.
 
     Raises:
-      DTypeError: it is no number, or of a higher kind than the array.
+      DTypeError: it is not a number, or of a higher kind than the array.
     """
     kinds = BESIDE.get(type(value))
     if kinds is None:
@@ -169,7 +169,7 @@ def checked_dtype(function: str, dtype: Any) -> DType:
     """Returns `dtype`.
 
     Raises:
-      DTypeError: it is no dtype of picograd.
+      DTypeError: it is not a dtype of picograd.
     """
     if not isinstance(dtype, DType):
         raise DTypeError(f"{function}: needs a dtype, got {dtype!r}.", hint="picograd.array_api.float32")
@@ -269,7 +269,7 @@ def finfo(type: DType | Tensor, /) -> FloatInfo:  # noqa: A002
     """Returns the facts of a float dtype.
 
     Raises:
-      DTypeError: `type` is no float dtype, nor an array of one.
+      DTypeError: `type` is not a float dtype, nor an array of one.
 
     >>> finfo(dtypes.float32).eps
     1.1920928955078125e-07
@@ -285,7 +285,7 @@ def iinfo(type: DType | Tensor, /) -> IntegerInfo:  # noqa: A002
     """Returns the facts of an integer dtype.
 
     Raises:
-      DTypeError: `type` is no integer dtype, nor an array of one.
+      DTypeError: `type` is not an integer dtype, nor an array of one.
 
     >>> iinfo(dtypes.int8).max
     127

@@ -166,7 +166,7 @@ def linspace(
     """Returns `num` numbers at equal distances from `start` to `stop`, which is among them if `endpoint`.
 
     Raises:
-      DTypeError: dtype is no float.
+      DTypeError: dtype is not a float.
 
     >>> linspace(0.0, 1.0, 4, endpoint=False)
     Array([0.  , 0.25, 0.5 , 0.75])

@@ -328,7 +328,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Array:
     """Returns the products of each element of one vector with each of the other.
 
     Raises:
-      ShapeError: they are no vectors.
+      ShapeError: they are not vectors.
 
     >>> outer(Array([1, 2]), Array([3, 4]))
     Array([[3, 4],

@@ -252,7 +252,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Array:
 
     Raises:
       ArgumentError: axis is left out of an array with several.
-      ShapeError:    indices has not one axis.
+      ShapeError:    indices is not a vector.
       IndexingError: there is no such axis; or, when it is computed, an index is outside of it.
 
     >>> take(Array([[1, 2], [3, 4]]), Array([1, 0]), axis=0)
@@ -368,7 +368,7 @@ def searchsorted(
       sorter:  integer array of places that bring x1 into order, as argsort gives it
 
     Raises:
-      ArgumentError: x1 has not one axis, or another side.
+      ArgumentError: x1 is not a vector, or another side.
 
     >>> searchsorted(Array([1, 3, 5]), Array([3, 4]))
     Array([1, 2])
@@ -386,7 +386,7 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Array:
     """Returns x1 where the condition holds, else x2, all broadcast.
 
     Raises:
-      DTypeError: the condition is no bool array.
+      DTypeError: the condition is not a bool array.
 
     >>> where(Array([True, False]), Array([1, 2]), 0)
     Array([1, 0])

@@ -35,7 +35,7 @@ class ConstraintRegistry:
           factory:     of the transform for a constraint
 
         Raises:
-          ArgumentError: it is no constraint.
+          ArgumentError: it is not a constraint.
 
         >>> D = pg.distributions
         >>> class Even(D.constraints.Constraint):

@@ -199,12 +199,12 @@ def _is_lower_triangular(x: Op) -> Op:
 
 
 def _is_lower_cholesky(x: Op) -> Op:
-    """The same, with elements above 0 on the diagonal."""
+    """Elements of matrices that are 0 above the diagonal and greater than 0 on it."""
     return both(_is_lower_triangular(x), where(_equal(*_places(x)), _is_above(x, 0), _equal(x, x)))
 
 
 def _is_corr_cholesky(x: Op) -> Op:
-    """The same, with rows of length 1, up to rounding."""
+    """Elements of such matrices whose rows have length 1, up to rounding."""
     off = 20 * dtypes.finfo(x.dtype).eps * static_shape(x.shape)[-1]
     length = reduce(x * x, OpCode.ADD, (len(x.shape) - 1,), keepdim=True)
     return both(_is_lower_cholesky(x), broadcast_to(_is_within(length, 1 - off, 1 + off), x.shape))

@@ -30,7 +30,7 @@ class MixtureSameFamily(Distribution):
       component_distribution:  of a batch whose last axis has K places: the components
 
     Raises:
-      ArgumentError: the weights are no Categorical.
+      ArgumentError: the weights are not a Categorical.
       ShapeError:    the components are others in number than the weights, or their batches do not fit.
 
     >>> D = pg.distributions

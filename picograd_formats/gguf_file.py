@@ -172,7 +172,7 @@ def of_q4_k(blocks: Array) -> Groups:
 
 
 def of_q5_k(blocks: Array) -> Groups:
-    """The same with 32 bytes of fifth bits before q: bit g of byte i belongs to element i of group g."""
+    """As `of_q4_k`, with 32 bytes of fifth bits before q: bit g of byte i belongs to element i of group g."""
     fifth = bits_of(blocks[:, 16:48]).reshape(-1, 32, 8).swapaxes(1, 2)
     q = nibbles(blocks[:, 48:].reshape(-1, 4, 32)).reshape(-1, 8, 32) | fifth << 4
     return Groups(q, *k_scales(blocks))
@@ -273,7 +273,7 @@ def read_gguf(path: PathName) -> GGUF:
 
     Raises:
       FileError: it cannot be read.
-      DataError: it is no GGUF file of version 2 or 3, damaged, cut short, or has blocks of another kind.
+      DataError: it is not a GGUF file of version 2 or 3, damaged, cut short, or has blocks of another kind.
     """
     with opened("read_gguf", path) as file:
         is_empty = not file.read(1)

@@ -1,8 +1,8 @@
 """Safetensors files: tensors by name, every other value of a state as JSON in the metadata, and a checksum of both.
 
 The safetensors library, loaded when first needed, writes and checks the bytes. Ours are the dtypes, some of which NumPy
-does not have, and the checksum: a flipped bit of a number is no fault of the format. A flat dict of tensors is a file like
-any other. The format has no views: tensors on one memory come back separate.
+does not have, and the checksum, since the format does not notice a flipped bit of a number. A flat dict of tensors is a
+file like any other. The format has no views: tensors on one memory come back separate.
 """
 
 from __future__ import annotations

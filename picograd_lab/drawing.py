@@ -65,7 +65,7 @@ class Folds(Record):
     names: Mapping[Op, str] = {}
 
     def below(self, op: Op) -> Op:
-        """Returns the operand of a broadcast, or the Op itself: broadcasts are no boxes."""
+        """Returns the operand of a broadcast, or the Op itself: broadcasts are not boxes."""
         while op not in self.names and is_broadcast(op):
             op = op.src[0]
         return op
@@ -442,7 +442,7 @@ def draw(
     the gradient of the result by it. Operands arrive from left to right; a "·" in a title is one of them.
 
     Args:
-      tensor:     any shape; of a tensor that is no scalar, the gradients are those of its sum
+      tensor:     any shape; of a tensor that is not a scalar, the gradients are those of its sum
       format:     "svg", or "dot" for Graphviz and the tools that read its language
       values:     show values
       gradients:  show gradients
@@ -452,7 +452,7 @@ def draw(
 
     Returns:   the drawing; a notebook shows it when it is the last line of a cell
     Raises:
-      ArgumentError: `tensor` or a named thing is no Tensor, the format is unknown, or the graph has over 1500 nodes.
+      ArgumentError: `tensor` or a named thing is not a Tensor, the format is unknown, or the graph has over 1500 nodes.
       GradientError: an Op has no chain rule.
 
     Cost:      one pass of the evaluator over graph and gradient; the layout is about linear in nodes.

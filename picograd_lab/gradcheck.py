@@ -57,7 +57,7 @@ def gradcheck(
 
     Raises:
       GradientError: a derivative differs: says which, and by how much.
-      DTypeError:    an input that is checked is no float64.
+      DTypeError:    an input that is checked is not a float64.
       ArgumentError: no input is a float, or eps is not positive.
 
     Cost:      two runs of func for each element of the inputs, one of its gradient for each element of its results.
@@ -113,7 +113,7 @@ def gradgradcheck(
 
     Raises:
       GradientError: a derivative differs: says which, and by how much.
-      DTypeError:    an input that is checked is no float64.
+      DTypeError:    an input that is checked is not a float64.
       ArgumentError: no input is a float, or eps is not positive.
 
     >>> gradgradcheck(lambda x: x.sin() * x, Tensor([0.5, 1.5], dtypes.float64))

@@ -57,7 +57,7 @@ class Script(Record, eq=False):
 
     text:     function model(weights) {...}: it returns a function of the inputs, which returns a list of the outputs; all
               of them are typed arrays
-    weights:  what `model` is given: the arrays that are no inputs, flat
+    weights:  what `model` is given: the arrays that are not inputs, flat
     """
 
     text: str

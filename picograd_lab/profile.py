@@ -167,7 +167,7 @@ def profile(model: Module | None = None) -> Iterator[Profile]:
 
     Raises:
       ArgumentError: a profile is being made already.
-      ArgumentTypeError: `model` is no module.
+      ArgumentTypeError: `model` is not a module.
 
     >>> x = Tensor([[1.0, 2.0]])
     >>> with profile() as timed:

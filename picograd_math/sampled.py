@@ -234,7 +234,7 @@ def segment_reduce(
     Raises:
       ArgumentError: another reduce or axis, or not just one of lengths and offsets; when it is computed: a length is
                      negative, or they do not add up to N.
-      ShapeError:    lengths or offsets are no vector, or data has no axes.
+      ShapeError:    lengths or offsets are not vectors, or data has no axes.
       IndexingError: when it is computed, and unsafe: rows are left behind the last segment.
 
     >>> segment_reduce(Tensor([1.0, 2.0, 4.0]), "sum", lengths=Tensor([1, 2]))
@@ -270,7 +270,7 @@ def segment_reduce(
 
 # ---- windows ----
 def check_window(function: str, name: str, length: int, dtype: DType | None) -> None:
-    """Raises ArgumentError where a length is negative, and DTypeError where a dtype is no float."""
+    """Raises ArgumentError where a length is negative, and DTypeError where a dtype is not a float."""
     if length < 0:
         raise ArgumentError(f"{function}: {name} must not be negative, got {length}.")
     if dtype is not None and not dtype.is_float:

@@ -1,7 +1,7 @@
 """Reads an ONNX file and the arrays in it, and checks that it is a graph before anything of it is planned or computed.
 
 In:    a path or bytes
-Out:   `Source` (the model as read), `array_of` (a TensorProto as an array); `check`, which raises where it is no graph:
+Out:   `Source` (the model as read), `array_of` (a TensorProto as an array); `check`, which raises where it is not a graph:
        names used before they are made, functions without end, ...; `named`, which puts a place into errors
 
 Nothing a file says is trusted: sizes and places are checked before use.
@@ -77,7 +77,7 @@ def opsets_of(imports: Iterable[Any]) -> dict[str, int]:
     """Returns the version of each domain that is imported.
 
     Raises:
-      DataError:     a domain is imported twice, or a version is no version.
+      DataError:     a domain is imported twice, or a version is not a version.
       UnsupportedOp: the version of ONNX's operators is newer than the installed onnx.
     """
     found: dict[str, int] = {}
@@ -274,7 +274,7 @@ def read(source: str | os.PathLike[str] | bytes) -> Source:
 
     Raises:
       ArgumentError: the source is neither a path nor bytes.
-      DataError:     there is no such file, or it is no ONNX model.
+      DataError:     there is no such file, or it is not an ONNX model.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(_parsed(bytes(source), "the bytes given"), None)

@@ -177,7 +177,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def wrong_command(words: Sequence[str]) -> str | None:
-    """Returns the error message for a word that is no command; None if all words up to the first option are known."""
+    """Returns the error message for a word that is not a command; None if all words up to the first option are known."""
     known: Any = Command
     for place, word in enumerate(words):
         kinds = {part.__metadata__[0].name: part.__origin__ for part in get_args(known) if hasattr(part, "__metadata__")}

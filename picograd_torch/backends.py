@@ -3,8 +3,8 @@
 In:    picograd/tensor/modes.py, cuda.py
 Out:   cpu cuda cudnn mkl mkldnn mps openmp opt_einsum
 
-Results have the same bits in every run, and kernels are made for their shapes: there is nothing to choose. Of the settings
-here `cuda.matmul.allow_tf32` has an effect; any other is kept, and changes nothing.
+Results have the same bits in every run, and kernels are made for their shapes: there is nothing to choose. One
+setting here, `cuda.matmul.allow_tf32`, has an effect; any other is kept, and changes nothing.
 """
 
 from __future__ import annotations

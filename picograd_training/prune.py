@@ -80,7 +80,7 @@ class _Amount(BasePruningMethod):
     """Pruning of a share or a number of elements.
 
     Raises:
-      ArgumentError: amount is no share in [0, 1] and no number from 0 on.
+      ArgumentError: amount is neither a share in [0, 1] nor a number from 0 on.
     """
 
     def __init__(self, amount: float):

@@ -157,7 +157,7 @@ def _others(x: Op, grad: Op, axis: int) -> Op:
     """Returns grad times the product of the other elements along an axis.
 
     Few elements are multiplied by a binary tree of pairs, each of an element of the first half and one of the second.
-    Of many, the products before and behind each element are running ones. A row that fills lanes is a matrix first:
+    Many elements take the running products before and behind each. A row that fills lanes is a matrix first:
     elements of one column are multiplied, then columns.
     """
     count = static_shape(x.shape[axis : axis + 1])[0]

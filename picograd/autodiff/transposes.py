@@ -146,7 +146,7 @@ def cumsum_transpose(grad: Op, out: Op) -> Op:
 def gather_transpose(grad: Op, out: Op) -> Op:
     """Adds the gradient of each element to the place it was read from.
 
-    Of one element of a row nothing is added up: its gradient is chosen at its place, which fuses with what reads it.
+    Where one element of a row is read, nothing is added up: its gradient is chosen at its place, which fuses with readers.
     """
     x, index = out.src
     axis, batch = out.arg

@@ -13,7 +13,7 @@ one place, one for each step, are a column. A column is
     small values of other graphs         a stacked source, too, joined
 
 Columns above these that have an Op in each step join them: the output and the loss of a step. Where the first or the last
-steps differ they stay outside. No weights are stacked, so layers of one form are no steps.
+steps differ they stay outside. No weights are stacked, so layers of one form are not steps.
 
 Derivatives come after this: those of a LOOP (autodiff/loops.py) need no unrolled steps.
 """
@@ -336,7 +336,7 @@ class _Steps:
             self._check(places)
 
     def _check(self, places: Sequence[Place]) -> None:
-        """Raises _Differ where a source from elsewhere needs a step, or a carry is no value of the step before."""
+        """Raises _Differ where a source from elsewhere needs a step, or a carry is not a value of the step before."""
         for place in places:
             if isinstance(place, _Lag):
                 number, lag = self.origin(place), place.steps

@@ -278,7 +278,7 @@ def _moved(value: Op, coords: Coords) -> Coords:
 def _are_apart(value: Op) -> bool:
     """True for a sum of PADs along one axis, each 0 where the others are not."""
     terms = [value]
-    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of what is no zero
+    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of what is not zero
     for term in terms:  # which grows meanwhile
         if term.code is OpCode.ADD:
             terms += term.src

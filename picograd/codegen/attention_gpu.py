@@ -163,7 +163,7 @@ class PartResults:
 def emit_attention_gpu(nest: Nest, context: Context) -> None:
     """Writes an attention: GRID over parts of keys and blocks of queries.
 
-    Of a causal attention the blocks that see most keys start first, so that no long one is left to run alone.
+    In a causal attention the blocks that see most keys start first, so that no long one is left to run alone.
     """
     target, scratch = context.target, context.scratch
     build, after = context.phase(0), context.phase(1)

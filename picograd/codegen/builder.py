@@ -80,7 +80,7 @@ class Builder:
 
     @contextmanager
     def loop(self, extent: Dim, kind: AxisKind) -> Iterator[Op]:
-        """Opens a loop over 0..extent and gives its RANGE; a LOOP that runs once is no loop, and its index is 0."""
+        """Opens a loop over 0..extent and gives its RANGE; a LOOP that runs once is not a loop, and its index is 0."""
         if extent == 1 and kind is AxisKind.LOOP:
             yield const(0, dtypes.int64)
             return

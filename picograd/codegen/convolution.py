@@ -72,7 +72,7 @@ class Windows(Record):
 
     @property
     def by_channel(self) -> Op:
-        """The same as (groups, input channels, taps, output channels)."""
+        """The weight of each group as (groups, input channels, taps, output channels)."""
         by_tap = reshape(self.anchor.src[1], (self.groups, self.m, self.channels, self.num_taps))
         return permute(by_tap, (0, 2, 3, 1))
 

@@ -8,7 +8,7 @@ SCRATCH_NBYTES each.
 Where one row of positions fills most lanes of its vectors, vectors start at its start: the elements they read are
 contiguous. Else they continue over the positions of all images.
 
-Of few output channels, as where each channel is convolved by itself, packing each window takes longer than multiplying
+With few output channels, as where each channel is convolved by itself, packing a window takes longer than multiplying
 it: planes of x are staged with their padding (`emit_planes`), and vectors of positions read them under each tap.
 """
 
@@ -125,7 +125,7 @@ class Blocks(Record, dict=True):
 
     @cached_property
     def by_rows(self) -> bool:
-        """True where vectors run along one row, or its length is no number; else along all positions of all images."""
+        """True where vectors run along one row, or its length is not a number; else along all positions of all images."""
         if not isinstance(self.inner, int):
             return True
         return self.inner >= FILLED_LANES_MIN * self.lanes * ceildiv(self.inner, self.lanes)

@@ -5,7 +5,7 @@ Out:   `emit_epilogue`: a Program in the free form;  `why_no_epilogue`
 
 A thread has groups of neighbouring columns of a row (devices/cuda/hopper_product.h, hopper_fma.h). The kernel says which
 matrix, row and piece of columns these are of, and where its own columns begin in each group: in the Program these are
-four loops, the only ones that are no loops in the text.
+four loops, the only ones that are not loops in the text.
 
     for matrix, row, piece, own:
         what is the same for a row is loaded
@@ -32,7 +32,7 @@ from picograd.ir.symbolic import add, flatten, from_op, less, mul, placeholders,
 # What is read where an element that was read says, or where it is an error; the loops of codegen/elementwise.py can do it.
 NOT_HERE = frozenset({OpCode.GATHER, OpCode.CHECK})
 
-# Of functions; others count as one.
+# A function takes so many; another Op counts as one.
 INSTRUCTIONS = {
     OpCode.ERF: 23, OpCode.TANH: 20, OpCode.SIN: 20, OpCode.POW: 30, OpCode.EXP: 9, OpCode.EXP2: 4, OpCode.LOG: 12,
     OpCode.DIV: 8, OpCode.SQRT: 8, OpCode.THREEFRY: 120,
@@ -89,7 +89,7 @@ class Values:
 
 
 def why_no_epilogue(nest: Nest) -> str | None:
-    """Returns why what is computed of a product is no epilogue, or None."""
+    """Returns why what is computed of a product is not an epilogue, or None."""
     anchor = nest.anchor
     assert anchor is not None
     for op in toposort([value for _, value in nest.outputs], stop={anchor}):

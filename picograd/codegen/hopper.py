@@ -87,9 +87,9 @@ INSTRUCTIONS_MAX = 20  # for an element, up to which the text stands there for e
 PRODUCT_STAGES_MIN, PRODUCT_STAGES_MAX = 3, 8
 EXTENT_MIN, MULTIPLICATIONS_MIN = 64, 1 << 21  # multiplications
 PARTS_MAX, WIDE_PARTS_MAX, PART_K_MIN = 8, 24, 512  # of K
-# Of one multiprocessor of an H100, each clock: FLOPs, bytes from the L2 cache, from memory, of shared memory.
+# One multiprocessor of an H100 has, each clock: FLOPs, bytes from the L2 cache, from memory, of shared memory.
 FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 256, 51, 12, 110
-# Of multiply-adds: clocks that a step waits; that a transposed byte takes, by how many warpgroups multiply; results stored
+# Multiply-adds have: clocks that a step waits; clocks of a transposed byte, by how many warpgroups multiply; results stored
 # each clock.
 ADDS_WAIT, ADDS_TRANSPOSED, ADDS_STORED = 745, {1: 0.0044, 2: 0.0266}, 2.06
 # Results stored each clock: while the next tile is computed; besides, where there is one slab; by a block's last tile.
@@ -453,7 +453,7 @@ def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
 def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[HeadsTile]:
     """Returns the cut for so many warpgroups, if shared memory holds one.
 
-    Of a causal attention the longest blocks of all heads come first: that counts for more than the L2 cache does (H100,
+    In a causal attention the longest blocks of all heads come first: that counts for more than the L2 cache does (H100,
     4 x 16 x 4096 x 128: 508 TFLOP/s for 484); where all blocks are as long it is the other way round (514 for 614).
     """
     heads, pair = shape.batch * shape.heads, shape.features + shape.values

@@ -104,7 +104,7 @@ def along(
     """Runs `body` for start .. start + count: whole vectors, `before` before each, then what is left one by one.
 
     Args:
-      rest:  where `count` is no multiple of the lanes, what is left; it then goes in vectors of half as many, a quarter ...
+      rest:  elements behind the last whole vector, if they go in vectors of half the lanes, a quarter, ...; 0: one by one
     """
     whole = floordiv(count, lanes) if lanes > 1 else 0
     if whole != 0:

@@ -443,8 +443,8 @@ class _BoxedWindows:
 
 # ---- which box: a model of clocks ----
 SUMS_MAX = 64  # of a thread
-# Of a multiprocessor, which has at least two blocks; of a thread; and what NVRTC takes for each copy of a stage, whose
-# address it keeps, and for the rest.
+# Registers of a multiprocessor, which has at least two blocks; of a thread; those that NVRTC takes for each copy of a
+# stage, whose address it keeps, and for the rest.
 REGISTERS, REGISTERS_MAX, COPY_REGISTERS, OTHER_REGISTERS = 1 << 16, 168, 4, 28
 COLUMNS_MIN, COLUMNS_TILE_MAX = 32, 256  # of a box
 WINDOWS_MAX = 32  # of an image, where a box has all of them
@@ -452,7 +452,7 @@ MORE_PRODUCTS_MAX = 1.1  # times those by columns: threads without a result mult
 WARPS_FILLED_MIN = 0.85  # of a warp's threads
 DEPTHS = 16, 40, 72  # of K in a stage, at most about
 SECTOR_BYTES = 32
-# Of a multiprocessor in a clock: multiply-adds; bytes of memory. And clocks of a warp to start a copy, since indices and
+# A multiprocessor does in a clock: multiply-adds; bytes of memory. A warp takes clocks to start a copy, since indices and
 # bounds are computed for each. A warp's access of shared memory takes one. Not measured with these kernels.
 ADDS_CLOCK, BYTES_CLOCK, COPY_CLOCKS = 128, 64, 4
 

@@ -813,7 +813,7 @@ def _reductions(nest: Nest) -> list[Op]:
 def _added_once(columns: Nest, phase: Sequence[Nest], own: Mapping[Op, Op]) -> list[Op]:
     """Returns the summands of an element for each sum of a nest down columns, at placeholders.
 
-    Of what the phase of the rows stores it may read only what the own row has stored; [] where it reads more.
+    It may read values that the phase of the rows stores only of its own row; [] where it reads others.
     """
     values = elements_anywhere([r.src[0] for r in _reductions(columns)])
     stored = {slot for nest in phase for slot, _ in nest.outputs}

@@ -408,8 +408,8 @@ class _TeamRows:
     def over_threads(self, code: OpCode, values: list[Op], distances: Sequence[int]) -> Op:
         """Returns the values of neighbouring threads joined: each with the one at half the distance, then a quarter.
 
-        Of several values a thread keeps half at each distance, and gives the other half away: those of the rows whose
-        number has, for this distance, the bit that the thread's has not.
+        Where there are several values a thread keeps half at each distance, and gives the other half away: those of the
+        rows whose number has, for this distance, the bit that the thread's has not.
         """
         build = self.build
         for distance in distances:

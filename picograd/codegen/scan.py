@@ -9,8 +9,8 @@ memory whose two halves take turns:
     of each thread   3 1 4 1      step 1   3 4 5 5      step 2   3 4 8 9
 
 A thread's elements start from its neighbour's total, after the total of earlier tiles. Few long rows are cut into parts:
-each part's total, then the running totals of a row's parts, then each part again from the total before it. Of rows that
-are neighbours in memory each is one thread's. Running values are float64 for floats, so the order in which they are
+each part's total, then the running totals of a row's parts, then each part again from the total before it. Rows that are
+neighbours in memory have a thread each. Running values are float64 for floats, so the order in which they are
 joined shows in no result but for its last bit, and depends on shapes alone.
 """
 

@@ -10,8 +10,8 @@ in memory. Cost: n log2(n)^2 / 2 comparisons, log2(n / tile) + 1 phases.
                          of the right run:  0 has none on the left, 2 one                places 0 + 0, 1 + 1
 
 Few first places: of K elements that come first, each is in one of the K groups whose own firsts come first. A
-thread has a group in registers; the threads' firsts are sorted, and then the elements of K groups. Of a row of several
-tiles K are left of each, and go the same way.
+thread has a group in registers; the threads' firsts are sorted, and then the elements of K groups. A row of several
+tiles keeps K elements of each, and these go the same way.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ A row that is longer, alone, or of 64-bit keys is one thread's. Digits of eight 
 often each value comes says where its elements begin, and each element goes behind those before it. Cost: 2 n for a digit.
 
 An element of a rank is not worth an order. Parts between the least and the greatest are counted, and the part that has the
-rank is cut again (selection by a histogram). Of few first places, an element that is no less than the last of them is
-most often left out with all its neighbours: the firsts of groups of neighbours tell.
+rank is cut again (selection by a histogram). Where few first places are wanted, an element that is no less than the last
+of them is most often left out with all its neighbours: the firsts of groups of neighbours tell.
 """
 
 from __future__ import annotations
@@ -496,8 +496,8 @@ class RowOrder(Record):
     def keep_first(self, element: Element, wanted: int) -> Dim:
         """Brings all that may be among the `wanted` first to the first table, in their order; returns how many there are.
 
-        Of groups of neighbours the firsts are found. As many groups as places are wanted have a first that is no greater
-        than the last of these groups' firsts, so nothing greater is among the first; and a group whose first is
+        First the firsts of groups of neighbours are found. As many groups as places are wanted have a first that is no
+        greater than the last of these groups' firsts, so nothing greater is among the first; and a group whose first is
         greater has no element that is. Where groups are too few, the last of the first places itself is selected.
         """
         build, length = self.build, self.length

@@ -138,7 +138,7 @@ def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
 def unfuse_given(kernel: Kernel, computed: Mapping[Op, Op]) -> Cut | str:
     """Returns the cut in which a user's kernel computes values of a kernel; or why there is none.
 
-    Operands that are no parameters, as they are, are stored before; other values are computed of the results behind it.
+    Operands that are not parameters, as they are, are stored before; other values are computed of the results behind it.
     Both are elementwise.
 
     Args:
@@ -304,7 +304,7 @@ class _Draft:
         return None
 
     def finish(self, nest: Nest, rest: Sequence[Nest] = (), product: PlainProduct | None = None) -> Split:
-        """Returns the split with `nest` as the library's; raises NotPlain where that is no plain product, or too costly.
+        """Returns the split with `nest` as the library's; raises NotPlain where that is not a plain product, or too costly.
 
         Args:
           product:  what the library is asked for, where that does not follow from `nest`
@@ -566,7 +566,7 @@ def _terms(value: Op, sign: float = 1.0) -> Iterator[tuple[float, Op]]:
 
 
 def _multiple(value: Op) -> tuple[float, Op]:
-    """Returns (c, x) with a value of c * x; a value that is no multiple is 1 * itself."""
+    """Returns (c, x) with a value of c * x; a value that is not a multiple is 1 * itself."""
     if value.code is OpCode.NEG:
         return -1.0, value.src[0]
     if value.code is OpCode.MUL:

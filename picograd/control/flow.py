@@ -35,9 +35,9 @@ def cond(
 ) -> Any:
     """Returns true_fn(*operands) where `pred` holds, else false_fn(*operands).
 
-    Of a Tensor both branches are computed and one result is chosen, so that it works inside jit and vmap, by one plan.
+    For a Tensor both branches are computed and one result is chosen, so that it works inside jit and vmap, by one plan.
     The branch that is not chosen hands no gradient to the operands, also where its derivative is infinite; to a tensor that
-    a function reads and that is no operand it hands 0 times its derivative.
+    a function reads and that is not an operand it hands 0 times its derivative.
 
     Args:
       pred:      a bool, which calls one function, or a Tensor of one bool
@@ -227,7 +227,7 @@ class Scan(Struct):
             traced = self._trace_once(start, stacked)
             self._check_grads(traced.watch, before)
             left = [n for n, grad in _grads() if before.get(n, grad) is None and grad is not None]
-            if self.transform == "jit":  # what the last step leaves is no result of a LOOP
+            if self.transform == "jit":  # what the last step leaves is not a result of a LOOP
                 name = name_of(self.function)
                 kept = {**before, **{n: UsedUp(name, f"a tensor of shape {leaf_tensors[n].shape}", True) for n in left}}
             if left:
@@ -390,7 +390,7 @@ def accumulate(loss_function: Callable[..., Tensor], *batches: Any) -> Tensor:
 
     Raises:
       ArgumentError: there are no steps, or the lengths differ.
-      GradientError: the loss is no scalar, or depends on no tensor that requires grad.
+      GradientError: the loss is not a scalar, or depends on no tensor that requires grad.
 
     >>> w = Tensor([1.0, 1.0], requires_grad=True)
     >>> accumulate(lambda x: (w * x).sum(), Tensor([[1.0, 2.0], [3.0, 4.0]]))

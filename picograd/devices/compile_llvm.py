@@ -169,8 +169,8 @@ BLENDS_WORDS = re.compile(r" x (?:i8|i16|half|bfloat)>|uitofp <[24] x i32>")
 def _select_fast_where_short(source: Source, target: Target, module: Any) -> None:
     """Marks short launches `optnone`: LLVM takes the first instruction that fits and leaves the order as it is.
 
-    Compiling takes 0.6 of the time, and the bits are the same. Of 130 kernels of makemore and a U-Net that have such
-    launches the run takes 1.00 of its time, for it is mostly calls; register tiles of long launches would take 1.1 to 1.2.
+    Compiling takes 0.6 of the time, and the bits are the same. A run of the 130 kernels of makemore and a U-Net that have
+    such launches takes 1.00 of its time, for it is mostly calls; register tiles of long launches would take 1.1 to 1.2.
     """
     if target.is_gpu or "+avx2" in target.features and BLENDS_WORDS.search(source.text):
         return
@@ -189,7 +189,7 @@ def _set_options(binding: Any, file: Path) -> None:
     if os.path.isfile(path) and os.fsencode(path) == path.encode(errors="surrogatepass"):
         binding.set_option("picograd", f"@{path}")
         return
-    # A file that LLVM does not find, in an archive or by a name that is no UTF-8, would end the process.
+    # A file that LLVM does not find, in an archive or by a name that is not UTF-8, would end the process.
     try:
         options = pkgutil.get_data(__package__, file.name) or b""
     except OSError:
@@ -297,7 +297,7 @@ def host_target() -> Target:
 
 
 def host_generations() -> list[str]:
-    """Returns the names in `GENERATIONS` whose instructions this processor has; none where it is no x86-64."""
+    """Returns the names in `GENERATIONS` whose instructions this processor has; none where it is not an x86-64."""
     binding = _binding()
     with _in_llvm():
         has = binding.get_host_cpu_features()

@@ -132,7 +132,7 @@ def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
 # ---- blocks of threads ----
 BLOCK_THREADS_MAX = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
 GRID_BLOCKS_MAX = (1 << 31) - 1
-# Of a loop that is written out: iterations; statements that it becomes, where its counter chooses registers and elsewhere.
+# A loop that is written out has: iterations; statements that it becomes, where its counter chooses registers and elsewhere.
 UNROLLED_TURNS_MAX, UNROLLED_WORK_MAX, FREELY_UNROLLED_WORK_MAX = 64, 8192, 512
 UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
 

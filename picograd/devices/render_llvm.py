@@ -647,7 +647,7 @@ class LlvmWriter(ABC):
         return name
 
     def sum_of(self, op: Op) -> Sum | None:
-        """Returns an index as the innermost loop sees it; None where that is no sum."""
+        """Returns an index as the innermost loop sees it; None where that is not a sum."""
         if op.code is OpCode.CONST:
             return Sum(constant=int(op.arg))
         loop = self.loops[-1]

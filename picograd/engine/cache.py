@@ -12,7 +12,7 @@ Without a folder that can be used everything works as before, only slower, and t
 
 A name is the digest of the form or of the kernel's text, of the target, LLVM's version and the compiler's own source. A
 schedule's entry names the binaries of its kernels, which stay entries of their own: where one of them is gone, all is made
-again. Of a compiled kernel a runner needs only its code, so that no graph is kept.
+again. A runner needs only the code of a compiled kernel, so that no graph is kept.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _digest(name: str, rest: bytes) -> bytes:
 
 
 def _read(path: str) -> bytes | None:
-    """Returns the content of a file, b"" for what is no file of this user, or None where there is nothing."""
+    """Returns the content of a file, b"" where it is not a plain file of this user, None where there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | WITHOUT_WAITING)
     except FileNotFoundError:
@@ -428,7 +428,7 @@ def store_schedule(
 ) -> bool:
     """Keeps a schedule, with its executables by `kernel_items()`; returns whether it does.
 
-    It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
+    It does not where the schedule is small, where a kernel is not in the cache, and where its folder cannot be used.
 
     Args:
       entries:  names of the executables that are entries

@@ -204,7 +204,7 @@ def _num_checks(kernel: Kernel) -> int:
 def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
     """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=choice says why it has none.
 
-    Of several splits the first is taken whose product the library has an algorithm for: one without an epilogue of its own,
+    The first of several splits is taken whose product the library has an algorithm for: one without an epilogue of its own,
     say, where a library is too old for that.
     """
     name = library_of(device)
@@ -223,14 +223,14 @@ def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
 
 
 def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) -> None:
-    """Notes that a library failed, and so is no candidate for a kernel."""
+    """Notes that a library failed, and so is not a candidate for a kernel."""
     note("library_failures")
     own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
     show_refusal(kernel, f"{name}{own}", reason)
 
 
 def show_refusal(kernel: Kernel, name: str, reason: str) -> None:
-    """Prints, with PICOGRAD_SHOW=choice, why another's kernel is no candidate for a kernel."""
+    """Prints, with PICOGRAD_SHOW=choice, why another's kernel is not a candidate for a kernel."""
     show("choice", lambda: f"{kernel.name}: {name} is no candidate: {reason}")
 
 

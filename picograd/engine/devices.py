@@ -215,7 +215,7 @@ def usable_device(name: str) -> str:
     """Returns a device's name as picograd spells it, once this machine can use it.
 
     Raises:
-      ArgumentError: it is no name.
+      ArgumentError: it is not a name.
       DeviceError:   there is no such device, or this machine cannot use it.
     """
     plain = device_named(name)
@@ -227,7 +227,7 @@ def device_named(name: str) -> str:
     """Returns a device's name as picograd spells it ("cuda" and "cuda:0" are "CUDA").
 
     Raises:
-      ArgumentError: it is no name.
+      ArgumentError: it is not a name.
       DeviceError:   there is no device of that name.
     """
     plain = intern(str(device(name)))  # the devices of two cells are compared by identity first

@@ -235,7 +235,7 @@ def with_dims(shape: tuple[Any, ...], dims: Iterator[Dim]) -> tuple[Any, ...]:
 def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
     """Returns the part of a leaf or of one of WITH_LENGTHS in a form's key, without lengths, which are added to `found`.
 
-    The words of a CHECK, which have its length, are no part of a plan.
+    The words of a CHECK, which have its length, are not part of a plan.
     """
     if is_leaf or op.code in SHAPES:
         rest, lengths = shape_of(part[2])
@@ -296,7 +296,7 @@ def _dim(polynomial: Polynomial, symbols: Sequence[Op]) -> Dim:
 class Solution(Record):
     """Polynomials that give the numbers of a form from a few of them.
 
-    parts:  a polynomial for each number; None for a start of a block that is no polynomial, or does not change
+    parts:  a polynomial for each number; None for a start of a block that is not a polynomial, or does not change
     roots:  for each symbolic integer its number
     """
 

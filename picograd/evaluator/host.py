@@ -34,7 +34,7 @@ def _gammainc(a: Array, x: Array, log_gamma: Array) -> Array:
 
 
 def _gammaincc(a: Array, x: Array, log_gamma: Array) -> Array:
-    """The part that is left."""
+    """The part of gamma(a) that the integral from x to infinity is."""
     lower, upper = _gamma_parts(a, x, log_gamma)
     return np.where(x < a + 1, 1 - lower, upper)
 
@@ -113,9 +113,7 @@ def _uniform(a: Array, x: Array) -> tuple[Array, Array]:
 
 
 # ---- counts ----
-FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(11)])
-
-
+LOG_FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(11)])
 COUNTED_RATE = 32.0  # below this, probabilities are added up from that of 0; e^-rate is far from underflow
 
 
@@ -146,14 +144,17 @@ def _halved(uniform: Array, rate: Array) -> Array:
     low, high = np.full_like(rate, -1.0), np.ceil(rate + 12 * np.sqrt(rate) + 50)
     while np.any(high - low > 1):
         middle = np.floor((low + high) / 2)
-        enough = _gammaincc(middle + 1, rate, FACTORIALS[np.clip(middle, 0, 10).astype(np.int64)]) > uniform
+        enough = _gammaincc(middle + 1, rate, LOG_FACTORIALS[np.clip(middle, 0, 10).astype(np.int64)]) > uniform
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     count: Array = high
     return count
 
 
 def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
-    """The same of a number of tries: counted up from 0, by logarithms; what is likely is counted by what it is not."""
+    """The least count of successes in `count` tries whose probability, with all below it, exceeds `uniform`.
+
+    Counted up from 0, by logarithms of probabilities; where a success is likely, failures are counted.
+    """
     rare = np.minimum(chance, 1 - chance)
     with np.errstate(divide="ignore"):
         weight, odds = count * np.log1p(-rare), np.log(rare) - np.log1p(-rare)
@@ -166,7 +167,7 @@ def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
 
 
 # ---- polynomials ----
-GREATEST_DEGREE = 2**16  # a step for each degree below
+DEGREE_MAX = 2**16  # a step for each degree below
 
 # name: p_1, and p_{k + 1} of (k, x, p_k, p_{k - 1}); p_0 is 1
 Recurrence = Callable[[int, Array, Array, Array], Array]
@@ -188,7 +189,7 @@ def _polynomial(name: str) -> Callable[[Array, Array], Array]:
 
     def value(x: Array, degrees: Array) -> Array:
         """The polynomial of each degree, rounded towards 0, at x; 0 for a negative degree, NaN for one beyond all use."""
-        has_end = degrees <= GREATEST_DEGREE  # NaN has not
+        has_end = degrees <= DEGREE_MAX  # NaN has not
         n = np.where(has_end, np.trunc(degrees), -1.0)
         result = np.where(has_end, np.where(n == 0, 1.0, 0.0), np.nan)
         before, current, k = np.ones_like(x), first(x), 1
@@ -466,7 +467,7 @@ def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
 
 
 # ---- factors ----
-COLUMNS = 32  # that LU computes one by one
+BLOCK_COLUMNS = 32  # that LU computes one by one
 PIVOT_LISTS_MAX = 16  # matrices whose rows are exchanged in a list: of more, a step of NumPy for all is faster
 
 
@@ -512,7 +513,7 @@ def _qr(a: Array) -> Array:
 
 
 def _complement(q: Array) -> Array:
-    """The columns that a complete QR of orthonormal columns adds to them."""
+    """The columns that complete orthonormal columns to a square matrix."""
     complete, _ = np.linalg.qr(q, "complete")
     added: Array = complete[..., q.shape[-1] :]
     return added
@@ -599,7 +600,7 @@ def _rows_of_pivots(pivots: Array, m: int) -> Array:
 
 
 def _lu(a: Array) -> Array:
-    """L below the diagonal, U on it and above, of rows in a good order."""
+    """L below the diagonal, U on it and above, for rows that need no exchange."""
     transposed = _transposed(a)
     pivots = np.zeros(transposed.shape[:-1], np.int64)
     if not _factorize(transposed, pivots) or np.any(pivots != np.arange(1, a.shape[-1] + 1)):
@@ -626,13 +627,13 @@ def _factorize(transposed: Array, pivots: Array) -> bool:
 
 
 def _eliminate(transposed: Array, pivots: Array | None = None) -> None:
-    """Makes LU of transposed matrices in place, some columns after the others: what lies behind them follows in a product.
+    """Makes LU of transposed matrices in place, block of columns by block: the columns behind one follow by a product.
 
     With `pivots` rows are exchanged first; it receives which, counted from 1.
     """
     every, (n, m) = np.arange(len(transposed)), transposed.shape[-2:]
-    for start in range(0, min(m, n), COLUMNS):
-        k = min(COLUMNS, min(m, n) - start)
+    for start in range(0, min(m, n), BLOCK_COLUMNS):
+        k = min(BLOCK_COLUMNS, min(m, n) - start)
         block, behind = transposed[:, start : start + k, start:], transposed[:, start + k :, start:]
         for i in range(k):
             if pivots is not None:
@@ -653,13 +654,13 @@ PADE_13 = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
     670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
 )  # fmt: skip
-NORM_MIN = 5.371920351148152  # below which the approximant is exact to float64
+APPROXIMANT_NORM_MAX = 5.371920351148152  # of a matrix whose approximant is exact to float64
 
 
 def _matrix_exp(a: Array) -> Array:
     """Scaling and squaring, Pade approximant of degree 13: Higham 2005, SIAM J. Matrix Anal. 26(4), algorithm 2.3."""
     norm = np.abs(a).sum(-2).max(-1, initial=0)
-    squarings = np.ceil(np.log2(np.maximum(norm / NORM_MIN, 1))).astype(int)
+    squarings = np.ceil(np.log2(np.maximum(norm / APPROXIMANT_NORM_MAX, 1))).astype(int)
     squarings = np.where(np.isfinite(norm), squarings, 0)
     x = a.astype(np.float64) / 2.0 ** squarings[..., None, None]
     one = np.eye(a.shape[-1])

@@ -38,7 +38,7 @@ class MemoryUse(Protocol):
 
     @property
     def peak_with_scratch(self) -> int:
-        """The same, with what kernels work in; on devices that do not tell it apart that is in every figure."""
+        """The most bytes held at one time, scratch memory of kernels included; some devices have that in every figure."""
         ...
 
     def reset_peak(self) -> None:

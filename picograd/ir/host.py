@@ -65,7 +65,7 @@ class Meaning(Record):
 
     function:  of arrays and of anything else
     places:    for each argument the number of the operand whose array or number it is; None: it is the next of `others`
-    others:    arguments that are no operands
+    others:    arguments that are not operands
     """
 
     function: Callable[..., Any]

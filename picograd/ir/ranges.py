@@ -40,7 +40,7 @@ def value_range(root: Op) -> Interval:
     """
     for op in toposort([root], stop=_ranges):
         if op not in _ranges and not op.dtype.is_float:
-            # A graph has no loops. Of an expression in one, the place counts as any: it is no small number to look up by.
+            # A graph has no loops. In an expression of a loop its variable may be any integer of its dtype.
             _ranges[op] = whole_interval(op.dtype) if op.code is OpCode.RANGE else _in_graph(op, _ranges)
     return _ranges[root]
 

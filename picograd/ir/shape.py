@@ -43,7 +43,7 @@ class ConvArg(Record):
     dilation:        (D,) steps between kernel taps
     input_dilation:  (D,) steps between inputs (a transposed convolution's stride)
     groups:          how many independent slices the channels form
-    of_weight:       x and w are those of a gradient by a weight: channels are examples, and axis 0 is no batch
+    of_weight:       x and w are those of a gradient by a weight: channels are examples, and axis 0 is not a batch
     tf32:            as that of a MatmulArg
     """
 

@@ -3,8 +3,8 @@
 In:    Ops, a Kernel or a Program, and the name of the pass that made it
 Out:   nothing, or a VerifyError that names the pass, the rule and the neighbourhood
 
-Shapes are checked when an Op is built (ir/shape.py); here are dtypes, arguments and permitted users. Of Programs there
-are two forms. PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are
+Shapes are checked when an Op is built (ir/shape.py); here are dtypes, arguments and permitted users. Programs have
+two forms. PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are
 int64; stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement, no
 UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs may be int32. What a kind of statement asks of
 its own fields stands with it (ir/statements.py).

@@ -316,8 +316,8 @@ class Mma(Described):
         lhs:  row g + 8 (i // 2 % 2),  k = 2 t + i % 2 + 8 (i // 4)
         rhs:  column g,                k = 2 t + i % 2 + 8 (i // 2)
 
-    acc:            float32 in registers;  lhs, rhs: float16, bfloat16 or float32 in registers. Of a float32 the 11 bits of
-                    significand that TF32 has are multiplied, rounded to nearest, ties away from zero
+    acc:            float32 in registers;  lhs, rhs: float16, bfloat16 or float32 in registers. A float32 is rounded to the
+                    11 bits of significand that TF32 has, to nearest, ties away from zero
     at, left, right:  int64 of one lane
     """
 

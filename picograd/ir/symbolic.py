@@ -232,7 +232,7 @@ def bounds(value: Dim) -> Interval:
     return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
 
 
-# Of what else stands in an index, such as a LOAD or a WHERE, nothing is known: an expression may be deep.
+# Nothing is known of other Ops in an index, such as a LOAD or a WHERE: an expression may be deep.
 OF_INDICES = frozenset(
     {
         OpCode.CONST, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND, OpCode.CHECK, OpCode.MUL, OpCode.IDIV, OpCode.MOD,

@@ -137,7 +137,7 @@ def parse_expression(text: str) -> ast.expr:
     """Returns the syntax tree of an expression.
 
     Raises:
-      DataError: the text is no expression.
+      DataError: the text is not an expression.
     """
     try:
         return ast.parse(text.strip(), mode="eval").body

@@ -178,7 +178,7 @@ class _Writer:
         return self.call(op), ATOM
 
     def call(self, op: Op) -> str:
-        """Returns an expression that is no operator: a load, a function, or CODE(...)."""
+        """Returns an expression that is not an operator: a load, a function, or CODE(...)."""
         sources = [self.expression(s) for s in op.src]
         if op.code is OpCode.LOAD and op.dtype is op.src[0].dtype:
             memory, index, *valid = sources

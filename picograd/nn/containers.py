@@ -362,11 +362,11 @@ class ParameterDict(_Named):
 
 
 def _shown(items: Iterable[tuple[str, Any]]) -> str:
-    """Returns the text of what is no module: tensors by their shapes."""
+    """Returns the text of items other than modules: tensors by their shapes."""
     plain = [(name, item) for name, item in items if not isinstance(item, Module)]
     return ", ".join(f"({name}): {item.shape if isinstance(item, Tensor) else item!r}" for name, item in plain)
 
 
 def _parameter(item: Any) -> Any:
-    """Returns a tensor that is no parameter as a leaf on its storage, anything else itself."""
+    """Returns a tensor that is not a parameter as a leaf on its storage, anything else itself."""
     return Parameter(item) if isinstance(item, Tensor) and not isinstance(item, Parameter) else item

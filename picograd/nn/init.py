@@ -94,7 +94,7 @@ def trunc_normal_(
 
     Raises:
       ArgumentError: std is not positive, or a is above b.
-      DTypeError:    tensor is no float.
+      DTypeError:    tensor is not a float.
 
     >>> bool((trunc_normal_(Tensor.zeros(1000)).abs() <= 2).all())
     True
@@ -190,7 +190,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Stores 1 on the diagonal of a matrix `tensor` and 0 elsewhere.
 
     Raises:
-      ShapeError: it has not two axes.
+      ShapeError: it does not have two axes.
 
     >>> eye_(Tensor.zeros(2, 3))
     Tensor([[1., 0., 0.],
@@ -206,7 +206,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Makes a convolution with `tensor` (out, in, *kernel) the identity on channels, in each of `groups`.
 
     Raises:
-      ShapeError: it has not three to five axes, or groups do not divide its first one.
+      ShapeError: it does not have three to five axes, or groups do not divide its first one.
 
     >>> dirac_(Tensor.zeros(2, 2, 3))[1]
     Tensor([[0., 0., 0.],
@@ -258,7 +258,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     Source: Martens 2010, "Deep learning via Hessian-free optimization", section 5.
 
     Raises:
-      ShapeError:    it has not two axes.
+      ShapeError:    it does not have two axes.
       ArgumentError: sparsity is not in [0, 1].
 
     >>> (sparse_(Tensor.zeros(10, 3), 0.25) == 0).sum(0)

@@ -91,11 +91,11 @@ class Module(ModuleState):
 
     # ---- modules inside ----
     def add_module(self, name: str, module: Module | None) -> None:
-        """Sets a module as an attribute, whose `name` may be no Python name.
+        """Sets a module as an attribute; its `name` need not be a name of Python's.
 
         Raises:
           ArgumentError:     the name is taken, or has a dot.
-          ArgumentTypeError: it is no module.
+          ArgumentTypeError: it is not a module.
 
         >>> net = nn.Linear(1, 1)
         >>> net.add_module("next", nn.Tanh())

@@ -241,7 +241,7 @@ class ModuleState(ModuleAttributes):
 
         Raises:
           ArgumentError: a target is not one of these.
-          DTypeError:    a dtype is no float: weights would be cut to integers.
+          DTypeError:    a dtype is not a float: weights would be cut to integers.
 
         >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
         float16
@@ -361,7 +361,7 @@ class ModuleState(ModuleAttributes):
         """Calls hook(module, incompatible_keys) when a state is loaded into the module and all below it.
 
         Args:
-          hook:   it may remove names that are no error from both lists of incompatible_keys
+          hook:   it may remove names that are not errors from both lists of incompatible_keys
 
         Returns:  a handle whose remove() removes the hook
 

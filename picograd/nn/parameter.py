@@ -279,7 +279,7 @@ class ModuleAttributes:
 
         Raises:
           ArgumentError:     the name is taken, or has a dot.
-          ArgumentTypeError: it is no tensor.
+          ArgumentTypeError: it is not a tensor.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_buffer("mean", Tensor([0.0]))

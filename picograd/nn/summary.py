@@ -152,7 +152,7 @@ def _nbytes(module: Any) -> int:
 def _flops(outputs: list[Tensor], inputs: list[Tensor], own: list[Op]) -> int:
     """Returns the operations that outputs need, and inputs and a model's own tensors do not.
 
-    An input that was moved, say, may be no Op of the outputs' graph, but the Ops that it is computed by are.
+    An input that was moved, say, may not be an Op of the outputs' graph, but the Ops that it is computed by are.
     """
     ops = written_out([*(tensor.op for tensor in [*outputs, *inputs]), *own])
     before = set(toposort(ops[len(outputs) :]))

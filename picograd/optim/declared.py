@@ -196,7 +196,7 @@ def _settings_of(group: ParamGroup, names: Iterable[str]) -> tuple[Hashable, lis
     """Returns the settings that formulas see.
 
     Returns: of those that are numbers, which may be others at the next step, the name and how many, None where there is one
-             that is no tuple; the numbers; the others, by name
+             that is not a tuple; the numbers; the others, by name
     """
     counts: list[tuple[str, int | None]] = []
     numbers: list[Any] = []

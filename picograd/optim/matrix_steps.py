@@ -42,7 +42,7 @@ class Muon(Declared):
 
     Raises:
       ArgumentError: no parameters, or another adjust_lr_fn.
-      ShapeError:    a parameter is no matrix.
+      ShapeError:    a parameter is not a matrix.
 
     >>> w = Tensor([[1.0, 0.0]], requires_grad=True)
     >>> (w * Tensor([[3.0, 0.0]])).sum().backward()

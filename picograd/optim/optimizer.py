@@ -119,7 +119,7 @@ class ParamGroup(dict[str, Any]):
         return part
 
     def let_change(self, name: str) -> None:
-        """Has plans read a setting, one number or several, from a buffer: a number that changes is no constant."""
+        """Has plans read a setting, one number or several, from a buffer: a number that changes is not a constant."""
         if name not in self.changing:
             self.changing[name] = Tensor(self[name], dtypes.float64, device=self.lr_tensor.device)
         for part in self.parts.values():
@@ -269,8 +269,8 @@ class Optimizer:
     self.state[p] is a dict for each parameter p.
 
     Raises:
-      ArgumentTypeError: a tensor in place of several, or a setting that is no number.
-      ArgumentError: no parameters, one that is no leaf or is there twice, names for some of them only, or a setting that
+      ArgumentTypeError: a tensor in place of several, or a setting that is not a number.
+      ArgumentError: no parameters, one that is not a leaf or is there twice, names for some of them only, or a setting that
                      must not be negative and is.
 
     >>> w = Tensor([1.0], requires_grad=True)

@@ -321,7 +321,7 @@ def _filled(count: int, lanes: int) -> float:
 # Source: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 4; the phases are those of a polyphase filter bank.
 #
 # Where gaps are as wide as windows, windows do not overlap: a product gives the patch that each element of x contributes,
-# and patches are neighbours. Of many phases, too; patches that overlap are then added up, part by part.
+# and patches are neighbours. So it does where phases are many; patches that overlap are then added up, part by part.
 PHASES_MAX = 16
 PATCH_CHANNELS_MIN = 4  # that a product adds up: of fewer, phases are as fast
 

@@ -461,7 +461,7 @@ class _Fuser:
         while not self.nests.is_storable(op):
             op = next(s for s in op.src if self.nests.is_bound(s))
         best = op
-        # Of a product that stores an activation, one more value is enough for all of its gradient: the product itself.
+        # Where a product stores an activation, one more value is enough for all of its gradient: the product itself.
         or_equal = at.nest.kind is NestKind.MATMUL and bool(at.nest.stored)
         while True:
             bound = [s for s in dict.fromkeys(op.src) if self.nests.is_bound(s)]

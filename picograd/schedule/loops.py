@@ -35,7 +35,7 @@ def normalize_loops(roots: Sequence[Op]) -> list[Op]:
 
 
 def _normalized(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs whose bodies are in this form already: what a body passes on is no result of its CALL or LOOP."""
+    """Returns graphs whose bodies are in this form already: what a body passes on is not a result of its CALL or LOOP."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
         src = tuple(map(became.__getitem__, op.src))

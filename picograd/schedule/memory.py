@@ -453,7 +453,7 @@ def _by_length(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
 
 
 def _by_time(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
-    """Those that begin first first, the longest of them before, each in the shortest gap that it fits. Cost: n log n."""
+    """Places buffers by first use, the largest of equals first, each in the smallest gap that holds it. Cost: n log n."""
     offsets = [0] * len(lifetimes)
     gaps = _Gaps()
     ending: list[tuple[int, int]] = []  # heap of (last use, number)

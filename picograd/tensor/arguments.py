@@ -105,7 +105,7 @@ def saved_state(owner: object, state: Any, *keys: str) -> dict[str, Any]:
       keys:  that it must have
 
     Raises:
-      ArgumentTypeError: it is no dict.
+      ArgumentTypeError: it is not a dict.
       ArgumentError:     it lacks a key.
     """
     name = type(owner).__name__

@@ -161,7 +161,7 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
 
     Raises:
       IndexingError: the shape has no such axis.
-      ArgumentError: it is no int; True, which is one in Python, is a flag in the wrong place.
+      ArgumentError: it is not an int; True, which is one in Python, is a flag in the wrong place.
     """
     rank = len(shape) + extra
     if axis.__class__ is not int:

@@ -53,7 +53,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
     or a loss that joins the plan fails, the plan is made without it; that fails again where somebody asks for it.
 
     Args:
-      unasked:  cells that join the plan as `beside` do
+      unasked:  cells that join the plan, and are left out where they fail
 
     Raises:
       Refused:          an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place
@@ -80,7 +80,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
             compute_unasked(take_starts())
         references: Sequence[weakref.ref[Cell]] = ()
         for cell in (*asked, *joining):
-            if cell.computed_with is not references:  # which cells that are computed together share
+            if cell.computed_with is not references:  # cells that are computed together share one list
                 references = cell.computed_with
                 joining += [other for reference in references if (other := reference()) is not None]
         if pending.writes.data:
@@ -266,7 +266,7 @@ def cell_buffer(cell: Cell) -> Buffer:
 
 
 def _undo_writes_of(error: Refused) -> None:
-    """Takes back what was written in place and needs the index that is wrong: or it would fail for ever after."""
+    """Takes back the writes in place that need the wrong index: each later plan would fail by them."""
     for cell, before in pending.writes.items():
         while before and _that_reach(error, [cell.op]):
             cell.op = before.pop()
@@ -275,9 +275,9 @@ def _undo_writes_of(error: Refused) -> None:
 
 
 def _undo_writes_that_fail() -> None:
-    """Computes what is pending by itself; where that fails it takes back the last writes, and tries those before them.
+    """Computes the pending writes alone; where that fails it takes back the last ones, and tries those before them.
 
-    Or all that is asked for would fail with them ever after.
+    Each later plan would fail by them.
     """
     holders = {cell.op: cell for cell in pending.writes.living()}
     for group in _connected([*holders]):
@@ -439,8 +439,8 @@ def _has_most(op: Op) -> bool:
     has_most = num_ops >= most
     if has_most and not op.needs_grad:
         return True
-    # A graph for backward() is not computed here, and many small graphs are no long one: either way the Ops stay. So that
-    # they are not measured again and again, the next look is when half as many more are alive.
+    # A graph for backward() is not computed here, and many small graphs are not a long one: either way the Ops stay. So
+    # that they are not measured again and again, the next look is when half as many more are alive.
     if has_most or NextLook.left < 0:
         NextLook.limit = 3 * max(NextLook.limit, len(Op.interned)) // 2
         NextLook.left = DEPTH_STRIDE * NextLook.limit

@@ -181,7 +181,7 @@ def cast(self: T, dtype: DType) -> T:
     """Returns the elements as another dtype; floats become integers toward zero.
 
     Raises:
-      DTypeError: `dtype` is no picograd dtype.
+      DTypeError: `dtype` is not a picograd dtype.
 
     >>> Tensor([1.5, -1.5]).cast(dtypes.int32)
     Tensor([ 1, -1], dtype=int32)

@@ -462,7 +462,7 @@ class TensorCore:
         return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
     def _become_leaf(self, collects: bool = True) -> None:
-        """Makes this tensor a LEAF; of a result that is no view the value becomes one, and a value written later is not."""
+        """Makes this tensor a LEAF. The value of a result becomes one where it is not a view; a later value does not."""
         begin_apart(self.cell)
         may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op

@@ -3,7 +3,7 @@
 Memory is that of every buffer alive, and while a plan runs on the CPU that of its temporaries. Memory kept for the next
 plan does not count between two runs; results of up to 4 KiB that a jitted function keeps to write the next ones to do.
 
-Scratch of kernels is no tensor: packed operands of a product, pairs that are sorted. PyTorch's figures for the CPU
+Scratch of kernels is not a tensor: packed operands of a product, pairs that are sorted. PyTorch's figures for the CPU
 leave out the same, which its BLAS and oneDNN allocate for themselves. `scratch=True` counts it too, but for what a
 thread packs on its own stack. A GPU's plans have their temporaries and scratch in one block, one plan after the other:
 while a plan is submitted, all that it needs of that is in every figure.

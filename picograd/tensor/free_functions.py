@@ -1,4 +1,4 @@
-"""Functions that are no methods: tensors of anything, indices into shapes, functions that take a number first.
+"""Functions that are not methods: tensors of anything, indices into shapes, functions that take a number first.
 
 Binomial and Poisson counts are drawn by rank: a uniform number of 53 bits becomes the count of that rank, on the host,
 so each element has one draw.
@@ -90,7 +90,7 @@ def asarray(
     """Returns `obj` as a tensor: itself where it is one already, a copy where copy=True.
 
     Raises:
-      ArgumentError: copy=False and `obj` is no tensor of that dtype and device, so that only a copy can be one.
+      ArgumentError: copy=False and `obj` is not a tensor of that dtype and device, so that only a copy can be one.
 
     >>> asarray([1, 2], dtype=dtypes.float32)
     Tensor([1., 2.])
@@ -110,7 +110,7 @@ def from_numpy(ndarray: Any) -> Tensor:
     before that would change tensors built on it. pg.from_dlpack(ndarray) shares the memory, and says what that means.
 
     Raises:
-      ArgumentError: it is no NumPy array.
+      ArgumentError: it is not a NumPy array.
 
     >>> import numpy
     >>> from_numpy(numpy.array([1.0, 2.0]))
@@ -178,7 +178,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
       shape:    lengths of the axes
 
     Raises:
-      DTypeError:    indices are no integers.
+      DTypeError:    indices are not integers.
       ArgumentError: a length is negative.
 
     >>> [index.tolist() for index in unravel_index(Tensor([4, 5]), (2, 3))]
@@ -424,7 +424,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:  # noq
       input:  rates, not negative
 
     Raises:
-      DTypeError:    they are no floats.
+      DTypeError:    they are not floats.
       ArgumentError: when it is computed: one is negative.
 
     >>> poisson(Tensor([0.0, 0.0]))
@@ -441,7 +441,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
       prob:   chances in 0..1; both broadcast
 
     Raises:
-      DTypeError: one is no float.
+      DTypeError: one is not a float.
 
     >>> binomial(Tensor([3.0, 4.0]), Tensor([1.0, 0.0]))
     Tensor([3., 0.])

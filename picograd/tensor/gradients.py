@@ -76,7 +76,7 @@ def store_grad(tensor: Tensor, value: Any) -> None:
     """Stores `value` as the gradient of a tensor.
 
     Raises:
-      ArgumentTypeError: it is no tensor and not None.
+      ArgumentTypeError: it is neither a tensor nor None.
       ArgumentError:     it is the tensor itself.
       ShapeError:        it is of another shape.
       DTypeError:        it is of another dtype.
@@ -133,7 +133,7 @@ def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[Tenso
     """Returns the gradient that arrives at each root.
 
     Raises:
-      GradientError: a root has no weights and is no scalar.
+      GradientError: a root has no weights and is not a scalar.
       ShapeError:    weights have another shape than their root.
       JitError:      a root comes from a result of a jitted function, which has no graph.
     """
@@ -204,10 +204,10 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
 
 
 def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]]:
-    """Returns for each Op those by which graphs have it: a LEAF that is no result is known by its number.
+    """Returns for each Op those by which graphs have it: a LEAF that is not a result is known by its number.
 
-    Of a tensor that has been computed, or written, since a graph was built, the LEAF is another Op than in that graph. Of a
-    result that got a hook after its use, the graph has no LEAF, but its source.
+    A tensor that has been computed, or written, since a graph was built has another LEAF than in that graph. A result that
+    got a hook after its use has no LEAF in the graph, but its source.
     """
     by_number: dict[int | None, list[Op]] = {}
     for op in on_the_way:
@@ -301,7 +301,7 @@ def grad(
     Returns:   a tensor of the shape of each input
 
     Raises:
-      GradientError: an output has no weights and is no scalar, an input needs no gradient, or the outputs do not depend
+      GradientError: an output has no weights and is not a scalar, an input needs no gradient, or the outputs do not depend
                      on it.
       ShapeError:    weights have another shape than their output.
       ArgumentError: the number of weights is not that of the outputs, only_inputs=False, or allow_unused=False with
@@ -441,8 +441,8 @@ def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
     Returns:   a tensor of the shape of outputs
 
     Raises:
-      GradientError: an input is no leaf.
-      ShapeError:    a tangent has not its input's shape.
+      GradientError: an input is not a leaf.
+      ShapeError:    a tangent has another shape than its input.
       ArgumentError: there are not as many tangents as inputs.
 
     >>> x = Tensor([2.0, 3.0], requires_grad=True)
@@ -546,7 +546,7 @@ def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> R
     Returns:   a handle whose remove() removes the function
 
     Raises:
-      GradientError: the tensor is no leaf that requires grad.
+      GradientError: the tensor is not a leaf that requires grad.
 
     >>> x = Tensor(3.0, requires_grad=True)
     >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad.item()))
@@ -606,7 +606,7 @@ def backward(
       inputs:        the only tensors whose `.grad` changes, leaves or results; None: all leaves
 
     Raises:
-      GradientError: a tensor depends on no leaf that requires grad, one without weights is no scalar, or an input needs
+      GradientError: a tensor depends on no leaf that requires grad, one without weights is not a scalar, or an input needs
                      no gradient.
       ArgumentError: inputs are empty.
 

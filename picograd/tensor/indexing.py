@@ -79,7 +79,7 @@ class Chosen:
         return Chosen(call(copy, other), self.mask, self.chosen)
 
     def __hash__(self) -> int:
-        self._refuse()  # it is no plain value, which a plan could return
+        self._refuse()  # it is not a plain value, which a plan could return
 
     def __neg__(self) -> Chosen:
         return Chosen(-self.whole, self.mask, self.chosen)  # type: ignore[operator]
@@ -723,7 +723,7 @@ def gather(self: T, dim: int, index: Tensor) -> T:
 
     Raises:
       ShapeError: the ranks differ, or index is too long along another axis.
-      DTypeError: index is no integer tensor.
+      DTypeError: index is not an integer tensor.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
@@ -749,7 +749,7 @@ def take(self: T, index: Tensor) -> T:
     """Returns the elements of the flattened tensor at `index`, in its shape; negative ones count from the end.
 
     Raises:
-      DTypeError: index is no integer tensor.
+      DTypeError: index is not an integer tensor.
 
     >>> Tensor([[1, 2], [3, 4]]).take(Tensor([[0, -1]]))
     Tensor([[1, 4]])
@@ -792,7 +792,7 @@ def index_select(self: T, dim: int, index: Tensor) -> T:
 
     Raises:
       ShapeError: index has several axes, or not one element for a tensor of no axes.
-      DTypeError: index is no integer tensor.
+      DTypeError: index is not an integer tensor.
 
     >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1]))
     Tensor([[3, 4],

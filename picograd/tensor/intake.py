@@ -22,7 +22,7 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
 
     Raises:
       ShapeError: the list is ragged.
-      DTypeError: the data is neither numbers nor bools, `dtype` is no DType, or Python's integers do not fit it.
+      DTypeError: the data is neither numbers nor bools, `dtype` is not a DType, or Python's integers do not fit it.
     """
     if isinstance(data, int) and isinstance(dtype, int):  # NOTE: not a DType, as PyTorch's Tensor(5, 4) has it
         raise DTypeError(f"Tensor: takes data and a dtype, got {data} and {dtype}.", hint=f"empty({data}, {dtype}, ...)")
@@ -53,7 +53,7 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
 
 
 def _said(data: Any, array: np.ndarray[Any, Any]) -> str:
-    """Returns the entry that is no number: the first of a list of objects, or an integer of more than 64 bits."""
+    """Returns the entry that is not a number: the first of a list of objects, or an integer of more than 64 bits."""
     for one in array.flat if array.dtype.kind == "O" else ():
         if not fits(one, float):
             return shown(one)

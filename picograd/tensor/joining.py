@@ -201,7 +201,7 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
 
     Raises:
       ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
-      DTypeError:    one of them is no tensor.
+      DTypeError:    one of them is not a tensor.
       ArgumentError: there is no tensor.
 
     >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
@@ -353,7 +353,7 @@ def atleast_2d(cls: Any, *tensors: Any) -> Any:
 def atleast_3d(cls: Any, *tensors: Any) -> Any:
     """Returns views with three axes or more: a vector in the middle one, a matrix in the first two.
 
-    Of one tensor, or a tuple for several `tensors`.
+    One view for one tensor, or a tuple for several `tensors`.
 
     >>> Tensor.atleast_3d(Tensor([1, 2])).shape
     (1, 2, 1)
@@ -540,7 +540,7 @@ def combinations(self: T, r: int = 2, with_replacement: bool = False) -> T:
       with_replacement:  an element may be chosen again
 
     Raises:
-      ShapeError:       it is no vector.
+      ShapeError:       it is not a vector.
       ArgumentError:    r is negative.
       OutOfMemoryError: there are too many choices.
 

@@ -131,7 +131,7 @@ def matrix_power(self: T, n: int) -> T:
 
     Raises:
       ShapeError:    a matrix is not square.
-      ArgumentError: n is no integer.
+      ArgumentError: n is not an integer.
 
     Cost:      at most 2 log2 |n| products.
 
@@ -332,14 +332,14 @@ def greatest_value(function: str, a: Op) -> Op:
 
 # ---- solutions by factors ----
 class LUData(NamedTuple):
-    """L below the diagonal and U, and which rows are exchanged, from 1, one after the other."""
+    """L below the diagonal and U; for each column the row that is exchanged with its own, counted from 1."""
 
     LU: Any
     pivots: Any
 
 
 class LUDataInfo(NamedTuple):
-    """The same; info is 0, or from 1 the first pivot that is 0."""
+    """L and U and the exchanges of rows, as in LUData; info is the number of the first pivot that is 0, from 1, or 0."""
 
     LU: Any
     pivots: Any
@@ -458,7 +458,7 @@ def rows_of(name: str, exchanged: Op, n: int) -> Op:
     """Returns the order that `n` rows have after their exchanges, pivots counted from 1.
 
     Raises:
-      DTypeError:    the pivots are no integers.
+      DTypeError:    the pivots are not integers.
       IndexingError: when it is computed: a pivot names no row.
     """
     if not exchanged.dtype.is_int:

@@ -1,8 +1,8 @@
 """Elements in order: sorts, ranks, searches, sets.
 
 A sort costs n; an element of a rank costs less, and so do few first places: no others are put in order. A search halves
-what is left at each step: log2(n) reads for each value. Of sets only the number of values is read on the host: equal ones
-are neighbours once they are sorted.
+what is left at each step: log2(n) reads for each value. A set is found by sorting, after which equal values are
+neighbours; only the number of its values is read on the host.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
     """Returns how many elements of a row (..., N) in order come before each value (..., M).
 
-    Of the places known to come before, the last is moved on by halves of the rest: 2^k, ... 2, 1.
+    The last place known to come before is moved on by halves of the rest: 2^k, ... 2, 1.
     """
     batch = len(ordered.shape) - 1
     count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
@@ -148,7 +148,7 @@ def topk(
     They come in order whether `sorted` says so or not.
 
     Raises:
-      ArgumentError: k is no integer, negative, or more than the axis has.
+      ArgumentError: k is not an integer, negative, or more than the axis has.
 
     >>> Tensor([3, 1, 2]).topk(2)
     SortResult(values=Tensor([3, 2]), indices=Tensor([0, 2]))
@@ -182,7 +182,7 @@ INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the k-th smallest element along `dim`, and its position; `k` counts from 1.
 
-    Of equal elements the first is the smaller, and has the gradient of its rank; PyTorch may name another.
+    The first of equal elements counts as the smaller, and has the gradient of its rank; PyTorch may name another.
 
     Raises:
       ArgumentError: k is not from 1 to the length of the axis.
@@ -202,9 +202,9 @@ def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int
 
 
 def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
-    """Returns the median of all elements; along one axis also its position. Of an even number the lower one.
+    """Returns the median of all elements, or along one axis and its position; the lower of two in the middle.
 
-    NaN where there is a NaN. Of all elements, those equal to the median share its gradient.
+    NaN where there is a NaN. The elements equal to the median of all share its gradient.
 
     Raises:
       ShapeError: the axis has no element.
@@ -218,7 +218,7 @@ def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int 
 
 
 def nanmedian(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
-    """Returns the median of all elements that are no NaN; along one axis also its position.
+    """Returns the median of all elements that are not NaN; along one axis also its position.
 
     Raises:
       ShapeError: the axis has no element.
@@ -316,7 +316,7 @@ def quantile(
 
     Raises:
       ArgumentError: another word, or a number outside 0 to 1, of a tensor when it is computed.
-      DTypeError:    self is no float, or q of another dtype.
+      DTypeError:    self is not a float, or q of another dtype.
       ShapeError:    there is no element, or q has several axes.
 
     >>> Tensor([3.0, 1.0, 2.0, 4.0]).quantile(0.5)
@@ -334,7 +334,7 @@ def nanquantile(
     interpolation: str = "linear",
     axis: int | None = None,
 ) -> T:
-    """Returns the value with a fraction `q` of the elements that are no NaN below it.
+    """Returns the value with a fraction `q` of the elements that are not NaN below it.
 
     Args:
       q:              from 0 to 1: a number, or a vector of this dtype, whose axis comes first in the result
@@ -342,7 +342,7 @@ def nanquantile(
 
     Raises:
       ArgumentError: another word, or a number outside 0 to 1, of a tensor when it is computed.
-      DTypeError:    self is no float, or q of another dtype.
+      DTypeError:    self is not a float, or q of another dtype.
       ShapeError:    there is no element, or q has several axes.
 
     >>> Tensor([3.0, float("nan"), 2.0]).nanquantile(0.5)
@@ -505,7 +505,7 @@ def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bo
       right:      an element equal to a boundary is after it
 
     Raises:
-      ShapeError: boundaries is no vector.
+      ShapeError: boundaries is not a vector.
 
     >>> Tensor([0, 3, 9]).bucketize(Tensor([1, 3, 5]))
     Tensor([0, 1, 3])

@@ -138,7 +138,7 @@ def prelu(self: T, weight: Tensor) -> T:
 
     Raises:
       ShapeError: weight is neither one number nor one for each channel.
-      DTypeError: the dtypes differ, or are no floats.
+      DTypeError: the dtypes differ, or are not floats.
 
     >>> Tensor([-1.0, 2.0]).prelu(Tensor([0.5]))
     Tensor([-0.5,  2. ])

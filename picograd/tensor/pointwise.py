@@ -39,7 +39,7 @@ def absolute(x: Op) -> Op:
 
 @formula
 def sign(x: Op) -> Op:
-    """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
+    """-1, 0 or 1, for any number. For a float it is a flat function of x, not a constant: its gradient is 0, not None."""
     minus_one, zero, one = (x.filled(value) for value in (-1, 0, 1))
     positive = where(compare(OpCode.CMPLT, zero, x), one, flat_zero(x) if x.dtype.is_float else zero)
     return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
@@ -501,12 +501,12 @@ def lcm(a: Op, b: Op) -> Op:
 
 # ---- choices ----
 def fmax(a: Op, b: Op) -> Op:
-    """The greater of both; a number wins over NaN. Of equals a gets the gradient, as in PyTorch."""
+    """The greater of both; a number wins over NaN. Where both are equal a gets the gradient, as in PyTorch."""
     return where(either(compare(OpCode.CMPLE, b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
 
 
 def fmin(a: Op, b: Op) -> Op:
-    """The smaller of both; a number wins over NaN. Of equals a gets the gradient, as in PyTorch."""
+    """The smaller of both; a number wins over NaN. Where both are equal a gets the gradient, as in PyTorch."""
     return where(either(compare(OpCode.CMPLE, a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
 
 
@@ -535,7 +535,7 @@ def logaddexp(a: Op, b: Op) -> Op:
 
 
 def joined_logs(a: Op, b: Op) -> Op:
-    """The same, with the whole gradient of equal infinities given to a."""
+    """log(e^a + e^b), where a gets the whole gradient of equal infinities."""
     high, rest = _apart(a, b)
     return high + log1p(unary(OpCode.EXP, rest))
 

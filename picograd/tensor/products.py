@@ -102,7 +102,7 @@ def mm(self: T, mat2: Tensor) -> T:
       mat2:  the right one
 
     Raises:
-      ShapeError: an operand is no matrix, or K differs.
+      ShapeError: an operand is not a matrix, or K differs.
 
     >>> Tensor([[1.0, 2.0]]).mm(Tensor([[3.0], [4.0]]))
     Tensor([[11.]])
@@ -117,7 +117,7 @@ def bmm(self: T, mat2: Tensor) -> T:
       mat2:  the right ones
 
     Raises:
-      ShapeError: an operand has not three axes, or B or K differs.
+      ShapeError: an operand does not have three axes, or B or K differs.
 
     >>> Tensor.ones(2, 1, 3).bmm(Tensor.ones(2, 3, 1)).flatten()
     Tensor([3., 3.])
@@ -135,7 +135,7 @@ def mv(self: T, vec: Tensor) -> T:
       vec:  the vector
 
     Raises:
-      ShapeError: self is no matrix, or `vec` none of its length.
+      ShapeError: self is not a matrix, or `vec` has another length.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 1.0]))
     Tensor([3., 7.])
@@ -150,7 +150,7 @@ def dot(self: T, tensor: Tensor) -> T:
       tensor:  the other vector
 
     Raises:
-      ShapeError: an operand is no vector.
+      ShapeError: an operand is not a vector.
 
     >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0]))
     Tensor(11.)
@@ -192,7 +192,7 @@ def outer(self: T, vec2: Any) -> T:
       vec2:  the second vector
 
     Raises:
-      ShapeError: an operand is no vector.
+      ShapeError: an operand is not a vector.
 
     >>> Tensor([1, 2]).outer(Tensor([1, 10]))
     Tensor([[ 1, 10],
@@ -238,7 +238,7 @@ def trace(self: T) -> T:
     """Returns the sum of the diagonal of a matrix; of integers as int64.
 
     Raises:
-      ShapeError: self is no matrix.
+      ShapeError: self is not a matrix.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).trace()
     Tensor(5.)
@@ -387,7 +387,7 @@ def addmm(self: T, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scala
       beta, alpha:  numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
-      ShapeError: an operand is no matrix, K differs, or self does not broadcast to (M, N).
+      ShapeError: an operand is not a matrix, K differs, or self does not broadcast to (M, N).
 
     >>> Tensor([1.0]).addmm(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]]), alpha=2)
     Tensor([[23.]])
@@ -403,7 +403,7 @@ def addmv(self: T, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar 
       beta, alpha:  numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
-      ShapeError: the operands are no matrix and vector, K differs, or self does not broadcast to (M,).
+      ShapeError: the operands are not a matrix and a vector, K differs, or self does not broadcast to (M,).
 
     >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([3.0, 4.0]))
     Tensor([4., 6.])
@@ -419,7 +419,7 @@ def addr(self: T, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar
       beta, alpha:  numbers, integers where the tensors are
 
     Raises:
-      ShapeError: an operand is no vector, or self does not broadcast to (M, N).
+      ShapeError: an operand is not a vector, or self does not broadcast to (M, N).
 
     >>> Tensor.zeros(2, 2).addr(Tensor([1.0, 2.0]), Tensor([1.0, 10.0]))
     Tensor([[ 1., 10.],
@@ -441,7 +441,7 @@ def addbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: 
       beta, alpha:     numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
-      ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (M, N).
+      ShapeError: an operand does not have three axes, B or K differs, or self does not broadcast to (M, N).
 
     >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
     Tensor([[6.]])
@@ -457,7 +457,7 @@ def baddbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha:
       beta, alpha:     numbers; of integers their whole part counts, as in PyTorch
 
     Raises:
-      ShapeError: an operand has not three axes, B or K differs, or self does not broadcast to (B, M, N).
+      ShapeError: an operand does not have three axes, B or K differs, or self does not broadcast to (B, M, N).
 
     >>> Tensor([1.0]).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).flatten()
     Tensor([4., 4.])

@@ -88,7 +88,7 @@ def exp_alike(x: Op) -> Op:
 def cosine_of_turns(turns: Op, dtype: DType) -> Op:
     """Returns cos(2 pi turns / 2^32) for int32 `turns`: the sine of the rest within a quarter, which integers hold exactly.
 
-    A negative t has all its bits inverted: -1 - t, its mirror image but for 2^-32 of a turn. Of int64 a turn has 2^64.
+    A negative t has all its bits inverted: -1 - t, its mirror image but for 2^-32 of a turn. A turn of int64 is 2^64.
     """
     places = turns.dtype.bits
     folded = Op(OpCode.XOR, turns.dtype, (turns, _shift(OpCode.SHR, turns, places - 1)))
@@ -115,7 +115,7 @@ def normal_quantile(p: Op) -> Op:
 def part_of(count: Op | int, bits: Op) -> Op:
     """Returns the integer below `count` that uint64 `bits` choose: count * bits / 2^64 rounded down, or up to 2 less.
 
-    Of the products of halves that of the lower ones is left out, and each of the others is rounded for itself.
+    The product of the lower halves is left out, and each of the other products of halves is rounded for itself.
     """
     upper, lower = _halves(bits)
     most, rest = divmod(count, 2**32) if isinstance(count, int) else _halves(count)
@@ -146,7 +146,7 @@ def probability(function: str, name: str, p: float) -> float:
     """Returns an argument that must be a probability.
 
     Raises:
-      ArgumentTypeError: it is no number.
+      ArgumentTypeError: it is not a number.
       ArgumentError:     it is not in [0, 1].
     """
     if not 0.0 <= number(function, name, p) <= 1.0:  # NaN is not either
@@ -184,7 +184,7 @@ def rand(
     """Returns numbers of `shape`, or of the shape `size`, evenly from [0, 1), multiples of 2^-24 (float32).
 
     Raises:
-      DTypeError: dtype is no float.
+      DTypeError: dtype is not a float.
 
     >>> Tensor.rand(2, generator=Generator(1))
     Tensor([0.8626317, 0.6300258])
@@ -204,7 +204,7 @@ def randn(
     """Returns numbers of `shape`, or of the shape `size`: normal, of mean 0 and variance 1 (Box and Muller 1958).
 
     Raises:
-      DTypeError: dtype is no float.
+      DTypeError: dtype is not a float.
 
     >>> Tensor.randn(2, generator=Generator(1))
     Tensor([-0.49724522, -0.72256964])
@@ -227,7 +227,7 @@ def randint(
 
     Raises:
       ArgumentError: there is no integer between low and high.
-      DTypeError:    requires_grad of a dtype that is no float.
+      DTypeError:    requires_grad of a dtype that is not a float.
 
     >>> Tensor.randint(10, size=(4,), generator=Generator(1))
     Tensor([8, 6, 1, 0])
@@ -251,7 +251,7 @@ def randperm(
     """Returns the integers 0..n-1 in a random order.
 
     Raises:
-      DTypeError: requires_grad of a dtype that is no float.
+      DTypeError: requires_grad of a dtype that is not a float.
 
     >>> Tensor.randperm(5, generator=Generator(1))
     Tensor([3, 2, 1, 4, 0])
@@ -548,7 +548,7 @@ def exponential_(self: T, lambd: float = 1.0, *, generator: Generator | None = N
 
     Raises:
       ArgumentError: lambd is not positive.
-      DTypeError:    self is no float.
+      DTypeError:    self is not a float.
 
     >>> bool((Tensor.zeros(5).exponential_() > 0).all())
     True
@@ -581,7 +581,7 @@ def log_normal_(self: T, mean: float = 1.0, std: float = 2.0, *, generator: Gene
 
     Raises:
       ArgumentError: std is not positive.
-      DTypeError:    self is no float.
+      DTypeError:    self is not a float.
 
     >>> bool((Tensor.zeros(5).log_normal_() > 0).all())
     True
@@ -597,7 +597,7 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
 
     Raises:
       ArgumentError: sigma is not positive.
-      DTypeError:    self is no float.
+      DTypeError:    self is not a float.
 
     >>> Tensor.zeros(2).cauchy_().shape
     (2,)

@@ -6,8 +6,8 @@ The mean m' of x is rounded, so differences d = x - m' do not add up to 0. Their
 
 Both sums are one walk. In exact arithmetic sum d is 0 for any x, so its derivatives are 0: it is detached.
 
-The square of a float32 may be no float32: of 1e20 it is infinite, of 1e-30 it is 0. A variance of such numbers is no
-float32 either, but their deviation is: its squares are added in float64.
+The square of a float32 may be beyond float32: that of 1e20 is infinite, that of 1e-30 is 0. So is the variance of such
+numbers, but not their deviation: its squares are added in float64.
 
 Source: Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance", The American Statistician 37(3), eq. 1.7.
 
@@ -119,7 +119,7 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
     """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts what is not 0, inf and -inf are the greatest and the least |x|.
 
     Gradients are 0 where x is 0, as in PyTorch, but for p = 0 and between p = 0 and 1. Narrow floats are computed with in
-    float32: the square of 300 is no float16.
+    float32: the square of 300 is not a float16.
     """
     if p == 0:
         return ir_cast(
@@ -221,7 +221,7 @@ def mean(
     """Returns the sum divided by the number of elements.
 
     Raises:
-      DTypeError: integers, whose mean is no integer.
+      DTypeError: integers, whose mean is not an integer.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
     Tensor([1.5, 3.5])
@@ -263,8 +263,8 @@ def std(
 ) -> T:
     """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
 
-    The gradient of equal elements is 0, as in PyTorch. Squares are added in float64: deviations of 1e20 or 1e-30 have
-    squares that are no float32.
+    The gradient of equal elements is 0, as in PyTorch. Squares are added in float64: those of 1e20 and 1e-30 are beyond
+    float32.
 
     >>> Tensor([1.0, 3.0]).std()
     Tensor(1.4142135)
@@ -351,7 +351,7 @@ def min(
 
 
 def _along(self: T, function: str, code: OpCode, dim: int, keepdim: bool) -> MaxResult:
-    """Returns extremes along one axis and their places. Of equal ones the one at that place has the gradient."""
+    """Returns extremes along one axis and their places. Among equal elements the one at that place has the gradient."""
     op = not_empty(self, function, dim, None)
     axis = axis_of(function, op.shape, dim)
     places = _position(self, function, code, axis, keepdim)

@@ -115,7 +115,6 @@ def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
     return where(reshape(chosen, shape), reshape(taken, shape), base)
 
 
-# ---- an index for every element ----
 REDUCTIONS = tuple(CODES)
 
 
@@ -131,7 +130,7 @@ def scatter(
 ) -> T:
     """Returns a copy with each element of `src` at the place along `dim` that `index` says.
 
-    out[index[i][j]][j] = src[i][j] for dim=0. Of equal places the last wins.
+    out[index[i][j]][j] = src[i][j] for dim=0. The last of several at one place wins.
 
     Args:
       index:   integers, not longer than src, nor than self along the other axes
@@ -141,7 +140,7 @@ def scatter(
 
     Raises:
       ShapeError:    the shapes do not fit.
-      DTypeError:    index is no integer tensor, or src is of another dtype.
+      DTypeError:    index is not an integer tensor, or src is of another dtype.
       ArgumentError: another word, or neither src nor value is given.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
@@ -164,7 +163,7 @@ def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
 
     Raises:
       ShapeError:    the shapes do not fit.
-      DTypeError:    index is no integer tensor, or src is of another dtype.
+      DTypeError:    index is not an integer tensor, or src is of another dtype.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor.zeros(3).scatter_add(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
@@ -199,7 +198,7 @@ def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *
 
     Raises:
       ShapeError:    the shapes do not fit.
-      DTypeError:    index is no integer tensor, or src is of another dtype.
+      DTypeError:    index is not an integer tensor, or src is of another dtype.
       ArgumentError: another word.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
@@ -255,8 +254,8 @@ def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
       accumulate:  add to what is there
 
     Raises:
-      ShapeError: source has not as many elements as index.
-      DTypeError: index is no integer tensor, or source of another dtype.
+      ShapeError: source and index differ in their number of elements.
+      DTypeError: index is not an integer tensor, or source of another dtype.
 
     >>> Tensor([[1, 2], [3, 4]]).put(Tensor([1, -1]), Tensor([8, 9])).tolist()
     [[1, 8], [3, 9]]
@@ -306,7 +305,7 @@ def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar
 
     Raises:
       ShapeError:    source does not fit.
-      DTypeError:    index is no integer tensor, or source of another dtype.
+      DTypeError:    index is not an integer tensor, or source of another dtype.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([1, 1, 1]).index_add(0, Tensor([0, 0]), Tensor([5, 6]))
@@ -323,7 +322,7 @@ def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
 
     Raises:
       ShapeError:    source is not of self's shape but as long as index along `dim`.
-      DTypeError:    index is no integer tensor, or source of another dtype.
+      DTypeError:    index is not an integer tensor, or source of another dtype.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([1, 1, 1]).index_copy(0, Tensor([0, 2]), Tensor([5, 6]))
@@ -344,7 +343,7 @@ def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, 
 
     Raises:
       ShapeError:    source does not fit.
-      DTypeError:    index is no integer tensor, or source of another dtype.
+      DTypeError:    index is not an integer tensor, or source of another dtype.
       ArgumentError: another word.
       IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
@@ -366,7 +365,7 @@ def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
 
     Raises:
       ShapeError:    index has several axes, or value has any.
-      DTypeError:    index is no integer tensor.
+      DTypeError:    index is not an integer tensor.
       IndexingError: when it is computed: an index is outside the axis.
 
     >>> Tensor([1, 1, 1]).index_fill(0, Tensor([0, -1]), 7)
@@ -500,7 +499,7 @@ def one_hot(self: T, num_classes: int = -1) -> T:
     Without num_classes the tensor is computed to know the greatest class.
 
     Raises:
-      DTypeError:    the classes are no integers.
+      DTypeError:    the classes are not integers.
       ArgumentError: there is no class.
       IndexingError: when it is computed: a class is negative, or not below num_classes.
 

@@ -92,7 +92,7 @@ def set_default_dtype(d: DType) -> None:
     Tensors that exist keep their dtype; a jitted function is captured again.
 
     Raises:
-      DTypeError: it is no float of 16, 32 or 64 bits.
+      DTypeError: it is not a float of 16, 32 or 64 bits.
 
     >>> set_default_dtype(pg.float64)
     >>> Tensor([1.0]).dtype, pg.nn.Linear(2, 3).weight.dtype

@@ -28,9 +28,9 @@ SCALED = (
     -6.318088340886684e-11, 2.86879501093067e-11, 1.9455868545777347e-13, -9.65469674843344e-13, 3.2525481481487395e-14,
     3.3478119482868056e-14, -1.8645628804193134e-15, -1.2507950530688652e-15, 7.418235256624011e-17, 5.0681489047960876e-17,
 )  # fmt: skip
-# Of erf(y) = v, with w = -log(1 - v^2): y / v in t = w / 3.125 - 1 up to 6.25, right to 9e-9, and y / sqrt(w) in
-# t = (1 / sqrt(w) - 0.2187) / 0.1813 from there to 715, right to 7e-8. By our own fit; w is Giles' choice (2012,
-# "Approximating the erfinv function").
+# The solution of erf(y) = v, with w = -log(1 - v^2): y / v in t = w / 3.125 - 1 up to 6.25, right to 9e-9, and y /
+# sqrt(w) in t = (1 / sqrt(w) - 0.2187) / 0.1813 from there to 715, right to 7e-8. By our own fit; w is Giles' choice
+# (2012, "Approximating the erfinv function").
 MIDDLE = (
     1.653654568, 0.750494324619, -0.0589229517118, -0.0226044358005, 0.0178128748375, -0.00413828067475, -0.00129109544727,
     0.001238347874, -0.000226588106495, -0.000130739131806, 5.9342219342e-05,

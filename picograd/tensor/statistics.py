@@ -497,7 +497,7 @@ def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
     Raises:
       ShapeError: there are more than two axes, or weights are not one for each observation.
-      DTypeError: fweights are no integers, or aweights no floats.
+      DTypeError: fweights are not integers, or aweights are not floats.
 
     >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).cov()
     Tensor([[ 1., -1.],
@@ -578,7 +578,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
       minlength:  the least length of the result
 
     Raises:
-      ShapeError:    self is no vector, or weights has another shape.
+      ShapeError:    self is not a vector, or weights has another shape.
       DTypeError:    self has no integers.
       ArgumentError: an element is negative, or minlength.
 
@@ -610,7 +610,7 @@ def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # n
     Those outside and NaN are left out. Where min = max, the bins reach from the least element to the greatest.
 
     Raises:
-      DTypeError:    self is no float.
+      DTypeError:    self is not a float.
       ArgumentError: there is no bin, or max < min; when it is computed: min = max, and an element is infinite or NaN.
 
     >>> Tensor([1.0, 2.0, 2.5, 4.0]).histc(3, 1, 4)
@@ -647,8 +647,8 @@ def histogram(
       density:  divide by width and total, so that hist * width adds up to 1
 
     Raises:
-      DTypeError:    self is no float, or weight or edges of another dtype.
-      ShapeError:    weight has another shape, or the edges are no vector of two or more.
+      DTypeError:    self is not a float, or weight or edges of another dtype.
+      ShapeError:    weight has another shape, or the edges are not a vector of two or more.
       ArgumentError: there is no bin, or a range is given with edges, or does not rise; when it is computed: there is
                      neither, and an element is infinite or NaN.
 

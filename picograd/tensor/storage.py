@@ -31,16 +31,10 @@ from picograd.tensor.sharing import is_shared
 if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
+__all__ = ["as_strided", "fill_", "resize_as_", "zero_"]
+
 
 # ---- values ----
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "as_strided", "fill_", "resize_as_", "zero_",
-]  # fmt: skip
-
-
 Kept = LivingValues[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
 kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # what `.data` has shown of storage
 
@@ -253,8 +247,6 @@ def apply_(self: T, function: Callable[[Any], Any]) -> T:
 
 
 # ---- questions that have one answer here ----
-
-
 def is_inference(self: T) -> bool:
     """Returns False: a tensor that inference_mode made is like any other.
 

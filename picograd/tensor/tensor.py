@@ -103,7 +103,7 @@ class Tensor(TensorCore):
 
     @property
     def data(self) -> Self:
-        """The same storage with no gradient; what is assigned takes the storage's place, of any shape and dtype.
+        """This storage with no gradient; a tensor of any shape and dtype that is assigned takes its place.
 
         Assigning leaves what `.data` gave before as it was: values can be put aside and brought back.
 
@@ -177,7 +177,7 @@ class Tensor(TensorCore):
           inputs:        the only leaves whose `.grad` changes; None: all of them
 
         Raises:
-          GradientError: no leaf requires grad, self is no scalar and `gradient` is not given, or an input is no leaf.
+          GradientError: no leaf requires grad, self is not a scalar and `gradient` is not given, or an input is not a leaf.
 
         >>> x = Tensor(3.0, requires_grad=True)
         >>> (x * x).backward()
@@ -435,7 +435,7 @@ class Tensor(TensorCore):
 
     if not TYPE_CHECKING:  # else every name would be one of Any
 
-        def __getattr__(self, name: str) -> Any:  # called for what is no attribute, or where a property raises
+        def __getattr__(self, name: str) -> Any:  # called for what is not an attribute, or where a property raises
             if hasattr(type(self), name):
                 return object.__getattribute__(self, name)
             raise missing(name, "picograd.Tensor", self)

@@ -123,7 +123,7 @@ class Length(Record, eq=False):
         return f"{self.name}{' = ' if ' ' in self.name else '='}{self.current}"
 
     def _operand(self, other: int | Length) -> Dim:
-        """Returns an operand of arithmetic on lengths: what is no integer would have to have elements, or a fraction."""
+        """Returns an operand of arithmetic on lengths: an integer, or another length."""
         if isinstance(other, Length):
             return other.op
         return int(other) if isinstance(other, (int, np.integer)) else self._no_number(other)
@@ -160,7 +160,7 @@ def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
     """Returns lengths of axes as shapes hold them; -1 may be among them.
 
     Raises:
-      ArgumentTypeError: one is no integer.
+      ArgumentTypeError: one is not an integer.
     """
     if of_numbers(dims):
         return tuple(dims)
@@ -222,7 +222,7 @@ class Variable:
           least, greatest:  bounds, both included; 0 <= least
 
         Raises:
-          ArgumentError: the name is no identifier, or the bounds are no integers, or not in order.
+          ArgumentError: the name is not an identifier, or the bounds are not integers, or not in order.
         """
         if not (name.isascii() and name.isidentifier()):
             raise ArgumentError(f"Variable: a name has letters, digits and _ alone, a letter or _ first, got {name!r}.")

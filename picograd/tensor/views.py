@@ -125,7 +125,7 @@ def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> 
 
     Raises:
       ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
-      DTypeError: `dtype` is no DType.
+      DTypeError: `dtype` is not a DType.
 
     >>> Tensor([1.0]).view(dtypes.int32)
     Tensor([1065353216], dtype=int32)
@@ -416,7 +416,7 @@ def narrow(self: T, dim: int, start: int | Length, length: int) -> T:
     Raises:
       IndexingError: the piece is not inside the axis.
       ShapeError:    there is no axis.
-      ArgumentError: start or length is no integer.
+      ArgumentError: start or length is not an integer.
 
     >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2)
     Tensor([2, 3])

@@ -58,7 +58,7 @@ def on_one_device(
       name:     of the function
 
     Raises:
-      JitError: what is copied has axes and is no constant, or tensors with axes are on two devices.
+      JitError: what is copied has axes and is not a constant, or tensors with axes are on two devices.
     """
     roots, named = _without_copies(roots, given, name)
     form = template(roots, computed_anew=computed_from(given, roots))

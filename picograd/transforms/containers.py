@@ -67,7 +67,7 @@ class Arguments:
             self.donated = self._donated(args, kwargs, name, donate)
 
     def _gather(self, form: Hashable, name: str) -> bool:
-        """Finds the memory of the tensors, and makes the key; returns False where one is no Tensor."""
+        """Finds the memory of the tensors, and makes the key; returns False where one is not a Tensor."""
         # NOTE: a loop over few tensors costs less than comprehensions do.
         key, buffers = [form], self.buffers
         for tensor in self.tensors:
@@ -118,7 +118,7 @@ def buffers_like(args: tuple[Any, ...], kinds: Sequence[Kind]) -> list[Buffer] |
             for buffer, held in (tensor.cell.content,)
             if held == shape and buffer.dtype is dtype and buffer.device == device
         ]  # fmt: skip
-    except (TypeError, ValueError):  # a content that is no pair: a graph, TakenBuffers, who it was donated to
+    except (TypeError, ValueError):  # a content that is not a pair: a graph, TakenBuffers, who it was donated to
         return None
     return found if len(found) == len(args) == len(kinds) else None
 

@@ -106,9 +106,9 @@ class Point:
         """Returns the one result, which must be a float of shape ().
 
         Raises:
-          ArgumentError: the result is no Tensor.
+          ArgumentError: the result is not a Tensor.
           ShapeError:    it has axes.
-          DTypeError:    it is no float.
+          DTypeError:    it is not a float.
         """
         if not isinstance(self.result.container, Tensor):
             kind = type(self.result.container).__name__
@@ -286,7 +286,7 @@ def grad(*args: Any, **kwargs: Any) -> Any:
     Raises:
       ArgumentError: argnums names no argument, or func returns something else than one Tensor.
       ShapeError:    func returns no scalar.
-      DTypeError:    an argument it is differentiated by, or the result, is no float.
+      DTypeError:    an argument it is differentiated by, or the result, is not a float.
 
     >>> cube = lambda x: x**3
     >>> grad(cube)(Tensor(2.0)), grad(grad(cube))(Tensor(2.0))
@@ -338,7 +338,7 @@ def value_and_grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
     Raises:
       ArgumentError: argnums names no argument, or func returns something else than one Tensor.
       ShapeError:    func returns no scalar.
-      DTypeError:    an argument it is differentiated by, or the result, is no float.
+      DTypeError:    an argument it is differentiated by, or the result, is not a float.
 
     >>> value_and_grad(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
     (Tensor(5.), Tensor([2., 4.]))
@@ -367,7 +367,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
     Raises:
       ArgumentError: argnums names no argument, or func returns something else than one Tensor.
       ShapeError:    func returns no scalar.
-      DTypeError:    an argument it is differentiated by, or the result, is no float.
+      DTypeError:    an argument it is differentiated by, or the result, is not a float.
 
     >>> grad_and_value(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
     (Tensor([2., 4.]), Tensor(5.))
@@ -396,7 +396,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
 
     Raises:
       ArgumentError: func returns something else than Tensors.
-      DTypeError:    a primal is no float.
+      DTypeError:    a primal is not a float.
 
     >>> out, pull = vjp(lambda x: x * x, Tensor([1.0, 2.0]))
     >>> out, pull(Tensor([10.0, 1.0]))
@@ -468,7 +468,7 @@ def jvp(*args: Any, **kwargs: Any) -> Any:
     Raises:
       ArgumentError: primals and tangents do not fit, func returns something else than Tensors, or strict.
       ShapeError:    a tangent has another shape than its primal.
-      DTypeError:    a primal is no float.
+      DTypeError:    a primal is not a float.
 
     >>> jvp(lambda x: x * x, (Tensor([2.0, 3.0]),), (Tensor([1.0, 0.0]),))
     (Tensor([4., 9.]), Tensor([4., 0.]))
@@ -526,7 +526,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     Raises:
       ArgumentError: func returns something else than Tensors.
-      DTypeError:    a primal is no float.
+      DTypeError:    a primal is not a float.
 
     >>> out, push = linearize(lambda x: x * x, Tensor([2.0, 3.0]))
     >>> push(Tensor([1.0, 0.0])), push(Tensor([0.0, 1.0]))

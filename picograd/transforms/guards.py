@@ -6,11 +6,11 @@ Out:   `Guards`: the names the function mentions, with what they meant when it w
 
 Looked at are the closure variables, globals, default values and variables of the environment that the function's own
 code mentions, and attributes it mentions of objects: numbers, strings and other plain values, containers of them, which
-Tensor or array it is (not what it holds, but for small arrays). Of a Module, whose own code is not read, all that it
-holds counts: tensors, modules, plain values and those of objects such as a configuration; of an Optimizer the settings
-of its groups, and which tensors its state is. The same holds for the user's own functions that it mentions, those that
-they mention, and the `forward` of the user's Modules (bytecode_reads.py). What libraries read is not seen. Clocks
-and files, whose answers nothing remembers, are errors where they are read (traced.py).
+Tensor or array it is (not what it holds, but for small arrays). A Module, whose own code is not read, counts with all
+that it holds: tensors, modules, plain values and those of objects such as a configuration; an Optimizer with the
+settings of its groups, and the tensors that its state is. The same holds for the user's own functions that it mentions,
+those that they mention, and the `forward` of the user's Modules (bytecode_reads.py). What libraries read is not seen.
+Clocks and files, whose answers nothing remembers, are errors where they are read (traced.py).
 
 In nearly every call each name still refers to the same object, and comparing identities is fast: many names take one
 call of a C function. Only where a name refers to another object do the guards decide whether that object is an equal
@@ -120,7 +120,7 @@ class Guards(Record):
     """The values that a capture depends on besides its arguments.
 
     values:    names and attributes
-    held:      attributes of objects that are no Modules
+    held:      attributes of objects that are not Modules
     parts:     attributes of Modules
     lists:     (gives a list of Modules or parameters, what it held, how the user would write it)
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)

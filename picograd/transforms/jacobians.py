@@ -43,8 +43,8 @@ def jacrev(
     Returns:   a function of the arguments of func
 
     Raises:
-      ArgumentError: argnums names no argument, func returns something else than Tensors, or chunk_size is no count.
-      DTypeError:    an argument it is differentiated by, or a result, is no float.
+      ArgumentError: argnums names no argument, func returns something else than Tensors, or chunk_size is not a count.
+      DTypeError:    an argument it is differentiated by, or a result, is not a float.
 
     >>> jacrev(lambda x: x * x)(Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
@@ -81,7 +81,7 @@ def jacfwd(
 
     Raises:
       ArgumentError: argnums names no argument, or func returns something else than Tensors.
-      DTypeError:    an argument it is differentiated by, or a result, is no float.
+      DTypeError:    an argument it is differentiated by, or a result, is not a float.
 
     >>> jacfwd(lambda x: x * x)(Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
@@ -111,7 +111,7 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
 
     Raises:
       ArgumentError: argnums names no argument, or func returns something else than Tensors.
-      DTypeError:    an argument it is differentiated by, or a result, is no float.
+      DTypeError:    an argument it is differentiated by, or a result, is not a float.
 
     >>> hessian(lambda x: (x**3).sum())(Tensor([1.0, 2.0]))
     Tensor([[ 6.,  0.],

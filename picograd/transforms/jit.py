@@ -6,7 +6,7 @@ Out:   a callable that runs one plan
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
 A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what the
-function's code mentions must mean the same ever after (guards.py).
+function's code mentions must keep its meaning (guards.py).
 
     recording = traced(function, arguments)      capture.py, traced.py: graphs, and what they read and write
     plan = find_plan(recording)                  engine/realize.py
@@ -141,7 +141,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any) -> Any:
     """Calls a function `steps` times, as one LOOP: call i gets row i of every Tensor; its results are stacked.
 
-    What is no Tensor is the same in every call; Tensors made before are read and written as the calls do.
+    What is not a Tensor is the same in every call; Tensors made before are read and written as the calls do.
 
     Raises:
       JitError: a Tensor does not have a row for each call.
@@ -620,7 +620,7 @@ def compile(  # noqa: A001
 
     Raises:
       ArgumentError: `mode` is not one of COMPILE_MODES.
-      JitError: `model` is no function of Tensors, or cannot be captured.
+      JitError: `model` is not a function of Tensors, or cannot be captured.
 
     >>> @pg.compile
     ... def double(x):

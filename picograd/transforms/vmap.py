@@ -57,7 +57,7 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
       path:   what the user calls value
 
     Raises:
-      ArgumentError: dims has another form than value, or names an axis of something that is no Tensor.
+      ArgumentError: dims has another form than value, or names an axis of something that is not a Tensor.
 
     >>> list(dims_of("in_dims", (0, {"a": None}), (Tensor([1.0]), {"a": Tensor(2.0)}), "args"))
     [0, None]

@@ -306,7 +306,7 @@ class Kernel:
 
         Raises:
           DTypeError: it has another.
-          ArgumentTypeError: a parameter that is memory is no Tensor, or one that is a number is no number.
+          ArgumentTypeError: a parameter that is memory is not a Tensor, or one that is a number is not a number.
         """
         if isinstance(value, Tensor):
             op = value_at(value, device)
@@ -482,7 +482,7 @@ def kernel(
       block:         threads of a block, the same way
       entry:         name of the function, where the source has several: "saxpy", "rows<256>"
       shared_bytes:  of dynamic shared memory of a block, `extern __shared__`
-      inputs:        (arguments): a value for each parameter that is no result
+      inputs:        (arguments): a value for each parameter that is not a result
       meaning:       (arguments, Tensors as NumPy arrays): the results, in NumPy
       gradient:      (gradients of the results, arguments): the gradient of each Tensor, by operations of Tensors and other
                      kernels; if it has a parameter `out`, the results are in it

@@ -271,7 +271,7 @@ def _own_source(kernel: Kernel, call: Op, target: Target, render: Callable[[Prog
 
 
 # ---- what counts come to ----
-# Of an H100, by its clock: NVIDIA H100 Tensor Core GPU Architecture, 2022; its memory has 3.35 TB/s, a multiprocessor asks
+# An H100, by its clock: NVIDIA H100 Tensor Core GPU Architecture, 2022; its memory has 3.35 TB/s, a multiprocessor asks
 # its cache for 64 bytes a clock. A launch takes 2 us, in which two small kernels are alike.
 LAUNCH_CLOCKS = 3500
 MULTIPROCESSORS, SECTORS_OF_MEMORY, SECTORS, SHARED_BYTES, INSTRUCTIONS, MMA_CLOCKS = 132, 66, 2, 128, 4, 2
@@ -288,7 +288,7 @@ def clocks_of(counts: Mapping[str, int], blocks: int, launches: int = 1) -> int:
     """Returns the clocks of launches, and of memory or of the busiest part of the multiprocessor with most blocks if more.
 
     Its parts are the way to the cache, shared memory, issue and matrix units. The model has no latencies, and a cache that
-    keeps nothing: it compares two kernels of the same operation, and is no prediction of times.
+    keeps nothing: it compares two kernels of the same operation, and is not a prediction of times.
 
     Args:
       counts:  of a kernel (picograd_lab/ladder/counts.h)

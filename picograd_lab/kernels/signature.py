@@ -68,7 +68,7 @@ class Signature(Record):
 
     @property
     def inputs(self) -> list[Parameter]:
-        """Returns the parameters that are no results, and no maps of tiles."""
+        """Returns the parameters that are neither results nor maps of tiles."""
         return [one for one in self.parameters if one.type != MAP_TYPE and (not one.is_pointer or one.is_const)]
 
 

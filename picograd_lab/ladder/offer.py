@@ -37,7 +37,7 @@ def offer_rung(name: str, rung: str, **lengths: int) -> Offering:
     Args:
       name:     of the ladder
       rung:     by its name, "shared tile"
-      lengths:  that are no axes, such as STRIDE of a convolution, hold as they are given; others are those that
+      lengths:  that are not axes, such as STRIDE of a convolution, hold as they are given; others are those that
                 `count()` counts with. By default what the ladder says
 
     Returns:   the offer, which `withdraw()` or the end of a `with` block ends
@@ -84,7 +84,7 @@ def _lengths(ladder: Ladder, known: dict[str, int], tensors: tuple[Tensor, ...])
 
 
 def _call(ladder: Ladder, rung: Rung, lengths: dict[str, int], target: Target, tensors: tuple[Tensor, ...]) -> Op | str:
-    """Returns the KERNEL of a rung for some lengths; or why it is no candidate."""
+    """Returns the KERNEL of a rung for some lengths; or why it is not a candidate."""
     reason = why_not(ladder, rung, lengths, target)
     if reason:
         return reason

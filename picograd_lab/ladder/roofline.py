@@ -19,7 +19,7 @@ from picograd_lab.ladder.runnable import Array
 
 # FLOP of a multiprocessor in a clock, by compute capability: of multiply-adds, and of tensor cores without sparsity.
 # Source: NVIDIA's architecture whitepapers: A100 19.5 and 312 TFLOP/s (108 at 1.41 GHz), H100 SXM 66.9 (132 at 1.98) and
-# 989 (at 1.83), B200 2250 (148 at 1.85). Of others the rate with float32 sums depends on the model.
+# 989 (at 1.83), B200 2250 (148 at 1.85). The rate of others with float32 sums depends on the model.
 FLOPS_PER_CLOCK: dict[int, dict[DType, int]] = {
     80: {dtypes.float32: 128, dtypes.float16: 2048, dtypes.bfloat16: 2048},
     86: {dtypes.float32: 256},

@@ -4,8 +4,8 @@ In:    a program that ends with an error (an assert, say, or a script of `picogr
 Out:   the option, or the rule with its Op and the user's lines
 
 The program is run again and again, each time in a process of its own and with one thing turned off, until one is found
-without which it is right: the cache on disk, the compiler as a whole, options, jit, all rules of algebra. Of these it then
-finds the first that matters, as many runs as the logarithm of their number (rules.py).
+without which it is right: the cache on disk, the compiler as a whole, options, jit, all rules of algebra. Then it finds
+the first rule that matters, in as many runs as the logarithm of their number (rules.py).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def verify(function: Callable[..., Any], *args: Any, against: Any = "numpy", **k
     |found - meaning| <= 2 bound        (bound: what rounding may do to each element, by a running error analysis)
 
     What the function computes is compared, forward, backward and update alike: kernel by kernel, then each plan as a whole,
-    its rewrites and its memory. Of a tensor that is returned and has no gradient yet, the gradients are computed, too.
+    its rewrites and its memory. Gradients of a returned tensor that has none yet are computed, too.
     Jitted functions are traced again.
 
     Args:
@@ -69,7 +69,7 @@ def device_of(against: object) -> str | None:
     """Returns the device to compare with, None for the evaluator.
 
     Raises:
-      ArgumentTypeError: it is no device.
+      ArgumentTypeError: it is not a device.
       DeviceError: there is no such device, or this machine cannot use it.
     """
     if not isinstance(against, str):

@@ -41,7 +41,7 @@ def verify_module(ours: Any, theirs: Any, args: Sequence[Any], kwargs: Mapping[s
     """Compares a module with PyTorch's of the same weights.
 
     Raises:
-      ArgumentError: `ours` is no module, or modules drop elements, each its own.
+      ArgumentError: `ours` is not a module, or modules drop elements, each its own.
     """
     if not isinstance(ours, Module):
         raise ArgumentError(f"verify: a module is compared with PyTorch's, got {type(ours).__name__}.")

@@ -5,7 +5,7 @@ Out:   a `Mismatch` that names the first pass, and of a table of rules the rule
 
 Every float becomes a float64, so that roundings are out of the way, but for those of constants that a rule has folded. A
 second evaluation tells how much these may change, on inputs that are moved by a few roundings of the narrowest dtype: what
-differs by more is no rounding.
+differs by more is not a rounding.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _wide_dtype(dtype: DType) -> Any:
 
 
 def _noise(a: Array, b: Array, step: float) -> float:
-    """Returns the distance that is no deviation: the change by inputs that are moved, and a step of the largest element."""
+    """Returns the tolerated distance: the change by inputs that are moved, and a step of the largest element."""
     if a.dtype.kind in "biu":
         return float((a != b).any()) * np.inf if (a != b).any() else 0.0
     with np.errstate(all="ignore"):

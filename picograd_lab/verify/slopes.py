@@ -89,7 +89,7 @@ class Slopes:
         self.asked[key] = Asked(double, shown, results, tuple(needed), rules, lines)
 
     def mismatches(self) -> Iterator[Mismatch]:
-        """Yields the rules whose gradients are no slopes."""
+        """Yields the rules whose gradients are not slopes."""
         rng = np.random.default_rng(0)
         for asked in self.asked.values():
             for draw in DRAWS:

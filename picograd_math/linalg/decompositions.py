@@ -135,7 +135,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> L
 
     Args:
       A, pivot:      as `lu_factor` takes them
-      check_errors:  must be False: that a pivot is 0 is no error of the factors
+      check_errors:  must be False: that a pivot is 0 is not an error of the factors
 
     Raises:
       ArgumentError: check_errors is True.

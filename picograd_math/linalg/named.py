@@ -24,7 +24,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
 
     Raises:
       ArgumentError: there are none.
-      ShapeError:    one is no matrix, or two neighbours do not fit.
+      ShapeError:    one is not a matrix, or two neighbours do not fit.
 
     >>> chain_matmul(Tensor.ones(1, 2), Tensor.ones(2, 3), Tensor.ones(3, 1)).item()
     6.0
@@ -47,7 +47,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
       increasing:  the powers rise from 0
 
     Raises:
-      ShapeError:    x is no vector.
+      ShapeError:    x is not a vector.
       ArgumentError: N is negative.
 
     >>> vander(Tensor([2, 3]), 3).tolist()

@@ -48,9 +48,9 @@ def vector_norm(
       ord:  a number; inf and -inf are the greatest and the least |x|, and 0 counts the elements other than 0
 
     Raises:
-      ArgumentError: ord is no number.
+      ArgumentError: ord is not a number.
       ShapeError:    there is no element, and ord is inf or negative.
-      DTypeError:    x is no float.
+      DTypeError:    x is not a float.
 
     >>> vector_norm(Tensor([3.0, 4.0])).item()
     5.0
@@ -109,7 +109,7 @@ def matrix_norm(
     Raises:
       ArgumentError: ord or dim is not one of these.
       ShapeError:    there are less than two axes.
-      DTypeError:    A is no float.
+      DTypeError:    A is not a float.
 
     >>> matrix_norm(Tensor([[3.0, 0.0], [0.0, 4.0]])).item()
     5.0
@@ -184,7 +184,7 @@ def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool =
       hermitian:  the matrix is symmetric
 
     Raises:
-      ArgumentError: a tolerance is no number.
+      ArgumentError: a tolerance is not a number.
 
     >>> matrix_rank(Tensor([[1.0, 1.0], [1.0, 1.0]])).item()
     1

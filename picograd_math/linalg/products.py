@@ -88,7 +88,7 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
 
     Raises:
       ArgumentError: there are less than two.
-      ShapeError:    one is no matrix, or two neighbours do not fit.
+      ShapeError:    one is not a matrix, or two neighbours do not fit.
 
     >>> multi_dot([Tensor([1.0, 2.0]), Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([3.0, 4.0])]).item()
     11.0
@@ -175,7 +175,7 @@ def matrix_power(A: Any, n: int) -> Tensor:
 
     Raises:
       ShapeError:    a matrix is not square.
-      ArgumentError: n is no integer.
+      ArgumentError: n is not an integer.
 
     >>> matrix_power(Tensor([[1.0, 1.0], [0.0, 1.0]]), 3).tolist()
     [[1.0, 3.0], [0.0, 1.0]]

@@ -216,7 +216,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
       rcond:      the old name of rtol
 
     Raises:
-      ArgumentError: a tolerance is no number, or both rtol and rcond are given.
+      ArgumentError: a tolerance is not a number, or both rtol and rcond are given.
 
     Gradient: of constant rank (Golub, Pereyra 1973).
 
@@ -297,7 +297,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
 
     Raises:
       ArgumentError: ind is less than 1.
-      ShapeError:    the axes have not as many elements.
+      ShapeError:    the first axes and the others differ in their number of elements.
 
     >>> tensorinv(Tensor.eye(4).reshape(2, 2, 4), ind=2).shape
     (4, 2, 2)

@@ -277,10 +277,7 @@ OPERATORS = [
 ]  # fmt: skip
 
 
-# ---- elements by index ----
-# ---- reading ----
-
-
+# ---- elements by index, read ----
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """Returns x at indices of one axis, whose place their axes take."""
     if isinstance(x, np.ndarray):

@@ -204,7 +204,7 @@ def normalize(
     x: Array, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
     stopwords: Sequence[str] | None = None,
 ) -> Array:  # fmt: skip
-    """Returns the strings that are no stop words, in upper or lower case if asked for; one "" if none is left.
+    """Returns the strings that are not stop words, in upper or lower case if asked for; one "" if none is left.
 
     Raises:
       UnsupportedOp: the language of `locale` has rules of its own for upper and lower case.

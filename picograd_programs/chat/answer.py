@@ -102,7 +102,7 @@ class Network(Protocol):
 class Plans:
     """The two ways in which a network reads texts on, beside one cache: a piece of a text, or a token each of several.
 
-    Of several tokens there is a plan for 1, 2, 4, ... of them; one that is not full takes its last token again. A text has
+    Several tokens have a plan for 1, 2, 4, ... of them; one that is not full takes its last token again. A text has
     the same bits in each of them.
 
     Args:

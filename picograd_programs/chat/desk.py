@@ -59,7 +59,7 @@ class Question:
     """A text that is to be continued, and who takes the tokens that follow.
 
     tokens:     of the text
-    ends:       tokens that end the answer, and are no part of it
+    ends:       tokens that end the answer, and are not part of it
     num:        most tokens of the answer; it also ends where the text has its length
     choice:     how they are drawn
     seed:       of the draws

@@ -175,7 +175,7 @@ def prompt_of(prompt: Any) -> str:
     """Returns the text that is to be continued; it may be in a list.
 
     Raises:
-      ArgumentError: it is no text, or there are several.
+      ArgumentError: it is not text, or there are several.
     """
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     if not isinstance(text, str) or not text:

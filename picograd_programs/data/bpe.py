@@ -1,9 +1,9 @@
 """BPE: text as numbers of tokens and back, with the vocabulary of a GGUF file.
 
-A text is a row of symbols; the neighbours that come first in an order become one symbol, again and again; what is left are
-tokens. Of two families, one cuts a text into words by a pattern and takes their bytes as symbols, in the order of a list
-of pairs; the other takes the characters of the whole text, in the order of scores of tokens. Control tokens, such as the
-end of a turn, are given by name only: text that a person writes never becomes one.
+A text is a row of symbols; the neighbours that come first in an order become one symbol, again and again; what is left
+are tokens. There are two families: one cuts a text into words by a pattern and takes their bytes as symbols, in the
+order of a list of pairs; the other takes the characters of the whole text, in the order of scores of tokens. Control
+tokens, such as the end of a turn, are given by name only: text that a person writes never becomes one.
 
 Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909 (merges); Radford et al. 2019, "Language models are unsupervised
        multitask learners" (bytes, the first pattern).
@@ -67,7 +67,7 @@ class Tokenizer:
     tokens:       texts; the number of a token is its place
     kinds:        of each: 1 is text, 3 a control token, 4 text that is always one token, 6 a byte
     control:      numbers of the control tokens
-    start, end:   tokens that go before and behind a text that is no dialogue
+    start, end:   tokens that go before and behind a text that is not a dialogue
     drops_spaces: most spaces that the first token of a written text loses, since they are not there
 
     Raises:
@@ -120,7 +120,7 @@ class Tokenizer:
         raise NotImplementedError
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Returns the text of some tokens; bytes that are no UTF-8 become U+FFFD."""
+        """Returns the text of some tokens; bytes that are not UTF-8 become U+FFFD."""
         stream = self.stream()
         return "".join(map(stream.text, numbers)) + stream.rest()
 
@@ -191,7 +191,7 @@ class ByteLevel(Tokenizer):
       takes_words:    a word that is a token is one, whatever the merges say; None: as in Llama 3, if it is cut so
 
     Raises:
-      DataError: as Tokenizer, a merge is no pair, or there is no such pattern.
+      DataError: as Tokenizer, a merge is not a pair, or there is no such pattern.
 
     >>> letters = [*LETTER_OF, "lo", "low", "<end>"]
     >>> tokenizer = ByteLevel(letters, ["l o", "lo w"], [1] * 258 + [3], "gpt-2")
@@ -250,7 +250,7 @@ SPACE = "\u2581"  # stands for a space in SentencePiece's vocabularies
 class Pieces(Tokenizer):
     """SentencePiece's BPE: characters of a whole text, neighbours joined where the result is the token of most score.
 
-    A character that is no token is written as its bytes.
+    A character that is not a token is written as its bytes.
 
     Args:
       tokens, kinds:  as Tokenizer

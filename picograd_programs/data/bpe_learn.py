@@ -18,7 +18,7 @@ from picograd_programs.data.bpe import CONTROL, LETTER_OF, PATTERNS, TEXT, ByteL
 from picograd_programs.data.patterns import compiled
 
 Pair = tuple[int, int]
-MET_MIN = 2  # a pair that is met once is no pattern
+MET_MIN = 2  # a pair that is met once is not a pattern
 
 
 def learned_bpe(
@@ -26,8 +26,8 @@ def learned_bpe(
 ) -> ByteLevel:
     """Returns a tokenizer of `vocabulary` tokens: 256 bytes, merges learned from texts, and control tokens.
 
-    Of pairs met equally often the one whose tokens are older is merged first. Where no pair is left that is met twice, the
-    vocabulary stays smaller.
+    Where pairs are met equally often, the one whose tokens are older is merged first. Where no pair is left that is met
+    twice, the vocabulary stays smaller.
 
     Args:
       texts:       in any language

@@ -53,7 +53,7 @@ from picograd_programs.data.wordpiece import (
 Cut = Callable[[str, bool], list[str]]  # a text, whether it begins the whole -> words
 OF_BYTES: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 DIGITS: Json = {"type": "Digits", "individual_digits": True}
-UNKNOWN_COST = 10.0  # below the least score: what a character costs that is no piece (SentencePiece's kUnkPenalty)
+UNKNOWN_COST = 10.0  # below the least score: what a character costs that is not a piece (SentencePiece's kUnkPenalty)
 CONTROL_NAME = re.compile(r"<\|\w+\|>")  # in vocab.json nothing else tells a control token
 
 
@@ -99,7 +99,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Pipeline:
     """Returns the tokenizer of a tokenizer.json.
 
     Raises:
-      DataError: the file cannot be read, is no tokenizer.json, or has a part that is not done here; it is named.
+      DataError: the file cannot be read, is not a tokenizer.json, or has a part that is not done here; it is named.
     """
     path = Path(path)
     content = json_in(path, "load_tokenizer")
@@ -417,7 +417,7 @@ MODELS: dict[str | None, Callable[[Json], Any]] = {"BPE": bpe, "Unigram": unigra
 
 # ---- the whole ----
 class Added(Record):
-    """A token that is no part of the model's vocabulary, or is one whatever the model says.
+    """A token that is not part of the model's vocabulary, or is one whatever the model says.
 
     number:       of the token
     content:      its text
@@ -461,7 +461,7 @@ class Pipeline(Tokenizer):
         whole = [number for number in number_of.values() if type(number) is int and 0 <= number < TOKENS_MAX]
         if not whole or len(set(whole)) < len(number_of):
             raise DataError("has no vocabulary, or tokens whose numbers are not whole, or are the same.")
-        tokens, kinds = [""] * (max(whole) + 1), [CONTROL] * (max(whole) + 1)  # a number that is nobody's is no text
+        tokens, kinds = [""] * (max(whole) + 1), [CONTROL] * (max(whole) + 1)  # a number that is nobody's is not text
         for token, number in number_of.items():
             is_byte = re.fullmatch("<0x[0-9A-F]{2}>", token) and model.get("byte_fallback")
             tokens[number], kinds[number] = token, BYTE if is_byte else TEXT
@@ -480,7 +480,7 @@ class Pipeline(Tokenizer):
           rows, width:  of the network's table of tokens
 
         Raises:
-          DataError: one of them is no added token, or the table has many rows more.
+          DataError: one of them is not an added token, or the table has many rows more.
         """
         if rows >= len(self.tokens):
             check_rows("of config.json", (rows, width), len(self.tokens))
@@ -688,7 +688,7 @@ def _tokenizer_of(
     """Returns the tokenizer of some tokens with their numbers; `cut` and `takes_words`: as ByteLevel.
 
     Raises:
-      DataError: the numbers are not 0, 1, ... of so many tokens, or a merge is no pair.
+      DataError: the numbers are not 0, 1, ... of so many tokens, or a merge is not a pair.
     """
     tokens = sorted(numbers, key=lambda token: numbers[token] if type(numbers[token]) is int else -1)
     if wrong := [token for place, token in enumerate(tokens) if numbers[token] != place]:

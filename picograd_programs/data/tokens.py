@@ -66,7 +66,7 @@ def map_tokens(path: str | PathLike[str], vocabulary: int) -> NDArray[np.uint16]
       vocabulary:  V, of the tokenizer that is used with them
 
     Raises:
-      DataError: the file cannot be read, is no file of tokens, is damaged, or is of another vocabulary.
+      DataError: the file cannot be read, is not a file of tokens, is damaged, or is of another vocabulary.
     """
     with opened("map_tokens", path, "train again without --resume.") as file:
         header = np.frombuffer(file.read(4 * HEADER), "<i4")

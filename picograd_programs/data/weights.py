@@ -55,7 +55,7 @@ def load_weights(name: str) -> GGUF:
     """Returns the weights of a known name, fetched the first time, or those of a file.
 
     Raises:
-      DataError: no source has them, or the file is no GGUF.
+      DataError: no source has them, or the file is not a GGUF file.
       FileError: the file cannot be read.
     """
     if name in KNOWN:

@@ -67,7 +67,7 @@ def _is_ideograph(letter: str) -> bool:
 
 
 def is_punctuation(letter: str) -> bool:
-    """Returns whether a letter is a sign of punctuation; signs of ASCII that are no letters and digits count, too."""
+    """Returns whether a letter is a sign of punctuation; signs of ASCII that are neither letters nor digits count, too."""
     return letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != " " or (
         unicodedata.category(letter).startswith("P")
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """First stage of nano: a vocabulary is learned from a text, and a decoder reads that text until it can guess what follows.
 
-Of the text the last tenth is held out, from the vocabulary, too; how well it is guessed is said in bits per byte.
+The last tenth of the text is held out, from the vocabulary, too; how well it is guessed is said in bits per byte.
 
 Source: Karpathy 2025, nanochat, `tok_train` and `base_train`.
 

@@ -52,7 +52,7 @@ class NanoConfig:
     cap:           no logit is beyond it
 
     Raises:
-      ArgumentError: a number below 1, or heads that are no multiple of shared_heads.
+      ArgumentError: a number below 1, or heads that are not a multiple of shared_heads.
     """
 
     vocabulary: int
@@ -130,7 +130,7 @@ class SelfAttention(nn.Module):
     def read_on(
         self, x_BTC: Tensor, cos: Tensor, sin: Tensor, cache: Cache, layer: int, position: Positions, mask: Any
     ) -> Tensor:
-        """The same for the positions from `position` on, whose keys and values go to the cache; `mask` as its `attend`."""
+        """As forward, for positions from `position` on; the cache takes keys and values; `mask` as in `Cache.attend`."""
         return self.joined(cache.attend(layer, *self.heads_of(x_BTC, cos, sin), position, mask, enable_gqa=True))
 
 
@@ -154,7 +154,7 @@ class Block(nn.Module):
         return x_BTC + self.mlp(norm(x_BTC))
 
     def read_on(self, x_BTC: Tensor, *where: Any) -> Tensor:
-        """The same beside a cache; `where` as in SelfAttention."""
+        """As forward, beside a cache; `where` as in SelfAttention."""
         x_BTC = (x_BTC + self.attn.read_on(norm(x_BTC), *where)).contiguous()
         return (x_BTC + self.mlp(norm(x_BTC))).contiguous()
 

@@ -104,8 +104,8 @@ CURVE_ROWS, CURVE_COLUMNS = 5, 60
 class Progress(Callback):
     """Shows a bar with the time left; below it figures, items a second, memory and MFU, and the curve of the loss.
 
-    Where standard error is no terminal, some ten lines are printed instead, with the time left, too. The rate counts from
-    the end of the first step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is
+    Where standard error is not a terminal, some ten lines are printed instead, with the time left. The rate counts from the
+    end of the first step, which compiles. MFU is the part of the device's peak that model FLOPs take, where its peak is
     known (peaks.py); else FLOP/s are shown, and a line at the end says so.
 
     Args:
@@ -514,7 +514,7 @@ class Checkpoints(Callback):
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """Returns the newest checkpoint that is whole, and its state; None where none is.
 
-        Of a file that is truncated or corrupt standard error says so.
+        A truncated or corrupt file is named on standard error.
         """
         self.bring_back()
         paths = self.paths()

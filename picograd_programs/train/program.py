@@ -49,11 +49,11 @@ class Settings:
     lr: float = 1e-3  # highest learning rate
     warmup: int = 0  # steps in which the learning rate rises
     weight_decay: float = 0.01  # of weights with two axes or more
-    clip: float = 0.0  # most that the norm of all gradients may be; 0 is no limit
+    clip: float = 0.0  # most that the norm of all gradients may be; 0: no limit
     accumulate: int = 1  # batches of a step, whose gradients are averaged
     # products are computed in it, by autocast; for float16 the loss is scaled
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    ema: float = 0.0  # part of a moving average of the weights that stays at each step: 0.999; 0 is no average
+    ema: float = 0.0  # part of a moving average of the weights that stays at each step: 0.999; 0: no average
     seed: int = 0  # of start weights, batches and draws
     eval_every: int = 500  # steps between two evaluations
     save_every: int = 500  # steps between two checkpoints

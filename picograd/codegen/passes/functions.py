@@ -382,7 +382,7 @@ def _two_sum(a: Op, b: Op) -> tuple[Op, Op]:
 
 
 def _fast_two_sum(a: Op, b: Op) -> tuple[Op, Op]:
-    """The same for |a| >= |b| (Dekker 1971)."""
+    """Returns the rounded sum and its error where |a| >= |b| (Dekker 1971)."""
     total = a + b
     return total, b - (total - a)
 
@@ -523,8 +523,8 @@ def _reduce_float64(x: Op) -> tuple[Op, Op]:
 def _reduce_far(x: Op) -> tuple[Op, Op]:
     """Payne and Hanek's reduction for |x| >= 2**20.
 
-    x = m * 2**s with an integer m of 53 bits. Of 1 / (2 pi) the bits before position s give whole turns with any m;
-    the 192 bits after it, times m and without its whole part, are the turns in x with an error below 2**-130.
+    x = m * 2**s with an integer m of 53 bits. The bits of 1 / (2 pi) before position s give whole turns with any m; the
+    192 bits after it, times m and without its whole part, are the turns in x with an error below 2**-130.
     """
     bits = bits_of(x)
     exponent = and_(shr(bits, 52), 0x7FF)

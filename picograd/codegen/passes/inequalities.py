@@ -93,7 +93,7 @@ class Sum(Record):
 
 
 class Atom(Struct):
-    """An integer that is no sum, with the facts about it.
+    """An integer that is not a sum, with the facts about it.
 
     lows, highs:  polynomials that are never negative, in which its factor is above 0, below 0
     one_of:       it is one of these
@@ -642,7 +642,7 @@ class Known(Sums):
         return constant + shared * self._least_terms(terms, -((constant - enough) // shared))
 
     def _least_terms(self, terms: Terms, enough: int) -> int:
-        """The same for one with no constant and whose factors nothing divides."""
+        """Returns such a number for a polynomial that has no constant, and factors with no common divisor."""
         key = frozenset(terms.items())
         best, was_all = self._least.get(key, (None, False))
         if best is not None and (was_all or best >= enough):

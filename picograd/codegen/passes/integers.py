@@ -60,7 +60,7 @@ def _is_index(op: Op) -> bool:
 
 
 class _Leaves:
-    """Stops a walk below loop variables: an extent is no part of the index."""
+    """Stops a walk below loop variables: an extent is not part of the index."""
 
     def __contains__(self, op: Op) -> bool:
         return op.code in INDEX_LEAVES

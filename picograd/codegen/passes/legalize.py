@@ -393,7 +393,7 @@ class Legalizer:
         for op in toposort([root], stop=became) if root not in became else ():
             if op in became:
                 continue
-            if op.code is OpCode.RANGE:  # whose extent is no part of the expression
+            if op.code is OpCode.RANGE:  # whose extent is not part of the expression
                 became[op] = op
                 continue
             if (op.dtype.is_narrow and not self.has_narrow) or (op.code is OpCode.ERF and not self.has_erf):

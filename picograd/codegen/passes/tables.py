@@ -158,7 +158,7 @@ def _lookups(values: Sequence[Op], changing: set[Op], of_lanes: set[Op]) -> Look
     """Returns the largest parts of `values` that a table can hold: each lane chooses by an integer of its own."""
     integers: dict[Op, Op | None] = {}  # what changes -> the one small integer it depends on, None: on more
     steps: dict[Op, int] = {}  # from that integer
-    wanted: set[Op] = set(values)  # by something that is no table's
+    wanted: set[Op] = set(values)  # by something that is not a table's
     order = toposort(values)
     for op in order:
         sources = [s for s in op.src if s in integers]

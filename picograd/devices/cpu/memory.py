@@ -130,7 +130,7 @@ class MemoryPool:
 
     @property
     def peak_with_scratch(self) -> int:
-        """The same, with what kernels of plans that run work in."""
+        """The most bytes held at one time, scratch memory of kernels included."""
         return self._peak_with_scratch
 
     def reset_peak(self) -> None:

@@ -59,7 +59,7 @@ class HostCode:
     """A function that plans can call.
 
     address:   of a function with the signature of a kernel
-    failures:  errors that are no report, by the address of the report of the call
+    failures:  errors that are not reports, by the address of the report of the call
     """
 
     def __init__(self, params: Sequence[Param], variables: Sequence[Op], function: Function):

@@ -42,7 +42,7 @@ OPTIONS = (
     "-std=c++17", "-Og", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
     "-fno-rtti", "-fvisibility=hidden", f"-I{PRIMITIVES.parent}", f"-I{DEVICES}",
 )  # fmt: skip
-# Of our own kernels none needs C++'s library, which the linker would read for 7 ms.
+# No kernel of our own needs C++'s library, which the linker would read for 7 ms.
 NO_CXX_LIBRARY = ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if sys.platform == "linux" else ("-lm",)
 
 

@@ -305,7 +305,7 @@ class PtxWriter(LlvmWriter):
         return super().operation(op, lanes)
 
     def exact_integer(self, op: Op, lanes: int) -> str | None:
-        """Writes arithmetic that surely does not wrap; None where it may, or is no sum, product or quotient.
+        """Writes arithmetic that surely does not wrap; None where it may, or is not a sum, product or quotient.
 
         Why: LLVM widens a sum of 32 bits to an address part by part, and finds constants in it, if it cannot wrap.
         """

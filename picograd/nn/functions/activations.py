@@ -103,7 +103,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """Returns input / 6 + 1/2, held between 0 and 1; `inplace` stores it there.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> hardsigmoid(Tensor([-4.0, 0.0, 4.0]))
     Tensor([0. , 0.5, 1. ])
@@ -120,7 +120,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """Returns input * hardsigmoid(input); `inplace` stores it there.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> hardswish(Tensor([-4.0, 3.0, 4.0]))
     Tensor([0., 3., 4.])
@@ -138,7 +138,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     """Returns 0 where |input| <= lambd, else input.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> hardshrink(Tensor([-1.0, 0.25, 1.0]))
     Tensor([-1.,  0.,  1.])
@@ -151,7 +151,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
 
     Raises:
       ArgumentError: lambd is negative.
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
 
     >>> softshrink(Tensor([-1.0, 0.25, 1.0]))
     Tensor([-0.5,  0. ,  0.5])
@@ -188,7 +188,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """Returns input where it is positive, else input * negative_slope; `inplace` stores it there.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> leaky_relu(Tensor([-1.0, 2.0]), 0.5)
     Tensor([-0.5,  2. ])
@@ -205,7 +205,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
 
     Raises:
       ShapeError: weight is neither one number nor one for each channel.
-      DTypeError: the dtypes differ, or are no floats.
+      DTypeError: the dtypes differ, or are not floats.
 
     Source:    He et al. 2015, arXiv:1502.01852, eq. 1.
 
@@ -229,7 +229,7 @@ def rrelu(
 
     Raises:
       ArgumentError: lower is above upper.
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
 
     >>> rrelu(Tensor([-3.0, 2.0]), 0.25, 0.75)
     Tensor([-1.5,  2. ])
@@ -252,7 +252,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # 
     Derivatives at 0 are those of the left side, as the value is: the second one is alpha, and 0 in PyTorch.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     Source:    Clevert et al. 2015, arXiv:1511.07289, eq. 15.
 
@@ -266,7 +266,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """Returns 1.0507 * elu(input, 1.6733), which keeps mean 0 and variance 1; `inplace` stores it there.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     Source:    Klambauer et al. 2017, arXiv:1706.02515, eq. 2 and 14.
 
@@ -285,7 +285,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  #
 
     Raises:
       ArgumentError: alpha is 0.
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
 
     Source:    Barron 2017, arXiv:1704.07483, eq. 2.
 
@@ -364,7 +364,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """Returns input * tanh(softplus(input)); `inplace` stores it there (Misra 2019, arXiv:1908.08681).
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> mish(Tensor([0.0, 2.0])).round(4)
     Tensor([0.   , 1.944])
@@ -386,7 +386,7 @@ def logsigmoid(input: Tensor) -> Tensor:  # noqa: A002
     """Returns log(sigmoid(input)) = -log(1 + exp(-input)).
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> logsigmoid(Tensor([0.0]))
     Tensor([-0.6931472])
@@ -422,7 +422,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
 
     Raises:
       ShapeError: the axis is of odd length, or input has no axes.
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> glu(Tensor([1.0, 0.0]))
     Tensor([0.5])
@@ -495,7 +495,7 @@ def gumbel_softmax(
 
     Raises:
       ArgumentError: tau is not positive.
-      DTypeError:    logits are no floats.
+      DTypeError:    logits are not floats.
 
     Source:    Jang et al. 2016, arXiv:1611.01144, eq. 2.
 

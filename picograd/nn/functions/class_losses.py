@@ -60,7 +60,7 @@ def cross_entropy(
 
     Raises:
       ShapeError:    target does not fit input.
-      DTypeError:    input is no float, or target is bool.
+      DTypeError:    input is not a float, or target is bool.
       ArgumentError: another reduction, smoothing outside [0, 1], or an ignore_index from 0 on for probabilities.
       IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
 
@@ -267,7 +267,7 @@ def linear_cross_entropy(
 
     Raises:
       ShapeError:    input does not fit linear_weight, or target does not fit the scores.
-      DTypeError:    input is no float, or target is bool.
+      DTypeError:    input is not a float, or target is bool.
       ArgumentError: another reduction, smoothing outside [0, 1], or an ignore_index from 0 on for probabilities.
       IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
 
@@ -376,7 +376,7 @@ def multi_margin_loss(
 
     Raises:
       ShapeError:    target does not fit input, or weight is not (C,).
-      DTypeError:    input is no float, or target holds no integers.
+      DTypeError:    input is not a float, or target holds no integers.
       ArgumentError: p is neither 1 nor 2, or another reduction.
       IndexingError: when it is computed: a class is negative or not below C.
 
@@ -413,7 +413,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 
     Raises:
       ShapeError:    target has another shape than input.
-      DTypeError:    input is no float, or target holds no integers.
+      DTypeError:    input is not a float, or target holds no integers.
       ArgumentError: another reduction.
       IndexingError: when it is computed: a class is below -1, or not below C.
 
@@ -454,7 +454,7 @@ def multilabel_soft_margin_loss(
       reduction:  "mean", "sum" or "none"
 
     Raises:
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
       ArgumentError: another reduction.
 
     >>> multilabel_soft_margin_loss(Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]]))
@@ -504,9 +504,9 @@ def ctc_loss(
 
     Raises:
       ShapeError:    the shapes do not fit each other.
-      DTypeError:    log_probs is no float, or targets holds no integers.
-      ArgumentError: blank is no class, or another reduction.
-      IndexingError: when it is computed: a label is no class, or a sequence is longer than T or S.
+      DTypeError:    log_probs is not a float, or targets holds no integers.
+      ArgumentError: blank is not a class, or another reduction.
+      IndexingError: when it is computed: a label is not a class, or a sequence is longer than T or S.
 
     Labels in one axis: target_lengths are computed, to know the longest.
 

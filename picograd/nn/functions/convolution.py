@@ -66,7 +66,7 @@ def conv2d(
     Raises:
       ShapeError:    the shapes do not fit each other, or no window fits.
       DTypeError:    the dtypes differ.
-      ArgumentError: an argument is no number that fits.
+      ArgumentError: an argument is not a number that fits.
 
     NOTE: on a CPU, with 12 channels or more and a stride of 1, up to six rows of input make several rows of the result
     together (Toom-Cook, codegen/winograd.py): errors are relative to the largest of these rows, and inf or NaN in one of
@@ -140,7 +140,7 @@ def conv_transpose2d(
     Raises:
       ShapeError:    the shapes do not fit each other, or nothing is left (in PyTorch an empty batch may be empty so, too).
       DTypeError:    the dtypes differ.
-      ArgumentError: an argument is no number that fits.
+      ArgumentError: an argument is not a number that fits.
 
     >>> conv_transpose2d(Tensor.ones(1, 1, 2, 2), Tensor.ones(1, 1, 2, 2))
     Tensor([[[[1., 2., 1.],

@@ -63,8 +63,8 @@ def scaled_dot_product_attention(
 
     Raises:
       ShapeError:    query, key and value do not fit each other.
-      DTypeError:    query is no float, or the mask is of integers.
-      ArgumentError: both a mask and is_causal; scale is no number; a window without is_causal; a negative window or
+      DTypeError:    query is not a float, or the mask is of integers.
+      ArgumentError: both a mask and is_causal; scale is not a number; a window without is_causal; a negative window or
                      soft_cap.
 
     Cost:      4 L S D FLOPs. With no mask, of 8 queries or more (on a GPU of any number, with dropout of 16), one kernel

@@ -73,7 +73,7 @@ def interpolate(
 
     Raises:
       ShapeError:    input does not have the axes that mode needs, or is empty.
-      DTypeError:    input is no float, and mode not one of the nearest.
+      DTypeError:    input is not a float, and mode not one of the nearest.
       ArgumentError: not one of size and scale_factor, another mode, or an argument that mode does not take.
 
     >>> interpolate(Tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear")
@@ -310,7 +310,7 @@ def grid_sample(
 
     Raises:
       ShapeError:    the shapes do not fit each other.
-      DTypeError:    input is no float, or the dtypes differ.
+      DTypeError:    input is not a float, or the dtypes differ.
       ArgumentError: another mode or padding_mode.
 
     >>> grid_sample(Tensor([[[[1.0, 3.0]]]]), Tensor([[[[0.0, 0.0]]]]))
@@ -347,7 +347,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     Raises:
       ShapeError: theta and size do not fit each other.
-      DTypeError: theta is no float.
+      DTypeError: theta is not a float.
 
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))
     Tensor([[[[-0.5,  0. ],

@@ -136,9 +136,9 @@ def embedding(
       sparse:              has no effect: gradients are dense
 
     Raises:
-      DTypeError: input is no integer tensor.
-      ShapeError: weight has not two axes.
-      ArgumentError: padding_idx is no row.
+      DTypeError: input is not an integer tensor.
+      ShapeError: weight does not have two axes.
+      ArgumentError: padding_idx is not a row.
       IndexingError: when it is computed: an integer is negative or not below V.
 
     >>> embedding(Tensor([1, 0]), Tensor([[0.0, 1.0], [2.0, 3.0]]))
@@ -190,7 +190,7 @@ def embedding_bag(
       padding_idx:          rows that count for nothing
 
     Raises:
-      DTypeError:    input is no integer tensor.
+      DTypeError:    input is not an integer tensor.
       ShapeError:    weight, offsets or per_sample_weights do not fit.
       ArgumentError: another mode, or factors for another mode than "sum".
       IndexingError: when it is computed: offsets do not begin with 0, fall, or exceed N.
@@ -265,7 +265,7 @@ def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
 
 
 def padding_row(function: str, padding_idx: int, count: int) -> int:
-    """Returns padding_idx counted from the front; ArgumentError where it is no row."""
+    """Returns padding_idx counted from the front; ArgumentError where it is not a row."""
     if not -count <= whole(function, "padding_idx", padding_idx) < count:
         raise ArgumentError(f"{function}: padding_idx {padding_idx} is not one of {count} rows.")
     return padding_idx % count

@@ -65,7 +65,7 @@ def weighted(function: str, losses: Tensor, weight: Tensor | None, input: Tensor
     """Returns losses times weights, their mean divided by the sum of the weights.
 
     Raises:
-      ShapeError:    weight has not the shape of input.
+      ShapeError:    weight has another shape than input.
       ArgumentError: another reduction.
     """
     if weight is None:
@@ -86,7 +86,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Ten
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ShapeError:    weight has not the shape of input.
+      ShapeError:    weight has another shape than input.
       ArgumentError: another reduction.
 
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
@@ -102,7 +102,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tens
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ShapeError:    weight has not the shape of input.
+      ShapeError:    weight has another shape than input.
       ArgumentError: another reduction.
 
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
@@ -153,7 +153,7 @@ def huber_loss(
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ShapeError:    weight has not the shape of input.
+      ShapeError:    weight has another shape than input.
       ArgumentError: delta is not positive, or another reduction.
 
     Source:    Huber 1964, "Robust estimation of a location parameter".
@@ -385,7 +385,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     """Returns input / max(norm, eps), the norm of order `p` along axis `dim`.
 
     Raises:
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     >>> normalize(Tensor([[3.0, 4.0]]))
     Tensor([[0.6, 0.8]])
@@ -401,7 +401,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Numbers whose squares overflow, beyond 1e19 in float32, have no length: the result is NaN, and 0 in PyTorch.
 
     Raises:
-      DTypeError: x1 or x2 is no float.
+      DTypeError: x1 or x2 is not a float.
 
     >>> cosine_similarity(Tensor([[1.0, 0.0]]), Tensor([[3.0, 4.0]]))
     Tensor([0.6])
@@ -432,8 +432,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     """Returns the distances of order `p` between all rows i < j of input (N, D): (N (N - 1) / 2,).
 
     Raises:
-      ShapeError: input has not two axes.
-      DTypeError: input is no float.
+      ShapeError: input does not have two axes.
+      DTypeError: input is not a float.
 
     >>> pdist(Tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).round(4)
     Tensor([5.    , 1.    , 4.2426])

@@ -82,7 +82,7 @@ def rms_norm(
 
     Raises:
       ShapeError: input does not end in normalized_shape, or weight has another shape.
-      DTypeError: input is no float.
+      DTypeError: input is not a float.
 
     Source:    Zhang, Sennrich 2019, arXiv:1910.07467, eq. 4.
 
@@ -126,9 +126,9 @@ def group_norm(
       eps:           in the units of var
 
     Raises:
-      ArgumentError: num_groups is no integer.
+      ArgumentError: num_groups is not an integer.
       ShapeError:    input has less than two axes, num_groups does not divide C, or weight or bias is not (C,).
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
 
     Source:    Wu, He 2018, arXiv:1803.08494, eq. 1, 2 and 7.
 
@@ -169,7 +169,7 @@ def batch_norm(
 
     Raises:
       ShapeError:    input has less than two axes, something else is not (C,), or in training a channel has one value.
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
       ArgumentError: neither training nor running statistics.
 
     Source:    Ioffe, Szegedy 2015, arXiv:1502.03167, algorithm 1.
@@ -220,7 +220,7 @@ def instance_norm(
 
     Raises:
       ShapeError:    input has less than three axes, something else is not (C,), or a channel has one value.
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
       ArgumentError: neither use_input_stats nor running statistics.
 
     Source:    Ulyanov et al. 2016, arXiv:1607.08022, eq. 2.
@@ -255,7 +255,7 @@ def local_response_norm(
 
     Raises:
       ShapeError:    input has less than three axes.
-      DTypeError:    input is no float.
+      DTypeError:    input is not a float.
       ArgumentError: size is below 1.
 
     Source:    Krizhevsky et al. 2012, section 3.3, with alpha over size.
@@ -396,7 +396,7 @@ def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | fl
 
 
 def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tensor | None) -> None:  # noqa: A002
-    """Raises where input is no float (N, C, ...) of so many axes, or another tensor not (C,)."""
+    """Raises where input is not a float (N, C, ...) of so many axes, or another tensor not (C,)."""
     if input.ndim < least_rank:
         raise ShapeError(f"{function}: input must be (N, C, ...), got {input.shape}.")
     need_float(function, input.op)

@@ -106,7 +106,7 @@ def max_pool2d(
 
     Raises:
       ShapeError:    input has another number of axes, one but the batch is empty, or no window fits.
-      ArgumentError: an argument is no number that fits.
+      ArgumentError: an argument is not a number that fits.
 
     >>> max_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), 2)
     Tensor([[[4.]]])
@@ -156,7 +156,7 @@ def adaptive_max_pool2d(input: Tensor, output_size: Bins, return_indices: bool =
 
     Raises:
       ShapeError:    input has another number of axes, or an empty one.
-      ArgumentError: output_size is no number that fits.
+      ArgumentError: output_size is not a number that fits.
 
     >>> adaptive_max_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), (1, 2))
     Tensor([[[4., 3.]]])
@@ -233,7 +233,7 @@ def max_unpool2d(
 
     Raises:
       ShapeError:    indices have another shape.
-      ArgumentError: an argument is no number that fits.
+      ArgumentError: an argument is not a number that fits.
       IndexingError: when it is computed: an index is outside of the image.
 
     >>> max_unpool2d(Tensor([[[4.0]]]), Tensor([[[2]]]), 2)
@@ -569,8 +569,8 @@ def avg_pool2d(
 
     Raises:
       ShapeError:    input has another number of axes, or no window fits.
-      DTypeError:    input is no float.
-      ArgumentError: an argument is no number that fits.
+      DTypeError:    input is not a float.
+      ArgumentError: an argument is not a number that fits.
 
     >>> avg_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), 2)
     Tensor([[[2.5]]])
@@ -620,8 +620,8 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Bins) -> Tensor:  # noqa: A0
 
     Raises:
       ShapeError:    input has another number of axes, or an empty one.
-      DTypeError:    input is no float.
-      ArgumentError: output_size is no number that fits.
+      DTypeError:    input is not a float.
+      ArgumentError: output_size is not a number that fits.
 
     >>> adaptive_avg_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), (1, 2))
     Tensor([[[2.5, 2.5]]])

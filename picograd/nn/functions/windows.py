@@ -32,7 +32,7 @@ def each_axis(function: str, name: str, value: Any, count: int, least: int) -> t
     """Returns an argument as one number for each spatial axis.
 
     Raises:
-      ArgumentError: it is no int and no sequence of `count` of them, or one is below `least`.
+      ArgumentError: it is neither an int nor a sequence of `count` of them, or one is below `least`.
     """
     if type(value) is int and value >= least:
         return (value,) * count
@@ -119,7 +119,7 @@ def pooling_windows(function: str, op: Op, numbers: Sequence[Each | None], ceil_
 
     Raises:
       ShapeError:    none fits.
-      ArgumentError: an argument is no number that fits, or padding more than half of kernel_size.
+      ArgumentError: an argument is not a number that fits, or padding more than half of kernel_size.
     """
     kernel_size, stride, padding, dilation = numbers
     axes = len(op.shape) - 2
@@ -153,7 +153,7 @@ def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
 
     Raises:
       ShapeError:    an axis to be shared out is empty.
-      ArgumentError: output_size is no number that fits.
+      ArgumentError: output_size is not a number that fits.
     """
     given = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * axes
     lengths = [static(n) for n in op.shape[2:]]
@@ -199,7 +199,7 @@ def unfold(
 
     Raises:
       ShapeError:    input has another number of axes, or no window fits.
-      ArgumentError: an argument is no number that fits.
+      ArgumentError: an argument is not a number that fits.
 
     >>> unfold(Tensor([[[1.0, 2.0, 3.0]]]), (1, 2))
     Tensor([[1., 2.],
@@ -229,7 +229,7 @@ def fold(
 
     Raises:
       ShapeError:    input does not have as many windows as output_size, or channels no multiple of the taps.
-      ArgumentError: an argument is no number that fits.
+      ArgumentError: an argument is not a number that fits.
 
     >>> fold(Tensor([[1.0, 2.0], [2.0, 3.0]]), (1, 3), (1, 2))
     Tensor([[[1., 4., 3.]]])
@@ -348,7 +348,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:  # noqa: A002
 
     Raises:
       ShapeError:    input has fewer than three axes, or channels no multiple of r r.
-      ArgumentError: upscale_factor is no positive int.
+      ArgumentError: upscale_factor is not a positive int.
 
     >>> pixel_shuffle(Tensor([[[1]], [[2]], [[3]], [[4]]]), 2)
     Tensor([[[1, 2],
@@ -373,8 +373,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A0
       downscale_factor:  r
 
     Raises:
-      ShapeError:    input has fewer than three axes, or a length that is no multiple of r.
-      ArgumentError: downscale_factor is no positive int.
+      ShapeError:    input has fewer than three axes, or a length that is not a multiple of r.
+      ArgumentError: downscale_factor is not a positive int.
 
     >>> pixel_unshuffle(Tensor([[[1, 2], [3, 4]]]), 2).flatten()
     Tensor([1, 2, 3, 4])
@@ -399,7 +399,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
 
     Raises:
       ShapeError:    input has fewer than three axes, or channels no multiple of groups.
-      ArgumentError: groups is no positive int.
+      ArgumentError: groups is not a positive int.
 
     >>> channel_shuffle(Tensor([[[1], [2], [3], [4]]]), 2).flatten()
     Tensor([1, 3, 2, 4])

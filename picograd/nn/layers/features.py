@@ -149,7 +149,7 @@ class Embedding(Module):
       sparse:              has no effect: gradients are dense
 
     Raises:
-      ArgumentError: padding_idx is no row.
+      ArgumentError: padding_idx is not a row.
 
     >>> Embedding(10, 4)(Tensor([1, 2, 3])).shape
     (3, 4)
@@ -223,7 +223,7 @@ class EmbeddingBag(Module):
       include_last_offset:  offsets end with the end of the last bag
 
     Raises:
-      ArgumentError: padding_idx is no row.
+      ArgumentError: padding_idx is not a row.
 
     >>> EmbeddingBag(10, 4)(Tensor([1, 2, 3]), Tensor([0, 2])).shape
     (2, 4)

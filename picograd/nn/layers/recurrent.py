@@ -298,7 +298,7 @@ class RNNBase(Recurrent):
     proj_size, see LSTM.
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is no probability, or a proj_size that does not fit.
+      ArgumentError: a number below 1, a dropout that is not a probability, or a proj_size that does not fit.
 
     >>> isinstance(nn.LSTM(3, 4), RNNBase)
     True
@@ -446,7 +446,7 @@ class RNN(RNNBase):
       bidirectional:  a second set of weights runs from the end; D = 2
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is no probability, another nonlinearity.
+      ArgumentError: a number below 1, a dropout that is not a probability, another nonlinearity.
 
     >>> output, last = RNN(3, 4)(Tensor.ones(5, 2, 3))
     >>> output.shape, last.shape
@@ -483,7 +483,7 @@ class LSTM(RNNBase):
     bidirectional; and proj_size P: h' is multiplied by W_hr, P features (Sak et al. 2014, arXiv:1402.1128).
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is no probability, or a proj_size not below hidden_size.
+      ArgumentError: a number below 1, a dropout that is not a probability, or a proj_size not below hidden_size.
 
     >>> output, (h, c) = LSTM(3, 4, num_layers=2)(Tensor.ones(5, 2, 3))
     >>> output.shape, h.shape, c.shape
@@ -504,7 +504,7 @@ class GRU(RNNBase):
     is for LSTM alone.
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is no probability, or a proj_size.
+      ArgumentError: a number below 1, a dropout that is not a probability, or a proj_size.
 
     >>> output, last = GRU(3, 4, bidirectional=True)(Tensor.ones(5, 2, 3))
     >>> output.shape, last.shape

@@ -490,7 +490,6 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     """
 
 
-# ---- other lengths ----
 # ---- sizes ----
 @layer(functional.interpolate)
 class Upsample(Unary):
@@ -737,7 +736,7 @@ class ReplicationPad3d(_Margin, axes=3, mode="replicate"):
 
 
 class CircularPad1d(_Margin, axes=1, mode="circular"):
-    """The other end around the last axis; `padding`: one number, or 2: before and after.
+    """Elements of the other end around the last axis; `padding`: one number, or 2: before and after.
 
     >>> CircularPad1d(1)(Tensor.ones(1, 1, 3)).shape
     (1, 1, 5)
@@ -745,7 +744,7 @@ class CircularPad1d(_Margin, axes=1, mode="circular"):
 
 
 class CircularPad2d(_Margin, axes=2, mode="circular"):
-    """The other end around the last two axes; `padding`: one number, or 4: before and after, last axis first.
+    """Elements of the other end around the last two axes; `padding`: one number, or 4: before and after, last axis first.
 
     >>> CircularPad2d(1)(Tensor.ones(1, 1, 3, 3)).shape
     (1, 1, 5, 5)
@@ -753,7 +752,7 @@ class CircularPad2d(_Margin, axes=2, mode="circular"):
 
 
 class CircularPad3d(_Margin, axes=3, mode="circular"):
-    """The other end around the last three axes; `padding`: one number, or 6: before and after, last axis first.
+    """Elements of the other end around the last three axes; `padding`: one number, or 6: before and after, last axis first.
 
     >>> CircularPad3d(1)(Tensor.ones(1, 1, 3, 3, 3)).shape
     (1, 1, 5, 5, 5)

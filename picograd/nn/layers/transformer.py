@@ -47,7 +47,7 @@ class MultiheadAttention(Module):
     in_proj_bias (3 E,); out_proj.weight, out_proj.bias.
 
     Raises:
-      ArgumentError: num_heads does not divide embed_dim, or dropout is no probability.
+      ArgumentError: num_heads does not divide embed_dim, or dropout is not a probability.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
 

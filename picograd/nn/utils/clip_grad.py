@@ -35,7 +35,7 @@ def get_total_norm(
       foreach:    taken, of no effect
 
     Raises:
-      ArgumentError: norm_type is no number, or the norm is not finite and that is an error.
+      ArgumentError: norm_type is not a number, or the norm is not finite and that is an error.
 
     >>> get_total_norm([Tensor([3.0]), Tensor([[4.0]])])
     Tensor(5.)
@@ -195,7 +195,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Stores the elements of `vec`, one after the other, in `parameters`, in place.
 
     Raises:
-      ShapeError: vec has not one axis with as many elements as the parameters together.
+      ShapeError: vec is not a vector of as many elements as the parameters together.
 
     >>> w = Tensor([[0.0, 0.0]])
     >>> vector_to_parameters(Tensor([1.0, 2.0]), [w])

@@ -19,7 +19,7 @@ MASKED = 0.05  # part of the elements that are -inf, as those of an attention be
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Returns x (ROWS, COLS): each row with an offset of its own, and one element at least that is no -inf."""
+    """Returns x (ROWS, COLS): each row with an offset of its own, and one element at least that is not -inf."""
     rows, columns = lengths["ROWS"], lengths["COLS"]
     x = 3 * rng.standard_normal((rows, columns)) + 50 * rng.standard_normal((rows, 1))
     x[:, 1:][rng.random((rows, columns - 1)) < MASKED] = -np.inf

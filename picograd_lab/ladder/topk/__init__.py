@@ -18,7 +18,7 @@ from picograd_lab.ladder.gpu import Ladder, Lengths, Rung
 from picograd_lab.ladder.rules import all_of, at_most, per, whole
 from picograd_lab.ladder.runnable import Array
 
-STRANGE = 0.01  # part of the elements that are one of four values which are no numbers
+STRANGE = 0.01  # part of the elements that are one of four values which are not numbers
 
 
 def operands(lengths: Lengths, rng: np.random.Generator) -> tuple[Array, ...]:
