@@ -689,7 +689,9 @@ def num_copies(level: Sequence[Op], last: Dim, lanes: int) -> int:
     # Movements, choices between parts of a stack, and integers of positions do not count: one row has fewer of them than a
     # batch, and it adds up in the same order.
     steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE - {OpCode.WHERE} and op.shape]
-    copies = 1 if len(steps) > ADDING_STEPS_MAX else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
+    # Numbers that are unpacked from bits take long, for one sum as for those of several rows beside it.
+    is_long = len(steps) > ADDING_STEPS_MAX or OpCode.BITCAST in steps
+    copies = 1 if is_long else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
     return 1 if lanes == 1 or longest(last) < copies * lanes else copies
 
 

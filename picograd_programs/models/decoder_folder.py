@@ -11,7 +11,7 @@ Letters: H heads, D features of a head, K inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import json_in, text_in
 from picograd_programs.models.architectures import LATER_LAYERS, Architecture, read_config
-from picograd_programs.models.decoder import Decoder, DecoderConfig
+from picograd_programs.models.decoder import Decoder, DecoderConfig, rows_of
+from picograd_programs.models.float8 import scaled_by
+from picograd_programs.models.folder_forms import Arrays
 
 TENSOR = re.compile(r"(?:(?:layers|h)\.(\d+)\.)?(.+)\.(weight|bias)")
 AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer|gpt_neox)\.)*")  # begins names
@@ -70,7 +72,10 @@ def read_folder(folder: Path, context: int, writes: bool = True) -> Published:
     if writes and config.sees_ahead:
         raise DataError("has a network that sees what follows a position, and writes no text.", "picograd embed reads it.")
     tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
-    tensors = tensors_of(map_published(folder), config, kind, is_tied)
+    arrays: Arrays = map_published(folder)
+    if "quantization_config" not in kind.fixed:
+        arrays = scaled_by(content.get("quantization_config"))(arrays)
+    tensors = tensors_of(arrays, config, kind, is_tied)
     try:
         network = Decoder(config, tensors)
     except DataError as error:
@@ -78,16 +83,14 @@ def read_folder(folder: Path, context: int, writes: bool = True) -> Published:
     return Published(network, tokenizer, manner_of_folder(folder, content, tokenizer), longest)
 
 
-def tensors_of(
-    arrays: Mapping[str, Array], config: DecoderConfig, kind: Architecture, is_tied: bool
-) -> dict[str, PackedTensor]:
+def tensors_of(arrays: Arrays, config: DecoderConfig, kind: Architecture, is_tied: bool) -> dict[str, PackedTensor]:
     """Returns tensors by the names of Decoder.
 
     Raises:
       DataError: one is of another network, or not of floats, or the output layer is missing.
     """
     tensors: dict[str, PackedTensor] = {}
-    parts: dict[str, dict[int, Array]] = {}  # of experts, by their numbers
+    parts: dict[str, dict[int, PackedTensor]] = {}  # of experts, by their numbers
     for name, array in kind.form(arrays).items():
         own = AROUND.sub("", name)
         expert = EXPERT.fullmatch(own)
@@ -103,16 +106,16 @@ def tensors_of(
         if f"{place}{ours}.{found[3]}" in tensors:
             raise DataError(f"has a tensor {own[:60]!r} and another of the same part, of which one would not be read.")
         if isinstance(ours, tuple):
-            for part, piece in zip(ours, rows_apart(own, np.asarray(array), ours, config, kind)):
+            for part, piece in zip(ours, rows_apart(own, array, ours, config, kind)):
                 tensors[f"{place}{part}.{found[3]}"] = packed(piece)
         elif expert:
-            parts.setdefault(f"{place}{ours}.{found[3]}", {})[int(expert[2])] = np.asarray(array)
+            parts.setdefault(f"{place}{ours}.{found[3]}", {})[int(expert[2])] = packed(array)
         else:
-            is_moved = kind.norm_offset and ours.endswith("norm")
+            is_moved = kind.norm_offset and ours.endswith("norm") and not isinstance(array, PackedTensor)
             moved = np.asarray(array, np.float32) + np.float32(kind.norm_offset) if is_moved else array
             tensors[f"{place}{ours}.{found[3]}"] = packed(moved)
     for name, each in parts.items():
-        tensors[name] = packed(stacked(name, each, config.experts, kind))
+        tensors[name] = stacked(name, each, config.experts, kind)
     if not is_tied and "output.weight" not in tensors:
         raise DataError(
             in_their_names("has no tensor output.weight, and its config.json says no tie_word_embeddings.", kind)
@@ -120,33 +123,39 @@ def tensors_of(
     return tensors
 
 
-def rows_apart(own: str, array: Array, ours: tuple[str, ...], config: DecoderConfig, kind: Architecture) -> list[Array]:
+def rows_apart(
+    own: str, array: Array | PackedTensor, ours: tuple[str, ...], config: DecoderConfig, kind: Architecture
+) -> Sequence[PackedTensor | Array]:
     """Returns the rows of a tensor that are each of ours.
 
     Raises:
       DataError: it has another number of rows.
     """
     numbers = [config.rows[part] for part in ours]
-    if array.ndim < 1 or len(array) != sum(numbers):
+    if array.shape[:1] != (sum(numbers),):
         raise DataError(f"has to have a tensor {own[:60]} of {sum(numbers):,} rows, it has one of {array.shape}.")
     if not kind.heads_are_packed:
-        return np.split(array, np.cumsum(numbers)[:-1])
+        ends = np.cumsum(numbers).tolist()
+        return [rows_of(packed(array), end - num, end) for num, end in zip(numbers, ends)]
+    array = array.unpacked() if isinstance(array, PackedTensor) else array
     groups = array.reshape(config.shared_heads, -1, config.features, *array.shape[1:])
     # the queries that share a key and a value, then these
     return [each.reshape(-1, *array.shape[1:]) for each in (groups[:, :-2], groups[:, -2], groups[:, -1])]
 
 
-def stacked(name: str, arrays: Mapping[int, Array], num: int, kind: Architecture) -> Array:
+def stacked(name: str, tensors: Mapping[int, PackedTensor], num: int, kind: Architecture) -> PackedTensor:
     """Returns the tensors of all experts as one.
 
     Raises:
       DataError: one is missing or too many, or has another shape.
     """
-    if arrays.keys() != set(range(num)) or len({array.shape for array in arrays.values()}) > 1:
-        shapes = ", ".join(str(array.shape) for array in arrays.values())
-        fact = f"has to have a tensor {name} of each of {num} experts, of one shape; it has {len(arrays)} of {shapes[:60]}."
-        raise DataError(in_their_names(fact, kind))
-    return np.stack([arrays[number] for number in range(num)])
+    forms = {(tensor.shape, tensor.packing.name, tensor.packing.numel) for tensor in tensors.values()}
+    if tensors.keys() != set(range(num)) or len(forms) > 1:
+        shapes = ", ".join(str(tensor.shape) for tensor in tensors.values())
+        fact = f"has to have a tensor {name} of each of {num} experts, of one shape; it has {len(tensors)}"
+        raise DataError(in_their_names(f"{fact} of {shapes[:60]}.", kind))
+    blocks = np.concatenate([tensors[number].blocks for number in range(num)])
+    return PackedTensor((num, *tensors[0].shape), tensors[0].packing, blocks)
 
 
 def packed(array: Array | PackedTensor) -> PackedTensor:

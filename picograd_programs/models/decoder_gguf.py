@@ -21,8 +21,9 @@ from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import GGUF, PackedTensor, plain_tensor
 from picograd_programs.data.vocabulary import check_rows
-from picograd_programs.models.architectures import NEEDED, Entries, Positions, reach_of, rotation_of
+from picograd_programs.models.architectures import Positions, reach_of, rotation_of
 from picograd_programs.models.decoder import DecoderConfig, Sight, rows_of
+from picograd_programs.models.entries import NEEDED, Entries
 from picograd_programs.models.experts import Routing, are_groups
 from picograd_programs.models.rotary import Rotation
 

@@ -29,11 +29,12 @@ from picograd.transforms.jit import jit
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline
 from picograd_programs.data.vocabulary import json_in
-from picograd_programs.models.architectures import ARCHITECTURES, NEEDED, Entries
+from picograd_programs.models.architectures import ARCHITECTURES
 from picograd_programs.models.decoder import Decoder, Weights
 from picograd_programs.models.decoder_folder import packed, read_folder
 from picograd_programs.models.encoder import Encoder
 from picograd_programs.models.encoder_folder import ENCODERS, read_encoder
+from picograd_programs.models.entries import NEEDED, Entries
 
 LONGEST = 8192  # tokens of a text, whatever a file says
 TOGETHER = 32  # texts read at a time

@@ -20,18 +20,10 @@ from picograd_formats.gguf_file import Array, PackedTensor
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer, of_vocabulary
 from picograd_programs.data.vocabulary import json_in, text_in
-from picograd_programs.models.architectures import (
-    ACTIVATION_NAMES,
-    FIXED,
-    NEEDED,
-    PACKED,
-    Entries,
-    Names,
-    Positions,
-    rotation_of,
-)  # fmt: skip
+from picograd_programs.models.architectures import ACTIVATION_NAMES, PACKED, Names, Positions, rotation_of
 from picograd_programs.models.decoder_folder import KINDS, packed
 from picograd_programs.models.encoder import Encoder, EncoderConfig
+from picograd_programs.models.entries import FIXED, NEEDED, Entries
 from picograd_programs.models.rotary import Rotation
 
 TENSOR = re.compile(r"(?:(?:encoder|transformer)\.layers?\.(\d+)\.)?(.+)\.(weight|bias|gamma|beta)")

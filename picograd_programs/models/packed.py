@@ -3,7 +3,8 @@
 A product with a few rows waits for memory, so the fewer bytes a weight has, the sooner it is done. A group of numbers along
 a row has a scale and perhaps a least value; value = scale * number + least is a formula that the product computes as it
 reads. A group is kept as two halves: of four bits in the lower and the upper bits of bytes, of eight bits in two arrays.
-bfloat16 and float16 stay as they are, too: they take half of float32, and are exact in it.
+bfloat16 and float16 stay as they are, too: they take half of float32, and are exact in it; and so do floats of eight bits,
+whose groups are long enough to be one array.
 
 Letters: R rows of the matrix, K columns, G groups of a row, h numbers of half a group.
 """
@@ -13,12 +14,14 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from picograd import dtype as dtypes
 from picograd import nn
 from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import FP4, PackedTensor
 
 BITS_OF_HALF_A_BYTE = 4
 ROWS_MAX = 8  # whose sums fit into the registers of one walk
+FP8_PART = 2.0**8  # by which biases of both exponents differ
 HALF_FLOATS = {"F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
@@ -33,8 +36,17 @@ def fp4(codes: Tensor) -> Tensor:
     return (-far).where(codes > 7, far)
 
 
+def fp8(bits: Tensor) -> Tensor:
+    """Returns floats of eight bits, of which four are of the exponent, over FP8_PART: as float16, whose exponent has five.
+
+    >>> fp8(Tensor([0x38, 0x01, -0x38], dtype=dtypes.int8)).mul(FP8_PART).tolist()
+    [1.0, 0.001953125, -16.0]
+    """
+    return (bits.cast(dtypes.int16) << 7 & -0x4080).view(dtypes.float16).float()  # the sign's copies go
+
+
 class PackedMatrix(nn.Module):
-    """A matrix (R, K) of a GGUF file. Called, it multiplies as a linear layer does: x @ matrix.T
+    """A matrix (R, K) of a file. Called, it multiplies as a linear layer does: x @ matrix.T
 
     Numbers of two and three bits take four, of five, six and of IQ4's table eight; floats of 64 bits take 32.
 
@@ -46,23 +58,31 @@ class PackedMatrix(nn.Module):
     def __init__(self, tensor: PackedTensor):
         self.shape = tensor.shape
         if (dtype := HALF_FLOATS.get(tensor.packing.name)) is not None:
-            self.is_float, self.has_nibbles = True, False
+            self.is_float, self.has_nibbles, self.is_halved, self.is_fp8 = True, False, False, False
             self._hold("numbers", np.ascontiguousarray(tensor.blocks).view(dtype).reshape(self.shape))
             return
         groups = tensor.packing.groups(tensor.blocks)
         self.is_float = groups.scale is None
         self.has_nibbles = 0 < tensor.packing.bits <= BITS_OF_HALF_A_BYTE
+        self.is_fp8 = groups.numbers.dtype == ml_dtypes.float8_e4m3fn
+        self.is_halved = not (self.is_float or self.has_nibbles or self.is_fp8)
         if groups.scale is None:
             self._hold("numbers", groups.values().reshape(self.shape))
             return
         numbers, least, self.is_fp4 = groups.numbers, groups.least, groups.table is FP4
         if self.has_nibbles and numbers.dtype == np.int8:  # s (n - 8) = s n - 8 s, without rounding
             numbers, least = (numbers + 8).view(np.uint8), groups.scale * np.float32(-8)
+        scale = groups.scale
+        if self.is_fp8:
+            numbers, scale = numbers.view(np.int8), scale * np.float32(FP8_PART)
         length = numbers.shape[-1]
         by_row = (self.shape[0], -1, length)  # (R, G, 2h)
-        first, second = np.split(numbers.reshape(by_row), 2, -1)
-        self._hold("numbers", first | second << 4 if self.has_nibbles else np.stack([first, second]))
-        self._hold("scale", groups.scale.reshape(*by_row[:2], 1))
+        whole = numbers.reshape(by_row)
+        if self.has_nibbles or self.is_halved:
+            first, second = np.split(whole, 2, -1)
+            whole = first | second << 4 if self.has_nibbles else np.stack([first, second])  # (2, R, G, h)
+        self._hold("numbers", whole)
+        self._hold("scale", scale.reshape(*by_row[:2], 1))
         self._hold("least", None if least is None else least.reshape(*by_row[:2], 1))
 
     def _hold(self, name: str, array: np.ndarray | None) -> None:
@@ -76,16 +96,15 @@ class PackedMatrix(nn.Module):
         """Returns some rows, (B, T, K): a table of embeddings."""
         places = numbers_BT.flatten()
         numbers, *rest = self._held()
-        of_rows = numbers[places] if self.is_float or self.has_nibbles else numbers[:, places]
+        of_rows = numbers[:, places] if self.is_halved else numbers[places]
         held = [None if each is None else each[places] for each in rest]
         return self._unpacked(of_rows, *held).reshape(*numbers_BT.shape, self.shape[1])
 
     def parts(self, chosen_N: Tensor, num: int) -> Tensor:
         """Returns the formulas of some of `num` matrices that are its rows one after the other, (N, R / num, K)."""
-        is_second = not self.is_float and not self.has_nibbles  # rows are the second axis
         numbers, *rest = self._held()
-        by_part = numbers.unflatten(int(is_second), (num, -1))
-        of_parts = by_part[:, chosen_N] if is_second else by_part[chosen_N]
+        by_part = numbers.unflatten(int(self.is_halved), (num, -1))  # rows are the second axis of halves
+        of_parts = by_part[:, chosen_N] if self.is_halved else by_part[chosen_N]
         held = [None if each is None else each.unflatten(0, (num, -1))[chosen_N] for each in rest]
         return self._unpacked(of_parts, *held)
 
@@ -99,8 +118,12 @@ class PackedMatrix(nn.Module):
     def _unpacked(self, numbers: Tensor, scale: Tensor | None, least: Tensor | None) -> Tensor:
         if scale is None:
             return numbers.float()
-        parts = [numbers & 15, numbers >> 4] if self.has_nibbles else [numbers[0], numbers[1]]
-        values = (fp4(Tensor.cat(parts, -1)) if self.is_fp4 else Tensor.cat(parts, -1).float()) * scale  # (R, G, 2h)
+        if self.has_nibbles:
+            numbers = Tensor.cat([numbers & 15, numbers >> 4], -1)
+        elif self.is_halved:
+            numbers = Tensor.cat([numbers[0], numbers[1]], -1)
+        floats = fp4(numbers) if self.is_fp4 else fp8(numbers) if self.is_fp8 else numbers.float()
+        values = floats * scale  # (R, G, 2h)
         return (values if least is None else values + least).flatten(-2)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,0 +1,118 @@
+"""The entries of a config.json, or of another dict: each is read, must have one value, or is known to change nothing.
+
+Any other is refused: an entry that nobody reads is an answer that is wrong in silence.
+
+Source: Hugging Face, transformers, `PretrainedConfig` and the configurations of its networks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from picograd.errors import DataError
+
+NEEDED = object()  # the default of an entry that a file must have
+# What trainings, samplers, classifiers and programs say for themselves. Dropout is for training alone.
+HARMLESS = frozenset({
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
+    "initializer_range", "name_or_path", "attention_dropout", "attention_probs_dropout_prob", "hidden_dropout",
+    "hidden_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop", "residual_dropout", "embedding_dropout",
+    "classifier_dropout", "classifier_dropout_prob", "gradient_checkpointing", "pretraining_tp", "bos_token_id",
+    "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id",
+    "tokenizer_class", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "cache_implementation",
+    "attn_implementation", "use_bfloat16", "output_attentions", "output_hidden_states", "output_scores", "return_dict",
+    "return_dict_in_generate", "torchscript", "do_sample", "early_stopping", "max_length", "min_length", "num_beams",
+    "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
+    "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
+    "chunk_size_feed_forward", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "task_specific_params",
+    "problem_type", "id2label", "label2id", "num_labels", "finetuning_task", "prefix", "tf_legacy_loss", "summary_type",
+    "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
+    "transformers.js_config", "is_llama_config", "max_sequence_length",
+})  # fmt: skip
+OF_OTHERS = re.compile(r"_|unsloth")  # begins entries that programs keep for themselves
+FIXED: dict[str, Any] = {  # what is computed here
+    "is_encoder_decoder": False, "is_decoder": False, "add_cross_attention": False, "cross_attention_hidden_size": None,
+    "pruned_heads": {}, "tie_encoder_decoder": False, "rope_interleaved": False, "scale_attn_weights": True,
+    "use_bidirectional_attention": False, "lm_head_bias": False,
+}  # fmt: skip
+
+
+class Entries:
+    """The entries of a dict in JSON. Each is read by name; `check_empty` finds one that nobody has read.
+
+    Args:
+      content:   of the file
+      where:     its name, for errors
+      defaults:  what an entry is that is not there; NEEDED: it must be. One that has no default is not read: its neutral
+                 value is given
+      names:     an entry here -> in the file, where it has another name there
+    """
+
+    def __init__(self, content: Mapping[str, Any], where: str, defaults: Mapping[str, Any], names: Mapping[str, str]):
+        self.left, self.where, self.defaults, self.names = dict(content), where, defaults, names
+
+    def get(self, key: str, neutral: Any = None) -> Any:
+        """Returns an entry.
+
+        Raises:
+          DataError: it is not there.
+        """
+        if key not in self.defaults:
+            return neutral
+        name = self.names.get(key, key)
+        value = self.left.pop(name, self.defaults[key])
+        if value is NEEDED:
+            raise DataError(f"{self.where} has no {name}.")
+        return value
+
+    def number(self, key: str, neutral: float | None = None, is_whole: bool = False) -> Any:
+        """Returns a number above 0, or None.
+
+        Raises:
+          DataError: it is something else, or is needed and not there.
+        """
+        value = self.get(key, neutral)
+        kinds = (int,) if is_whole else (int, float)
+        if value is None and self.defaults.get(key) is not NEEDED:
+            return None
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 2**31:
+            raise self.wrong(key, value, f"a {'whole ' * is_whole}number above 0 is needed")
+        return value
+
+    def whole(self, key: str, neutral: int | None = None) -> Any:
+        """Returns a whole number above 0, or None. Raises as `number`."""
+        return self.number(key, neutral, True)
+
+    def flag(self, key: str, neutral: bool = False) -> bool:
+        """Returns true or false; null is false.
+
+        Raises:
+          DataError: it is something else.
+        """
+        value = self.get(key, neutral)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false is needed")
+        return bool(value)
+
+    def wrong(self, key: str, value: Any, fact: str) -> DataError:
+        """Returns the error about the value of an entry."""
+        return DataError(f"{self.where} says {self.names.get(key, key)} is {str(value)[:60]}; {fact}.")
+
+    def check_empty(self, fixed: Mapping[str, Any]) -> None:
+        """Checks that what nobody has read changes nothing of the computation.
+
+        Raises:
+          DataError: an entry is not known, or has another value than it must have.
+        """
+        for key, value in self.left.items():
+            if key in fixed:
+                if value is not None and fixed[key] is not Any and value != fixed[key]:
+                    raise DataError(f"{self.where} says {key} is {str(value)[:60]}; with {fixed[key]} it is computed here.")
+            elif value is not None and key not in HARMLESS and not OF_OTHERS.match(key):
+                raise DataError(
+                    f"{self.where} says {key[:60]} is {str(value)[:60]}, which is not known here, nor done.",
+                    "if it changes nothing of the computation, take it out of the file.",
+                )  # fmt: skip

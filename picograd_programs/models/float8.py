@@ -1,0 +1,166 @@
+"""Folders whose matrices are floats of eight bits, with a scale for a tensor, for each row, or for each block.
+
+    value[r, k] = float8[r, k] * scale[r // rows of a block, k // columns of a block]
+
+Matrices stay so in memory. On GPUs what is multiplied by them is rounded to eight bits, too; here it is not. Files call a
+scale `weight_scale`, or `weight_scale_inv`, by which numbers are multiplied all the same.
+
+Source: Micikevicius et al. 2022, arXiv:2209.05433 (the floats); DeepSeek 2024, arXiv:2412.19437, section 3.3 (blocks);
+       the entry quantization_config of transformers, compressed-tensors, FBGEMM and ModelOpt.
+
+Letters: R rows, K columns, G groups of a row, g columns of a group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from picograd.errors import DataError
+from picograd_formats.gguf_file import Array, Groups, PackedTensor, Packing, plain_tensor
+from picograd_programs.models.entries import NEEDED, Entries
+from picograd_programs.models.folder_forms import Arrays
+
+WHERE = "config.json's quantization_config"
+GROUP_MIN = 16  # numbers with one scale: of fewer the scales take too much, and float32 is kept
+SCALES = ("_scale", "_scale_inv")  # end the name of a scale behind that of its matrix
+OF_ACTIVATIONS = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale")  # which are not rounded here
+NO_MATTER: dict[str, Any] = {  # which parts are of eight bits, their tensors say
+    "quant_method": Any, "modules_to_not_convert": Any, "ignored_layers": Any, "ignore": Any, "exclude_modules": Any,
+    "activation_scheme": Any, "activation_scale_ub": Any, "scale_fmt": Any, "dequantize": Any, "kv_cache_scheme": Any,
+    "kv_cache_quant_algo": Any, "quantization_status": Any, "global_compression_ratio": Any, "version": Any,
+    "producer": Any, "run_compressed": Any,
+}  # fmt: skip
+GROUPS: dict[str, Any] = {"quant_algo": None, "config_groups": None}  # of parts, in compressed-tensors and ModelOpt
+METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # entries that are read, and that must have a value
+    "fp8": ({"weight_block_size": None}, {"fmt": "e4m3"}),
+    "fbgemm_fp8": ({}, {}),
+    "compressed-tensors": (
+        GROUPS | {"config_groups": NEEDED}, {"format": "float-quantized", "sparsity_config": {}, "transform_config": {}},
+    ),
+    "modelopt": (GROUPS | {"quant_algo": NEEDED}, {}),
+}  # fmt: skip
+Block = tuple[int, int]
+
+
+def scaled_by(content: Any) -> Callable[[Arrays], Arrays]:
+    """Returns what makes packed matrices of those of a folder that has an entry quantization_config; None: it has none.
+
+    Raises:
+      DataError: it says something that is not done.
+    """
+    if content is None:
+        return lambda arrays: arrays
+    method = content.get("quant_method") if isinstance(content, dict) else None
+    if not isinstance(method, str) or method not in METHODS:
+        raise DataError(f"config.json says quantization_config is {str(content)[:60]}; {', '.join(METHODS)} are read.")
+    entries, fixed = METHODS[method]
+    said = Entries(content, WHERE, entries, {})
+    block = block_of(said, "weight_block_size", said.get("weight_block_size"))
+    if (algorithm := said.get("quant_algo")) not in (None, "FP8"):
+        raise said.wrong("quant_algo", algorithm, "FP8 is done here")
+    if (groups := said.get("config_groups")) is not None or entries.get("config_groups") is NEEDED:
+        block = block_of_groups(said, groups)
+    said.check_empty(NO_MATTER | fixed)
+    return lambda arrays: with_scales(arrays, block)
+
+
+def block_of(said: Entries, key: str, value: Any) -> Block | None:
+    """Returns rows and columns of a block that an entry says, or None.
+
+    Raises:
+      DataError: they are no two whole numbers.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2 or not all(type(n) is int and 0 < n < 2**31 for n in value):
+        raise said.wrong(key, value, "two whole numbers above 0 are needed")
+    return value[0], value[1]
+
+
+def block_of_groups(said: Entries, groups: Any) -> Block | None:
+    """Returns rows and columns of a block that all groups of parts say; None: scales are of tensors or rows.
+
+    Raises:
+      DataError: a group is of other numbers, or they differ.
+    """
+    found = set[Block | None]()
+    for group in groups.values() if isinstance(groups, dict) else [None]:
+        weights = group.get("weights") if isinstance(group, dict) else None
+        is_known = isinstance(weights, dict) and (weights.get("num_bits"), weights.get("type")) == (8, "float")
+        strategy = weights.get("strategy") if is_known and isinstance(weights, dict) else None
+        if not isinstance(weights, dict) or strategy not in (None, "tensor", "channel", "block") or not is_known:
+            raise said.wrong("config_groups", weights, "floats of eight bits, by tensor, channel or block, are done here")
+        found.add(block_of(said, "block_structure", weights.get("block_structure")) if strategy == "block" else None)
+    if len(found) != 1:
+        raise said.wrong("config_groups", groups, "all of them have to have blocks of one size")
+    return found.pop()
+
+
+def with_scales(arrays: Arrays, block: Block | None) -> Arrays:
+    """Returns tensors with matrices of eight bits packed with their scales; those of activations are left out.
+
+    Raises:
+      DataError: a matrix has no scale, or one of another shape.
+    """
+    found: dict[str, Array | PackedTensor] = {}
+    scales = {f"{name}{ending}" for name, array in arrays.items() if is_float8(array) for ending in SCALES}
+    for name, array in arrays.items():
+        if name in scales or name.rpartition(".")[2] in OF_ACTIVATIONS:
+            continue
+        if not isinstance(array, PackedTensor) and is_float8(array):
+            scale = next((each for ending in SCALES if (each := arrays.get(f"{name}{ending}")) is not None), None)
+            if scale is None:
+                raise DataError(f"has a tensor {name[:60]!r} of eight bits, and no {name[:60]}{SCALES[0]}.")
+            array = packed_with(name, array, np.asarray(scale, np.float32), block)
+        found[name] = array
+    return found
+
+
+def is_float8(array: Array | PackedTensor) -> bool:
+    """True for numbers of four bits of an exponent and three of a fraction."""
+    return not isinstance(array, PackedTensor) and array.dtype == ml_dtypes.float8_e4m3fn
+
+
+def packed_with(name: str, array: Array, scale: Array, block: Block | None) -> PackedTensor:
+    """Returns a matrix (R, K) in groups of columns, each behind its scale.
+
+    Args:
+      scale:  one, one for each row, or one for each block
+
+    Raises:
+      DataError: there is another number of scales.
+    """
+    rows, columns = array.shape if array.ndim == 2 else (0, 0)
+    if scale.size == 1:
+        block = rows, columns
+    elif scale.shape in ((rows,), (rows, 1)):
+        block = 1, columns
+    shape = (-(-rows // block[0]), -(-columns // block[1])) if block and rows * columns else None
+    if block is None or shape is None or scale.size != math.prod(shape) or scale.ndim == 2 and scale.shape != shape:
+        by_block = f", or {shape} of blocks of {block}" if shape else ""
+        raise DataError(
+            f"has a tensor {name[:60]!r} of {array.shape} and scales of {scale.shape};"
+            f" one, {(rows, 1)} of rows{by_block} are needed."
+        )
+    length = math.gcd(block[1], columns)  # a row may end within a block
+    row_R, column_G = np.arange(rows) // block[0], np.arange(0, columns, length) // block[1]
+    scale_RG1 = np.ascontiguousarray(scale.reshape(shape)[row_R[:, None], column_G])[:, :, None]
+    if (array.view(np.uint8) & 0x7F == 0x7F).any():
+        raise DataError(f"has a tensor {name[:60]!r} with numbers that are none (NaN): its file is damaged.")
+    numbers_RGg = array.reshape(rows, -1, length)
+    if length < GROUP_MIN or length % 2:
+        return plain_tensor((numbers_RGg.astype(np.float32) * scale_RG1).reshape(rows, columns))
+    blocks = np.concatenate([scale_RG1.view(np.uint8), numbers_RGg.view(np.uint8)], 2)
+    packing = Packing("F8_E4M3", length, length + 4, of_float8, 8)
+    return PackedTensor((rows, columns), packing, blocks.reshape(-1, length + 4))
+
+
+def of_float8(blocks: Array) -> Groups:
+    """d * q: d float32, floats of eight bits."""
+    scale = blocks[:, None, :4].copy().view("<f4")
+    return Groups(np.ascontiguousarray(blocks[:, None, 4:]).view(ml_dtypes.float8_e4m3fn), scale)
