@@ -48,7 +48,7 @@ Block = tuple[int, int]
 
 
 def scaled_by(content: Any) -> Callable[[Arrays], Arrays]:
-    """Returns what makes packed matrices of those of a folder that has an entry quantization_config; None: it has none.
+    """Returns the function that packs matrices of a folder as its entry quantization_config says; None: it has none.
 
     Raises:
       DataError: it says something that is not done.
