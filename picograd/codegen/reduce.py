@@ -687,11 +687,9 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
 def num_copies(level: Sequence[Op], last: Dim, lanes: int) -> int:
     """Returns how many accumulators hide the latency of adding: fewer where a step is long, one of a line too short."""
     # Movements, choices between parts of a stack, and integers of positions do not count: one row has fewer of them than a
-    # batch, and it adds up in the same order.
+    # batch, and it adds up in the same order. Unpacking a number from its bits is long for one row as for several.
     steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE - {OpCode.WHERE} and op.shape]
-    # Numbers that are unpacked from bits take long, for one sum as for those of several rows beside it.
-    is_long = len(steps) > ADDING_STEPS_MAX or OpCode.BITCAST in steps
-    copies = 1 if is_long else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
+    copies = 1 if len(steps) > ADDING_STEPS_MAX or OpCode.BITCAST in steps else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
     return 1 if lanes == 1 or longest(last) < copies * lanes else copies
 
 
