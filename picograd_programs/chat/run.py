@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
+from picograd import nn
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
+from picograd_programs.chat.rewrite import Writer, numbers_of
 from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.data.bpe import Tokenizer, tokenizer_of
 from picograd_programs.data.weights import load_weights
@@ -18,6 +20,7 @@ from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_folder import read_folder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from picograd_programs.models.packed import PackedMatrix
+from picograd_programs.models.transducer_folder import is_transducer, read_transducer
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
@@ -57,7 +60,7 @@ class Chat(Drawing):
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
     # the first time; or a GGUF file; or the folder of a model as it is published, with config.json, model.safetensors and
-    # tokenizer.json; or the folder of `picograd train nano`
+    # tokenizer.json; or the folder of `picograd train nano`. T5's folder answers each text by itself
     model: str = "smollm2"
     prompt: str = ""  # answer this alone
     raw: bool = False  # continue the prompt as it is, without turns
@@ -92,12 +95,7 @@ class Dialogue:
 
     def describe(self) -> str:
         """Returns a line about the model."""
-        matrices = [part for part in self.model.modules() if isinstance(part, PackedMatrix)]
-        plain = [] if matrices else [*self.model.parameters()]
-        numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
-        nbytes = format_nbytes(sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain))
-        drawn = ", ".join(f"{key} {value:g}" for key, value in asdict(self.choice).items())
-        return f"{self.settings.model}: {numbers:,} weights in {nbytes}, up to {self.reader.length:,} tokens; {drawn}"
+        return described(self.settings.model, self.model, self.reader.length, self.choice)
 
     def question(self, text: str) -> list[int]:
         """Returns the tokens of all that was said and of a text: those up to the answer."""
@@ -125,6 +123,59 @@ class Dialogue:
         print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)
 
 
+class Rewriter:
+    """A transducer and its vocabulary, in a folder: each text that it reads has a text of its own for an answer.
+
+    Raises:
+      DataError: the folder has another network, or is damaged.
+    """
+
+    def __init__(self, settings: Chat):
+        self.settings = settings
+        if settings.system:
+            raise ArgumentError("--system is for models that hold dialogues; this one reads each text by itself.")
+        try:
+            found = read_transducer(Path(settings.model), settings.context)
+        except FileError:
+            raise
+        except DataError as error:
+            raise DataError(f"{settings.model}: {error.fact}", error.hint) from None
+        self.tokenizer, self.manner, self.choice = found.tokenizer, found.manner, choice_of(settings, found.manner)
+        self.writer = Writer(found.network, settings.context)
+
+    def describe(self) -> str:
+        """Returns a line about the model."""
+        return described(self.settings.model, self.writer.network, self.writer.longest, self.choice)
+
+    def answer(self, text: str) -> None:
+        """Prints what is written about a text as it comes.
+
+        Raises:
+          ArgumentError: the text has too many tokens.
+        """
+        writer, settings, stream = self.writer, self.settings, self.tokenizer.stream()
+        length = writer.read(numbers_of(self.tokenizer, text, settings.raw))
+        with suppress(KeyboardInterrupt):
+            for token in writer.write(length, self.manner, settings.max_tokens, self.choice, settings.seed):
+                print(stream.text(token), end="", flush=True)
+        print(stream.rest(), flush=True)
+        print(f"[read {writer.read_speed}; wrote {writer.write_speed}]", file=sys.stderr, flush=True)
+
+
+def described(name: str, model: nn.Module, length: int, choice: Choice) -> str:
+    """Returns a line about a model.
+
+    Args:
+      length:  most tokens of a text
+    """
+    matrices = [part for part in model.modules() if isinstance(part, PackedMatrix)]
+    plain = [] if matrices else [*model.parameters()]
+    numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
+    nbytes = format_nbytes(sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain))
+    drawn = ", ".join(f"{key} {value:g}" for key, value in asdict(choice).items())
+    return f"{name}: {numbers:,} weights in {nbytes}, up to {length:,} tokens; {drawn}"
+
+
 def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, int]:
     """Returns a network, its vocabulary, what its files say of dialogues, and the most tokens that it can read.
 
@@ -140,6 +191,8 @@ def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, 
         model, tokenizer = chat_model(folder)
         return model, tokenizer, MANNER, model.config.context
     try:
+        if is_transducer(folder):
+            raise DataError("has an encoder and a decoder, and holds no dialogues.", "picograd chat answers with it.")
         if folder.is_dir():
             found = read_folder(folder, context)
             return found.network, found.tokenizer, found.manner, found.longest
@@ -176,7 +229,7 @@ def chat(settings: Chat) -> int:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
     check_settings(replace(settings, top_k=settings.top_k or None))  # 0 is all
-    dialogue = Dialogue(settings)
+    dialogue = Rewriter(settings) if is_transducer(Path(settings.model)) else Dialogue(settings)
     if settings.prompt:
         dialogue.answer(settings.prompt)
         return 0

@@ -71,17 +71,25 @@ class EncoderConfig:
 def bucket_of(length: int, num: int) -> NDArray[np.int32]:
     """Returns the bucket of the distance of each position from each other, (T, T) int32.
 
-    Half of them are for what is behind; of these half have one distance each, the others grow with its logarithm.
+    Half of them are for what is behind.
 
     >>> bucket_of(3, 4).tolist()
     [[0, 3, 3], [1, 0, 3], [1, 1, 0]]
     """
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
-    half, each = num // 2, num // 4
-    far = np.abs(distance)
+    return np.asarray(grown(np.abs(distance), num // 2) + np.where(distance > 0, num // 2, 0), np.int32)
+
+
+def grown(far: NDArray[np.int64], num: int) -> NDArray[np.int32]:
+    """Returns the bucket of each distance: half of them have one distance each, the others grow with its logarithm.
+
+    >>> grown(np.array([0, 1, 2, 3, 9, 100]), 4).tolist()
+    [0, 1, 2, 2, 2, 3]
+    """
+    each = num // 2
     share = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(each)) / np.float32(math.log(DISTANCE_MAX / each))
-    grown = np.minimum(each + (share * np.float32(half - each)).astype(np.int32), half - 1)
-    return np.asarray(np.where(far < each, far, grown) + np.where(distance > 0, half, 0), np.int32)
+    beyond = np.minimum(each + (share * np.float32(num - each)).astype(np.int32), num - 1)
+    return np.asarray(np.where(far < each, far, beyond), np.int32)
 
 
 class Layer(nn.Module):

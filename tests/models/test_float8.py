@@ -72,9 +72,7 @@ def test_a_folder_in_eight_bits_has_the_logits_and_the_text_of_the_values_that_t
     tokens = rng.integers(0, 257, 20)
     write_folder(tmp_path, said | {"quantization_config": quantization}, stored, num_parts=1 + len(name) % 3)
     model = opened(str(tmp_path), 64)[0]
-    np.testing.assert_allclose(
-        model(Tensor(tokens[None]))[0].numpy(), logits_of(said, meant, tokens), rtol=1e-3, atol=1e-4
-    )
+    np.testing.assert_allclose(model(Tensor(tokens[None]))[0].numpy(), logits_of(said, meant, tokens), rtol=1e-3, atol=1e-4)
     text = [*tokens.tolist()]
     for _ in range(4):
         text.append(int(logits_of(said, meant, np.array(text))[-1].argmax()))

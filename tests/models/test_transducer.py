@@ -1,0 +1,281 @@
+"""Folders of T5: logits and texts of its equations, plans that do not grow, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional as TF
+
+from picograd import Tensor
+from picograd.errors import ArgumentError, DataError
+from picograd_programs import cli
+from picograd_programs.chat.answer import Choice
+from picograd_programs.chat.rewrite import Writer, numbers_of
+from picograd_programs.models.transducer_folder import is_transducer, read_transducer
+
+Said = dict[str, Any]
+Weights = dict[str, torch.Tensor]
+PIECES = ["<pad>", "</s>", "<unk>", "\u2581", *"abcdefghijklmnopqrstuvwxyz:.", "\u2581the", "er", "<extra_id_0>"]
+SIZES: Said = {
+    "model_type": "t5", "vocab_size": 40, "d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 3, "num_heads": 3,
+    "relative_attention_num_buckets": 8, "layer_norm_epsilon": 1e-6, "dropout_rate": 0.1, "n_positions": 512,
+    "is_encoder_decoder": True, "decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "use_cache": True,
+    "initializer_factor": 1.0, "architectures": ["T5ForConditionalGeneration"], "torch_dtype": "float32",
+}  # fmt: skip
+CONFIGS: dict[str, Said] = {
+    "T5": SIZES | {"output_past": True, "task_specific_params": {"translation_en_to_de": {"max_length": 300}}},
+    "flan-T5": SIZES | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "is_gated_act": True,
+                        "dense_act_fn": "gelu_new", "relative_attention_max_distance": 128, "num_decoder_layers": 2},
+    "mT5": SIZES | {"model_type": "mt5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_layers": 2},
+    "flan-T5 of today": SIZES | {"feed_forward_proj": "gated-gelu", "scale_decoder_outputs": False},
+    "T5 with SiLU": SIZES | {"feed_forward_proj": "gated-silu", "relative_attention_num_buckets": 32},
+}  # fmt: skip
+
+
+def is_scaled(said: Said) -> bool:
+    """True where the table of tokens is the output layer."""
+    return bool(said.get("scale_decoder_outputs", said.get("tie_word_embeddings", True)))
+
+
+def drawn(said: Said) -> Weights:
+    """Returns weights by their published names."""
+    generator, width, inner = torch.Generator().manual_seed(0), said["d_model"], said["d_kv"] * said["num_heads"]
+    is_gated = said.get("feed_forward_proj", "relu").startswith("gated")
+    shapes: dict[str, tuple[int, ...]] = {"shared": (said["vocab_size"], width)}
+    if not is_scaled(said):
+        shapes["lm_head"] = (said["vocab_size"], width)
+    for side, layers in (("encoder", said["num_layers"]), ("decoder", said.get("num_decoder_layers", said["num_layers"]))):
+        kinds = ["SelfAttention"] + ["EncDecAttention"] * (side == "decoder")
+        shapes[f"{side}.final_layer_norm"] = (width,)
+        shapes[f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"] = (
+            said["relative_attention_num_buckets"], said["num_heads"],
+        )  # fmt: skip
+        for layer in range(layers):
+            for place, kind in enumerate([*kinds, "DenseReluDense"]):
+                part = f"{side}.block.{layer}.layer.{place}"
+                shapes[f"{part}.layer_norm"] = (width,)
+                if kind == "DenseReluDense":
+                    for name in ("wi_0", "wi_1") if is_gated else ("wi",):
+                        shapes[f"{part}.{kind}.{name}"] = (said["d_ff"], width)
+                    shapes[f"{part}.{kind}.wo"] = (width, said["d_ff"])
+                else:
+                    shapes |= {f"{part}.{kind}.{name}": (inner, width) for name in "qkv"}
+                    shapes[f"{part}.{kind}.o"] = (width, inner)
+    scale = {1: 0.1, 2: 0.2}
+    return {
+        f"{name}.weight": torch.randn(*shape, generator=generator) * scale[len(shape)] + (len(shape) == 1)
+        for name, shape in shapes.items()
+    }
+
+
+def bucket(distance: int, num: int) -> int:
+    """The bucket of how far behind something is: one each for half of them, then by its logarithm up to 128."""
+    exact = num // 2
+    if distance < exact:
+        return distance
+    return min(num - 1, exact + int(math.log(distance / exact) / math.log(128 / exact) * (num - exact) + 1e-9))
+
+
+def logits_of(said: Said, weights: Weights, text: list[int], written: list[int]) -> torch.Tensor:
+    """The logits after each token that is written, from the equations of T5, float64: (T, V)."""
+    w = {name.removesuffix(".weight"): value.double() for name, value in weights.items()}
+    heads, num = said["num_heads"], said["relative_attention_num_buckets"]
+    way = said.get("feed_forward_proj", "relu")
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x / (x.pow(2).mean(-1, keepdim=True) + said["layer_norm_epsilon"]).sqrt() * w[name]
+
+    def attention(x: torch.Tensor, memory: torch.Tensor, name: str, added: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            (each @ w[f"{name}.{part}"].T).unflatten(1, (heads, -1)).transpose(0, 1)
+            for part, each in (("q", x), ("k", memory), ("v", memory))
+        )
+        y = (q @ k.transpose(1, 2) + added).softmax(-1) @ v  # scores are not scaled
+        return y.transpose(0, 1).flatten(1) @ w[f"{name}.o"].T
+
+    def feed_forward(x: torch.Tensor, name: str) -> torch.Tensor:
+        if way == "relu":
+            return (x @ w[f"{name}.wi"].T).relu() @ w[f"{name}.wo"].T
+        gate = x @ w[f"{name}.wi_0"].T
+        gate = TF.gelu(gate, approximate="tanh") if way == "gated-gelu" else TF.silu(gate)
+        return (gate * (x @ w[f"{name}.wi_1"].T)) @ w[f"{name}.wo"].T
+
+    def bias(length: int, side: str) -> torch.Tensor:
+        table = w[f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"]
+        out = torch.full((heads, length, length), -math.inf, dtype=torch.float64)
+        for query in range(length):
+            for key in range(length):
+                if side == "encoder":
+                    out[:, query, key] = table[bucket(abs(query - key), num // 2) + (num // 2 if key > query else 0)]
+                elif key <= query:
+                    out[:, query, key] = table[bucket(query - key, num)]
+        return out
+
+    x, added = w["shared"][text], bias(len(text), "encoder")
+    for layer in range(said["num_layers"]):
+        part = f"encoder.block.{layer}.layer"
+        seen = norm(x, f"{part}.0.layer_norm")
+        x = x + attention(seen, seen, f"{part}.0.SelfAttention", added)
+        x = x + feed_forward(norm(x, f"{part}.1.layer_norm"), f"{part}.1.DenseReluDense")
+    memory, nothing = norm(x, "encoder.final_layer_norm"), torch.zeros(1)
+    x, added = w["shared"][written], bias(len(written), "decoder")
+    for layer in range(said.get("num_decoder_layers", said["num_layers"])):
+        part = f"decoder.block.{layer}.layer"
+        seen = norm(x, f"{part}.0.layer_norm")
+        x = x + attention(seen, seen, f"{part}.0.SelfAttention", added)
+        x = x + attention(norm(x, f"{part}.1.layer_norm"), memory, f"{part}.1.EncDecAttention", nothing)
+        x = x + feed_forward(norm(x, f"{part}.2.layer_norm"), f"{part}.2.DenseReluDense")
+    x = norm(x, "decoder.final_layer_norm")
+    if is_scaled(said):
+        return x * said["d_model"] ** -0.5 @ w["shared"].T
+    return x @ w["lm_head"].T
+
+
+def write_folder(folder: Path, said: Said, weights: Weights | None) -> None:
+    """Writes a configuration, weights, and a tokenizer as T5's: pieces with scores, and an end behind every text."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(said))
+    space = {"replacement": "\u2581", "add_prefix_space": True}
+    cut = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Metaspace", **space}]}
+    special = [{"id": n, "content": PIECES[n], "special": True} for n in (0, 1, 2, len(PIECES) - 1)]
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "added_tokens": special, "normalizer": None, "decoder": {"type": "Metaspace", **space},
+        "pre_tokenizer": cut,
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}},
+        },
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": [[piece, -float(n % 7)] for n, piece in enumerate(PIECES)]},
+    }))  # fmt: skip
+    if weights is not None:
+        save_file(weights, folder / "model.safetensors")
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(name: str, tmp_path: Path) -> None:
+    said = CONFIGS[name]
+    weights = drawn(said)
+    write_folder(tmp_path, said, weights)
+    found = read_transducer(tmp_path, 64)
+    text, rng = numbers_of(found.tokenizer, "translate: the letter.", False), np.random.default_rng(0)
+    assert text[-1] == 1 and len(text) > 16
+    for length in (len(text), 40):  # beyond all distances that have a bucket of their own
+        text = [*text, *rng.integers(3, 30, 40).tolist()][:length]
+        written = [0, *rng.integers(3, 30, 19).tolist()]
+        writer = Writer(found.network, 64)
+        assert writer.read(text) == length
+        expected = logits_of(said, weights, text, written).numpy()
+        logits = [writer.logits(token, place, length) for place, token in enumerate(written)]
+        np.testing.assert_allclose(np.stack(logits)[:, : len(PIECES)], expected[:, : len(PIECES)], rtol=1e-3, atol=1e-4)
+        whole = found.network.write(Tensor([written]), found.network.empty(64), 0, writer.memory, length)[0].numpy()
+        np.testing.assert_allclose(whole, expected[:, : len(PIECES)], rtol=1e-3, atol=1e-4)
+        likeliest = [0]
+        for _ in range(12):
+            likeliest.append(int(logits_of(said, weights, text, likeliest)[-1, : len(PIECES)].argmax()))
+        answer = writer.write(length, found.manner, 12, Choice(temperature=0.0, repetition=1.0), 0)
+        assert [*answer] == likeliest[1 : likeliest.index(1) if 1 in likeliest else None]
+
+
+def test_few_plans_serve_all_texts(tmp_path: Path) -> None:
+    write_folder(tmp_path, SIZES, drawn(SIZES))
+    found = read_transducer(tmp_path, 64)
+    writer = Writer(found.network, 64)
+    for length in (3, 16, 17, 30, 32, 50, 64):
+        writer.read([5] * length)
+        for place in range(9):
+            writer.logits(3, place, length)
+    assert writer.read_text.num_captures == 3 and writer.write_token.num_captures == 1
+    with pytest.raises(ArgumentError, match="the text has 65 tokens; 1 to 64 are read"):
+        writer.read([5] * 65)
+
+
+def test_the_command_answers_each_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(tmp_path, CONFIGS["flan-T5"], drawn(CONFIGS["flan-T5"]))
+    assert is_transducer(tmp_path)
+    words = ["chat", "--model", str(tmp_path), "--context", "64", "--max-tokens", "5"]
+    assert cli.main([*words, "--prompt", "the letter"]) == 0
+    first = capsys.readouterr()
+    assert "read 9 tokens" in first.err and "wrote" in first.err
+    assert cli.main([*words, "--prompt", "the letter"]) == 0
+    assert capsys.readouterr().out == first.out, "the likeliest text, where the files say nothing of drawing"
+    assert cli.main([*words, "--prompt", "a", "--system", "b"]) == 1
+    assert "--system is for models that hold dialogues" in capsys.readouterr().err
+    assert cli.main(["serve", "--model", str(tmp_path)]) == 1
+    assert "hint: picograd chat answers with it" in capsys.readouterr().err
+
+
+def test_drawing_is_as_the_files_say(tmp_path: Path) -> None:
+    write_folder(tmp_path, SIZES, drawn(SIZES))
+    assert read_transducer(tmp_path, 8).manner.drawing == {"temperature": 0.0, "repetition": 1.0}
+    (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.7}))
+    assert read_transducer(tmp_path, 8).manner.drawing["temperature"] == 0.7
+
+
+# ---- what is refused ----
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"model_type": "umt5"}, "says model_type is 'umt5'; t5, mt5 are run"),
+    ({"feed_forward_proj": "gated-mish"}, "says feed_forward_proj is gated-mish; relu, gated-gelu and others"),
+    ({"feed_forward_proj": 3}, "says feed_forward_proj is 3"),
+    ({"relative_attention_max_distance": 64}, "says relative_attention_max_distance is 64; with 128 it is computed here"),
+    ({"relative_attention_num_buckets": 6}, "says relative_attention_num_buckets is 6; a multiple of 4 is needed"),
+    ({"is_encoder_decoder": False}, "says is_encoder_decoder is False; with True it is computed here"),
+    ({"decoder_start_token_id": 40}, "says decoder_start_token_id is [40]; a number of the 40 tokens is needed"),
+    ({"decoder_start_token_id": None}, "says decoder_start_token_id is [None]"),
+    ({"eos_token_id": [1, "a"]}, "says eos_token_id is [1, 'a']"),
+    ({"num_heads": 0}, "says num_heads is 0; a whole number above 0 is needed"),
+    ({"local_radius": 127}, "says local_radius is 127, which is not known here"),
+    ({"vocab_size": 9}, "has 35 tokens such as"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), CHANGES)
+def test_a_configuration_that_is_not_done_is_refused_before_weights_are_looked_for(
+    change: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    write_folder(tmp_path, SIZES | change, None)
+    with pytest.raises(DataError) as caught:
+        read_transducer(tmp_path, 64)
+    assert words in caught.value.fact
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value", "words"),
+    [
+        ("encoder.block.1.layer.1.DenseReluDense.wi.weight", None,
+         "a tensor encoder.block.1.layer.1.DenseReluDense.wi.weight of (48, 32), it has none"),
+        ("decoder.final_layer_norm.weight", torch.ones(31),
+         "a tensor decoder.final_layer_norm.weight of (32,), it has one of (31,)"),
+        ("encoder.block.0.layer.0.SelfAttention.q.bias", torch.ones(48), "SelfAttention.q.bias' of (48,), float32, which"),
+        ("encoder.block.9.layer.0.SelfAttention.q.weight", torch.ones(48, 32), "'encoder.block.9.layer.0.Self"),
+        ("decoder.final_layer_norm.weight", torch.ones(32, dtype=torch.int64), "of (32,), int64, which"),
+    ],
+)  # fmt: skip
+def test_tensors_of_another_network_are_named(tensor: str, value: Any, words: str, tmp_path: Path) -> None:
+    weights = {key: each for key, each in (drawn(SIZES) | {tensor: value}).items() if each is not None}
+    write_folder(tmp_path, SIZES, weights)
+    with pytest.raises(DataError) as caught:
+        read_transducer(tmp_path, 64)
+    assert words in caught.value.fact
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = CONFIGS["flan-T5"]
+    write_folder(tmp_path, said, drawn(said))
+    for file in ("model.safetensors", "tokenizer.json", "config.json"):
+        whole = (tmp_path / file).read_bytes()
+        (tmp_path / file).write_bytes(whole[: len(whole) // 2])
+        assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "a"]) == 1
+        assert str(tmp_path / file) in capsys.readouterr().err
+        (tmp_path / file).write_bytes(whole)
+    weights = {name: value for name, value in drawn(said).items() if name != "lm_head.weight"}
+    write_folder(tmp_path, said, weights)
+    with pytest.raises(DataError, match="has no tensor lm_head.weight, and its config.json says no tie_word_embeddings"):
+        read_transducer(tmp_path, 64)
