@@ -89,26 +89,30 @@ def write_whole(
             above = os.path.dirname(os.fspath(path))
             hint = "os.path.expanduser(path)" if str(above).startswith("~") else f"os.makedirs({above!r})"
         start = f".{os.fsdecode(os.fsencode(name)[:NAME_BYTES_MAX])}."
-        temporary = os.path.join(folder, f"{start}{os.urandom(8).hex()}.part")
-        try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666), "wb") as file:
-                if kept is not None and hasattr(os, "fchmod"):
-                    os.fchmod(file.fileno(), stat.S_IMODE(kept))
-                write(file)
-                if is_durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        _replace(target, os.path.join(folder, f"{start}{os.urandom(8).hex()}.part"), kept, write, is_durable)
     except FileError:
         raise
     except OSError as error:
         raise FileError.of(error, f"{function}: {os.fspath(path)}: cannot be written", hint) from None
     if is_durable:
         _settle(folder, start)
+
+
+def _replace(target: str, temporary: str, mode: int | None, write: Callable[[Any], object], is_durable: bool) -> None:
+    """Writes a temporary file, which takes the place and the mode of the target; it is removed where that fails."""
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666), "wb") as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            write(file)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _checked(path: PathName) -> PathName:

@@ -85,7 +85,7 @@ def reduce_extreme(grad: Op, out: Op) -> Op:
 
 def scan_extreme(grad: Op, out: Op) -> Op:
     """Every result gives its gradient to the last element, up to itself, that is equal to it."""
-    operation, axis = out.arg
+    axis = out.arg[1]
     x, result, grad = (move_last(op, axis) for op in (out.src[0], out, grad))
     last = len(x.shape) - 1
     position = positions(x.shape, last)

@@ -154,7 +154,7 @@ class Phase(Record):
 
 def take_apart(program: Program, statements: Sequence[Statement]) -> Phase:
     """Splits a phase into its GRID loops and the statements before them."""
-    grids = [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
+    grids = grid_loops(statements)
     before = [s for s in statements if s not in grids]
     others = [s for s in before if not isinstance(s, Let | Load | Check)]
     if others or not grids:

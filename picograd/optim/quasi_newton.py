@@ -108,39 +108,32 @@ class LBFGS(Optimizer):
         >>> optimizer.step(closure).item(), w.item()
         (9.0, 2.5)
         """
-        if closure is None:
-            raise ArgumentError("LBFGS: step() needs a closure that computes the loss and its gradients.")
-        if trace.get() is not None:
-            raise JitError(
-                "jit: LBFGS.step() decides by values of the loss how to go on, and in a trace there are none.",
-                "jit the closure, and call step(closure) outside.",
-            )
+        closure = _checked(closure)
         group, kept = self.param_groups[0], self.state[0] if 0 in self.state else self._begun()
         with enable_grad():
             first = closure()
         grad = self._grad()
         loss, greatest, total = _numbers(first, grad.abs().max(), grad.abs().sum(), beside=[grad])
-        evaluations = 1
+        here, evaluations = Point(0.0, loss, grad, 0.0, greatest), 1
         kept["func_evals"] += 1
         for count in range(1, group["max_iter"] + 1):
-            if greatest <= group["tolerance_grad"]:
+            if here.greatest <= group["tolerance_grad"]:
                 break
             kept["n_iter"] += 1
-            direction = self._direction(kept, grad, group["history_size"])
+            direction = self._direction(kept, here.grad, group["history_size"])
             pairs = [rows for name in PAIRS if isinstance(rows := kept[name], Tensor)]
-            slope, longest = _numbers(grad.dot(direction), direction.abs().max(), beside=[direction, *pairs])
-            kept["prev_flat_grad"], kept["prev_loss"] = grad, loss
+            slope, longest = _numbers(here.grad.dot(direction), direction.abs().max(), beside=[direction, *pairs])
+            kept.update(prev_flat_grad=here.grad, prev_loss=here.loss)
             t = group.rate() * (1.0 / max(1.0, total) if kept["n_iter"] == 1 else 1.0)
             if slope > -group["tolerance_change"]:
-                kept["d"], kept["t"] = direction, t
+                kept.update(d=direction, t=t)
                 break
-            here, is_last = Point(0.0, loss, grad, slope, greatest), count == group["max_iter"]
+            here, is_last = replace(here, t=0.0, slope=slope), count == group["max_iter"]
             found, spent = self._go_along(closure, here, direction, t, longest, is_last)
-            before, loss, grad, greatest = loss, found.loss, found.grad, found.greatest
-            kept["d"], kept["t"] = direction, found.t
-            evaluations += spent
+            moved = min(longest * abs(found.t), abs(found.loss - here.loss))
+            kept.update(d=direction, t=found.t)
+            here, evaluations = found, evaluations + spent
             kept["func_evals"] += spent
-            moved = min(longest * abs(found.t), abs(loss - before))
             if evaluations >= group["max_eval"] or moved <= group["tolerance_change"]:
                 break
         return first
@@ -227,6 +220,18 @@ class LBFGS(Optimizer):
         """
         self.state.pop(0, None)
         super().load_state_dict(state_dict)
+
+
+def _checked(closure: Callable[[], Tensor] | None) -> Callable[[], Tensor]:
+    """Returns the closure of a step, which must be there, and called outside of a trace."""
+    if closure is None:
+        raise ArgumentError("LBFGS: step() needs a closure that computes the loss and its gradients.")
+    if trace.get() is not None:
+        raise JitError(
+            "jit: LBFGS.step() decides by values of the loss how to go on, and in a trace there are none.",
+            "jit the closure, and call step(closure) outside.",
+        )
+    return closure
 
 
 # ---- pairs of steps ----
