@@ -68,50 +68,61 @@ from picograd.ir.symbolic import (
 # ---- one pass over memory ----
 def emit_elementwise(nest: Nest, context: Context) -> None:
     """Writes the loops of an elementwise nest: tile by tile where operands are transposed, else element by element."""
-    params, target = context.params, context.target
-    build = context.phase(0)
-    slots, roots = [slot for slot, _ in nest.outputs], [value for _, value in nest.outputs]
+    params, target, domain = context.params, context.target, nest.domain
+    build, roots = context.phase(0), [value for _, value in nest.outputs]
 
     def store(coords: Coords) -> None:
-        for slot, value in zip(slots, elements_within(roots, coords)):
-            build.store(params[slot], flatten(coords, nest.domain), value)
+        for (slot, _), value in zip(nest.outputs, elements_within(roots, coords)):
+            build.store(params[slot], flatten(coords, domain), value)
 
-    values = [*elements_anywhere(roots), to_op(flatten(placeholders(nest.domain), nest.domain))]
-    groups, factors = merge_axes(nest.domain, values)
-    extents = group_extents(groups, nest.domain)
+    values = [*elements_anywhere(roots), to_op(flatten(placeholders(domain), domain))]
+    groups, factors = merge_axes(domain, values)
+    extents = group_extents(groups, domain)
     if target.is_gpu:
-        marks = placeholders(nest.domain)
+        marks = placeholders(domain)
         along_last = {marks[axis] for axis in groups[-1]} if groups else set()
         lanes = access_lanes(values[:-1], [root.dtype for root in roots], along_last, target)
     else:
         lanes = _lanes(values, extents, target)
     if (lanes > 1 or target.is_gpu) and may_be_transposed(factors, extents):
-        reads = TransposedReads(roots, groups, extents, nest.domain)
+        reads = TransposedReads(roots, groups, extents, domain)
         if target.is_gpu and fills_tiles(reads):
             emit_transposed_gpu(reads, nest, params, build, target)
             return
         if reads.loads and not target.is_gpu:
             emit_transposed_cpu(reads, nest, params, build, lanes)
             return
-    fills_part = len(groups) > 1 and not target.is_gpu and _fills_part(extents[-1], lanes)
+    if target.is_gpu:
+        each_element(build, extents, lanes, target, lambda positions: store(spread(groups, positions, domain)))
+    else:
+        _emit_vectors(roots, values, groups, factors, domain, lanes, target, build, store)
+
+
+def _emit_vectors(
+    roots: Sequence[Op], values: Sequence[Op], groups: Groups, factors: Sequence[Sequence[Dim] | None], domain: Shape,
+    lanes: int, target: Target, build: Builder, store: Callable[[Coords], None],
+) -> None:  # fmt: skip
+    """Writes the loops for a CPU: vectors along a row, in parts that read evenly; rows with much alike go together."""
+    extents = group_extents(groups, domain)
+    fills_part = len(groups) > 1 and _fills_part(extents[-1], lanes)
     if fills_part:
-        groups = _filling_lanes(groups, values, nest.domain, lanes)
-        extents = group_extents(groups, nest.domain)
-    has_rest = len(extents) > 1 and not target.is_gpu
-    rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if has_rest else 0
-    is_uneven = has_rest and not fills_part and _may_be_uneven(values, factors)
-    parts = even_parts(roots, groups, nest.domain, lanes) if is_uneven else ()
-    alike, num_rows = _alike(values[:-1], groups, nest.domain) if has_rest and lanes > 1 else (0, 1)
+        groups = _filling_lanes(groups, values, domain, lanes)
+        extents = group_extents(groups, domain)
+    has_rows = len(extents) > 1
+    rest = rest_in_vectors(lambda: toposort(roots), extents[-1], lanes) if has_rows else 0
+    is_uneven = has_rows and not fills_part and _may_be_uneven(values, factors)
+    parts = even_parts(roots, groups, domain, lanes) if is_uneven else ()
+    alike, num_rows = _alike(values[:-1], groups, domain) if has_rows and lanes > 1 else (0, 1)
     rows = extents[alike] if extents else 1
 
     def element(positions: list[Dim]) -> None:
         if num_rows == 1:
-            store(spread(groups, positions, nest.domain))
+            store(spread(groups, positions, domain))
             return
         first = mul(positions[alike], num_rows)
         with build.loop(minimum(subtract(rows, first), num_rows), AxisKind.LOOP) as row:
             positions[alike] = add(first, row)
-            store(spread(groups, positions, nest.domain))
+            store(spread(groups, positions, domain))
 
     if num_rows > 1:
         extents[alike] = ceildiv(rows, num_rows)

@@ -310,7 +310,8 @@ def emit_convolution_gpu(nest: Nest, context: Context) -> None:
     if cut is None:
         grid, tile = _by_columns(nest, windows, params, target)
     else:
-        grid, tile = _by_boxes(nest, windows, params, target, *cut), cut[0]
+        tile, box, parts = cut
+        grid = _by_boxes(nest, windows, params, target, box, parts)
     grid.emit(context.phase(0), context.phase(1), tile, scratch)
 
 
@@ -367,7 +368,7 @@ def _weights(windows: Windows, group: Dim, target: Target) -> Operand:
 
 # ---- a convolution: boxes of images ----
 def _by_boxes(
-    nest: Nest, windows: Windows, params: Sequence[Op], target: Target, tile: BlockTile, box: Box, parts: int
+    nest: Nest, windows: Windows, params: Sequence[Op], target: Target, box: Box, parts: int
 ) -> GridProduct:
     """Returns the weight times windows, where a block brings what its windows read of the images once for all taps."""
     boxed = _BoxedWindows(windows, box, target)

@@ -99,49 +99,65 @@ def _put(anchor: Op, out: Op, at: Sequence[Dim], where: Dim, right_at: Sequence[
 
 
 def _update_in_blocks(anchor: Op, out: Op, index_shape: Sequence[Dim], lanes: int, build: Builder) -> None:
-    """Writes the updates of single elements: places and values of a block in vectors, then one after the other.
-
-    Rows with the same indices, such as the channels of an image, compute them once.
-    """
-    base, index, updates = anchor.src
+    """Writes the updates of single elements: GRID over rows with the same indices, block by block of their updates."""
+    base = anchor.src[0]
     _, axis, batch = anchor.arg
-    right_at = [0] * (len(base.shape) - axis - 1)
-    left, own, alike = base.shape[:axis], base.shape[:batch], base.shape[batch:axis]
+    left, own, num_alike = base.shape[:axis], base.shape[:batch], numel(base.shape[batch:axis])
     *outer, length = index_shape
-    width = _rows_of_a_block(numel(left), numel(alike))
-    with build.loop(numel((*own, ceildiv(numel(alike), width))), AxisKind.GRID) as position:
-        *at, piece = split(position, [*own, ceildiv(numel(alike), width)])
+    width = _rows_of_a_block(numel(left), num_alike)
+    with build.loop(numel((*own, ceildiv(num_alike, width))), AxisKind.GRID) as position:
+        *at, piece = split(position, [*own, ceildiv(num_alike, width)])
         first = mul(piece, width)
-        rows = minimum(subtract(numel(alike), first), width)
-        places = build.alloc(dtypes.int64, BLOCK_UPDATES, MemorySpace.SHARED)
-        values = build.alloc(updates.dtype, BLOCK_UPDATES * width, MemorySpace.SHARED)
+        rows = _RowsAlike(anchor, out, at, first, minimum(subtract(num_alike, first), width), width, build)
 
-        def here(row: Dim) -> list[Dim]:
-            return [*at, *split(add(first, row), list(alike))]
-
-        def block(index_at: list[Dim]) -> None:
+        def write(index_at: list[Dim]) -> None:
             with build.loop(ceildiv(length, BLOCK_UPDATES), AxisKind.LOOP) as number:
                 start = mul(number, BLOCK_UPDATES)
-                count = minimum(subtract(length, start), BLOCK_UPDATES)
+                rows.update(index_at, start, minimum(subtract(length, start), BLOCK_UPDATES), lanes)
 
-                def compute(i: Dim, kind: AxisKind, lanes: int) -> None:
-                    with build.loop(lanes, kind) as lane:
-                        place = element_within(index, (*at, *index_at, add(add(start, i), lane)))
-                        build.store(places, add(i, lane), cast(place, dtypes.int64))
-                    with build.loop(rows, AxisKind.LOOP) as row, build.loop(lanes, kind) as lane:
-                        value = element_within(updates, (*here(row), *index_at, add(add(start, i), lane), *right_at))
-                        build.store(values, add(mul(row, BLOCK_UPDATES), add(i, lane)), value)
+        nested(build, outer, [], write)
 
-                whole = floordiv(count, lanes)
-                with build.loop(whole, AxisKind.LOOP) as vector:
-                    compute(mul(vector, lanes), AxisKind.VECTOR, lanes)
-                with build.loop(subtract(count, mul(whole, lanes)), AxisKind.LOOP) as rest:
-                    compute(add(mul(whole, lanes), rest), AxisKind.LOOP, 1)
-                with build.loop(rows, AxisKind.LOOP) as row, build.loop(count, AxisKind.LOOP) as i:
-                    value = build.load(values, add(mul(row, BLOCK_UPDATES), i))
-                    _put(anchor, out, here(row), from_op(build.load(places, i)), right_at, value, build)
 
-        nested(build, outer, [], block)
+class _RowsAlike:
+    """Rows of a result with the same indices, such as the channels of an image, that are being updated.
+
+    at:            their batch
+    first, count:  of the rows
+    places:        of a block of updates
+    values:        of these updates, for each row
+    """
+
+    def __init__(self, anchor: Op, out: Op, at: Sequence[Dim], first: Dim, count: Dim, most: int, build: Builder):
+        base, self.index, self.updates = anchor.src
+        _, axis, batch = anchor.arg
+        self.anchor, self.out, self.at, self.first, self.count, self.build = anchor, out, at, first, count, build
+        self.shape, self.right_at = list(base.shape[batch:axis]), [0] * (len(base.shape) - axis - 1)
+        self.places = build.alloc(dtypes.int64, BLOCK_UPDATES, MemorySpace.SHARED)
+        self.values = build.alloc(self.updates.dtype, BLOCK_UPDATES * most, MemorySpace.SHARED)
+
+    def _row(self, row: Dim) -> list[Dim]:
+        return [*self.at, *split(add(self.first, row), self.shape)]
+
+    def update(self, index_at: Sequence[Dim], start: Dim, count: Dim, lanes: int) -> None:
+        """Writes a block of updates: places and values in vectors, then what becomes of each element, one by one."""
+        build, whole = self.build, floordiv(count, lanes)
+        with build.loop(whole, AxisKind.LOOP) as vector:
+            self._compute(index_at, start, mul(vector, lanes), AxisKind.VECTOR, lanes)
+        with build.loop(subtract(count, mul(whole, lanes)), AxisKind.LOOP) as rest:
+            self._compute(index_at, start, add(mul(whole, lanes), rest), AxisKind.LOOP, 1)
+        with build.loop(self.count, AxisKind.LOOP) as row, build.loop(count, AxisKind.LOOP) as i:
+            value = build.load(self.values, add(mul(row, BLOCK_UPDATES), i))
+            _put(self.anchor, self.out, self._row(row), from_op(build.load(self.places, i)), self.right_at, value, build)
+
+    def _compute(self, index_at: Sequence[Dim], start: Dim, i: Dim, kind: AxisKind, lanes: int) -> None:
+        """Stores the places of some updates of the block, from the i-th on, and their values for each row."""
+        build, first = self.build, add(start, i)
+        with build.loop(lanes, kind) as lane:
+            place = element_within(self.index, (*self.at, *index_at, add(first, lane)))
+            build.store(self.places, add(i, lane), cast(place, dtypes.int64))
+        with build.loop(self.count, AxisKind.LOOP) as row, build.loop(lanes, kind) as lane:
+            value = element_within(self.updates, (*self._row(row), *index_at, add(first, lane), *self.right_at))
+            build.store(self.values, add(mul(row, BLOCK_UPDATES), add(i, lane)), value)
 
 
 def _is_computed(anchor: Op) -> bool:

@@ -328,12 +328,8 @@ def grad(
         parts = _asked(seeds, asked, on_the_way, create_graph)
     found = {leaf: total for leaf, ops in used.items() if (total := _sum_of(parts[op] for op in ops if op in parts))}
     found = _with_zeros(found, on_the_way, leaves, materialize_grads)
-    unused = [leaf for leaf in leaves if leaf not in found]
-    if unused and not allow_unused:
-        raise GradientError(
-            f"grad: the outputs do not depend on an input of shape {unused[0].shape}.",
-            hint="allow_unused=True gives None for it, materialize_grads=True zeros.",
-        )
+    if not allow_unused:
+        _check_used(leaves, found)
     results: list[Any] = []
     for tensor, leaf in zip(given, leaves):
         op = found.get(leaf)
@@ -343,6 +339,16 @@ def grad(
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients([root.op for root in roots], [op for op in found.values() if op is not None])
     return tuple(results)
+
+
+def _check_used(leaves: Iterable[Op], found: Mapping[Op, Op]) -> None:
+    """Raises GradientError where a leaf has no gradient."""
+    for leaf in leaves:
+        if leaf not in found:
+            raise GradientError(
+                f"grad: the outputs do not depend on an input of shape {leaf.shape}.",
+                hint="allow_unused=True gives None for it, materialize_grads=True zeros.",
+            )
 
 
 def _sum_of(parts: Iterable[Op]) -> Op | None:
