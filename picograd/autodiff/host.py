@@ -149,12 +149,15 @@ def _differences(values: Op, x: Op) -> Op:
     return with_diagonal(one / with_diagonal(difference, filled(1, x.dtype, x.shape[:-1])), zeros_like(values))
 
 
+def _eigen(x: Op) -> tuple[Op, Op]:
+    """Returns the eigenvalues (..., n) and the eigenvectors (..., n, n) of a result (..., n + 1, n), or their gradients."""
+    n = rows_columns(x)[1]
+    return reshape(shrink_axis(x, -2, 0, 1), (*x.shape[:-2], n)), shrink_axis(x, -2, 1, n + 1)
+
+
 def eigh_grad(grad: Op, out: Op) -> Op:
     """V (diagonal G_w + skew(V.T G_V) / 2 (w_j - w_i)) V.T: symmetric, as the matrix must be."""
-    n = rows_columns(out.src[0])[1]
-    batch = out.src[0].shape[:-2]
-    w, grad_w = (reshape(shrink_axis(x, -2, 0, 1), (*batch, n)) for x in (out, grad))
-    v, grad_v = (shrink_axis(x, -2, 1, n + 1) for x in (out, grad))
+    (w, v), (grad_w, grad_v) = _eigen(out), _eigen(grad)
     inner = with_diagonal(_skew(product(swap_last(v), grad_v)) * _differences(w, v) * 0.5, grad_w)
     return product(v, inner, swap_last(v))
 
@@ -164,10 +167,7 @@ def eig_grad(grad: Op, out: Op) -> Op:
 
     Source: Boeddeker et al. 2017, "On the computation of complex-valued gradients", arXiv:1701.00392, eq. 4.77.
     """
-    n = rows_columns(out.src[0])[1]
-    batch = out.src[0].shape[:-2]
-    w, grad_w = (reshape(shrink_axis(x, -2, 0, 1), (*batch, n)) for x in (out, grad))
-    v, grad_v = (shrink_axis(x, -2, 1, n + 1) for x in (out, grad))
+    (w, v), (grad_w, grad_v) = _eigen(out), _eigen(grad)
     transposed = swap_last(v)
     parts = Op(OpCode.REDUCE, v.dtype, (v * grad_v,), (OpCode.ADD, (len(v.shape) - 2,)))  # of G_V along each eigenvector
     inner = (product(transposed, grad_v) - product(transposed, v) * along_rows(parts, v)) * _differences(w, v)
@@ -176,8 +176,7 @@ def eig_grad(grad: Op, out: Op) -> Op:
 
 def eigvalsh_grad(grad: Op, out: Op) -> Op:
     """V G V.T, with the eigenvectors V."""
-    n = rows_columns(out.src[0])[1]
-    v = shrink_axis(call("eigh", out.src[0], like=out), -2, 1, n + 1)
+    _, v = _eigen(call("eigh", out.src[0], like=out))
     return product(v * along_rows(grad, v), swap_last(v))
 
 

@@ -42,6 +42,7 @@ from picograd.ir.symbolic import (
     mul,
     subtract,
     to_op,
+    unflatten,
 )
 from picograd.record import Record
 
@@ -63,11 +64,7 @@ def over_registers(target: Target) -> AxisKind:
 
 def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:
     """Returns the position in each group of a position in all of them."""
-    positions: list[Dim] = []
-    for extent in reversed(extents[1:]):
-        positions.append(mod(position, extent))
-        position = floordiv(position, extent)
-    return [position, *reversed(positions)] if extents else []
+    return [*unflatten(position, tuple(extents))]
 
 
 def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable[[list[Dim]], None]) -> None:

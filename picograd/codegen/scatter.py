@@ -29,9 +29,9 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split, vector_lanes
 from picograd.codegen.reduce import start_of
-from picograd.codegen.sort import Phase, Sorted, at_most, integer
+from picograd.codegen.sort import Phase, Sorted, at_most, halve, integer
 from picograd.device import Target
-from picograd.ir.build import both, cast, combined, compare, reshape, where
+from picograd.ir.build import cast, combined, compare, reshape
 from picograd.ir.op import Dim, Op, const, filled, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -266,14 +266,12 @@ class _Scatter:
             build.store(low, 0, const(0, dtypes.int64))
             build.store(high, 0, const(self.count, dtypes.int64))
             with build.loop(self.count.bit_length(), AxisKind.LOOP):  # low <= the position looked for <= high
-                a, b = build.load(low, 0), build.load(high, 0)
-                half = integer(OpCode.SHR, a + b, const(1, dtypes.int64))
-                at = add(mul(row, self.count), self.inside(half, 0))
-                key = cast(build.load(self.keys, at), dtypes.int64)
-                is_behind = both(compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, key, to_op(place)))
-                build.store(low, 0, where(is_behind, half + const(1, dtypes.int64), a))
-                build.store(high, 0, where(is_behind, b, half))
+                halve(build, low, high, lambda half: compare(OpCode.CMPLT, self.key(build, row, half), to_op(place)))
             build.store(self.begins, position, cast(build.load(low, 0), dtypes.int32))
+
+    def key(self, build: Builder, row: Dim, place: Op) -> Op:
+        """Returns the index at a place of a batch's sorted order."""
+        return cast(build.load(self.keys, add(mul(row, self.count), self.inside(place, 0))), dtypes.int64)
 
     def inside(self, piece: Op, level: int) -> Dim:
         """Returns a piece that there is, as the proof of bounds can see."""

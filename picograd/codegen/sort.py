@@ -331,6 +331,15 @@ def tile_of(length: int, key_nbytes: int, target: Target) -> int:
     return tile
 
 
+def halve(build: Builder, low: Op, high: Op, is_before: Callable[[Op], Op]) -> None:
+    """Halves the interval low <= i <= high of a binary search; is_before(i): element i comes before the one looked for."""
+    a, b = build.load(low, 0), build.load(high, 0)
+    half = integer(OpCode.SHR, a + b, 1)
+    is_behind = both(is_below(a, b), is_before(half))
+    build.store(low, 0, where(is_behind, half + int64(1), a))
+    build.store(high, 0, where(is_behind, b, half))
+
+
 def merged(
     build: Builder, tables: Tables, source: Dim, length: Dim, exponent: Dim, i: Dim, descending: bool, put: Put
 ) -> None:
@@ -350,14 +359,13 @@ def merged(
     build.store(low, 0, where(is_left, middle, start))
     build.store(high, 0, where(is_left, stop, middle))
     key, last = build.load(tables.keys, tables.at(source, i)), to_op(subtract(length, 1))
+
+    def is_before(place: Op) -> Op:
+        other = build.load(tables.keys, tables.at(source, from_op(at_most(place, last))))
+        return where(is_left, comes_before(other, key, descending), negated(comes_before(key, other, descending)))
+
     with build.loop(add(exponent, 1), AxisKind.LOOP):  # low <= the place looked for <= high
-        a, b = build.load(low, 0), build.load(high, 0)
-        half = integer(OpCode.SHR, a + b, const(1, dtypes.int64))
-        other = build.load(tables.keys, tables.at(source, from_op(at_most(half, last))))
-        is_sooner = where(is_left, comes_before(other, key, descending), negated(comes_before(key, other, descending)))
-        is_behind = both(compare(OpCode.CMPLT, a, b), is_sooner)
-        build.store(low, 0, where(is_behind, half + const(1, dtypes.int64), a))
-        build.store(high, 0, where(is_behind, b, half))
+        halve(build, low, high, is_before)
     place = to_op(i) + build.load(low, 0) - middle
     position = key if tables.positions is None else build.load(tables.positions, tables.at(source, i))
     put(from_op(at_most(place, last)), key, position)
@@ -489,16 +497,16 @@ class FirstPlaces(Record):
         last = build.load(firsts.keys, firsts.at(table, self.count - 1))
         is_chosen = both(negated(is_below(last, first)), is_below(first, int64(LAST)))
         low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
+
+        def is_before(rank: Op) -> Op:
+            other = build.load(firsts.keys, firsts.at(table, from_op(at_most(rank, int64(self.count - 1)))))
+            return is_below(other, first)
+
         with build.when(is_chosen):
             build.store(low, 0, int64(0))
             build.store(high, 0, int64(self.count - 1))
             with build.loop((self.count - 1).bit_length(), AxisKind.LOOP):  # low <= the rank <= high
-                a, b = build.load(low, 0), build.load(high, 0)
-                half = integer(OpCode.SHR, a + b, 1)
-                other = build.load(firsts.keys, firsts.at(table, from_op(at_most(half, int64(self.count - 1)))))
-                is_behind = both(is_below(a, b), is_below(other, first))
-                build.store(low, 0, where(is_behind, half + int64(1), a))
-                build.store(high, 0, where(is_behind, b, half))
+                halve(build, low, high, is_before)
             rank = from_op(at_most(build.load(low, 0), int64(self.count - 1)))
             with build.loop(self.each, AxisKind.UNROLL) as number:
                 place = candidates.at(0, add(mul(rank, self.each), number))

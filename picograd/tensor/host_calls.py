@@ -98,24 +98,24 @@ def inverse(function: str, a: Op) -> Op:
     return call("inv", matrix(function, a, square=True), site=singular(function, a))
 
 
-def solution(function: str, a: Op, b: Op) -> Op:
-    """Returns x with a x = b, for stacks (..., n, n) and (..., n, k) that broadcast."""
+def _system(function: str, a: Op, b: Op) -> list[Op]:
+    """Returns both sides of a x = b in one batch: stacks (..., n, n) and (..., n, k) that broadcast."""
     matrix(function, a, square=True)
     matrix(function, b)
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(f"{function}: A {a.shape} has {a.shape[-1]} columns, B {b.shape} has {b.shape[-2]} rows.")
-    a, b = in_one_batch(function, a, b)
+    return in_one_batch(function, a, b)
+
+
+def solution(function: str, a: Op, b: Op) -> Op:
+    """Returns x with a x = b."""
+    a, b = _system(function, a, b)
     return call("solve", a, b, site=singular(function, a))
 
 
 def triangular(function: str, a: Op, b: Op, upper: bool, unit: bool = False) -> Op:
     """Returns x with a x = b, where only one triangle of a is read."""
-    matrix(function, a, square=True)
-    matrix(function, b)
-    if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(f"{function}: A {a.shape} has {a.shape[-1]} columns, B {b.shape} has {b.shape[-2]} rows.")
-    a, b = in_one_batch(function, a, b)
-    return call("solve_triangular", a, b, options=(upper, unit))
+    return call("solve_triangular", *_system(function, a, b), options=(upper, unit))
 
 
 # ---- factors ----
@@ -229,13 +229,18 @@ def lu_parts(joined: Op) -> tuple[Op, Op]:
 
 
 def first_zero_pivot(function: str, a: Op) -> Op:
-    """Returns from 1 the first pivot of LU that is 0, and 0 where there is none: then there is an inverse; int32."""
-    pivots = diagonal(lu(function, detached(a))[0])
-    n, last = sides(a)[0], len(pivots.shape) - 1
-    number = positions(pivots.shape, last) + 1
-    found = where(compare(OpCode.CMPEQ, pivots, 0), number, n + 1)
-    least = reduce(found, OpCode.MIN, (last,)) if n else filled(0, dtypes.int64, pivots.shape[:-1])
-    return cast(where(compare(OpCode.CMPEQ, least, n + 1), zeros_like(least), least), dtypes.int32)
+    """Returns the `zero_pivot` of the LU of matrices: 0 where there is an inverse."""
+    return zero_pivot(lu(function, detached(a))[0])
+
+
+def zero_pivot(joined: Op) -> Op:
+    """Returns the number, from 1, of the first pivot of LU that is 0; 0 where there is none; int32."""
+    pivots = diagonal(joined)
+    last = len(pivots.shape) - 1
+    count = int(pivots.shape[last])
+    number = where(compare(OpCode.CMPEQ, pivots, 0), positions(pivots.shape, last) + 1, count + 1)
+    least = reduce(number, OpCode.MIN, (last,)) if count else filled(0, dtypes.int64, pivots.shape[:-1])
+    return cast(where(compare(OpCode.CMPEQ, least, count + 1), zeros_like(least), least), dtypes.int32)
 
 
 def where_possible(a: Op, info: Op) -> Op:

@@ -12,14 +12,11 @@ from picograd.ir.build import (
     diagonal,
     gather,
     positions,
-    reduce,
     shrink_axis,
     swap_last,
     where,
     with_diagonal,
-    zeros_like,
 )
-from picograd.ir.build import compare as compared
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -119,7 +116,7 @@ def logdet(self: T) -> T:
     0.0
     """
     sign, logarithm = slogdet_ops("logdet", self.read())
-    negative = compared(OpCode.CMPLT, sign, 0)
+    negative = compare(OpCode.CMPLT, sign, 0)
     return of_op(self, where(negative, sign.filled(float("nan")), logarithm))
 
 
@@ -369,7 +366,7 @@ def lu(self: T, pivot: bool = True, get_infos: bool = False) -> Any:
     op = host_calls.matrix("lu", self.read())
     joined, _ = host_calls.lu("lu", op, pivot)
     factors = of_op(self, joined), of_op(self, pivots_of(op, pivot))
-    return LUDataInfo(*factors, of_op(self, zero_pivot(joined))) if get_infos else LUData(*factors)
+    return LUDataInfo(*factors, of_op(self, host_calls.zero_pivot(joined))) if get_infos else LUData(*factors)
 
 
 def lu_solve(self: T, LU_data: Tensor, LU_pivots: Tensor) -> T:
@@ -424,16 +421,6 @@ def pivots_of(a: Op, pivot: bool) -> Op:
     shape = (*a.shape[:-2], k)
     found = host_calls.call("lu_pivots", detached(a), dtype=dtypes.int64) if pivot else positions(shape, len(shape) - 1) + 1
     return ir_cast(found, dtypes.int32)
-
-
-def zero_pivot(joined: Op) -> Op:
-    """Returns from 1 the first pivot of LU that is 0, and 0 where there is none; int32."""
-    values = diagonal(joined)
-    last = len(values.shape) - 1
-    k = int(values.shape[last])
-    number = where(compare(OpCode.CMPEQ, values, 0), positions(values.shape, last) + 1, k + 1)
-    least = reduce(number, OpCode.MIN, (last,)) if k else filled(0, dtypes.int64, values.shape[:-1])
-    return ir_cast(where(compare(OpCode.CMPEQ, least, k + 1), zeros_like(least), least), dtypes.int32)
 
 
 def lu_solution(name: str, joined: Op, b: Op, exchanged: Op, adjoint: bool = False) -> Op:

@@ -11,7 +11,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
 from picograd.tensor.build import broadcast_to, detached
-from picograd.tensor.linear_algebra import QR, complete_qr, lu_solution, order_matrix, pivots_of, zero_pivot
+from picograd.tensor.linear_algebra import QR, complete_qr, lu_solution, order_matrix, pivots_of
 from picograd.tensor.statistics import common
 from picograd.tensor.tensor import Tensor
 from picograd_math.linalg.solving import given, taken
@@ -147,7 +147,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> L
         raise ArgumentError("linalg.lu_factor_ex: check_errors=True is not there; look at info.")
     name, (a,) = taken("lu_factor_ex", A)
     factored = lu_factor(A, pivot=pivot)
-    return LUFactorInfo(*factored, given(zero_pivot(factored.LU.read()), name, a))
+    return LUFactorInfo(*factored, given(host_calls.zero_pivot(factored.LU.read()), name, a))
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
