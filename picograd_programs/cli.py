@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, embed, pronounce, chat, serve, doctor, cache, fuzz, ladder, verify, bisect.
+"""The command `picograd`: train, sample, embed, pronounce, transcribe, chat, serve, doctor, cache, fuzz, ladder, verify ...
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -48,6 +48,7 @@ from picograd_programs.models.pronounce import PronounceSettings, pronounce
 from picograd_programs.models.recurrent import Gru, Lstm, Rnn
 from picograd_programs.models.regression import LinearRegression, LogisticRegression
 from picograd_programs.models.sentiment import Sentiment
+from picograd_programs.models.transcribe import TranscribeSettings, transcribe
 from picograd_programs.models.transformer import Transformer
 from picograd_programs.models.vae import Autoencoder
 from picograd_programs.models.wavenet import WaveNetProgram
@@ -122,6 +123,7 @@ Command = (
     | Annotated[Sample, tyro.conf.subcommand("sample")]  # type: ignore[valid-type]
     | Annotated[EmbedSettings, tyro.conf.subcommand("embed")]
     | Annotated[PronounceSettings, tyro.conf.subcommand("pronounce")]
+    | Annotated[TranscribeSettings, tyro.conf.subcommand("transcribe")]
     | Annotated[Chat, tyro.conf.subcommand("chat")]
     | Annotated[Serve, tyro.conf.subcommand("serve")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
@@ -206,6 +208,8 @@ def run(command: Any) -> int:
         return embed(command)
     if isinstance(command, PronounceSettings):
         return pronounce(command)
+    if isinstance(command, TranscribeSettings):
+        return transcribe(command)
     if isinstance(command, Chat):
         return chat(command)
     if isinstance(command, Serve):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from picograd.errors import ArgumentError
+from picograd.record import Record
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
@@ -22,19 +23,33 @@ from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.models.transducer import Transducer
 
 SHORTEST = 16  # positions that a text is filled up to
+UNLIKELY = -1e30  # logit of a token that is barred
+
+
+class Barred(Record):
+    """Tokens that are not written.
+
+    always:  anywhere
+    first:   as the first one
+    """
+
+    always: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
 
 
 class Writer:
     """The plans of a transducer, its memory of what it has read, and its cache of what it writes.
 
     Args:
-      longest:  most positions that are read, and that are written
+      longest:  most positions that are written
+      read:     most positions that are read; None: as many
     """
 
-    def __init__(self, network: Transducer, longest: int):
+    def __init__(self, network: Transducer, longest: int, read: int | None = None):
         self.network, self.longest = network, longest
-        self.memory, self.cache = network.empty(longest), network.empty(longest)
-        self.length, self.place = Variable("length", 1, longest), Variable("place", 0, longest - 1)
+        read = longest if read is None else read
+        self.memory, self.cache = network.empty(read), network.empty(longest)
+        self.length, self.place = Variable("length", 1, read), Variable("place", 0, longest - 1)
         self.read_speed, self.write_speed = Speed(), Speed()
 
         @jit
@@ -70,20 +85,28 @@ class Writer:
             found: Logits = self.write_token(Tensor([[token]]), self.place.bind(place), self.length.bind(length)).numpy()
         return found
 
-    def write(self, length: int, manner: Manner, num: int, choice: Choice, seed: int) -> Iterator[int]:
+    def write(
+        self, length: int, manner: Manner, num: int, choice: Choice, seed: int, barred: Barred | None = None
+    ) -> Iterator[int]:
         """Yields the tokens of a text about what was read, without the one that ends it.
 
         Args:
           length:  of what was read
           manner:  the tokens that begin and that end it
           num:     most tokens of it
+          barred:  those that are never written
         """
         rng, written, self.write_speed = np.random.default_rng((seed, length)), [*manner.start], Speed()
-        while len(written) <= min(num, self.longest - 1):
+        for place, token in enumerate(written[:-1]):
+            self.logits(token, place, length)
+        past = min(len(written) + num, self.longest)
+        while len(written) < past:
             began = time.perf_counter()
             logits = self.logits(written[-1], len(written) - 1, length)
             self.write_speed.tokens += 1
             self.write_speed.seconds += time.perf_counter() - began
+            if barred is not None:
+                logits[[*barred.always, *(barred.first if len(written) == len(manner.start) else ())]] = UNLIKELY
             token = chosen(logits, written[-LATEST:], choice, rng)
             if token in manner.ends:
                 return

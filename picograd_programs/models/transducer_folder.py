@@ -27,7 +27,7 @@ from picograd_programs.models.folder_forms import Arrays
 from picograd_programs.models.transducer import Transducer, TransducerConfig
 
 COPIES = re.compile(r"(?:encoder|decoder)\.embed_tokens\.weight|.+EncDecAttention\.relative_attention_bias\.weight")
-OURS = re.compile(r"\S+(?=\.weight)")
+OURS = re.compile(r"[\w.]+(?=\.(?:weight|bias)\b)")
 ENTRIES: dict[str, Any] = {
     "vocab_size": NEEDED, "d_model": NEEDED, "d_kv": NEEDED, "d_ff": NEEDED, "num_layers": NEEDED, "num_heads": NEEDED,
     "num_decoder_layers": None, "relative_attention_num_buckets": 32, "layer_norm_epsilon": 1e-6,
@@ -80,7 +80,7 @@ def read_transducer(folder: Path, context: int) -> Transduced:
     try:
         network = Transducer(config, transducer_tensors(map_published(folder), config, is_tied))
     except DataError as error:
-        raise DataError(in_their_names(error.fact, config), error.hint) from None
+        raise DataError(in_their_names(error.fact, names_of(config)), error.hint) from None
     return Transduced(network, tokenizer, Manner("", {}, (start,), frozenset(ends), drawing))
 
 
@@ -154,21 +154,35 @@ def transducer_tensors(arrays: Arrays, config: TransducerConfig, is_tied: bool) 
     Raises:
       DataError: one is of another network, or not of floats.
     """
-    tensors, names = dict[str, PackedTensor](), names_of(config)
-    for name, array in arrays.items():
-        if COPIES.fullmatch(name) or name == "lm_head.weight" and is_tied and config.logit_scale != 1:
-            continue
-        ours = names.get(name.removesuffix(".weight"))
-        dtype = array.packing.name if isinstance(array, PackedTensor) else array.dtype.name
-        if ours is None or dtype not in KINDS:
-            raise DataError(f"has a tensor {name[:70]!r} of {array.shape}, {dtype}, which this network does not have.")
-        tensors[f"{ours}.weight"] = packed(array)
+    left_out = {name for name in arrays if COPIES.fullmatch(name)}
+    if is_tied and config.logit_scale != 1:
+        left_out.add("lm_head.weight")
+    tensors = renamed({name: array for name, array in arrays.items() if name not in left_out}, names_of(config))
     if not is_tied and "output.weight" not in tensors:
         raise DataError("has no tensor lm_head.weight, and its config.json says no tie_word_embeddings.")
     return tensors
 
 
-def in_their_names(fact: str, config: TransducerConfig) -> str:
-    """Returns a sentence in which tensors have the names of the folder."""
-    theirs = {ours: name for name, ours in names_of(config).items()}
+def renamed(arrays: Arrays, names: Mapping[str, str]) -> dict[str, PackedTensor]:
+    """Returns tensors by other names.
+
+    Args:
+      names:  theirs -> ours, without `.weight` and `.bias`
+
+    Raises:
+      DataError: one has no name here, or is not of floats.
+    """
+    tensors = dict[str, PackedTensor]()
+    for name, array in arrays.items():
+        own, _, part = name.rpartition(".")
+        dtype = array.packing.name if isinstance(array, PackedTensor) else array.dtype.name
+        if own not in names or part not in ("weight", "bias") or dtype not in KINDS:
+            raise DataError(f"has a tensor {name[:70]!r} of {array.shape}, {dtype}, which this network does not have.")
+        tensors[f"{names[own]}.{part}"] = packed(array)
+    return tensors
+
+
+def in_their_names(fact: str, names: Mapping[str, str]) -> str:
+    """Returns a sentence in which tensors have the names of the folder; `names` as of `renamed`."""
+    theirs = {ours: name for name, ours in names.items()}
     return OURS.sub(lambda found: theirs.get(found[0], found[0]), fact)

@@ -253,7 +253,7 @@ def test_a_configuration_that_is_not_done_is_refused_before_weights_are_looked_f
          "a tensor encoder.block.1.layer.1.DenseReluDense.wi.weight of (48, 32), it has none"),
         ("decoder.final_layer_norm.weight", torch.ones(31),
          "a tensor decoder.final_layer_norm.weight of (32,), it has one of (31,)"),
-        ("encoder.block.0.layer.0.SelfAttention.q.bias", torch.ones(48), "SelfAttention.q.bias' of (48,), float32, which"),
+        ("encoder.block.0.layer.0.SelfAttention.q.bias", torch.ones(48), "SelfAttention.q.bias', which"),
         ("encoder.block.9.layer.0.SelfAttention.q.weight", torch.ones(48, 32), "'encoder.block.9.layer.0.Self"),
         ("decoder.final_layer_norm.weight", torch.ones(32, dtype=torch.int64), "of (32,), int64, which"),
     ],
