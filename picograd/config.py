@@ -15,7 +15,7 @@ from pathlib import Path
 from picograd.errors import ArgumentError, DeviceError, warn_user
 
 DEVICES = ("CPU", "C", "NULL", "CUDA", "PTX", "CUDASIM", "OPENCL")  # each a folder of picograd/devices, in small letters
-# What becomes of graphs: whole plans first and last, and between them each kernel.
+# The stages of a graph: of whole plans first and last, and between them of each kernel.
 OF_KERNELS = ("kernel", "choice", "program", "source")
 STAGES = ("graph", "schedule", *OF_KERNELS, "plan")
 VARIABLES: dict[str, tuple[str, str]] = {

@@ -143,7 +143,8 @@ def language_of(name: str) -> Language:
     return LANGUAGES.get(name) or Language(name)
 
 
-# What a function of a GPU can declare (CUDA C++ Programming Guide, compute capability 9.0); for more a launch has to ask.
+# The most that a function of a GPU can declare (CUDA C++ Programming Guide, compute capability 9.0); for more a launch
+# has to ask.
 DECLARED_SHARED_BYTES = 48 * 1024
 
 

@@ -73,7 +73,7 @@ def write_whole(
 
     Raises:
       FileError: the folder is missing, read-only or full, or the path names something else than a regular file, such as a
-                 pipe or a device. What was there before is untouched.
+                 pipe or a device. The file that was there before is untouched.
     """
     try:
         target = os.path.realpath(_checked(path))

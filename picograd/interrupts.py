@@ -385,8 +385,8 @@ def _free_locks() -> None:
 def whole_at_fork(acquire: Callable[[], object], release: Callable[[], object]) -> None:
     """Has forks wait until nobody else holds a lock: for what must not be found half done.
 
-    For locks of modules that are loaded with picograd: a fork that waits releases what was named meanwhile, too. What was
-    named last is taken first, so who holds one may wait for those that were named before it.
+    For locks of modules that are loaded with picograd: a fork that waits releases what was named meanwhile, too. The
+    lock that was named last is taken first, so a thread that holds one may wait for those that were named before it.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
@@ -460,7 +460,7 @@ class cached_property(Generic[T]):
 
 # ---- tables of the latest entries ----
 class Latest(OrderedDict[K, V]):
-    """A dict of at most `most` entries. What was put there first goes first; threads may use it at once.
+    """A dict of at most `most` entries. The oldest goes first; threads may use it at once.
 
     A plain dict cannot do that: `del table[next(iter(table))]` fails where another thread adds an entry in between, while
     `OrderedDict.popitem` is one step.

@@ -35,6 +35,7 @@ INSTEAD = {
 # The same in the core alone.
 IN_THE_CORE = {
     "(?<![Tt]here )(?<![Ww]here )(?:is|are|was|were) no (?!\\w+er than|longer|more|less|such|faster|smaller)": "is not a",
+    "(?<=[.:;] )What(?= [a-z])": "a noun: the values that ..., tensors that ...",
     "(?<=[.:;] )Of": "the subject first: a sentence begins with what it is about",
     "(?:has|have) not (?:an?|the|its|as|one|two|three)": "does not have, or what it has instead",
     "ever after": "from then on",

@@ -160,8 +160,8 @@ def written_out(
 ) -> list[Op]:  # fmt: skip
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
-    Values that have been computed stay so: what became of such an Op is known to have its value. What no gradient flowed
-    through lets none through when it is a graph: a gradient that is a factor of another loss is a constant there.
+    Values that have been computed stay so: what became of such an Op is known to have its value. The graph of an Op
+    that no gradient flowed through lets none through: a gradient that is a factor of another loss is a constant there.
 
     Args:
       others:          replacements of Ops, such as constants by others; where an Op reads them its value is not known

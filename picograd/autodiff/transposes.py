@@ -245,8 +245,8 @@ def reversed_weight(w: Op, groups: int) -> Op:
 def conv_w(grad: Op, out: Op) -> Op:
     """dw[o, c, t] = sum over b, p of grad[b, o, p] X[b, c, p s + t d]: a CONV of x with grad, batch as channels.
 
-    Its stride is d and its dilation s. What x has beyond the last window is not padded, or cut off.
-    The gradient of such a gradient by its own weight, which is grad, is over a batch again.
+    Its stride is d and its dilation s. Elements of x beyond the last window are not padded, or cut off. The gradient of
+    such a gradient by its own weight, which is grad, is over a batch again.
     """
     x, w = out.src
     arg: ConvArg = out.arg

@@ -140,7 +140,7 @@ INDEX_DTYPES = (dtypes.int64, dtypes.bool_)
 def _alike(values: Sequence[Op], groups: Groups, domain: Shape) -> tuple[int, int]:
     """Returns the group whose rows have most computation alike, and how many rows do it once, 1 where it is not worth it.
 
-    What differs along the last group alone is computed in the loop over it, for each row again.
+    Values that differ along the last group alone are computed in the loop over it, for each row again.
     """
     order, marks = toposort(values), placeholders(domain)
     if len(order) < ALIKE_OPERATIONS_MIN and TRANSCENDENTAL.isdisjoint([op.code for op in order]):

@@ -12,8 +12,8 @@ four loops, the only ones that are not loops in the text.
         for each group, for each lane:  loaded[group, lane] = LOAD at (row, column)
         for each group, for each lane:  STORE f(sums[group, lane], loaded[group, lane]) at (row, column)
 
-All loads stand before the first store, which may be to the same memory: so they are on their way together. What a copy of
-tiles stores goes to registers instead.
+All loads stand before the first store, which may be to the same memory: so they are on their way together. Results that
+a copy of tiles would store go to registers instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from picograd.ir.opts import DONE, SUMS, Columns
 from picograd.ir.stages import Nest, Param, Program
 from picograd.ir.symbolic import add, flatten, from_op, less, mul, placeholders, subtract, unflatten, with_values
 
-# What is read where an element that was read says, or where it is an error; the loops of codegen/elementwise.py can do it.
+# Reads at places that an element says, and errors of values: the loops of codegen/elementwise.py can do both.
 NOT_HERE = frozenset({OpCode.GATHER, OpCode.CHECK})
 
 # A function takes so many; another Op counts as one.

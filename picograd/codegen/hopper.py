@@ -172,8 +172,8 @@ def _cut_product(
 def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Columns:
     """Returns the columns that a thread has at a time: as hopper_product.h and hopper_fma.h have them.
 
-    What a copy of tiles stores is made of two neighbours, as matrix instructions have them. Else threads exchange them for
-    as many as are 16 bytes, with which those of a row read and store whole sectors of 32 bytes.
+    Elements that a copy of tiles stores are two neighbours, as matrix instructions have them. Else threads exchange
+    them for as many as are 16 bytes, with which those of a row read and store whole sectors of 32 bytes.
     """
     assert nest.anchor is not None
     values = Values(nest)

@@ -156,7 +156,7 @@ def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]
 def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> Dim:
     """Returns how many elements follow the whole vectors of an axis, if vectors of fewer lanes should take them.
 
-    0: one by one, in less code. What is computed of each decides: 14 tanh took as long as 56 in vectors.
+    0: one by one, in less code. The cost of an element decides: 14 tanh took as long as 56 in vectors.
     """
     rest = mod(extent, lanes)
     return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
@@ -215,8 +215,8 @@ def each_element(
 def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractSet[Dim], target: Target) -> int:
     """Returns how many elements a thread of a GPU takes at a time: as many as one access to the widest memory it walks.
 
-    What it computes in between is in registers of any number: the classes 0, 1, 2, ... that a label is compared with are
-    eight bytes each, and no reason to read logits of two bytes by twos.
+    Values in between are in registers of any number: the classes 0, 1, 2, ... that a label is compared with are eight
+    bytes each, and no reason to read logits of two bytes by twos.
 
     Args:
       values:  what is read, at placeholders

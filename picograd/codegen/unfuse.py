@@ -261,7 +261,7 @@ class _Draft:
     def _readable(self, operand: Op, dtype: DType, name: str) -> Op:
         """Returns an operand in memory: itself, or stored along the axis along which it is read.
 
-        What is the same for all of a batch is stored once.
+        An operand that is the same for all of a batch is stored once.
         """
         try:
             matrix_of(operand, dtype, name)
@@ -288,8 +288,9 @@ class _Draft:
     def kept(self, nest: Nest, value: Op) -> int | None:
         """Returns the slot of a result that is a value itself, such as the product, from which the others can be computed.
 
-        Not where one of them reads as much of the same dtype: a result may be put where the plan has that, which is right
-        if an element is read before it is written, as within one loop. What is read for a sum, too, is never there.
+        Not where one of them reads as much of the same dtype: a result may be put where the plan has that, which is
+        right if an element is read before it is written, as within one loop. Memory that is read for a sum, too, is
+        never taken.
         """
         order = toposort([v for _, v in nest.outputs])
         sums = {op for op in order if op is nest.anchor or op.code is OpCode.REDUCE}
@@ -408,9 +409,9 @@ def product_of(nest: Nest) -> PlainProduct:
     """Returns the product that a library would compute for a nest; raises NotPlain if none can.
 
     Accepted is one product with one result, whose operands are in memory with contiguous rows or columns at equal
-    distances, as are the matrices of a batch. So are views: transposed, cut out, heads of an attention. Operands of 16 bits
-    may be widened to float32 on their way in: their products are exact there, as they are in the library. What is computed
-    of the result is what a library's own epilogue has (codegen/unfuse.py).
+    distances, as are the matrices of a batch. So are views: transposed, cut out, heads of an attention. Operands of 16
+    bits may be widened to float32 on their way in: their products are exact there, as they are in the library. Nothing
+    is computed of the result but a library's own epilogue.
     """
     anchor, ((out, value), *others) = nest.anchor, nest.outputs
     assert anchor is not None, "a product has an anchor"

@@ -4,7 +4,7 @@ In:    a class with forward and backward
 Out:   `Function`, `FunctionContext`
 
 Both are traced when the function is applied: forward is the body of the CALL, backward the body of another one, which
-differentiation puts in (autodiff/bodies.py). What backward reads of forward are arguments, results, or further results.
+differentiation puts in (autodiff/bodies.py). Backward reads arguments, results, or further results of forward.
 
 A function that cannot be traced, since it reads values, runs as PyTorch's do: forward when it is applied, backward when
 the gradient is made. Its CALL passes the results on.
@@ -359,7 +359,7 @@ class _Applied:
     ) -> tuple[Op | None, tuple[Op, ...], tuple[tuple[str, int], ...], list[int | None]]:
         """Returns the backward body, what else it reads from outside, what it reads of the CALL, and where gradients are.
 
-        What was saved and is neither argument nor result becomes a further root of `body`.
+        A saved value that is neither argument nor result becomes a further root of `body`.
         """
         with BodyTrace("autograd.Function", self.name) as watch, no_grad():
             saved = self.context.saved_tensors

@@ -27,9 +27,9 @@ R = TypeVar("R")
 def outline(function: Callable[P, R]) -> Callable[P, R]:
     """Returns a function whose graph is one CALL: repeated layers of equal shapes share one body, compiled once.
 
-    Results, gradients, random numbers and tensors written in place are those of `function`. What it reads besides its
-    arguments, such as the parameters of a Module, are arguments of the CALL. Inside, nothing is fused with what
-    is outside.
+    Results, gradients, random numbers and tensors written in place are those of `function`. Tensors that it reads
+    besides its arguments, such as the parameters of a Module, are arguments of the CALL. Inside, nothing is fused with
+    what is outside.
 
     Args:
       function: of Tensors, alone or in lists, tuples, dicts and dataclasses, and of anything else; or a Module

@@ -183,7 +183,7 @@ class HostFunction(Record):
     run: Function
 
     def __call__(self, arrays: Sequence[Array], variables: Mapping[str, int]) -> None:
-        """Runs once, on flat arrays by slot. What it refuses goes to the report, as with a CHECK; an interrupt waits."""
+        """Runs once, on flat arrays by slot. A refusal goes to the report, as with a CHECK; an interrupt waits."""
         try:
             with held_back():
                 self.run(arrays[:-1], variables)

@@ -5,9 +5,10 @@ Out:   Launch; `grid_loops`;  of a GPU `Phase`, `launch_of_blocks`
 
 The grid is an expression of the program's variables, so that one binary serves every length.
 
-On a GPU the GRID loops of a phase follow each other over the blocks of a launch. A BLOCK loop is the threads of the block:
-several in one GRID body are the same threads. What is in a GRID body but in no BLOCK loop every thread computes for
-itself; its stores to memory that others see are done by thread 0. Registers allocated there are each thread's own.
+On a GPU the GRID loops of a phase follow each other over the blocks of a launch. A BLOCK loop is the threads of the
+block: several in one GRID body are the same threads. Every thread computes the statements of a GRID body outside of
+BLOCK loops for itself; thread 0 does their stores to memory that others see. Registers allocated there are each
+thread's own.
 """
 
 from __future__ import annotations
@@ -289,9 +290,9 @@ def is_rolled(loop: For) -> bool:
 def least_blocks(statements: Sequence[Statement]) -> int:
     """Returns how many blocks a multiprocessor must be able to hold; 0: as many as the assembler thinks best.
 
-    What thinks of a product as of any other code fits more blocks than it has to, and spills accumulators for that.
-    Matrix instructions hide each other's latency and need the registers; products without them copy their tiles in the
-    background, so that one block computes while another waits.
+    An assembler that takes a product for any other code fits more blocks than it has to, and spills accumulators for
+    that. Matrix instructions hide each other's latency and need the registers; products without them copy their tiles
+    in the background, so that one block computes while another waits.
     """
     found = {type(statement) for statement in walk(statements)}
     return 1 if Mma in found else 2 if CommitCopies in found else 0

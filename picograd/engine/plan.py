@@ -152,10 +152,10 @@ def template(
 def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) -> list[Op]:
     """Returns the Ops to compute for `roots` and the values they read, sources first.
 
-    It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is not part of a form.
-    An Op is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`. What was computed
-    without gradients has depth 0, as the memory that replaces it in later graphs: a first step, which reads what a network
-    began with, has the order of those after it.
+    It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is not part of a form. An Op
+    is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`. A value computed
+    without gradients has depth 0, as the memory that replaces it in later graphs: so a first step, which reads the
+    first values of a network, has the order of those after it.
     """
     found: dict[Op, None] = {}
     starts: set[Op] = set()

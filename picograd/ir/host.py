@@ -155,8 +155,9 @@ class Offer(Protocol):
 class Offers:
     """The offers there are now, by name.
 
-    key:  of all of them, a part of the keys of plans in this process; () where there are none. What an offer accepts is
-          decided by a user's functions, which have no text: plans made with offers are not kept on disk, their kernels are
+    key:  of all of them, a part of the keys of plans in this process; () where there are none. A user's
+          functions decide what an offer accepts, and have no text: plans made with offers are not kept on disk, their
+          kernels are
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,8 @@
 Intervals come first. One table says what an Op makes of the intervals of its sources, in graphs, in the linear form of
 Programs and in index expressions; each of these walks in a way of its own: `value_range` through a graph, whose Ops it
 remembers; `interval_of` through one operation of a Program, given what is known of VARs and RANGEs; `bounds`
-(ir/symbolic.py) through sums, of which it adds up the terms first; and `greatest` (ir/op.py) through a length.
-What the operations do to intervals stands in ir/arithmetic.py. Where intervals do not decide, and several integers are
+(ir/symbolic.py) through sums, of which it adds up the terms first; and `greatest` (ir/op.py) through a length. The
+rules for operations on intervals are in ir/arithmetic.py. Where intervals do not decide, and several integers are
 compared, codegen/passes/inequalities.py looks for a proof.
 
     t = t1 * 4 + g0 * 1024,  t1 in 0..31,  g0 in 0..7        t is in 0..7292, and 4 divides it

@@ -395,7 +395,7 @@ Op.shape_keeping.update(UNARY | BINARY | TERNARY | IDENTITY | {OpCode.COPY, OpCo
 
 
 # ---- arithmetic of an Op ----
-# What moves, converts or finds numbers, and computes none.
+# Ops that move, convert or find numbers, and compute none.
 WITHOUT_ARITHMETIC = MOVEMENT | IDENTITY | SOURCES | {
     OpCode.CAST, OpCode.BITCAST, OpCode.COPY, OpCode.OUTPUT, OpCode.GATHER, OpCode.SCATTER, OpCode.SORT, OpCode.CHECK,
     OpCode.THREEFRY,

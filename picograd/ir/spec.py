@@ -3,11 +3,11 @@
 In:    Ops, a Kernel or a Program, and the name of the pass that made it
 Out:   nothing, or a VerifyError that names the pass, the rule and the neighbourhood
 
-Shapes are checked when an Op is built (ir/shape.py); here are dtypes, arguments and permitted users. Programs have
-two forms. PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are
-int64; stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement, no
-UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs may be int32. What a kind of statement asks of
-its own fields stands with it (ir/statements.py).
+Shapes are checked when an Op is built (ir/shape.py); here are dtypes, arguments and permitted users. Programs have two
+forms. PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are
+int64; stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement,
+no UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs may be int32. Rules on the fields of
+one kind of statement are in its class (ir/statements.py).
 """
 
 from __future__ import annotations

@@ -203,8 +203,8 @@ COPY_BYTES = (4, 8, 16)  # that a thread copies in the background at a time (PTX
 class CopyAsync(Described):
     """into[place : place + lanes] = memory[index : index + lanes] in the background; zeros where not valid.
 
-    What is copied is there for its own thread once that has waited for it, and for others after a Barrier behind that;
-    until then nobody touches the elements.
+    A thread may read the elements that it copied once it has waited for them, other threads after a Barrier behind
+    that; until then no thread touches them.
 
     into:          SHARED, of the dtype of memory, which is a PARAM
     place, index:  int64 of one lane, multiples of `lanes`

@@ -7,10 +7,10 @@
         for r1 in grid(4):
           p1[r1] = p0[r1] + 1.0
 
-Expressions are Python's, and read with Python's parser. An int literal is int64, a float literal float32, True and False
-bool; other constants are `float16(1.0)`. p0[i] is a LOAD, `load v: float32 = p0[i]` a Load statement. What has no shorter
-form is `CODE(dtype, sources, arg=...)`. An expression used several times gets a line `t := ...` before its first use. `name
-as 'text'` gives the name an Op really has when another Op took it first.
+Expressions are Python's, and read with Python's parser. An int literal is int64, a float literal float32, True and
+False bool; other constants are `float16(1.0)`. p0[i] is a LOAD, `load v: float32 = p0[i]` a Load statement. Ops without
+a shorter form are `CODE(dtype, sources, arg=...)`. An expression used several times gets a line `t := ...` before its
+first use. `name as 'text'` gives the name an Op really has when another Op took it first.
 """
 
 from __future__ import annotations

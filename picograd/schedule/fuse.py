@@ -73,9 +73,9 @@ def reads_few(nests: Nests, value: Op) -> bool:
 def costly_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
     """Returns the operands that a product's tiles on a GPU would recompute at a higher cost than storing and reading them.
 
-    Each column of tiles reads the whole left operand, each row of tiles the right one. What is computed on the way passes
-    through registers, which takes as long as to read it once more: copies in the background only take what is stored. A CPU
-    computes its operands while it packs them.
+    Each column of tiles reads the whole left operand, each row of tiles the right one. Values computed on the way pass
+    through registers, which takes as long as to read them once more: copies in the background take only stored values.
+    A CPU computes its operands while it packs them.
     """
     if product.code is not OpCode.MATMUL or target is None or not target.is_gpu:
         return []
@@ -110,10 +110,10 @@ def _cost_to_store(nests: Nests, value: Op, readers: int) -> int:
 #
 #     bits = THREEFRY(IOTA, key);  mask = 0.1 <= bits * 2**-64;  y = WHERE(mask, x, 0);  dx = WHERE(mask, dy, 0)
 #
-# What is computed from random bits, constants and scalars alone is drawn. It is stored where the ways of its readers part
-# and lead to different sums, products or results; here that is the mask, one byte an element. So is a value that is made of
-# draws and other values, if each of its elements is read many times: as an index, or spread along an axis. A GPU computes
-# while it waits for memory: there all is drawn again where it is read.
+# A value computed from random bits, constants and scalars alone is drawn. It is stored where the ways of its readers
+# part and lead to different sums, products or results; here that is the mask, one byte an element. So is a value that
+# is made of draws and other values, if each of its elements is read many times: as an index, or spread along an axis. A
+# GPU computes while it waits for memory: there all is drawn again where it is read.
 WAYS_MAX, NUM_BITS = 8, 256  # ways of one Op, and results, that are distinguished
 _OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # these are computed again with what they read
 
@@ -150,7 +150,7 @@ def _is_draw(op: Op) -> bool:
 def _drawn(order: Sequence[Op]) -> set[Op]:
     """Returns the values computed from random bits and from values that are uniform or known, alone.
 
-    What is repeated along an axis is not: there it is better read.
+    A value repeated along an axis is not: there it is better read.
     """
     found: set[Op] = set()
     known: set[Op] = set()

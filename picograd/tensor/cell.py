@@ -450,7 +450,7 @@ def set_op(cell: Cell, op: Op) -> int:
         with changing:
             if not isinstance(cell.content, TakenBuffers):  # else a plan has it
                 if active is None and op.code is not OpCode.BUFFER:
-                    # What a network began with may still be pending: the order of a step is that of its own writes.
+                    # The first values of a network may still be pending: the order of a step is that of its own writes.
                     before = pending.writes.pop(cell, [])
                     before.append(cell.op)
                     pending.writes[cell] = before

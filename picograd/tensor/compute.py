@@ -1,8 +1,8 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
-Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever longer
-one. And most of the work of a loss and its gradients is the same (tensor/unasked.py). What joins unasked and fails is left
-out: a failure belongs to who asks for what fails.
+Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
+longer one. And most of the work of a loss and its gradients is the same (tensor/unasked.py). A graph that joins unasked
+and fails is left out: its failure is shown to the user who asks for it.
 
 A graph that grows without bound is computed early, with the same results; one that needs gradients is kept for
 backward(), and mentioned.
@@ -148,8 +148,8 @@ def look_at_gradients(roots: Iterable[Op], grads: Iterable[Op]) -> None:
 def compute_writes(cell: Cell) -> None:
     """Computes what was written in place to a cell.
 
-    What is small and in memory is written step by step: each write has the form of the others, where all of them together
-    have a form, and so a plan, that depends on which elements they meet.
+    A small value in memory is written step by step: each write has the form of the others, while all of them together
+    have a form, and so a plan, that depends on the elements that they meet.
     """
     first, *others = pending.writes[cell]
     try:
@@ -383,9 +383,9 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
 def settle_choice(chosen: Cell) -> None:
     """Computes values drawn or chosen where no gradients are recorded, and all that is alive of values made there.
 
-    A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. What lives
-    on, such as a cache, is what PyTorch would hold in memory. The first of an order are often on the way to a choice by
-    chance, so they are computed where they go on from others.
+    A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. PyTorch
+    would hold the values that live on, such as a cache, in memory, too. The first of an order are often on the way to a
+    choice by chance, so they are computed where they go on from others.
     """
     if grad_mode.get() or trace.get() is not None or unrealized(op := chosen.op, CHOICE_OPS_MAX) < CHOICE_OPS_MAX:
         return

@@ -694,7 +694,7 @@ METHODS = {"invert": "bitwise_not", "rint": "round", "fabs": "abs", "conjugate":
 def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """Returns the result of picograd's function of that name: a tensor, with a gradient where one is recorded.
 
-    What is stored into an array, as by `array += tensor`, is computed by NumPy, of the tensor's values.
+    A value that is stored into an array, as by `array += tensor`, is computed by NumPy, of the tensor's values.
 
     Raises:
       ArgumentTypeError: there is none, a reduction or an argument such as where= is asked for.

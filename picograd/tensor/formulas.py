@@ -29,10 +29,10 @@ PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  #
 def formula(function: Callable[P, Results]) -> Callable[P, Results]:
     """Lets a function give an Op, or a tuple of them, whose graph is made later, in a trace the graph itself.
 
-    It takes Ops first, by position, and behind them what else decides its graph (hashable; of 0.0 and -0.0 the graph is the
-    same), and reads nothing else: no mode, no value. It gives an Op through which gradients flow where they flow through
-    one of its results. What it says of dtypes and shapes it says at the call: the first one with such operands makes the
-    graph on trial.
+    It takes Ops first, by position, and behind them what else decides its graph (hashable; of 0.0 and -0.0 the graph is
+    the same), and reads nothing else: no mode, no value. It gives an Op through which gradients flow where they flow
+    through one of its results. Its errors of dtypes and shapes come at the call: the first one with such operands makes
+    the graph on trial.
     """
     count, gives_several = _num_ops(function), function.__annotations__["return"] != "Op"
 

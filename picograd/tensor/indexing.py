@@ -1,7 +1,7 @@
 """Indexing: x[...] as views and gathers, x[...] = v as writes, and selection by index tensors.
 
-x[mask] *= 2 reads x[mask], multiplies, and stores under the same mask. What the mask leaves out is 1 meanwhile, at which
-no arithmetic and no derivative of it is infinite.
+x[mask] *= 2 reads x[mask], multiplies, and stores under the same mask. Elements that the mask leaves out are 1
+meanwhile, at which no arithmetic and no derivative of it is infinite.
 
 Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
 decide, so it is computed at once; in a trace all elements are (`Chosen`).
@@ -497,7 +497,7 @@ def _rows(op: Op, index: Op) -> Op:
 def __setitem__(self: T, index: Any, value: Any) -> None:
     """Stores `value`, broadcast, in the places that x[index] shows.
 
-    What a view shows takes a value from any device; where arrays or masks choose the places, one of no axes.
+    A view takes a value from any device; places that arrays or masks choose take one of no axes.
 
     Raises:
       ShapeError:    the value does not broadcast to x[index].

@@ -162,7 +162,7 @@ def set_grad_enabled(mode: bool) -> Mode[bool]:
 def inference_mode(mode: bool = True) -> Mode[bool]:
     """Returns a context, or decorator, in which results need no gradients: no_grad by PyTorch's other name.
 
-    What is made in it is like any other tensor, and may be used where gradients are recorded.
+    A tensor made in it is like any other, and may be used where gradients are recorded.
 
     Args:
       mode: False leaves the recording on

@@ -3,10 +3,10 @@
 Where a formula holds on one side only, its input is replaced on the other side before it is used, so that the
 branch not taken never multiplies a zero gradient by infinity.
 
-Series are Taylor's, not minimax polynomials: their derivatives, which the chain rules take, are as exact as they are.
-What holds for one sign is used for both by turning the sign over and back, not by |x|, whose derivative at 0 is 0.
-Where a function is infinitely steep it is the leading term of its series, whose derivatives of all orders are the limits:
-those of a composition would be infinity - infinity or 0 infinity.
+Series are Taylor's, not minimax polynomials: their derivatives, which the chain rules take, are as exact as they are. A
+formula for one sign serves both by negating x and the result, not by |x|, whose derivative at 0 is 0. Where a function
+is infinitely steep it is the leading term of its series, whose derivatives of all orders are the limits: those of a
+composition would be infinity - infinity or 0 infinity.
 """
 
 from __future__ import annotations

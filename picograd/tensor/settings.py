@@ -1,6 +1,6 @@
 """Settings of the process by PyTorch's names: device and dtype of new tensors, threads, reproducibility.
 
-`with pg.device("cuda"):` chooses for a block (picograd/device.py). What is there already stays where it is.
+`with pg.device("cuda"):` chooses for a block (picograd/device.py). Tensors that are there already stay where they are.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ In:    lists that know memory; what each call of a replay wrote; the arguments o
 Out:   `unread`, `has_readers`, by reference counts;  `BufferPool`: versions to write over;  `give_donated`: memory
        for outputs; `DonatedCell`: the cell of a donated tensor, an error for its readers
 
-Whoever can read memory holds the tuple of a cell, the Buffer in it, or its memory. What only a list knows has certain
-counts, which are taken once, in the way in which they are taken later.
+Whoever can read memory holds the tuple of a cell, the Buffer in it, or its memory. Objects that only a list refers to
+have certain counts, which are taken once, in the way in which they are taken later.
 
 A training step returns a loss. Asking the allocator for its memory costs more Python than a small network takes to
 compute, so a replay writes each small result (and small state that it cannot write over, see tensor/cell.py) where its

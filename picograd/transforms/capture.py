@@ -3,9 +3,9 @@
 In:    the graphs and cells of one trace
 Out:   `Recording`: what the function read and computed, and where the values go;  `Conditions`, which each call checks
 
-A plan runs on one device. What has no axes may be on the CPU all the same, as outside: its value is brought before each
-run, and what it becomes is taken back after it. Anything larger would have to be copied by the user. A plan takes
-memory by its address, and would read what was moved or cast since as what it had been: `CellKinds` tells.
+A plan runs on one device. A tensor of no axes may be on the CPU all the same, as outside: its value is brought before
+each run, and its new value is taken back after it. A larger one has to be copied by the user. A plan takes memory by
+its address, and would read what was moved or cast since as what it had been: `CellKinds` tells.
 """
 
 from __future__ import annotations

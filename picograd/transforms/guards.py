@@ -9,7 +9,7 @@ code mentions, and attributes it mentions of objects: numbers, strings and other
 Tensor or array it is (not what it holds, but for small arrays). A Module, whose own code is not read, counts with all
 that it holds: tensors, modules, plain values and those of objects such as a configuration; an Optimizer with the
 settings of its groups, and the tensors that its state is. The same holds for the user's own functions that it mentions,
-those that they mention, and the `forward` of the user's Modules (bytecode_reads.py). What libraries read is not seen.
+those that they mention, and the `forward` of the user's Modules (bytecode_reads.py). Reads by libraries are not seen.
 Clocks and files, whose answers nothing remembers, are errors where they are read (traced.py).
 
 In nearly every call each name still refers to the same object, and comparing identities is fast: many names take one

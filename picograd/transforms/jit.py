@@ -3,10 +3,10 @@
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
 
-What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
-optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
-A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what the
-function's code mentions must keep its meaning (guards.py).
+Each tensor that the function reads is one of three things: an argument; state, which is a cell made before the call
+(parameters, optimizer state, a random generator); or a constant it made itself. Its results are returned or stored in
+state. A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what
+the function's code mentions must keep its meaning (guards.py).
 
     recording = traced(function, arguments)      capture.py, traced.py: graphs, and what they read and write
     plan = find_plan(recording)                  engine/realize.py
@@ -141,7 +141,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any) -> Any:
     """Calls a function `steps` times, as one LOOP: call i gets row i of every Tensor; its results are stacked.
 
-    What is not a Tensor is the same in every call; Tensors made before are read and written as the calls do.
+    Arguments other than Tensors are the same in every call; Tensors made before are read and written as the calls do.
 
     Raises:
       JitError: a Tensor does not have a row for each call.
@@ -521,13 +521,14 @@ def jit(
     not stored: who reads `p.grad` then gets a JitError, unless zero_grad() came first. A call that raises has changed
     nothing: no state, no gradient, and no random number is used up.
 
-    What the function, and functions, methods and hooks of yours that it calls, read of Python is remembered: closures,
-    globals, attributes, default values, containers, settings of optimizers, variables of the environment. Another function,
-    object or hook, a Module's mode and no_grad are captured again; a learning rate and scheduled momentum may change; any
-    other change is a JitError. So is what the function changes itself, as counters, lists that grow, iterators and draws
-    from random or np.random, for later calls run no Python, and a clock or a file that it asks. Not seen are what is
-    printed, large arrays changed in place, containers of more than 10,000 items, attributes of library classes, what else
-    the system is asked for, and what an installed library reads or keeps: pass such things as arguments.
+    All that the function, and functions, methods and hooks of yours that it calls, read of Python is remembered:
+    closures, globals, attributes, default values, containers, settings of optimizers, variables of the environment.
+    Another function, object or hook, a Module's mode and no_grad are captured again; a learning rate and scheduled
+    momentum may change; any other change is a JitError. So is what the function changes itself, as counters, lists that
+    grow, iterators and draws from random or np.random, for later calls run no Python, and a clock or a file that it
+    asks. Not seen are what is printed, large arrays changed in place, containers of more than 10,000 items, attributes
+    of library classes, what else the system is asked for, and what an installed library reads or keeps: pass such
+    things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.

@@ -6,9 +6,10 @@ Out:   `replay_of` a recording: a function of a call's arguments that returns wh
 A call checks that no written tensor reaches the function in two ways, binds memory to the plan's inputs and outputs, runs
 the plan and hands out the results. All that calls have in common is worked out once, so that little Python is left.
 
-Memory has four owners. What arguments and cells hold is read where it is (`Inputs`). State that the plan writes over stays
-with the plan until somebody looks at it (`StateInPlace`). Small results are written where earlier ones were that nobody has
-kept, and results of any length over arguments that were given away (`Outputs`). All other memory is new at each call.
+Memory has four owners. Values of arguments and cells are read where they are (`Inputs`). State that the plan writes
+over stays with the plan until somebody looks at it (`StateInPlace`). Small results are written where earlier ones were
+that nobody has kept, and results of any length over arguments that were given away (`Outputs`). All other memory is new
+at each call.
 
 A call of a small kernel is mostly Python. Questions of most calls (has somebody looked at state, how long is a symbolic
 axis, is memory given away, is a number on another device, is an argument written) have the answer no in a `stateless` one.

@@ -131,10 +131,10 @@ def vmap(
 
     vmap(f)(xs)[i] = f(xs[i])
 
-    f is traced once, with the shapes of one example; then each Op of its graph gets the axis of examples. So the graph has
-    as many Ops for 2 examples as for 200, and what does not depend on an example is computed once. It nests, in any order,
-    with grad, jvp, jit and the others. What f writes in place must be the same for all examples, or an argument with an
-    axis of them.
+    f is traced once, with the shapes of one example; then each Op of its graph gets the axis of examples. So the graph
+    has as many Ops for 2 examples as for 200, and what does not depend on an example is computed once. It nests, in any
+    order, with grad, jvp, jit and the others. Tensors that f writes in place must be the same for all examples, or
+    arguments with an axis of them.
 
     Args:
       func:        of Tensors, alone or in lists, tuples, dicts and dataclasses, and of anything else; gives Tensors

@@ -7,8 +7,8 @@ There an int64 sum is two instructions, a product four, a quotient dozens. Only 
 all operands of an operation are within int32, so that no step on the way wraps. Memory, and integers that may wrap, stay.
 
 After:   a RANGE, an operation of `NARROWED` in a loop, and the operands of a comparison are int32 where they fit, and so
-         is an index that is one of these. What another statement reads as int64 is a CAST. An extent is int64 as before,
-         and so are the statements before the GRID loops: they say how many blocks there are.
+         is an index that is one of these. A value that another statement reads as int64 is a CAST. An extent is int64
+         as before, and so are the statements before the GRID loops: they say how many blocks there are.
 Before:  must run after `prove_bounds`, which reads sums and not the CASTs between them.
 Example: int64 v1 = g0 * 256;  int64 v2 = v1 + t1;  v3 = load p0[v2];  p1[v2] = v2              becomes
          int32 v1 = g0 * 256;  int32 v2 = v1 + t1;  int64 v4 = v2;  v3 = load p0[v2];  p1[v2] = v4

@@ -68,8 +68,8 @@ def _body(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Stat
 def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
     """Returns tables, and the loop that reads them: in its own vectors, not in those of loops inside it.
 
-    What changes with the loop alone, such as the scale of a group, may be in a table that each iteration fills, if
-    several vectors read that.
+    A value that changes with the loop alone, such as the scale of a group, may be in a table that each iteration fills,
+    if several vectors read that.
     """
     reads = _values_of_vectors(loop.body)
     changing, of_lanes = _changing(loop), _of_lanes(loop)

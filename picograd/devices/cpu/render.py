@@ -45,7 +45,7 @@ from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpo
 PROCESSOR = Dialect(
     apart=False, picks=True, barrier="", prefetch="call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)", rows={}
 )
-# What a Load reads whose condition is false; no vector is longer: 64 lanes have 512 bytes.
+# Zeros that a Load reads where its condition is false; no vector is longer: 64 lanes have 512 bytes.
 ZEROS = f"@zeros = internal constant [1024 x i8] zeroinitializer, align {ALIGNMENT}"
 BLOCK_BYTES = 16  # of a vector: what instructions interleave, of two vectors, in each of their blocks
 NEAR_NBYTES = 1 << 16  # outside of memory other memory is as good as always; a last block of rows may seem to go on as far

@@ -167,8 +167,8 @@ class Effort(Record):
 class Runner:
     """One schedule in its flat form. Calls from many threads run one after the other.
 
-    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards. What the walker reads is
-    written only where it changes:
+    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards. The words that the walker
+    reads are written only where they change:
 
     _outer, _outer_bytes:  addresses of inputs and outputs in the table, as words and as bytes
     _words:                what is written there; [] where that is unknown
@@ -177,7 +177,7 @@ class Runner:
     _variables:            the values of symbolic integers that are written; {} where they are unknown
     _effort:               follows from these values
 
-    What a plan has for all runs:
+    Parts of a plan that all runs share:
 
     executables:     keep the code loaded
     _host_code:      those of them that are functions of the host

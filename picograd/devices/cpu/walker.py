@@ -13,8 +13,8 @@ iteration does not change its result. A helper begins where the leader is: what 
 
 A loop is an entry without a function, followed by its body. Every thread walks the body once for each step, and waits
 before a step until all of the step before is done. Nothing is set back between steps: `next` and `done` go on counting,
-so that in turn t an entry of n iterations owns the numbers t n to (t + 1) n. What a step reads and writes is worked out
-by each thread in a table of its own, by the loop's patches.
+so that in turn t an entry of n iterations owns the numbers t n to (t + 1) n. Each thread finds the memory that a step
+reads and writes in a table of its own, by the loop's patches.
 
 state, in 64-bit words:    0 entries   1 address of the first   2 stop   3 address of sched_yield, or 0
                            4 entries that helpers walk   5 address of the table   6 words of it to copy, 0: it never changes

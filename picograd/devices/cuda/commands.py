@@ -9,7 +9,7 @@ work. A row says whether it is due: constant parts are prepared once, each run s
 
 row, in 64-bit words:    0 when it is due: NEVER, ONCE (until its call has succeeded) or ALWAYS
                          1 address of the function   2 to 13 its arguments; a function of fewer does not look at the rest
-What is returned is 0, or the number of the row whose call failed times 2**32, plus the status; the rest was not called.
+The result is 0, or the number of the row whose call failed times 2**32, plus the status; later rows were not called.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ LOST = frozenset(
 )  # fmt: skip
 START_AGAIN = "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named"
 HIDDEN = f"nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES hides those that it does not name; else {INSTEAD}"
-# What to do about a status, where that is not another device. Source: as above.
+# Remedies by status, where these are not another device. Source: as above.
 HINTS = {
     "CUDA_ERROR_OUT_OF_MEMORY": "let go of tensors or use smaller batches; nvidia-smi lists others that hold memory",
     "CUDA_ERROR_NO_DEVICE": HIDDEN,

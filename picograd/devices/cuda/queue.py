@@ -4,9 +4,9 @@ In:    launches, graphs, host memory
 Out:   `CommandQueue`;  `Staging`, pinned host memory through which copies go;  `Moment`, to wait for and measure from
 
 Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
-the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and for
-no others: the next batch comes while a step runs. What an error or an interrupt ended halfway may be noted nowhere: then
-everything is waited for before anything else is submitted.
+the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and
+for no others: the next batch comes while a step runs. Work that an error or an interrupt ended halfway may be noted
+nowhere: then everything is waited for before anything else is submitted.
 """
 
 from __future__ import annotations

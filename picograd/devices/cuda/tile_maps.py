@@ -23,7 +23,7 @@ from picograd.ir.stages import TileMap
 # ---- rules ----
 AXES_MAX = 5
 BOX_AXIS_MAX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
-# What the driver calls elements: CUtensorMapDataType. It knows one kind of one byte: they are moved, and nothing else.
+# The driver's names of elements: CUtensorMapDataType. It knows one kind of one byte: they are moved, and nothing else.
 KINDS = {
     dtypes.float16: "FLOAT16", dtypes.bfloat16: "BFLOAT16", dtypes.float32: "FLOAT32", dtypes.float64: "FLOAT64",
     dtypes.uint8: "UINT8", dtypes.int8: "UINT8", dtypes.float8_e4m3: "UINT8", dtypes.float8_e5m2: "UINT8",

@@ -3,8 +3,8 @@
 In:    Source (language "cuda")
 Out:   Binary: a shared library with one `{symbol}_launch` for each launch
 
-What a user has written in plain CUDA C has pointers and arrays, which C++ does not check. `checked` writes classes of
-plain.h in their place, word by word, so that lines stay where they are.
+A user's plain CUDA C has pointers and arrays, which C++ does not check. `checked` writes classes of plain.h in their
+place, word by word, so that lines stay where they are.
 
 Two thirds of a small kernel's compilation would be the same for each kernel: parsing headers, and the simulator's own
 functions. Both are compiled once for a set of options (`prepared`), and kept in the cache.
