@@ -143,8 +143,7 @@ def language_of(name: str) -> Language:
     return LANGUAGES.get(name) or Language(name)
 
 
-# The most that a function of a GPU can declare (CUDA C++ Programming Guide, compute capability 9.0); for more a launch
-# has to ask.
+# Bytes that a function of a GPU can declare (CUDA C++ Programming Guide, compute capability 9.0); a launch asks for more.
 DECLARED_SHARED_BYTES = 48 * 1024
 
 

@@ -41,7 +41,7 @@ later: deque[Callable[[], object]] = deque()
 
 
 def finish_later() -> None:
-    """Does what finalizers left over because it takes more than one function of C; who asks for memory comes by here."""
+    """Does work that finalizers left because it takes more than one function of C; each request for memory calls this."""
     while later:
         try:
             work = later.popleft()

@@ -39,6 +39,8 @@ IN_THE_CORE = {
     "(?<=[.:;] )Of": "the subject first: a sentence begins with what it is about",
     "(?:has|have) not (?:an?|the|its|as|one|two|three)": "does not have, or what it has instead",
     "ever after": "from then on",
+    "lies?": "is, are",
+    "(?:for|of|by) who": "the thread, the caller, ...: it has a name",
 }
 
 

@@ -12,8 +12,8 @@ time; its rows are groups of four, and all threads together have every group onc
 reads few lines, and no two from one bank. Each element of shared memory serves a row or column of threads, each element
 in a register as many multiply-adds as the tile of a thread has columns or rows.
 
-The right operand of a convolution may be a box of images instead, with whole windows in it: the elements of a row that the
-windows of four neighbouring columns lie in are then read once for all taps of that row.
+The right operand of a convolution may be a box of images instead, with whole windows in it: the elements of a row under
+the windows of four neighbouring columns are then read once for all taps of that row.
 
 Matrix instructions, of 16 bits, or of float32 as TF32: a tile is (positions, K) or (K, positions) in shared memory, as
 its operand is in memory, and fragments are transposed on their way to registers. A warp loads four matrices of 8 x 8
@@ -310,12 +310,12 @@ class Box(Record, dict=True):
 
     @cached_property
     def span(self) -> int:
-        """Elements of a row that the windows of a group of columns lie in, whole accesses."""
+        """Elements of a row under the windows of a group of columns, in whole accesses."""
         return self._reach(GROUP)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Images, channels, and elements along each axis that the windows lie in."""
+        """Images, channels, and elements along each axis under the windows."""
         *outer, last = zip(self.places, self.stride, self.taps, self.dilation)
         rows = [(place - 1) * step + (tap - 1) * apart + 1 for place, step, tap, apart in outer]
         place, step, tap, apart = last
@@ -654,8 +654,8 @@ class BlockProduct(StagedProduct):
     ) -> None:
         """Adds the products of one stage where the right operand is a box of images.
 
-        Where neighbouring columns are positions, a thread reads the part of a row that its windows lie in once for all
-        taps of that row; else the elements under one tap are neighbours, and are read for each.
+        Where neighbouring columns are positions, a thread reads the part of a row under its windows once for all taps
+        of that row; else the elements under one tap are neighbours, and are read for each.
         """
         build, tile, box = self.build, self.tile, side.images.box
         group_length, taps = tile.column_group, (box.channels, *box.taps)

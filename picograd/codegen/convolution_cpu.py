@@ -374,7 +374,7 @@ class Planes(Record, dict=True):
 
     @cached_property
     def line(self) -> int:
-        """Elements of a row of x as it lies, which registers part into its phases; 0: most of them belong to none."""
+        """Elements of a row of x as in memory, which registers part into its phases; 0: most of them belong to none."""
         step, lanes = self.windows.arg.stride[-1], self.blocks.lanes
         return step * ceildiv(self.extents[-1], lanes) * lanes if 1 < step <= 2 * self.phases[-1] else 0
 

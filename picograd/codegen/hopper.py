@@ -435,7 +435,7 @@ def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> 
 
 
 def contiguous_heads(slot: int, shape: Shape) -> HeadsMatrix:
-    """Returns a matrix (B, H, T, D) whose elements lie in order."""
+    """Returns a matrix (B, H, T, D) whose elements are in order."""
     _, heads, rows, columns = known_numbers(shape)
     return HeadsMatrix(slot, 0, (heads * rows * columns, rows * columns, columns))
 

@@ -52,7 +52,7 @@ from picograd.record import Record, replace
 
 # ---- choosing a register tile ----
 ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
-PIECES_MIN = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
+PIECES_MIN = 8  # of a product whose columns are packed element by element: their readers may pack the panels
 PIECES_WANTED = 16  # the same where packing copies vectors, and up to REPEATS_MAX may pack the same panel
 WORTH_ANOTHER_TILE = 0.975  # of the cost of the usual tile
 STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23

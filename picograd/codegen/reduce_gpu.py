@@ -646,7 +646,7 @@ def _reads(values: Sequence[Op], reductions: Collection[Op], domain: Shape) -> l
 
 
 def _begins_whole(rows: Rows, op: Op, lanes: int) -> bool:
-    """True where a row of a value lies in one piece, and begins at a multiple of the lanes."""
+    """True where a row of a value is one piece of memory, and begins at a multiple of the lanes."""
     load, (axis, *others) = element_anywhere(op), [axis for group in rows.column_groups for axis in rows.groups[group]]
     if others or load.code is not OpCode.LOAD or len(load.src) != 2 or op.dtype.itemsize * lanes not in COPY_BYTES:
         return False

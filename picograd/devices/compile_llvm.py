@@ -162,8 +162,7 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
 
 
 SHORT_WORK = 1 << 16  # of a launch, at its greatest length: 10 us at most, 2 of a product
-# Operations that may become a blend of 16-bit lanes: one selected in haste fails an assertion of LLVM, which ends the
-# process.
+# Candidates for a blend of 16-bit lanes: one selected in haste fails an assertion of LLVM, which ends the process.
 BLENDS_WORDS = re.compile(r" x (?:i8|i16|half|bfloat)>|uitofp <[24] x i32>")
 
 

@@ -201,8 +201,8 @@ class LibraryDevice(Protocol):
 def library_of(device: Device) -> str:
     """Returns the name of the library whose kernels are candidates on a device, with its version; "" where none is.
 
-    PICOGRAD_PLAIN_SUMS=1 leaves it out, for who wants the sums of generated kernels: their order is written down, and the
-    same in every version.
+    PICOGRAD_PLAIN_SUMS=1 leaves it out, for users who want the sums of generated kernels: their order is written down,
+    and the same in every version.
     """
     if device.target.plain_sums or not isinstance(device, LibraryDevice):
         return ""

@@ -1,9 +1,9 @@
 """Graphs that Ops hold or stand for: putting Ops in the place of others, bodies, and formulas.
 
-A body is a SINK over PARAMs: PARAM i is source i of the CALL; of a LOOP it is source i as step r sees it, the carry from
-the step before or row r of a stacked input. A gradient that a user has written for a body is kept beside the graphs, under
-a mark that the body carries: a short text, so a body prints, reads back and is compared like any other. Equal gradients
-have one mark, which holds the gradient: who drops the last body drops it too.
+A body is a SINK over PARAMs: PARAM i is source i of the CALL; of a LOOP it is source i as step r sees it, the carry
+from the step before or row r of a stacked input. A gradient that a user has written for a body is kept beside the
+graphs, under a mark that the body carries: a short text, so a body prints, reads back and is compared like any other.
+Equal gradients have one mark, which holds the gradient: it lives as long as the last body.
 
 A FORMULA is one Op for all that a function of Ops builds, until a plan is made. An eager step whose plan is known reads
 none of these graphs, so it makes none.

@@ -1,7 +1,7 @@
 """Constructors of Ops that make none where nothing would change.
 
-`reshape`, `permute`, `expand`, `pad`, `shrink`, `flip`, `cast`, `where`, `reduce`, `scan`, ...: an operand may be a Python
-scalar where another gives it dtype and shape. Those of stacks of matrices make triangles, diagonals, and factors that lie
+`reshape`, `permute`, `expand`, `pad`, `shrink`, `flip`, `cast`, `where`, `reduce`, `scan`, ...: an operand may be a
+Python scalar where another gives it dtype and shape. Those of stacks of matrices make triangles, diagonals, and factors
 one after the other.
 """
 

@@ -1,9 +1,9 @@
 """Errors that only values decide: an index outside its axis, a matrix without an inverse.
 
-A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds: the words of its error. Plans and kernels,
-which are compiled and kept, have numbers in place of Sites: a plan numbers its checks, and each kernel its own. So two
-kernels that differ only in who wrote them are one, and no cache holds a line of a user's code. When a check fails, the
-engine looks up the Site and the line of its number in the graph that it was asked to compute.
+A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds: the words of its error. Plans and
+kernels, which are compiled and kept, have numbers in place of Sites: a plan numbers its checks, and each kernel its
+own. So two kernels that differ only in their author are one, and no cache holds a line of a user's code. When a check
+fails, the engine looks up the Site and the line of its number in the graph that it was asked to compute.
 """
 
 from __future__ import annotations

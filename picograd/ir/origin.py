@@ -28,7 +28,7 @@ from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 LINES_MAX = 3  # lines kept for one Op
 Lines = tuple[tuple[Any, ...], ...]  # of an Op: file and number, and a module's name while somebody profiles
 
-# The lines that called a function whose graph is made only now: who asks for it has made none of it.
+# The lines that called a function whose graph is made only now: the code that asks for it has made none of it.
 of_formula: ContextVar[tuple[tuple[str, int], ...] | None] = ContextVar("picograd_lines", default=None)
 
 

@@ -158,7 +158,7 @@ def divisor_of(op: Op, known: Mapping[Op, int]) -> int:
 
     It tells that an address is aligned: where v3 = t1 * 4 and v4 = g0 * 1024, 4 divides v3 + v4.
 
-    NOTE: powers of two stay divisors where arithmetic wraps; who asks asks for these.
+    NOTE: powers of two stay divisors where arithmetic wraps; callers ask for these.
     """
     found = known.get(op)
     if found is not None:

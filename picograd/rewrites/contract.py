@@ -5,12 +5,12 @@ Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an
        `contract`: products with a vector as sums along rows, as are convolutions like them; transposed products as
        products; long sums as sums of sums; few first places of a long row, on a GPU, as those of blocks
 
-    (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
-    (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
-    several products or convolutions of one costly value  ->  the value is stored, once
-    conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
-    conv(x with gaps, w)                           ->  a convolution for each phase of its positions
-    sum over C of where(i[n] == c, x[n, c], 0), x in memory  ->  x[n, i[n]]
+    (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read where it is, and fused like any other sum (a
+    @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for several
+    products or convolutions of one costly value  ->  the value is stored, once conv(x, w), one output a group, few long
+    sums  ->  sums of windows of x times w, as vectors along the sum conv(x with gaps, w)                           ->
+    a convolution for each phase of its positions sum over C of where(i[n] == c, x[n, c], 0), x in memory  ->  x[n,
+    i[n]]
 """
 
 from __future__ import annotations
@@ -525,8 +525,9 @@ def _largest_divisor(dim: int, most: int) -> int:
 # Adds up products with a matrix of small integers in the blocks that it was packed in, not element by element.
 #
 # A weight of four bits has two elements in a byte, neighbours or half a row apart, and a scale for each group of, say,
-# 128. Its element at k reads bytes at k // 2, scales at k // 128 and chooses by k % 2: no vector along K reads that as it
-# lies. So K is taken apart where the matrix takes it apart, and the short axes, which choose, are written out.
+# 128. Its element at k reads bytes at k // 2, scales at k // 128 and chooses by k % 2: no vector along K reads that in
+# the order of memory. So K is taken apart where the matrix takes it apart, and the short axes, which choose, are
+# written out.
 #
 #     sum over k < 4096 of w[k] * x[k]  ->  sum over g < 32, i < 64 of w[g, i, 0] * x[g, i, 0] + w[g, i, 1] * x[g, i, 1]
 BYTE_ELEMENTS_MAX = 4  # elements

@@ -186,7 +186,7 @@ def shrink_shrink(out: Op) -> Op:
 
 
 def shrink_joined(out: Op) -> Op | None:
-    """A part of joined values that lies in one of them, as where their gradient is taken apart, is a part of that one."""
+    """A part of joined values that is within one of them, as where their gradient is taken apart, is a part of that one."""
     mask, chosen, other = out.src[0].src
     spans = [(before, subtract(dim, after)) for dim, (before, after) in zip(mask.shape, mask.arg)]
     numbers = [*spans, *out.arg]

@@ -2,7 +2,7 @@
 
 In:    a simplified graph; the kernels, with what each reads and writes; temporaries with their first and last use
 Out:   `write_blocks`: the graph with UPDATEs;  `Order`: the kernels in order, for outputs the input they may be written
-       over, and which are written late;  `place_temporaries`: a byte offset for each, or the output it lies in
+       over, and which are written late;  `place_temporaries`: a byte offset for each, or its output
 
 A write through a view, cache[:, n] = row, is built as a value of the whole. It becomes an UPDATE, of which only the block
 is written, in the memory of `cache`; several writes to one buffer are a chain, all in that memory:
@@ -14,7 +14,7 @@ version is still wanted; if not, the new one can have its memory. That is right 
 version runs before the one that overwrites it, or is the same and reads each element only to compute that element. Where
 that cannot be, an UPDATE is refused: its value stays as it was built, and memory of its own is written.
 
-Temporaries that do not live at the same time share the memory of one arena; some lie in outputs until these are written.
+Temporaries that do not live at the same time share the memory of one arena; some are in outputs not yet written.
 """
 
 from __future__ import annotations

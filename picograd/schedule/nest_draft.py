@@ -511,7 +511,7 @@ class Nests:
         return True
 
     def finished(self) -> tuple[Draft, ...]:
-        """Returns the nests that store something, each after those it needs; who reads a nest is forgotten."""
+        """Returns the nests that store something, each after those it needs; the readers of nests are forgotten."""
         found = tuple(sorted([nest for nest in self.drafts if nest.stored], key=_position))
         for nest in self.drafts:
             nest.readers.clear()  # nests that know each other would keep graphs until garbage is collected

@@ -259,7 +259,7 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
 def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the element found most often along `dim`, the smallest of several, and its last position.
 
-    No NaN equals another; PyTorch counts them, or not, by how they lie.
+    No NaN equals another; PyTorch counts them, or not, by their places.
 
     Raises:
       ShapeError: the axis has no element.

@@ -4,9 +4,9 @@ In:    the graphs that a plan is made for; `wait_for`: gradients that backward()
 Out:   `sharing`: the cells that are computed with them;  `readers_of_writes`, `living_readers`: those computed before new
        values are stored;  `take_prepared`: gradients that have been computed already
 
-A loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for one of them, or for an
-accuracy, will ask for the others. So a step computes as much wherever its values are read; also where a loss is read before
-backward(), which is expected where it has followed before.
+A loss, a scalar, and its gradients, once backward() was called, share the forward pass: a program that asks for one of
+them, or for an accuracy, will ask for the others. So a step computes as much wherever its values are read; also where a
+loss is read before backward(), which is expected where it has followed before.
 
 Parameters get new values by a step of an optimizer (optim/updates.py) or by a program's own writes in place. A loss that
 nobody has computed yet reads the old ones, and is computed in the plan of the update: the forward pass runs once, and the
@@ -44,7 +44,7 @@ put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()  # with the lea
 
 
 class PutOff(Cell):
-    """Storage of a result that was put off: the first who asks for its value makes it a Cell again."""
+    """Storage of a result that was put off: the first reader of its value makes it a Cell again."""
 
     __slots__ = ()
 
@@ -215,8 +215,8 @@ def _work_of(roots: Sequence[Op]) -> dict[Op, None]:
 def _differentiable_in(
     graphs: Sequence[Op], holder: Mapping[Op, Waiting]
 ) -> tuple[dict[Op, None], dict[Waiting, None], list[Op]]:
-    """Returns the Ops to compute for graphs through which gradients flow, those who wait for some of the graphs, and the
-    results among the Ops that a plan has computed before."""
+    """Returns the Ops to compute for graphs through which gradients flow, the gradients that wait for some of the graphs,
+    and the results among the Ops that a plan has computed before."""
     work: dict[Op, None] = {}
     found: dict[Waiting, None] = {}
     again: list[Op] = []

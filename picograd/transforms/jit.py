@@ -507,19 +507,19 @@ def jit(
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
-    Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another value of
-    anything that is not a Tensor, is captured again (a warning comes with the eighth form); a bound Variable (n.bind(3)) is
-    an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in lengths alone share a
-    plan from the third on, and those that differ in numbers from the second. Once a length has been captured and checked, a
-    third one is captured for all lengths within some bounds, where len(x) and x.shape have symbolic integers; if Python
-    needs the number itself, as in range(len(x)), each length is. Tensors made before (parameters, optimizer
-    state, generators, gradients that are there) are read and written as they are at each call; if one is on another device
-    by then, or of another dtype or shape, the function is captured again. A result that is an argument, state or a view of
-    one shares its storage, as without jit; other results have memory of their own, and no
-    graph: backward() belongs inside, and one outside that needs such a graph is a JitError. A gradient that is made inside
-    arrives in `.grad`, added to what is there. Where the parameter is written afterwards, as by step(), it is used up and
-    not stored: who reads `p.grad` then gets a JitError, unless zero_grad() came first. A call that raises has changed
-    nothing: no state, no gradient, and no random number is used up.
+    Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another value
+    of anything that is not a Tensor, is captured again (a warning comes with the eighth form); a bound Variable
+    (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in
+    lengths alone share a plan from the third on, and those that differ in numbers from the second. Once a length has
+    been captured and checked, a third one is captured for all lengths within some bounds, where len(x) and x.shape have
+    symbolic integers; if Python needs the number itself, as in range(len(x)), each length is. Tensors made before
+    (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
+    if one is on another device by then, or of another dtype or shape, the function is captured again. A result that is
+    an argument, state or a view of one shares its storage, as without jit; other results have memory of their own, and
+    no graph: backward() belongs inside, and one outside that needs such a graph is a JitError. A gradient that is made
+    inside arrives in `.grad`, added to what is there. Where the parameter is written afterwards, as by step(), it is
+    used up and not stored: a read of `p.grad` is then a JitError, unless zero_grad() came first. A call that raises has
+    changed nothing: no state, no gradient, and no random number is used up.
 
     All that the function, and functions, methods and hooks of yours that it calls, read of Python is remembered:
     closures, globals, attributes, default values, containers, settings of optimizers, variables of the environment.

@@ -87,7 +87,7 @@ def _is_symbolic(part: Any) -> bool:
 
 
 def _collects(tensor: Tensor) -> bool:
-    """True where a tensor made before collects gradients: who returns it gives itself, and no view of its storage."""
+    """True where a tensor made before collects gradients: returned, it is itself, and no view of its storage."""
     return bool(tensor.steps) and tensor.steps[-1][0] is OpCode.LEAF and leaf_tensors.get(tensor.steps[-1][1]) is tensor
 
 

@@ -166,7 +166,7 @@ class CpuWriter(LlvmWriter):
     def read(self, load: Load) -> str:
         """Writes a Load; where the condition is false another address is read, or some lanes are masked.
 
-        Elements that are near each other, such as some in falling order, are loaded as they lie and permuted in registers.
+        Elements that are near each other, such as some in falling order, are loaded in order and permuted in registers.
         """
         lanes, dtype = int(load.var.arg[1]), load.var.dtype
         if load.index in self.repeated:

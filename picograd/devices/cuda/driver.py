@@ -190,7 +190,7 @@ class Events:
         return self.spare.pop() if self.spare else int(call("cuEventCreate", NO_TIMING))
 
     def give(self, event: int) -> None:
-        """Takes one back; who waits for it in a stream waits for what it was recorded for then."""
+        """Takes one back; a stream that waits for it waits for the work it was recorded for then."""
         self.spare.append(event)
 
 

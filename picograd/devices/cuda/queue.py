@@ -85,7 +85,7 @@ class CommandQueue:
     caller:  makes calls of the driver
     stream:  the handle of the kernels' stream
     ticket:  the number of the last submission of kernels
-    lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
+    lock:    held by the thread that submits, from the beginning of a submission or a copy to its end
     moments: events with a time, no longer needed
     laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched
     before, after: rows with which a submission begins and ends

@@ -1,7 +1,7 @@
 """Maps of tiles, which kernels copy by: the rules that the driver has for them, on a GPU and on the simulator.
 
 In:    TileMaps of a Launch, the dtype and address of the memory they are of
-Out:   `checked`: how the array lies; `check_inside`; `encode`: what the driver makes of a map
+Out:   `checked`: the layout of the array; `check_inside`; `encode`: what the driver makes of a map
 
 hopper.h says what a kernel does with one. Its axes begin with the innermost, as the driver counts them.
 """

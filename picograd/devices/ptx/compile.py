@@ -3,10 +3,11 @@
 In:    Source (language "nvptx"), Target (arch "sm_90", features "+ptx78", ...)
 Out:   Binary: PTX text and a zero byte;  `gpu_target`
 
-The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it; but a kernel with
-hundreds of parameters, such as one that adds up as many tensors, needs one of CUDA 12.1 or newer. LLVM sees by itself
-which pointers are of shared memory; mul, add, div and sqrt are written as .rn, correctly rounded: nobody contracts them.
-The passes that a CPU's code needs not are left out here, too: with strength reduction a sort spilled registers.
+The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it; but a kernel
+with hundreds of parameters, such as one that adds up as many tensors, needs one of CUDA 12.1 or newer. LLVM sees by
+itself which pointers are of shared memory; mul, add, div and sqrt are written as .rn, correctly rounded: nobody
+contracts them. The passes that a CPU's code does not need are left out here, too: with strength reduction a sort
+spilled registers.
 """
 
 from __future__ import annotations

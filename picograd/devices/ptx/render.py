@@ -3,9 +3,9 @@
 In:    Program (linear form), Target (language "nvptx")
 Out:   Source, with a Launch for each phase
 
-How loops lie over blocks and threads is as in CUDA C (devices/render_grids.py); what an operation is in LLVM IR is as on
-the CPU (devices/render_llvm_rows.py). Here is what is neither: the number of a thread, barriers, shared memory, accesses of
-up to 16 bytes, what the threads of a warp do together, and integers of 32 bits that are part of an address.
+Loops are shared among blocks and threads as in CUDA C (devices/render_grids.py); what an operation is in LLVM IR is as
+on the CPU (devices/render_llvm_rows.py). Here is what is neither: the number of a thread, barriers, shared memory,
+accesses of up to 16 bytes, what the threads of a warp do together, and integers of 32 bits that are part of an address.
 
 REGISTER memory is SSA values, an element each: no pass has to turn memory into values, and no local memory is used.
 Pointers come without an address space; LLVM finds which are of global and which of shared memory. Where a condition may
