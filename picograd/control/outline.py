@@ -18,6 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.build import detached
+from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 
 P = ParamSpec("P")
@@ -106,7 +107,8 @@ def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
     """Calls a function whose inside the backward pass computes again instead of keeping it.
 
     Values and gradients are those of function(*args), random numbers inside are drawn once. Kept for the backward pass
-    are the arguments and what else the function reads.
+    are the arguments and what else the function reads. A function that cannot be traced, since it asks for a value, keeps
+    a tensor made inside or writes to an argument, is called as it is, and keeps its inside.
 
     Args:
       function:      or method, or Module
@@ -115,7 +117,7 @@ def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
     Returns:   what the function returns
 
     Raises:
-      JitError: a value is asked for inside, a tensor made inside is kept, or an argument is written in place.
+      JitError: under jit or vmap the function cannot be traced.
 
     Cost:      the forward pass of the function twice.
 
@@ -124,4 +126,9 @@ def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
     >>> x.grad
     Tensor([4.])
     """
-    return cast(R, called("checkpoint", function, args, kwargs, mark=RECOMPUTE))
+    try:
+        return cast(R, called("checkpoint", function, args, kwargs, mark=RECOMPUTE))
+    except JitError:
+        if trace.get() is not None:
+            raise
+    return function(*args, **kwargs)

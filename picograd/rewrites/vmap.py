@@ -10,14 +10,14 @@ rewritten once, however many CALLs share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.errors import GradientError, UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, bodies_in, custom_gradient, mark_of, with_body
-from picograd.ir.build import expand, iota, permute, reduce, reshape, static_shape, swap_last
+from picograd.ir.build import expand, iota, joined, permute, reduce, reshape, shrink_axis, static_shape, swap_last
 from picograd.ir.op import Dim, Op, filled, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.origin import copy_lines, line_of
@@ -264,6 +264,26 @@ def for_all(
         if op not in known:
             rewrite.look(op)
     return [rewrite.operand(root) for root in roots]
+
+
+def for_rows(
+    graphs: Callable[[Sequence[Op]], list[Op]], rows: Mapping[Op, Op], count: Dim, on_the_way: Iterable[Op]
+) -> list[Op]:
+    """Returns graphs for each row of some values: one graph over stand-ins for a row serves all rows.
+
+    Where the gradient of a CALL is computed by a function that may read its values, each row has a graph of its own.
+
+    Args:
+      graphs:      of a value for each stand-in, gradients of what is on the way
+      rows:        stand-in -> its values, a row for each graph
+      count:       how many rows there are
+    """
+    gradients = [custom_gradient(op.arg) for op in on_the_way if op.code is OpCode.CALL]
+    if not isinstance(count, int) or all(made is None or made.backward is not None for made in gradients):
+        examples = Examples(count)
+        return [operand.each(examples) for operand in for_all(graphs([*rows]), examples, rows)]
+    by_row = [graphs([reshape(shrink_axis(op, 0, i, i + 1), op.shape[1:]) for op in rows.values()]) for i in range(count)]
+    return [joined([reshape(op, (1, *op.shape)) for op in row], 0) for row in zip(*by_row)]
 
 
 def draws(roots: Sequence[Op], known: Collection[Op]) -> Op | None:

@@ -20,7 +20,7 @@ from picograd.interrupts import LivingSet
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import graphless_in, line_of
-from picograd.rewrites.vmap import Examples, for_all
+from picograd.rewrites.vmap import for_rows
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
@@ -216,7 +216,9 @@ def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]
     numbers = {op: op.arg if op.code is OpCode.LEAF and not op.src[0].needs_grad else None for op in leaves}
     sources = {op: op.src[0] for op in numbers if op.code is OpCode.LEAF and op.src[0].code not in UNCLEAR}
     among = {*on_the_way} if sources else ()
-    late = {op: [source] for op, source in sources.items() if op not in among and source in among}
+    seen = {op.arg for op in among if op.code is OpCode.LEAF}
+    read = _as_read([source for op, source in sources.items() if op.arg not in seen], among)
+    late = {op: [read[source]] for op, source in sources.items() if op.arg not in seen and source in read}
     return {op: by_number.get(number) or late.get(op, [op]) for op, number in numbers.items()}
 
 
@@ -227,8 +229,31 @@ def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
     """
     tensors = [tensor for number in sorted(LeafNumber.results) if (tensor := leaf_tensors.get(number)) is not None]
     among = {*on_the_way} if tensors else ()
-    late = {tensor.op.src[0]: tensor for tensor in tensors if tensor.op.code is OpCode.LEAF and tensor.op not in among}
-    return {op: tensor for op, tensor in late.items() if op in among and op.code is not OpCode.LEAF}
+    seen = {op.arg for op in among if op.code is OpCode.LEAF}
+    late = {t.op.src[0]: t for t in tensors if t.op.code is OpCode.LEAF and t.op.arg not in seen}
+    return {op: late[source] for source, op in _as_read([*late], among).items() if op.code is not OpCode.LEAF}
+
+
+def _as_read(results: Sequence[Op], among: Collection[Op]) -> dict[Op, Op]:
+    """Returns the results among these Ops; in place of a formula perhaps its graph, as a gradient of a gradient has it."""
+    others = [op for op in results if op not in among]
+    forms = zip(others, written_out(others, sources=differentiable_sources))
+    return {op: op for op in results if op in among} | {op: form for op, form in forms if form in among}
+
+
+def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> dict[Op, TensorCore]:
+    """Returns the results on the way that retain their gradient, by the Op whose gradient that is: their last value.
+
+    Args:
+      asked:  only results that depend on one of these Ops; None: all
+    """
+    late = used_before(on_the_way) if LeafNumber.results else {}
+    found = [(op, op, tensor) for op, tensor in late.items() if tensor.op.arg.collects]
+    for op in on_the_way:
+        if op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects:
+            owner = leaf_tensors.get(op.arg)
+            found += [] if owner is None else [(op, owner.op, owner)]
+    return {last: owner for op, last, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
@@ -270,6 +295,11 @@ def gradients_for_later(
     return gradients_at(seeds, leaves) if found is None else found
 
 
+def may_be_written_out(leaf: Op) -> bool:
+    """True for a result: one that is not on the way may be there as the graph of its formula, in a gradient's gradient."""
+    return leaf.code is not OpCode.LEAF or leaf.src[0].needs_grad
+
+
 # ---- gradients that are returned ----
 def grad(
     outputs: Several,
@@ -282,10 +312,11 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Returns the gradient of `outputs` by each of `inputs`, and touches no `.grad`.
+    """Returns the gradient of `outputs` by each of `inputs`; results on the way that retain_grad() get theirs, too.
 
     A result is known by its graph: two results of one computation on the same operands are one input. A reshaped or
-    permuted tensor that is also used in another form needs a retain_grad() before it is used.
+    permuted tensor that is also used in another form needs a retain_grad() before it is used. The gradient of a gradient
+    by a result in the middle depends on where formulas read that result: exp's gradient may be grad * y or grad * exp(x).
 
     Args:
       outputs:            scalars, or with grad_outputs any shapes; the gradient is that of their sum
@@ -321,11 +352,13 @@ def grad(
     leaves = _inputs_on_the_way("grad", on_the_way, roots, given)
     used = as_used(leaves, on_the_way)
     asked = [op for ops in used.values() for op in ops]
+    kept: dict[Op, TensorCore] = {}
     if is_grads_batched:
         parts = _asked_by_rows(roots, asked, weights_of("grad", roots, grad_outputs))
     else:
         seeds = seeds_of("grad", roots, weights_of("grad", roots, grad_outputs), hint="grad(loss.mean(), inputs)")
-        parts = _asked(seeds, asked, on_the_way, create_graph)
+        kept = retaining(on_the_way, asked)
+        parts = _asked(seeds, [*asked, *kept], on_the_way, create_graph)
     found = {leaf: total for leaf, ops in used.items() if (total := _sum_of(parts[op] for op in ops if op in parts))}
     found = _with_zeros(found, on_the_way, leaves, materialize_grads)
     if not allow_unused:
@@ -333,9 +366,13 @@ def grad(
     results: list[Any] = []
     for tensor, leaf in zip(given, leaves):
         op = found.get(leaf)
-        kept = op if op is None or create_graph else detached(op)
-        results.append(None if kept is None else type(tensor).from_op(kept, tensor.cell.device))
-    compute_together(result.cell for result in results if result is not None)
+        value = op if op is None or create_graph else detached(op)
+        results.append(None if value is None else type(tensor).from_op(value, tensor.cell.device))
+    together = [result.cell for result in results if result is not None]
+    for op, owner in kept.items():
+        if op in parts:
+            together.append(_accumulate(owner, parts[op] if create_graph else detached(parts[op])))
+    compute_together(together)
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients([root.op for root in roots], [op for op in found.values() if op is not None])
     return tuple(results)
@@ -389,37 +426,37 @@ def _inputs_on_the_way(
 
 
 def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
-    """Returns the gradients of leaves, as graphs that are made later where nobody differentiates them.
-
-    A result that is not on the way may be there as the graph that its formula became: a gradient of a gradient.
-    """
+    """Returns the gradients of leaves, as graphs that are made later where nobody differentiates them."""
     among = {*on_the_way}
-    aside = [leaf for leaf in leaves if leaf not in among and (leaf.code is not OpCode.LEAF or leaf.src[0].needs_grad)]
-    if create_graph or Anomaly.is_on or aside:
+    if create_graph or Anomaly.is_on or any(leaf not in among and may_be_written_out(leaf) for leaf in leaves):
         return _where_needed(seeds, leaves)
     reaching = {op: seed for op, seed in seeds.items() if op.needs_grad}
     return gradients_for_later(reaching, [leaf for leaf in leaves if leaf in among], on_the_way)
 
 
 def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Sequence[TensorCore | None]) -> dict[Op, Op]:
-    """Returns the gradients of leaves for each row of the weights: one graph over a stand-in for a row serves all of
-    them."""
+    """Returns the gradients of leaves for each row of the weights."""
     rows: dict[Op, Op] = {}
-    seeds: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
         if weight is None or not weight.shape or weight.shape[1:] != root.shape:
             shown = None if weight is None else weight.shape
             raise ShapeError(f"grad: weights of shape {shown} are no rows of {root.shape}, the shape of the output.")
         stand = Op(OpCode.BUFFER, root.dtype, (), (Buffer(root.device, root.dtype, greatest_numel(root.shape)), root.shape))
         rows[stand] = cast(weight.read(), root.dtype)
-        seeds[root.op] = seeds[root.op] + stand if root.op in seeds else stand
     counts = {row.shape[0] for row in rows.values()}
     if len(counts) != 1:
         raise ShapeError(f"grad: weights have different numbers of rows: {', '.join(map(str, counts))}.")
-    found = _where_needed(seeds, leaves)
-    examples = Examples(counts.pop())
-    every = for_all(list(found.values()), examples, rows)
-    return {leaf: operand.each(examples) for leaf, operand in zip(found, every)}
+    found: dict[Op, Op] = {}
+
+    def of_row(values: Sequence[Op]) -> list[Op]:
+        seeds: dict[Op, Op] = {}
+        for root, value in zip(roots, values):
+            seeds[root.op] = seeds[root.op] + value if root.op in seeds else value
+        found.update(_where_needed(seeds, leaves))
+        return list(found.values())
+
+    every = for_rows(of_row, rows, counts.pop(), reached([root.op for root in roots]))
+    return dict(zip(found, every))
 
 
 def _where_needed(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
@@ -632,12 +669,13 @@ def backward(
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))
     collecting, leaves = _collecting(on_the_way, roots, inputs)
-    at_once = create_graph or Anomaly.is_on
+    among = {*on_the_way}
+    at_once = create_graph or Anomaly.is_on or not among.issuperset(leaves)
     grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way, True)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
     hooked: list[tuple[TensorCore, LeafNumber]] = []  # which may read one gradient, and find all of them computed
     for leaf in leaves:
-        if (owner := collecting.get(leaf)) is None:
+        if (owner := collecting.get(leaf)) is None or (leaf not in grads and leaf not in among):
             continue
         found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
         if not isinstance(owner._grad, UsedUp):  # which it stays, whatever is added
@@ -665,20 +703,20 @@ def _collecting(
     Each tensor is found by the Op whose gradient it is: of a result its last value. The tensor of a leaf may be gone; hooks
     on the way to it are called all the same.
     """
-    among, leaves = {*on_the_way}, list[Op]()
-    if inputs is not None:
-        given = listed(inputs)
-        asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
-        found: dict[Op, TensorCore] = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
-    else:
+    if inputs is None:
         leaves = leaves_among(on_the_way)
-        late = used_before(on_the_way) if LeafNumber.results else {}
-        found = {op: tensor for op, tensor in late.items() if tensor.op.arg.collects}
+        found = retaining(on_the_way)
         for leaf in leaves:
             owner = leaf_tensors.get(leaf.arg)
-            if owner is not None and leaf.arg.collects:
-                found[owner.op if leaf.src[0].needs_grad else leaf] = owner
-    return found, [*dict.fromkeys([*(op for op in found if op in among), *leaves])]
+            if owner is not None and leaf.arg.collects and not leaf.src[0].needs_grad:
+                found[leaf] = owner
+        return found, [*dict.fromkeys([*found, *leaves])]
+    given, among = listed(inputs), {*on_the_way}
+    asked = dict(zip(_inputs_on_the_way("backward", on_the_way, roots, given), given))
+    used = {op: asked[leaf] for leaf, ops in as_used(asked, on_the_way).items() for op in ops}
+    found = {op: owner for op, owner in used.items() if op in among or may_be_written_out(op)}
+    found |= retaining(on_the_way, found)
+    return found, [*found]
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:

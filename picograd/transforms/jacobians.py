@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from picograd.autodiff.gradient import reached
 from picograd.control.closure import name_of, stand_in
 from picograd.control.structure import mapped
 from picograd.errors import ArgumentError, DTypeError
@@ -18,7 +19,7 @@ from picograd.ir.build import cast, compare, expand, iota, move_last, reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.rewrites.vmap import Examples, for_all
+from picograd.rewrites.vmap import Examples, for_all, for_rows
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.derivatives import Argnums, Point, argument_numbers, jvp, renamed, value_and_grad, vjp
 from picograd.transforms.vmap import check_function
@@ -135,8 +136,10 @@ def _rows(point: Point, number: int, chunk_size: int | None) -> list[Op]:
     """Returns, for each leaf, the derivatives of one root by it: (*of the root, *of the leaf)."""
     root = point.roots[number]
     stand = stand_in(root.dtype, root.shape, point.result.tensors[number].cell.device, False)
-    row = point.gradients({root: stand})
-    parts = [_all(row, stand, *piece) for piece in _pieces(numel(root.shape), chunk_size)]
+    parts: list[list[Op]] = []
+    for start, count in _pieces(numel(root.shape), chunk_size):
+        basis = {stand: _unit_vectors(stand, start, count)}
+        parts.append(for_rows(lambda values: point.gradients({root: values[0]}), basis, count, reached([root])))
     whole = [_joined(pieces) for pieces in zip(*parts)]
     return [reshape(op, (*root.shape, *leaf.shape)) for op, leaf in zip(whole, point.leaves)]
 
@@ -146,18 +149,18 @@ def _columns(point: Point, number: int) -> list[Op]:
     leaf = point.leaves[number]
     devices = [tensor.cell.device for taken in point.moving for tensor in taken.tensors]
     stand = stand_in(leaf.dtype, leaf.shape, devices[number], False)
-    whole = _all(point.tangents({leaf: stand}), stand, 0, numel(leaf.shape))
+    count, tangents = numel(leaf.shape), point.tangents({leaf: stand})
+    examples = Examples(count)
+    whole = [op.each(examples) for op in for_all(tangents, examples, {stand: _unit_vectors(stand, 0, count)})]
     return [reshape(move_last(op, 0), (*root.shape, *leaf.shape)) for op, root in zip(whole, point.roots)]
 
 
-def _all(graphs: Sequence[Op], stand: Op, start: int, count: Dim) -> list[Op]:
-    """Returns graphs linear in `stand` at `count` of the unit vectors, from the one numbered `start` on."""
+def _unit_vectors(stand: Op, start: int, count: Dim) -> Op:
+    """Returns `count` unit vectors of the shape of `stand`, from the one numbered `start` on."""
     length = numel(stand.shape)
     vector = expand(reshape(iota(count) + start if start else iota(count), (count, 1)), (count, length))
     element = expand(reshape(iota(length), (1, length)), (count, length))
-    basis = reshape(cast(compare(OpCode.CMPEQ, vector, element), stand.dtype), (count, *stand.shape))
-    examples = Examples(count)
-    return [operand.each(examples) for operand in for_all(graphs, examples, {stand: basis})]
+    return reshape(cast(compare(OpCode.CMPEQ, vector, element), stand.dtype), (count, *stand.shape))
 
 
 def _pieces(count: Dim, chunk_size: int | None) -> Iterator[tuple[int, Dim]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -249,6 +250,92 @@ def test_a_program_says_what_it_says_in_pytorch(program: Any) -> None:
     logs: tuple[list[Any], list[Any]] = [], []
     found, wanted = (numbers(program(lib, log)) for lib, log in zip((pg, torch), logs))
     assert found == wanted and logs[0] == logs[1]
+
+
+FUNCTIONS: dict[str, Any] = {
+    "layer_norm": lambda lib, x: lib.nn.functional.layer_norm(x, (4,)),
+    "gelu": lambda lib, x: lib.nn.functional.gelu(x),
+    "silu": lambda lib, x: lib.nn.functional.silu(x),
+    "var": lambda lib, x: x.var(-1),
+    "index": lambda lib, x: x[lib.tensor([0, 2])],
+    "cross_entropy": lambda lib, x: lib.nn.functional.cross_entropy(x, lib.tensor([0, 1, 2]), reduction="none"),
+    "mul": lambda lib, x: x * 2,
+}
+
+
+@pytest.mark.parametrize("when", ["retained", "retained later", "hooked", "hooked later", "written", "asked", "to inputs"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_gradient_of_a_gradient_finds_results(name: str, when: str) -> None:
+    def run(lib: Any) -> list[Any]:
+        numbers = [[1.0, 2.0, -1.5, 0.5], [0.25, -1.0, 3.0, 1.0], [2.0, 0.75, 0.5, -2.0]]
+        x = lib.tensor(numbers, dtype=lib.float64, requires_grad=True)
+        hidden = x * lib.tensor([1.0, 0.5, 2.0, -1.0], dtype=lib.float64)
+        y, seen = FUNCTIONS[name](lib, hidden), []
+
+        def watch() -> None:
+            if "hooked" in when:
+                y.register_hook(lambda grad: (seen.append(grad.detach().clone()), grad * 2)[1])
+            else:
+                y.retain_grad(), hidden.retain_grad()
+
+        if "later" not in when:
+            watch()
+        if when == "written":
+            y.mul_(3.0)
+        loss = (y * y * y).sum()
+        if "later" in when:
+            watch()
+        (first,) = lib.autograd.grad(loss, x, create_graph=True)
+        seen += [None if one.grad is None else one.grad.detach().clone() for one in (y, hidden) if "hooked" not in when]
+        second = (first * first).sum()
+        if when == "asked":
+            seen += lib.autograd.grad(second, [y, hidden, x], retain_graph=True)
+        second.backward(inputs=[y, x] if when == "to inputs" else None)
+        return [*seen, x.grad] if "hooked" in when else [*seen, y.grad, hidden.grad, x.grad]
+
+    found, wanted = ([None if t is None else t.tolist() for t in run(lib)] for lib in (pg, torch))
+    assert [one if one is None else pytest.approx(np.array(one), 1e-9) for one in wanted] == [
+        one if one is None else np.array(one) for one in found
+    ]
+
+
+@pytest.mark.parametrize("to", ["x", "w", "y", "h", "z"])
+def test_grad_adds_to_retained_results_between_outputs_and_inputs(to: str) -> None:
+    def run(lib: Any) -> list[Any]:
+        held = {"x": lib.tensor([1.0, 2.0], requires_grad=True), "w": lib.tensor([3.0, 5.0], requires_grad=True)}
+        held["h"] = held["x"] * held["w"]
+        held["y"] = held["h"] * held["h"]
+        held["z"] = held["y"] * held["w"]
+        held["y"].retain_grad(), held["h"].retain_grad()
+        for _ in range(2):
+            lib.autograd.grad((held["z"] * held["z"]).sum(), held[to], retain_graph=True)
+        return [None if held[name].grad is None else held[name].grad.tolist() for name in ("y", "h", "x", "w")]
+
+    assert run(pg) == run(torch)
+
+
+@pytest.mark.parametrize("where", ["is_grads_batched", "jacobian", "jacrev", "chunks"])
+@pytest.mark.parametrize("what", ["gradient", "argument"])
+def test_a_function_that_reads_values_has_a_jacobian(where: str, what: str) -> None:
+    class Reading(pg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return pg.tensor(x.detach().numpy() ** 2)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return pg.tensor(grad.numpy()) * 2 * x if what == "gradient" else grad * 2 * pg.tensor(x.detach().numpy())
+
+    x = pg.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    found = {
+        "is_grads_batched": lambda: pg.autograd.grad(Reading.apply(x), x, pg.eye(3), is_grads_batched=True)[0],
+        "jacobian": lambda: pg.autograd.functional.jacobian(Reading.apply, x),
+        "jacrev": lambda: pg.func.jacrev(Reading.apply)(x),
+        "chunks": lambda: pg.func.jacrev(Reading.apply, chunk_size=2)(x),
+    }[where]()
+    assert found.tolist() == [[2, 0, 0], [0, 4, 0], [0, 0, 8]]
 
 
 def test_a_function_returns_the_argument_that_it_writes() -> None:

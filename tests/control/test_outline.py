@@ -171,5 +171,29 @@ def test_an_argument_written_in_place_is_refused() -> None:
 
 
 def test_a_value_asked_for_inside_is_refused() -> None:
+    with pytest.raises(JitError, match=r"outline: item\(\) asks for a value while <lambda> is traced"):
+        pg.outline(lambda x: x * x.item())(Tensor([1.0]))
+    step = pg.jit(lambda x: pg.checkpoint(lambda x: x * x.item(), x))
     with pytest.raises(JitError, match=r"checkpoint: item\(\) asks for a value while <lambda> is traced"):
-        pg.checkpoint(lambda x: x * x.item(), Tensor([1.0]))
+        step(Tensor([1.0]))
+
+
+def test_a_checkpoint_that_asks_for_a_value_is_called_as_it_is() -> None:
+    class Scaled(pg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.factor = x.sum().item()
+            return x * ctx.factor
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad * ctx.factor * (grad.sum().item() / 2)
+
+    def run(call: Any) -> Any:
+        pg.manual_seed(0)
+        x = Tensor([1.0, 3.0, 2.0, 1.0], requires_grad=True)
+        y = call(lambda x: pg.nn.functional.dropout(Scaled.apply(x), 0.5) * (2 if x.sum() > 0 else 3), x)
+        y.sum().backward()
+        return y.tolist(), x.grad.tolist(), pg.rand(2).tolist()
+
+    assert run(pg.checkpoint) == run(lambda function, x: function(x))
