@@ -495,7 +495,7 @@ def _real_eig(a: Array) -> tuple[Array, Array]:
 
 
 def _thin_svd(a: Array) -> Any:
-    return np.linalg.svd(a, full_matrices=False)
+    return np.linalg.svd(_finite(a), full_matrices=False)
 
 
 def _svd(a: Array) -> Array:
@@ -503,7 +503,14 @@ def _svd(a: Array) -> Array:
 
 
 def _svdvals(a: Array) -> Any:
-    return _each(lambda stack: np.linalg.svd(stack, compute_uv=False), a)
+    return _each(lambda stack: np.linalg.svd(_finite(stack), compute_uv=False), a)
+
+
+def _finite(a: Array) -> Array:
+    """Returns a; LinAlgError where a number is not finite, with which LAPACK's singular values never end."""
+    if not np.isfinite(a).all():
+        raise np.linalg.LinAlgError
+    return a
 
 
 def _qr(a: Array) -> Array:
@@ -522,11 +529,25 @@ def _complement(q: Array) -> Array:
 def _cholesky(a: Array) -> Any:
     factored = _positive(a)
     if factored is None:
-        return _each(np.linalg.cholesky, a)
+        return _each(_cholesky_of_small, a)
     lower, orders = factored
     if orders.any():
         raise Failed(int((orders != 0).argmax()))
     return np.tril(lower)
+
+
+def _cholesky_of_small(a: Array) -> Any:
+    lower = np.linalg.cholesky(a)
+    if _first_nan(lower).any():  # which LAPACK takes for a positive number
+        raise np.linalg.LinAlgError
+    return lower
+
+
+def _first_nan(lower: Array) -> Array:
+    """Returns the number of the first row, counted from 1, with a NaN on the diagonal; 0 where none has."""
+    is_nan, n = np.isnan(np.diagonal(lower, axis1=-2, axis2=-1)), lower.shape[-1]
+    first = np.where(is_nan, np.arange(1, n + 1), n + 1).min(-1, initial=n + 1)
+    return np.where(first <= n, first, 0)
 
 
 def _positive(a: Array) -> tuple[Array, Array] | None:
@@ -537,11 +558,13 @@ def _positive(a: Array) -> tuple[Array, Array] | None:
     lower, n = np.array(a, order="C"), a.shape[-1]
     orders = np.zeros(math.prod(a.shape[:-2]), routine.integers)
     routine(len(orders), b"U", n, _flat(lower), n, orders)  # Fortran reads rows as columns
-    return lower, orders.reshape(a.shape[:-2])
+    orders = orders.reshape(a.shape[:-2])
+    return lower, np.where(orders == 0, _first_nan(lower), orders)
 
 
 def _slogdet(a: Array) -> Array:
     sign, logarithm = np.linalg.slogdet(a)
+    sign = np.where(np.isnan(logarithm), 0, sign)
     return np.stack([sign, logarithm], -1)
 
 
@@ -567,7 +590,7 @@ def _cholesky_order(a: Array) -> Array:
 
 def _is_positive(a: Array) -> bool:
     try:
-        np.linalg.cholesky(a)
+        _cholesky_of_small(a)
     except np.linalg.LinAlgError:
         return False
     return True

@@ -150,7 +150,7 @@ def _values_and_vectors(joined: Op) -> tuple[Op, Op]:
 
 def not_converged(function: str, a: Op) -> Site:
     """Returns the words for a matrix whose iteration has no end: NaN is in it, most often."""
-    return refusal(function, a.shape[:-2], "has no factors: the iteration did not converge", "look for NaN in it.")
+    return refusal(function, a.shape[:-2], "has no factors: the iteration did not converge", "look for NaN and inf in it.")
 
 
 def eigenvalues(function: str, a: Op, upper: bool = False) -> Op:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import torch
 
+import picograd as pg
 from picograd import Tensor
 from tests.helpers import same_as_torch
 
@@ -54,3 +58,34 @@ def test_triangles(diagonal, device, rng):
     x = rng.standard_normal((2, 3, 4)).astype(np.float32)
     same_as_torch(lambda t: t.tril(diagonal), x)
     same_as_torch(lambda t: t.triu(diagonal), x)
+
+
+@pytest.mark.parametrize("n", [3, 20])
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("place", [(0, 0), (2, 2), (2, 1)])
+def test_cholesky_refuses_what_is_not_finite_as_pytorch_does(n: int, number: float, place: tuple[int, int]) -> None:
+    a = np.eye(n, dtype=np.float32) * 3
+    a[place] = a[place[::-1]] = number
+    stack = np.stack([np.eye(n, dtype=np.float32), a])
+    for lib in (pg, torch):
+        with pytest.raises(lib.linalg.LinAlgError, match="not positive.definite"):
+            lib.linalg.cholesky(lib.tensor(stack)).tolist()
+    mine, other = pg.linalg.cholesky_ex(pg.tensor(stack)), torch.linalg.cholesky_ex(torch.tensor(stack))
+    assert mine.info.tolist() == other.info.tolist()
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "lstsq", "matrix_rank", "cond", "matrix_norm"])
+def test_singular_values_of_what_is_not_finite_are_refused(name: str, number: float) -> None:
+    a = pg.tensor([[[1.0, 0.0], [0.0, 1.0]], [[number, 1.0], [1.0, 3.0]]])  # LAPACK never ends where a number is inf
+    more = {"lstsq": (a,), "matrix_norm": (2,)}.get(name, ())
+    with pytest.raises(pg.LinAlgError, match="matrix 1 of a stack of 2 has no factors: the iteration did not converge"):
+        result = getattr(pg.linalg, name)(a, *more)
+        (result if isinstance(result, pg.Tensor) else result[0]).tolist()
+
+
+def test_the_sign_of_a_determinant_that_is_nan_is_zero() -> None:
+    a = [[float("nan"), 1.0], [1.0, 3.0]]
+    for lib in (pg, torch):
+        sign, logarithm = lib.linalg.slogdet(lib.tensor(a))
+        assert sign.item() == 0 and math.isnan(logarithm.item()) and math.isnan(lib.linalg.det(lib.tensor(a)).item())
