@@ -11,6 +11,7 @@ from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError, IndexingError
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
+from picograd.tensor.build import is_integer
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
@@ -30,9 +31,14 @@ class _Held(Module):
         super().__setattr__(name, value)
         if isinstance(value, self._are_parts):
             self._name_part(name)
+        elif self._are_parts and isinstance(value, Tensor):
+            self._forget_part(name)  # of modules, which a parameter is none of
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
+        self._forget_part(name)
+
+    def _forget_part(self, name: str) -> None:
         if name in self._names:
             self._names = tuple(other for other in self._names if other != name)
 
@@ -162,6 +168,25 @@ class Sequential(_Numbered):
 
     def _of(self, names: tuple[str, ...]) -> Self:
         return type(self)({name: getattr(self, name) for name in names})  # as in PyTorch, the names stay
+
+    def __imul__(self, count: int) -> Self:
+        self._number(self._times(count))
+        return self
+
+    def __mul__(self, count: int) -> Self:
+        made = self._of(self._names)
+        made._number(self._times(count))
+        return made
+
+    __rmul__ = __mul__
+
+    def _times(self, count: int) -> list[Any]:
+        """Returns the layers `count` times, the same ones each time."""
+        if not is_integer(count):
+            raise ArgumentTypeError(f"Sequential: can be multiplied by an integer, got {shown(count)}.")
+        if count < 1:
+            raise ArgumentError(f"Sequential: can be multiplied by 1 or more, got {count}.")
+        return self._items() * count
 
     def __repr__(self) -> str:
         """Functions are shown as well, by their names."""

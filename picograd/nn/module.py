@@ -121,11 +121,19 @@ class Module(ModuleState):
         self.add_module(name, module)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yields (name, module) for the modules held directly; those in a list are name.0, name.1, ...
+        """Yields (name, module) for the modules held directly, each once; those in a list are name.0, name.1, ...
 
         >>> [(name, type(child).__name__) for name, child in nn.Sequential(nn.Linear(2, 3), nn.Tanh()).named_children()]
         [('0', 'Linear'), ('1', 'Tanh')]
         """
+        seen: set[Module] = set()
+        for name, module in self._held_modules():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def _held_modules(self) -> Iterator[tuple[str, Module]]:
+        """Yields (name, module) for the modules held directly, as often as they are held."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
@@ -135,7 +143,7 @@ class Module(ModuleState):
                         yield f"{name}.{place}", item
 
     def children(self) -> Iterator[Module]:
-        """Yields the modules held directly.
+        """Yields the modules held directly, each once.
 
         >>> [type(child).__name__ for child in nn.Sequential(nn.Linear(2, 3), nn.Tanh()).children()]
         ['Linear', 'Tanh']
@@ -161,7 +169,7 @@ class Module(ModuleState):
                 continue
             seen.add(module)
             yield path, module
-            below = [(f"{path}.{name}" if path else name, child) for name, child in module.named_children()]
+            below = [(f"{path}.{name}" if path else name, child) for name, child in module._held_modules()]
             stack.extend(reversed(below))
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
@@ -424,7 +432,7 @@ class Module(ModuleState):
         >>> seen
         ['Linear', 'Linear', 'ModuleList', 'MLP']
         """
-        for child in dict.fromkeys(self.children()):
+        for child in self.children():
             child.apply(fn)
         fn(self)
         return self
@@ -432,7 +440,7 @@ class Module(ModuleState):
     def __repr__(self) -> str:
         shown = self.extra_repr()
         lines = shown.split("\n") if shown else []
-        inside = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        inside = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._held_modules()]
         if len(lines) <= 1 and not inside:
             return f"{self._get_name()}({shown})"
         return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *inside]) + "\n)"
@@ -458,7 +466,7 @@ def _tree_of(name: str, module: Module) -> str:
     """Returns a module and those in it as HTML; a module with a name is one of another's."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
     text = f"{module._get_name()}({module.extra_repr()})" + (f"  {parameters:,} parameters" if parameters else "")
-    parts = [_tree_of(name, child) for name, child in module.named_children()]
+    parts = [_tree_of(name, child) for name, child in module._held_modules()]
     return tree(f"({name}): {text}" if name else text, parts, is_open=not name)
 
 

@@ -22,6 +22,13 @@ def new_parameter(shape: tuple[int, ...], device: str | None, dtype: DType | Non
     return Tensor.zeros(shape, dtype=dtype, device=device, requires_grad=True)
 
 
+def add_parameter(
+    module: ModuleAttributes, name: str, shape: tuple[int, ...] | None, device: str | None, dtype: DType | None
+) -> None:
+    """Registers zeros that require grad; a `shape` of None gives a name without a parameter, as in PyTorch."""
+    module.register_parameter(name, None if shape is None else new_parameter(shape, device, dtype))
+
+
 def draw_evenly(fan_in: int, *parameters: Tensor | None) -> None:
     """Draws parameters, those that exist, evenly from +-1 / sqrt(fan_in)."""
     bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0

@@ -147,6 +147,64 @@ def test_lists_add_and_dicts_take_pairs(library):
 
 
 @pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
+def test_a_sequential_is_multiplied(library: Any) -> None:
+    first, second, _, _ = layers(library)
+    net = library.Sequential(first, second)
+    assert [*(net * 2)] == [*(2 * net)] == [first, second] * 2 and len(net) == 2
+    assert [name for name, _ in (net * 2).named_children()] == ["0", "1"] and len([*(net * 2).children()]) == 2
+    assert [*(net * 2).state_dict()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert "(3): Tanh()" in repr(net * 2)
+    same = net
+    net *= 3
+    assert net is same and [*net] == [first, second] * 3 and [*(net * True)] == [*net]
+    for count, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), ("2", TypeError)):
+        with pytest.raises(error):
+            net * count
+
+
+@pytest.mark.parametrize("lib", [pg, torch], ids=["picograd", "torch"])
+def test_a_parameter_in_the_place_of_a_module_is_no_part(lib: Any) -> None:
+    weight = lib.nn.Parameter(lib.ones(1))
+    named = lib.nn.ModuleDict({"x": lib.nn.ReLU(), "y": lib.nn.Linear(1, 1)})
+    named.y = weight
+    assert len(named) == 1 and [*named] == ["x"] and "y" not in named
+    assert [name for name, _ in named.named_parameters()] == ["y"] and named.y is weight
+    for kind in (lib.nn.Sequential, lambda *parts: lib.nn.ModuleList(parts)):
+        listed = kind(lib.nn.ReLU(), lib.nn.Linear(1, 1))
+        setattr(listed, "1", weight)
+        assert len(listed) == 1 and [name for name, _ in listed.named_parameters()] == ["1"]
+
+
+WITHOUT: dict[str, Any] = {
+    "Linear": lambda nn: nn.Linear(2, 2, bias=False),
+    "Bilinear": lambda nn: nn.Bilinear(2, 2, 2, bias=False),
+    "Conv2d": lambda nn: nn.Conv2d(1, 1, 1, bias=False),
+    "ConvTranspose1d": lambda nn: nn.ConvTranspose1d(1, 1, 1, bias=False),
+    "LayerNorm": lambda nn: nn.LayerNorm(3, elementwise_affine=False),
+    "LayerNorm without bias": lambda nn: nn.LayerNorm(3, bias=False),
+    "RMSNorm": lambda nn: nn.RMSNorm(3, elementwise_affine=False),
+    "GroupNorm": lambda nn: nn.GroupNorm(1, 3, affine=False),
+    "BatchNorm1d": lambda nn: nn.BatchNorm1d(3, affine=False, track_running_stats=False),
+    "InstanceNorm2d": lambda nn: nn.InstanceNorm2d(3),
+    "MultiheadAttention": lambda nn: nn.MultiheadAttention(4, 2, bias=False),
+    "LSTMCell": lambda nn: nn.LSTMCell(2, 2, bias=False),
+    "LSTM": lambda nn: nn.LSTM(2, 2, bias=False),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_parameter_that_is_left_out_has_a_name(name: str) -> None:
+    mine, other = WITHOUT[name](nn), WITHOUT[name](torch.nn)
+    for held in ("_parameters", "_buffers"):
+        mine_held, other_held = getattr(mine, held), getattr(other, held)
+        assert [(key, value is None) for key, value in mine_held.items()] == [
+            (key, value is None) for key, value in other_held.items()
+        ]
+    assert [*mine.state_dict()] == [*other.state_dict()]
+    assert [key for key, _ in mine.named_parameters()] == [key for key, _ in other.named_parameters()]
+
+
+@pytest.mark.parametrize("library", [nn, torch.nn], ids=["picograd", "torch"])
 def test_a_module_under_two_names(library):
     first, second, *_ = layers(library)
     net = library.Sequential(first, first)

@@ -12,7 +12,7 @@ from picograd.nn.containers import ModuleList
 from picograd.nn.functions.linear import padding_row
 from picograd.nn.layers.layer import Layer, layer
 from picograd.nn.module import Module
-from picograd.nn.parameter import Parameter, draw_evenly, new_parameter
+from picograd.nn.parameter import Parameter, add_parameter, draw_evenly, new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.tensor import Tensor
 
@@ -26,6 +26,8 @@ class Linear(Module):
     (4, 2)
     """
 
+    bias: Tensor | None
+
     def __init__(
         self,
         in_features: int,
@@ -37,7 +39,7 @@ class Linear(Module):
         self.in_features = at_least("Linear", "in_features", in_features, 0)
         self.out_features = at_least("Linear", "out_features", out_features, 0)
         self.weight = new_parameter((out_features, in_features), device, dtype)
-        self.bias = new_parameter((out_features,), device, dtype) if bias else None
+        add_parameter(self, "bias", (out_features,) if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -61,6 +63,8 @@ class Bilinear(Module):
     (5, 2)
     """
 
+    bias: Tensor | None
+
     def __init__(
         self,
         in1_features: int,
@@ -73,7 +77,7 @@ class Bilinear(Module):
         self.in1_features = at_least("Bilinear", "in1_features", in1_features, 0)
         self.in2_features, self.out_features = in2_features, out_features
         self.weight = new_parameter((out_features, in1_features, in2_features), device, dtype)
-        self.bias = new_parameter((out_features,), device, dtype) if bias else None
+        add_parameter(self, "bias", (out_features,) if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -10,7 +10,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.layers.layer import Unary, layer
 from picograd.nn.module import Module
-from picograd.nn.parameter import new_parameter
+from picograd.nn.parameter import add_parameter
 from picograd.tensor.build import is_integer
 from picograd.tensor.tensor import Tensor
 
@@ -42,6 +42,9 @@ class LayerNorm(Module):
     Tensor([[-1.,  1.]], requires_grad=True)
     """
 
+    weight: Tensor | None
+    bias: Tensor | None
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -54,8 +57,8 @@ class LayerNorm(Module):
         self.normalized_shape = (normalized_shape,) if is_integer(normalized_shape) else tuple(normalized_shape)
         self.eps = eps
         affine = self.elementwise_affine = elementwise_affine
-        self.weight = new_parameter(self.normalized_shape, device, dtype) if affine else None
-        self.bias = new_parameter(self.normalized_shape, device, dtype) if affine and bias else None
+        add_parameter(self, "weight", self.normalized_shape if affine else None, device, dtype)
+        add_parameter(self, "bias", self.normalized_shape if affine and bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -85,6 +88,8 @@ class RMSNorm(Module):
     Tensor([[0.849, 1.131]])
     """
 
+    weight: Tensor | None
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -95,7 +100,7 @@ class RMSNorm(Module):
     ):
         self.normalized_shape = (normalized_shape,) if is_integer(normalized_shape) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = new_parameter(self.normalized_shape, device, dtype) if elementwise_affine else None
+        add_parameter(self, "weight", self.normalized_shape if elementwise_affine else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -127,6 +132,9 @@ class GroupNorm(Module):
     Tensor([[-1.,  1., -1.,  1.]])
     """
 
+    weight: Tensor | None
+    bias: Tensor | None
+
     def __init__(
         self,
         num_groups: int,
@@ -141,8 +149,8 @@ class GroupNorm(Module):
         if num_groups < 1 or num_channels % num_groups:
             raise ArgumentError(f"GroupNorm: {num_channels} channels do not make {num_groups} groups.")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.weight = new_parameter((num_channels,), device, dtype) if affine else None
-        self.bias = new_parameter((num_channels,), device, dtype) if affine and bias else None
+        add_parameter(self, "weight", (num_channels,) if affine else None, device, dtype)
+        add_parameter(self, "bias", (num_channels,) if affine and bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -180,6 +188,9 @@ class _Running(Module):
     ranks: numbers of axes that inputs may have
     """
 
+    weight: Tensor | None
+    bias: Tensor | None
+
     ranks: tuple[int, ...] = ()
     eps: float
     momentum: float | None
@@ -192,8 +203,8 @@ class _Running(Module):
     ) -> None:
         """Makes weight and bias, where asked for, and the running statistics, where they are tracked."""
         self.num_features, self.affine, self.track_running_stats = num_features, affine, tracked
-        self.weight = new_parameter((num_features,), device, dtype) if affine else None
-        self.bias = new_parameter((num_features,), device, dtype) if affine and bias else None
+        add_parameter(self, "weight", (num_features,) if affine else None, device, dtype)
+        add_parameter(self, "bias", (num_features,) if affine and bias else None, device, dtype)
         mean = Tensor.zeros(num_features, dtype=dtype, device=device) if tracked else None
         self.register_buffer("running_mean", mean)
         self.register_buffer("running_var", None if mean is None else Tensor.ones_like(mean))

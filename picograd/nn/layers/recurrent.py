@@ -204,6 +204,8 @@ class RNNCellBase(Recurrent):
         dtype: DType | None = None,
     ):
         super().__init__(input_size, hidden_size, bias)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            self.register_parameter(name, None)
         self._make_weights("", input_size, device, dtype)
         self.reset_parameters()
 

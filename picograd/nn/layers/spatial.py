@@ -15,7 +15,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.pooling import Pooled, check_sizes
 from picograd.nn.functions.windows import Bins, Each, each_axis, pad
 from picograd.nn.layers.layer import Layer, Spatial, Unary, layer
-from picograd.nn.parameter import draw_evenly, new_parameter
+from picograd.nn.parameter import add_parameter, draw_evenly, new_parameter
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import is_integer, static
 from picograd.tensor.tensor import Tensor
@@ -38,6 +38,8 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 class _Convolution(Spatial):
     """Base of all six: arguments, weight and bias, drawn evenly from +-1 / sqrt(C / groups * taps)."""
+
+    bias: Tensor | None
 
     transposed: ClassVar[bool] = False
     output_padding: tuple[int, ...] = ()
@@ -65,7 +67,7 @@ class _Convolution(Spatial):
         self.padding_mode = padding_mode
         channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
         self.weight = new_parameter((*channels, *self.kernel_size), device, dtype)
-        self.bias = new_parameter((out_channels,), device, dtype) if bias else None
+        add_parameter(self, "bias", (out_channels,) if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

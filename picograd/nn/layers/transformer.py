@@ -19,7 +19,7 @@ from picograd.nn.layers.features import Linear
 from picograd.nn.layers.norms import LayerNorm
 from picograd.nn.layers.pointwise import Dropout
 from picograd.nn.module import Module
-from picograd.nn.parameter import new_parameter
+from picograd.nn.parameter import add_parameter, new_parameter
 from picograd.tensor.random import probability
 from picograd.tensor.tensor import Tensor
 
@@ -96,7 +96,7 @@ class MultiheadAttention(Module):
         for name, features in shapes.items():
             weight = new_parameter((embed_dim * (3 if one else 1), features), device, dtype)
             setattr(self, name, init.xavier_uniform_(weight))
-        self.in_proj_bias = new_parameter((3 * embed_dim,), device, dtype) if bias else None
+        add_parameter(self, "in_proj_bias", (3 * embed_dim,) if bias else None, device, dtype)
         self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
         if self.out_proj.bias is not None:
             init.zeros_(self.out_proj.bias)

@@ -236,7 +236,7 @@ class PackedSequence:
 def packed_of(x_TB: Tensor, lengths: Tensor, sorted_indices: Tensor | None, order: Order | None) -> PackedSequence:
     """Returns sequences whose padded batch is `x_TB` up to their ends; `order` where the lengths are known."""
     made = PackedSequence.__new__(PackedSequence)
-    made._set(x_TB.where(is_inside(x_TB, lengths), 0), lengths, sorted_indices, order)
+    made._set(x_TB.where(is_inside(x_TB, lengths), False), lengths, sorted_indices, order)
     return made
 
 
@@ -354,7 +354,7 @@ def pad_packed_sequence(
         lengths = _checked_longest(lengths, steps, total_length)
     x_TB = x_TB[:wanted]
     if padding_value != 0 or lengths is not sequence.lengths:
-        x_TB = x_TB.where(is_inside(x_TB, lengths), padding_value)
+        x_TB = x_TB.where(is_inside(x_TB, lengths), padding_value).cast(x_TB.dtype)
     if wanted > steps:
         x_TB = x_TB.pad((0, 0) * (x_TB.ndim - 1) + (0, wanted - steps), value=padding_value)
     return x_TB.transpose(0, 1) if batch_first else x_TB, lengths
@@ -374,7 +374,7 @@ def pad_sequence(
       padding_value:  where a sequence has no steps
       padding_side:   "right": behind its end; "left": before its start
 
-    Returns:   (T, B, *)
+    Returns:   (T, B, *), dtype of the first sequence
 
     Raises:
       ArgumentError: there are no sequences, or another side.
@@ -388,7 +388,8 @@ def pad_sequence(
         raise ArgumentError("pad_sequence: got no sequences.")
     if padding_side not in ("left", "right"):
         raise ArgumentError(f'pad_sequence: padding_side must be "left" or "right", got {padding_side!r}.')
-    longest = max(x.shape[0] for x in listed)
+    longest, dtype = max(x.shape[0] for x in listed), listed[0].dtype
+    listed = [x if x.dtype is dtype else x.cast(dtype) for x in listed]
     if _are_data(listed):
         return _padded_on_host(listed, longest, batch_first, padding_value, padding_side)
     rows = []

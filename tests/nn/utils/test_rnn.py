@@ -53,6 +53,24 @@ def test_lists_of_sequences(device, rng) -> None:
     same_packed(ours.pack_sequence(mine, enforce_sorted=False), theirs.pack_sequence(other, enforce_sorted=False))
 
 
+KINDS = ("float32", "float16", "int32", "int64", "uint8", "bool")
+
+
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+def test_sequences_are_padded_in_the_dtype_of_the_first(first: str, second: str) -> None:
+    def sequences(lib: Any) -> list[Any]:
+        dtypes = getattr(lib, first), getattr(lib, second)
+        return [lib.tensor(numbers).to(dtype) for numbers, dtype in zip(([1.0, 2.75, 3.0], [4.75, 5.0]), dtypes)]
+
+    for options in ({"batch_first": True}, {"padding_value": 1.5}):
+        same_value(ours.pad_sequence(sequences(pg), **options), theirs.pad_sequence(sequences(torch), **options))
+        mine, other = ours.pack_sequence(sequences(pg)), theirs.pack_sequence(sequences(torch))
+        same_value(mine.data, other.data)
+        for a, b in zip(ours.pad_packed_sequence(mine, **options), theirs.pad_packed_sequence(other, **options)):
+            same_value(a, b)
+
+
 @pytest.mark.variants(every=4)
 @pytest.mark.req("C7")
 @pytest.mark.parametrize(
