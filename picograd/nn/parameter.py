@@ -319,6 +319,8 @@ class ModuleAttributes:
                 f"register_parameter: {name} must be an nn.Parameter, or a leaf that requires grad.",
                 hint="nn.Parameter(param)",
             )
+        if param is not None:
+            param._role = "parameter"  # which it stays when it is frozen
         self._put(name, param)
         self._kinds()[name] = "parameter"
 

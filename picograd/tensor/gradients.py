@@ -363,15 +363,13 @@ def grad(
     found = _with_zeros(found, on_the_way, leaves, materialize_grads)
     if not allow_unused:
         _check_used(leaves, found)
+    ready: Callable[[Op], Op] = _unchanged if create_graph else detached
     results: list[Any] = []
     for tensor, leaf in zip(given, leaves):
         op = found.get(leaf)
-        value = op if op is None or create_graph else detached(op)
-        results.append(None if value is None else type(tensor).from_op(value, tensor.cell.device))
+        results.append(None if op is None else type(tensor).from_op(ready(op), tensor.cell.device))
     together = [result.cell for result in results if result is not None]
-    for op, owner in kept.items():
-        if op in parts:
-            together.append(_accumulate(owner, parts[op] if create_graph else detached(parts[op])))
+    together += [_accumulate(owner, ready(parts[op])) for op, owner in kept.items() if op in parts]
     compute_together(together)
     if Anomaly.is_on and trace.get() is None:
         look_at_gradients([root.op for root in roots], [op for op in found.values() if op is not None])
@@ -386,6 +384,10 @@ def _check_used(leaves: Iterable[Op], found: Mapping[Op, Op]) -> None:
                 f"grad: the outputs do not depend on an input of shape {leaf.shape}.",
                 hint="allow_unused=True gives None for it, materialize_grads=True zeros.",
             )
+
+
+def _unchanged(op: Op) -> Op:
+    return op
 
 
 def _sum_of(parts: Iterable[Op]) -> Op | None:

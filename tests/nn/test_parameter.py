@@ -97,3 +97,17 @@ def test_a_module_may_have_attributes_and_methods_of_picograds_own_words() -> No
     metric = Metric()
     metric.other = pg.ones(1)
     assert metric.computed() is None and not hasattr(metric, "nothing") and len(list(metric.parameters())) == 1
+
+
+@pytest.mark.parametrize("lib", [pg, torch], ids=["picograd", "torch"])
+def test_a_registered_parameter_stays_one_where_a_frozen_one_is_assigned(lib: Any) -> None:
+    net = lib.nn.Module()
+    net.register_parameter("scale", lib.nn.Parameter(lib.ones(1)))
+    held = net.scale
+    net.scale.requires_grad_(False)
+    net.scale = held
+    other = lib.nn.Module()
+    other.scale = held
+    assert [name for name, _ in net.named_parameters()] == [name for name, _ in other.named_parameters()] == ["scale"]
+    net.load_state_dict({"scale": lib.zeros(1)}, assign=True)
+    assert [(name, p.requires_grad) for name, p in net.named_parameters()] == [("scale", False)]
