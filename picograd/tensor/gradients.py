@@ -237,7 +237,7 @@ def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
 def _as_read(results: Sequence[Op], among: Collection[Op]) -> dict[Op, Op]:
     """Returns the results among these Ops; in place of a formula perhaps its graph, as a gradient of a gradient has it."""
     others = [op for op in results if op not in among]
-    forms = zip(others, written_out(others, sources=differentiable_sources))
+    forms = zip(others, written_out(others, constants_stay=True))
     return {op: op for op in results if op in among} | {op: form for op, form in forms if form in among}
 
 
