@@ -32,7 +32,7 @@ class _Held(Module):
         if isinstance(value, self._are_parts):
             self._name_part(name)
         elif self._are_parts and isinstance(value, Tensor):
-            self._forget_part(name)  # a parameter is no part of a list of modules
+            self._forget_part(name)  # a parameter takes the name of a module
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
