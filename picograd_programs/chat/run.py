@@ -14,7 +14,8 @@ from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
 from picograd_programs.chat.rewrite import Writer, numbers_of
 from picograd_programs.chat.turns import Manner, Turns, manner_of
-from picograd_programs.data.bpe import Tokenizer, tokenizer_of
+from picograd_programs.data.bpe import Tokenizer
+from picograd_programs.data.tokenizer_gguf import tokenizer_of
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_folder import read_folder

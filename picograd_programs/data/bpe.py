@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import Any
-
-import numpy as np
 
 from picograd.errors import DataError
 from picograd_programs.data.patterns import compiled
@@ -32,15 +29,16 @@ MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\
 UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 OF_CASES = (  # a word ends before a capital letter
-    rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+{SHORT}|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*{SHORT}"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+%s|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*%s"
+    r"|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 PATTERNS = {  # by the name that `tokenizer.ggml.pre` has
     "gpt-2": GPT_2,
     "smollm": r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+",  # digits end texts
     "llama-bpe": MODERN % "{1,3}",
     "qwen2": MODERN % "",
-    "gpt-4o": OF_CASES,
+    "gpt-4o": OF_CASES % (SHORT, SHORT, "{1,3}"),
+    "tekken": OF_CASES % ("", "", ""),
 }
 ALIASES = {  # other names of files whose words are cut so
     "gpt-2": ("default", "olmo", "mpt", "phi-2"), "smollm": ("starcoder", "refact", "codeshell", "command-r"),
@@ -188,7 +186,7 @@ class ByteLevel(Tokenizer):
       tokens, kinds:  as Tokenizer
       merges:         pairs of neighbours "a b", those that become one symbol first
       pattern:        name of the one that cuts words: "smollm"
-      takes_words:    a word that is a token is one, whatever the merges say; None: as in Llama 3, if it is cut so
+      takes_words:    a word that is a token is one, whatever the merges say; None: if it is cut as in Llama 3 or Nemo
 
     Raises:
       DataError: as Tokenizer, a merge is not a pair, or there is no such pattern.
@@ -208,7 +206,7 @@ class ByteLevel(Tokenizer):
         if pattern not in PATTERNS:
             raise DataError(f"the file cuts words by the pattern {pattern[:40]!r}; {', '.join(PATTERNS)} are known.")
         self.cut, self.pattern = pattern, compiled(PATTERNS[pattern])
-        self.takes_words = pattern == "llama-bpe" if takes_words is None else takes_words
+        self.takes_words = pattern in ("llama-bpe", "tekken") if takes_words is None else takes_words
         self.number_of = self.of_kind(TEXT)
         pairs = [tuple(merge.split(" ")) for merge in merges]
         if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
@@ -309,26 +307,3 @@ class Pieces(Tokenizer):
         if kind == BYTE and re.fullmatch("<0x[0-9A-F]{2}>", token):
             return bytes.fromhex(token[3:5])
         return token.replace(SPACE, " ").encode("utf-8", "replace")
-
-
-# ---- of a file ----
-def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
-    """Returns the tokenizer of a GGUF file.
-
-    Raises:
-      DataError: it is of another kind, or damaged.
-    """
-
-    def entry(name: str, kind: type, default: Any = None) -> Any:
-        value = metadata.get(f"tokenizer.ggml.{name}", default)
-        if not isinstance(value, kind):
-            raise DataError(f"the file's tokenizer.ggml.{name} is {str(value)[:40]}; a {kind.__name__} is needed.")
-        return value
-
-    model, tokens = entry("model", str), entry("tokens", list)
-    kinds = entry("token_type", np.ndarray, np.full(len(tokens), TEXT)).tolist()
-    if model == "gpt2":
-        return ByteLevel(tokens, entry("merges", list), kinds, entry("pre", str, "default"))
-    if model == "llama":
-        return Pieces(tokens, kinds, entry("scores", np.ndarray).tolist(), entry("add_space_prefix", bool, True))
-    raise DataError(f"the file has a tokenizer of kind {model[:40]!r}; gpt2 (of bytes) and llama (of characters) are run.")

@@ -59,8 +59,13 @@ CONTROL_NAME = re.compile(r"<\|\w+\|>")  # in vocab.json nothing else tells a co
 
 def cut_by(pattern: str) -> Json:
     """Returns the parts that cut words by a pattern of Oniguruma's."""
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, {**OF_BYTES, "use_regex": False}]}
+    return {"type": "Sequence", "pretokenizers": [*at_each(pattern), {**OF_BYTES, "use_regex": False}]}
+
+
+def at_each(*patterns: str) -> list[Json]:
+    """Returns parts that cut at patterns of Oniguruma's, one after the other, and leave nothing out."""
+    around = {"type": "Split", "behavior": "Isolated", "invert": False}
+    return [{**around, "pattern": {"Regex": pattern}} for pattern in patterns]
 
 
 CUTS: dict[str, Json] = {
@@ -68,7 +73,7 @@ CUTS: dict[str, Json] = {
     "smollm": {"type": "Sequence", "pretokenizers": [DIGITS, OF_BYTES]},
     "llama-bpe": cut_by(PATTERNS["llama-bpe"]),
     "qwen2": cut_by(PATTERNS["qwen2"]),
-    "gpt-4o": cut_by(PATTERNS["gpt-4o"]),
+    "gpt-4o": cut_by(PATTERNS["gpt-4o"]), "tekken": cut_by(PATTERNS["tekken"]),
 }
 CUTS |= {alias: CUTS[name] for name, aliases in ALIASES.items() for alias in aliases}
 

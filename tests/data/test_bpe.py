@@ -10,19 +10,34 @@ import numpy as np
 import pytest
 
 from picograd.errors import DataError
-from picograd_programs.data.bpe import ALIASES, PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, merged, tokenizer_of
+from picograd_programs.data.bpe import ALIASES, PATTERNS, SPACE, ByteLevel, Pieces, Tokenizer, merged
+from picograd_programs.data.tokenizer_gguf import STEPS, in_steps, tokenizer_of
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
 TEXT = (
     "The capital of France isn't Berlin, it's Paris; in 2024 they'd 12345 visitors.\n\n  def f(x):\n\treturn x  # ½\n" * 20
 )
-LETTERS = "abc XYZ'st  \n\t\r12½٣²éß日ा😀_-.,  \u00a0\u0301\u3000ªⅫIT'S"
+LETTERS = "abc XYZ'st  \n\t\r12½٣²éß日か가ा😀_-.,  \u00a0\u0301\u3000ªⅫIT'S"
 MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 O200K = (  # as tiktoken has it
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+STEPS_OF_THEIRS = {
+    "tekken": [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ],
+    "deepseek-v3": [
+        r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+    "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+"],
+}  # fmt: skip
 
 
 def their_words(name: str) -> Any:
@@ -34,12 +49,20 @@ def their_words(name: str) -> Any:
         return parts.Sequence([parts.Digits(individual_digits=True), of_bytes])
     if name == "gpt-2":
         return of_bytes
+    if name == "falcon":
+        three = parts.Split(tokenizers.Regex("[0-9][0-9][0-9]"), "isolated")
+        of_bytes = parts.ByteLevel(add_prefix_space=False, use_regex=True)
+        return parts.Sequence([parts.Punctuation("contiguous"), of_bytes, parts.Digits(individual_digits=False), three])
+    if name in STEPS_OF_THEIRS:
+        splits = [parts.Split(tokenizers.Regex(pattern), "isolated") for pattern in STEPS_OF_THEIRS[name]]
+        digits = [parts.Digits(individual_digits=True)] if name == "deepseek-coder" else []
+        return parts.Sequence([*splits, *digits, of_bytes])
     pattern = tokenizers.Regex(O200K if name == "gpt-4o" else MODERN % ("{1,3}" if name == "llama-bpe" else ""))
     return parts.Sequence([parts.Split(pattern, "isolated"), of_bytes])
 
 
 @pytest.mark.req("H1")
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", [*PATTERNS, *STEPS])
 def test_every_text_is_encoded_as_by_the_tokenizers_library_and_comes_back(name: str) -> None:
     theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
     theirs.pre_tokenizer = their_words(name)
@@ -49,7 +72,8 @@ def test_every_text_is_encoded_as_by_the_tokenizers_library_and_comes_back(name:
     theirs.train_from_iterator([TEXT], trainer)
     vocabulary = sorted(theirs.get_vocab(), key=theirs.get_vocab().__getitem__)
     merges = [" ".join(pair) for pair in json.loads(theirs.to_str())["model"]["merges"]]
-    ours = ByteLevel(vocabulary, merges, [1] * len(vocabulary), name)
+    kinds = [1] * len(vocabulary)
+    ours = in_steps(vocabulary, merges, kinds, STEPS[name]) if name in STEPS else ByteLevel(vocabulary, merges, kinds, name)
     chance = random.Random(name)
     texts = [TEXT, "", " ", "\n\n x", *("".join(chance.choices(LETTERS, k=chance.randrange(40))) for _ in range(500))]
     for text in texts:
@@ -81,6 +105,13 @@ def test_text_never_becomes_a_control_token() -> None:
     assert tokenizer.encode("<end>") == [0, 1, 2, 3, 4] and tokenizer.control == {"<end>": 5}
 
 
+@pytest.mark.parametrize("pre", STEPS)
+def test_a_file_whose_words_are_cut_in_steps_has_its_own_tokens(pre: str) -> None:
+    tokenizer = small(pre=pre, tokens=["a", "b", "ab", "<end>", ".", "<gap>"], token_type=np.array([1, 1, 1, 3, 1, 4]))
+    assert tokenizer.encode("abab.<gap>a") == [2, 2, 4, 5, 0] and tokenizer.control == {"<end>": 3}
+    assert tokenizer.encode_marked("ab<end>") == [2, 3] and tokenizer.decode([2, 5, 4]) == "ab<gap>."
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -88,6 +119,8 @@ def test_text_never_becomes_a_control_token() -> None:
         ({"tokens": None}, "tokenizer.ggml.tokens is None; a list is needed"),
         ({"merges": ["ab"]}, "merge 'ab', which is no pair"),
         ({"token_type": np.ones(3)}, "5 tokens and kinds of 3"),
+        ({"pre": "falcon", "token_type": np.ones(3)}, "5 tokens and kinds of 3"),
+        ({"pre": "falcon", "merges": ["a b c"]}, "merge 'a b c', which is no pair"),
         ({"pre": "viking"}, "pattern 'viking'; gpt-2, smollm"),
     ],
 )
