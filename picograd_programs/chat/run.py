@@ -61,7 +61,7 @@ class Chat(Drawing):
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
     # the first time; or a GGUF file; or the folder of a model as it is published, with config.json, model.safetensors and
-    # tokenizer.json; or the folder of `picograd train nano`. T5's folder answers each text by itself
+    # tokenizer.json; or the folder of `picograd train nano`. Folders of T5 and BART answer each text by itself
     model: str = "smollm2"
     prompt: str = ""  # answer this alone
     raw: bool = False  # continue the prompt as it is, without turns
@@ -142,7 +142,7 @@ class Rewriter:
         except DataError as error:
             raise DataError(f"{settings.model}: {error.fact}", error.hint) from None
         self.tokenizer, self.manner, self.choice = found.tokenizer, found.manner, choice_of(settings, found.manner)
-        self.writer = Writer(found.network, settings.context)
+        self.writer = Writer(found.network, found.network.config.context)
 
     def describe(self) -> str:
         """Returns a line about the model."""

@@ -7,7 +7,7 @@ output are computed once. What differs between models is in TransducerConfig.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762 (both parts); Raffel et al. 2019, arXiv:1910.10683, section 2.1 (T5: a bias
        for each distance, norms without means, scores that are not scaled); Shazeer 2020, arXiv:2002.05202 (gates);
-       Radford et al. 2022, arXiv:2212.04356 (Whisper).
+       Radford et al. 2022, arXiv:2212.04356 (Whisper); Lewis et al. 2019, arXiv:1910.13461 (BART).
 
 Letters: B batch, T positions, S positions of the memory, C width, H heads, D features of a head, V vocabulary.
 """
@@ -15,7 +15,7 @@ Letters: B batch, T positions, S positions of the memory, C width, H heads, D fe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,9 @@ class TransducerConfig:
     heads:           H
     features:        D
     buckets:         of distances, each of which adds something to the scores of a head; 0: none
-    positions:       rows of the decoder's table of positions; 0: there is none
+    positions:       rows of the decoder's table of positions that are read; 0: there is none
+    text_positions:  of the encoder's, for texts
+    first:           row of a text's first position
     eps:             of the norms, in the units of a square
     """
 
@@ -57,11 +59,18 @@ class TransducerConfig:
     features: int
     buckets: int = 0
     positions: int = 0
+    text_positions: int = 0
+    first: int = 0
     eps: float = 1e-6
     activation: str = "relu"  # a key of ACTIVATIONS
     is_gated: bool = False  # the feed-forward part multiplies by a gate
     has_biases: bool = False  # linear layers have, but for keys; norms subtract the mean, too
+    key_biases: bool = False  # keys have, too
+    norms_after: bool = False  # what a part adds is normalised together with its input; else its input alone, before it
+    norms_embedding: bool = False  # what the layers read is normalised
+    embedding_scale: float = 1.0
     scale: float | None = 1.0  # of scores; None: D^-0.5
+    own_output: bool = False  # logits have a matrix of their own; else the table of tokens
     logit_scale: float = 1.0
 
 
@@ -71,7 +80,7 @@ class Attention(nn.Module):
     def __init__(self, config: TransducerConfig, weights: Weights, name: str):
         self.heads, inner, width, has_biases = config.heads, config.heads * config.features, config.width, config.has_biases
         self.q = weights.linear(f"{name}_q", inner, width, has_biases)
-        self.k = weights.linear(f"{name}_k", inner, width, False)
+        self.k = weights.linear(f"{name}_k", inner, width, config.key_biases)
         self.v = weights.linear(f"{name}_v", inner, width, has_biases)
         self.output = weights.linear(f"{name}_output", width, inner, has_biases)
 
@@ -103,25 +112,35 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """x + attention(norm(x)), in the decoder x + attention to the memory(norm(x)), then x + feed_forward(norm(x))"""
+    """x + attention(norm(x)), in the decoder x + attention to the memory(norm(x)), then x + feed_forward(norm(x))
+
+    With norms behind the sums each step is norm(x + part(x)).
+    """
 
     def __init__(self, config: TransducerConfig, weights: Weights, part: str, has_memory: bool):
         def norm(name: str) -> nn.Module:
             return weights.norm(f"{part}.{name}", config.width, config.eps, config.has_biases)
 
-        self.scale = config.scale
+        self.scale, self.norms_after = config.scale, config.norms_after
         self.attn_norm, self.attn = norm("attn_norm"), Attention(config, weights, f"{part}.attn")
         if has_memory:
             self.cross_norm, self.cross = norm("cross_attn_norm"), Attention(config, weights, f"{part}.cross_attn")
         self.ffn_norm, self.mlp = norm("ffn_norm"), FeedForward(config, weights, part)
 
+    def added(self, x_BTC: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns the input and the output of a part, added; what is normalised is in memory."""
+        out: Tensor = norm((x_BTC + part(x_BTC)).contiguous()) if self.norms_after else x_BTC + part(norm(x_BTC))
+        return out.contiguous()
+
     def read(self, x_BTC: Tensor, mask: Mask) -> Tensor:
         """Returns the output for a whole text, (B, T, C) -> (B, T, C)."""
-        attn, seen_BTC = self.attn, self.attn_norm(x_BTC)
-        q, k, v = (attn.by_head(part, seen_BTC) for part in (attn.q, attn.k, attn.v))
-        x_BTC = x_BTC + attn.joined(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale))
-        out_BTC: Tensor = (x_BTC + self.mlp(self.ffn_norm(x_BTC))).contiguous()
-        return out_BTC
+        attn = self.attn
+
+        def attended(seen_BTC: Tensor) -> Tensor:
+            q, k, v = (attn.by_head(part, seen_BTC) for part in (attn.q, attn.k, attn.v))
+            return attn.joined(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale))
+
+        return self.added(self.added(x_BTC, self.attn_norm, attended), self.ffn_norm, self.mlp)
 
     def write(
         self, x_BTC: Tensor, cache: KVCache, memory: tuple[Tensor, Tensor], layer: int, position: Position, mask: Mask
@@ -132,13 +151,18 @@ class Layer(nn.Module):
           memory:  keys and values (B, H, S, D)
           mask:    as `cache.attend` takes it
         """
-        attn, cross, seen_BTC = self.attn, self.cross, self.attn_norm(x_BTC)
-        q, k, v = (attn.by_head(part, seen_BTC) for part in (attn.q, attn.k, attn.v))
-        x_BTC = x_BTC + attn.joined(cache.attend(layer, q, k, v, position, mask, scale=self.scale))
-        q = cross.by_head(cross.q, self.cross_norm(x_BTC))
-        x_BTC = x_BTC + cross.joined(F.scaled_dot_product_attention(q, *memory, scale=self.scale))
-        out_BTC: Tensor = (x_BTC + self.mlp(self.ffn_norm(x_BTC))).contiguous()
-        return out_BTC
+        attn, cross = self.attn, self.cross
+
+        def attended(seen_BTC: Tensor) -> Tensor:
+            q, k, v = (attn.by_head(part, seen_BTC) for part in (attn.q, attn.k, attn.v))
+            return attn.joined(cache.attend(layer, q, k, v, position, mask, scale=self.scale))
+
+        def remembered(seen_BTC: Tensor) -> Tensor:
+            q = cross.by_head(cross.q, seen_BTC)
+            return cross.joined(F.scaled_dot_product_attention(q, *memory, scale=self.scale))
+
+        x_BTC = self.added(self.added(x_BTC, self.attn_norm, attended), self.cross_norm, remembered)
+        return self.added(x_BTC, self.ffn_norm, self.mlp)
 
 
 class Transducer(nn.Module):
@@ -146,7 +170,7 @@ class Transducer(nn.Module):
 
     Args:
       config:   its shape
-      tensors:  weights by the names of GGUF; without `output.weight` the table of embeddings is the output layer
+      tensors:  weights by the names of GGUF
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
@@ -162,16 +186,22 @@ class Transducer(nn.Module):
         self.decoder = nn.ModuleList(
             Layer(config, weights, f"dec.blk.{layer}", True) for layer in range(config.decoder_layers)
         )
-        self.encoder_norm, self.decoder_norm = (
-            weights.norm(f"{side}.output_norm", config.width, config.eps, config.has_biases) for side in ("enc", "dec")
-        )
-        is_tied = "output.weight" not in weights.tensors
-        self.output = self.embedding if is_tied else weights.table("output", config.vocabulary, config.width)
+        self.encoder_norm, self.decoder_norm = self._norms(weights, "output_norm", not config.norms_after)
+        self.text_norm, self.written_norm = self._norms(weights, "token_embd_norm", config.norms_embedding)
+        self.output = weights.table("output", config.vocabulary, config.width) if config.own_output else self.embedding
         weights.check_empty()
+
+    def _norms(self, weights: Weights, name: str, are_there: bool) -> list[nn.Module]:
+        """Returns the norms of this name of encoder and decoder, if there are any."""
+        config = self.config
+        if not are_there:
+            return [nn.Identity(), nn.Identity()]
+        return [weights.norm(f"{side}.{name}", config.width, config.eps, config.has_biases) for side in ("enc", "dec")]
 
     def _take_positions(self, weights: Weights) -> None:
         config = self.config
-        tables: dict[str, Tensor | None] = dict.fromkeys(("far_behind", "near_both", "places", "position_embd"))
+        names = ("far_behind", "near_both", "places", "position_embd", "text_positions")
+        tables: dict[str, Tensor | None] = dict.fromkeys(names)
         if config.buckets:
             both, behind = (
                 weights.take(f"{side}.blk.0.attn_rel_b.weight", config.buckets, config.heads).unpacked()
@@ -180,9 +210,12 @@ class Transducer(nn.Module):
             far_S = np.arange(config.context)
             tables |= {"near_both": Tensor(both), "far_behind": Tensor(behind[grown(far_S, config.buckets)])}
             tables["places"] = Tensor(far_S.astype(np.int32))
-        if config.positions:
-            positions = weights.take("dec.position_embd.weight", config.positions, config.width)
-            tables["position_embd"] = Tensor(positions.unpacked())
+        for name, side, num in (
+            ("position_embd", "dec", config.positions), ("text_positions", "enc", config.text_positions)
+        ):  # fmt: skip
+            if num:
+                rows = weights.take(f"{side}.position_embd.weight", config.first + num, config.width)
+                tables[name] = Tensor(rows.unpacked()[config.first :])
         for name, table in tables.items():
             self.register_buffer(name, table)
         realize([each for each in tables.values() if each is not None])
@@ -203,7 +236,10 @@ class Transducer(nn.Module):
         if self.config.buckets:
             bucket_TT = Tensor(bucket_of(tokens_BT.shape[1], self.config.buckets))
             mask = self.near_both[bucket_TT].permute(2, 0, 1).where(mask, -math.inf)  # (B, H, T, T)
-        return self.read(self.embedding.rows(tokens_BT), mask, memory)
+        x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
+        if self.config.text_positions:
+            x_BTC = x_BTC + self.text_positions[: tokens_BT.shape[1]]
+        return self.read(self.text_norm(x_BTC), mask, memory)
 
     def read(self, x_BTC: Tensor, mask: Mask, memory: KVCache) -> Tensor:
         """Reads vectors of positions into the memory, and returns the encoder's output (B, T, C)."""
@@ -226,9 +262,10 @@ class Transducer(nn.Module):
           length:  positions of the memory that have a text
         """
         cache.check("Transducer", tokens_BT, position)
-        x_BTC = self.embedding.rows(tokens_BT)
+        x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.config.positions:
             x_BTC = x_BTC + rows_at(self.position_embd, position, tokens_BT.shape[1])
+        x_BTC = self.written_norm(x_BTC)
         mask = self._mask_at(position, tokens_BT.shape[1]) if self.config.buckets else None
         for number, layer in enumerate(self.decoder):
             held = memory.keys[number][:, :, :length], memory.values[number][:, :, :length]

@@ -14,38 +14,27 @@ from typing import Any
 from picograd.errors import DataError
 from picograd.record import Record
 from picograd_programs.chat.rewrite import Barred
-from picograd_programs.data.published import AROUND, map_published
+from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import json_in
-from picograd_programs.models.architectures import ACTIVATION_NAMES
+from picograd_programs.models.bart_folder import OF_TRAINING, SIZES, names_of_layers, sizes_of
 from picograd_programs.models.entries import FIXED, NEEDED, Entries
 from picograd_programs.models.transducer import TransducerConfig
-from picograd_programs.models.transducer_folder import in_their_names, renamed
+from picograd_programs.models.transducer_folder import in_their_names, transducer_tensors
 from picograd_programs.models.whisper import Whisper
 
 BEGIN, NO_TIMES, FIRST_TASK = "<|startoftranscript|>", "<|notimestamps|>", "<|translate|>"
 TASKS = ("transcribe", "translate")
 MULTILINGUAL_MIN = 51_865  # tokens of a vocabulary that knows languages
-ENTRIES: dict[str, Any] = {
-    "vocab_size": NEEDED, "d_model": NEEDED, "num_mel_bins": 80, "encoder_layers": NEEDED, "decoder_layers": NEEDED,
-    "encoder_attention_heads": NEEDED, "decoder_attention_heads": NEEDED, "encoder_ffn_dim": NEEDED,
-    "decoder_ffn_dim": NEEDED, "activation_function": "gelu", "max_source_positions": 1500, "max_target_positions": 448,
-    "eos_token_id": NEEDED, "suppress_tokens": None, "begin_suppress_tokens": None,
+ENTRIES: dict[str, Any] = SIZES | {
+    "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448, "eos_token_id": NEEDED,
+    "suppress_tokens": None, "begin_suppress_tokens": None,
 }  # fmt: skip
-NO_MATTER: dict[str, Any] = {  # of trainings, of other tasks, or what follows from other entries
-    "is_encoder_decoder": True, "scale_embedding": False, "tie_word_embeddings": True, "dropout": Any,
-    "activation_dropout": Any, "encoder_layerdrop": Any, "decoder_layerdrop": Any, "init_std": Any,
-    "num_hidden_layers": Any, "use_weighted_layer_sum": Any, "classifier_proj_size": Any, "apply_spec_augment": Any,
-    "mask_time_prob": Any, "mask_time_length": Any, "mask_time_min_masks": Any, "mask_feature_prob": Any,
-    "mask_feature_length": Any, "mask_feature_min_masks": Any, "median_filter_width": Any, "forced_decoder_ids": Any,
-}  # fmt: skip
-LAYER = {  # in the folder -> here
-    "self_attn_layer_norm": "attn_norm", "encoder_attn_layer_norm": "cross_attn_norm", "final_layer_norm": "ffn_norm",
-    "fc1": "ffn_up", "fc2": "ffn_down",
-    **{
-        f"{theirs}.{part}_proj": f"{ours}_{'output' if part == 'out' else part}"
-        for theirs, ours in (("self_attn", "attn"), ("encoder_attn", "cross_attn")) for part in ("q", "k", "v", "out")
-    },
+NO_MATTER: dict[str, Any] = OF_TRAINING | {  # or of other tasks
+    "is_encoder_decoder": True, "scale_embedding": False, "tie_word_embeddings": True, "use_weighted_layer_sum": Any,
+    "classifier_proj_size": Any, "apply_spec_augment": Any, "mask_time_prob": Any, "mask_time_length": Any,
+    "mask_time_min_masks": Any, "mask_feature_prob": Any, "mask_feature_length": Any, "mask_feature_min_masks": Any,
+    "median_filter_width": Any, "forced_decoder_ids": Any,
 }  # fmt: skip
 AROUND_LAYERS = {
     "encoder.conv1": "enc.conv1", "encoder.conv2": "enc.conv2", "encoder.embed_positions": "enc.position_embd",
@@ -105,11 +94,9 @@ def read_whisper(folder: Path) -> Speech:
         numbers_in(key, generation.get(key, content.get(key)), config.vocabulary)
         for key in ("suppress_tokens", "begin_suppress_tokens")
     ))  # fmt: skip
-    names = names_of(config)
-    arrays = {AROUND.sub("", name): array for name, array in map_published(folder).items()}
-    arrays.pop("proj_out.weight", None)  # the table of tokens
+    names = AROUND_LAYERS | names_of_layers(config)
     try:
-        network = Whisper(config, pitches, positions, renamed(arrays, names))
+        network = Whisper(config, pitches, positions, transducer_tensors(map_published(folder), names, False))
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None
     return Speech(network, tokenizer, end, barred, languages)
@@ -124,27 +111,16 @@ def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Transd
     if content.get("model_type") != "whisper":
         raise DataError(f"config.json says model_type is {str(content.get('model_type'))[:40]!r}; whisper is run.")
     said = Entries(content, "config.json", ENTRIES, {})
-    rows, width, pitches, positions, longest = (
-        said.whole(key) for key in ("vocab_size", "d_model", "num_mel_bins", "max_source_positions", "max_target_positions")
+    rows, pitches, positions, longest = (
+        said.whole(key) for key in ("vocab_size", "num_mel_bins", "max_source_positions", "max_target_positions")
     )
-    layers, hidden, heads = (
-        [said.whole(f"{side}_{key}") for side in ("encoder", "decoder")] for key in ("layers", "ffn_dim", "attention_heads")
-    )
-    for key, both in (("decoder_ffn_dim", hidden), ("decoder_attention_heads", heads)):
-        if both[0] != both[1]:
-            raise said.wrong(key, both[1], f"as many as of the encoder, {both[0]}, are done here")
-    if width % heads[0]:
-        raise said.wrong("encoder_attention_heads", heads[0], f"they must divide d_model, {width}")
-    activation, end = said.get("activation_function"), said.get("eos_token_id")
-    if activation not in ACTIVATION_NAMES:
-        raise said.wrong("activation_function", activation, f"{', '.join(ACTIVATION_NAMES)} are known")
+    sizes, end = sizes_of(said), said.get("eos_token_id")
     if type(end) is not int or not 0 <= end < rows:
         raise said.wrong("eos_token_id", end, f"a number of the {rows} tokens is needed")
     said.get("suppress_tokens"), said.get("begin_suppress_tokens")
     said.check_empty(FIXED | NO_MATTER)
     config = TransducerConfig(
-        min(rows, tokens), longest, layers[0], layers[1], width, hidden[0], heads[0], width // heads[0], positions=longest,
-        eps=1e-5, activation=ACTIVATION_NAMES[activation], has_biases=True, scale=None,
+        min(rows, tokens), longest, **sizes, positions=longest, eps=1e-5, has_biases=True, scale=None
     )  # fmt: skip
     return config, pitches, positions, end
 
@@ -160,16 +136,3 @@ def numbers_in(key: str, value: Any, tokens: int) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise DataError(f"{key} is {str(value)[:40]}; a list of numbers of tokens is needed.")
     return tuple(number for number in value if 0 <= number < tokens)
-
-
-def names_of(config: TransducerConfig) -> dict[str, str]:
-    """Returns the names of tensors: in the folder -> here, without `.weight` and `.bias`."""
-    names = dict(AROUND_LAYERS)
-    for theirs, ours, layers in (("encoder", "enc", config.encoder_layers), ("decoder", "dec", config.decoder_layers)):
-        for layer in range(layers):
-            names |= {
-                f"{theirs}.layers.{layer}.{name}": f"{ours}.blk.{layer}.{own}"
-                for name, own in LAYER.items()
-                if theirs == "decoder" or not name.startswith("encoder_attn")
-            }
-    return names

@@ -138,6 +138,146 @@ def logits_of(said: Said, weights: Weights, text: list[int], written: list[int])
     return x @ w["lm_head"].T
 
 
+# ---- BART ----
+BART: Said = {
+    "model_type": "bart", "vocab_size": 40, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "activation_function": "gelu",
+    "max_position_embeddings": 50, "scale_embedding": False, "is_encoder_decoder": True, "decoder_start_token_id": 1,
+    "eos_token_id": 1, "forced_bos_token_id": 0, "forced_eos_token_id": 1, "normalize_before": False, "dropout": 0.1,
+    "num_hidden_layers": 2, "init_std": 0.02, "num_beams": 4, "no_repeat_ngram_size": 3, "add_final_layer_norm": False,
+}  # fmt: skip
+
+
+def bart_weights(said: Said) -> Weights:
+    """Returns weights by their published names."""
+    generator, width, hidden = torch.Generator().manual_seed(0), said["d_model"], said["encoder_ffn_dim"]
+    shapes: dict[str, tuple[int, ...]] = {"model.shared.weight": (said["vocab_size"], width)}
+    for side in ("encoder", "decoder"):
+        shapes[f"model.{side}.embed_positions.weight"] = (said["max_position_embeddings"] + 2, width)
+        norms = ["layernorm_embedding"]
+        for layer in range(said[f"{side}_layers"]):
+            part = f"layers.{layer}"
+            norms += [f"{part}.self_attn_layer_norm", f"{part}.final_layer_norm"]
+            norms += [f"{part}.encoder_attn_layer_norm"] * (side == "decoder")
+            linear = {f"{kind}.{name}_proj": (width, width) for kind in ("self_attn", "encoder_attn") for name in "qkv"}
+            linear |= {f"{kind}.out_proj": (width, width) for kind in ("self_attn", "encoder_attn")}
+            linear |= {"fc1": (hidden, width), "fc2": (width, hidden)}
+            for name, shape in linear.items():
+                if side == "decoder" or not name.startswith("encoder_attn"):
+                    shapes[f"model.{side}.{part}.{name}.weight"] = shape
+                    shapes[f"model.{side}.{part}.{name}.bias"] = shape[:1]
+        shapes |= {f"model.{side}.{norm}.{part}": (width,) for norm in norms for part in ("weight", "bias")}
+    return {
+        name: torch.randn(*shape, generator=generator) * (0.3 if len(shape) > 1 else 0.1) + ("norm" in name)
+        for name, shape in shapes.items()
+    } | {"final_logits_bias": torch.zeros(1, said["vocab_size"])}
+
+
+def bart_logits(said: Said, weights: Weights, text: list[int], written: list[int]) -> torch.Tensor:
+    """The logits after each token that is written, from the equations of BART, float64: (T, V)."""
+    w, heads = {name.removeprefix("model."): value.double() for name, value in weights.items()}, 4
+    scale = said["d_model"] ** 0.5 if said["scale_embedding"] else 1.0
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return TF.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return TF.layer_norm(x, (32,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
+
+    def attention(x: torch.Tensor, memory: torch.Tensor, name: str, is_causal: bool = False) -> torch.Tensor:
+        q, k, v = (
+            linear(each, f"{name}.{part}_proj").unflatten(1, (heads, -1)).transpose(0, 1)
+            for part, each in (("q", x), ("k", memory), ("v", memory))
+        )
+        scores = q @ k.transpose(1, 2) / (32 / heads) ** 0.5
+        if is_causal:
+            scores = scores + torch.full(scores.shape[1:], -math.inf, dtype=torch.float64).triu(1)
+        return linear((scores.softmax(-1) @ v).transpose(0, 1).flatten(1), f"{name}.out_proj")
+
+    def begin(tokens: list[int], side: str) -> torch.Tensor:
+        places = w[f"{side}.embed_positions.weight"][2 : 2 + len(tokens)]
+        return norm(w["shared.weight"][tokens] * scale + places, f"{side}.layernorm_embedding")
+
+    def fed(x: torch.Tensor, part: str) -> torch.Tensor:
+        return norm(x + linear(TF.gelu(linear(x, f"{part}.fc1")), f"{part}.fc2"), f"{part}.final_layer_norm")
+
+    memory = begin(text, "encoder")
+    for layer in range(said["encoder_layers"]):
+        part = f"encoder.layers.{layer}"
+        memory = norm(memory + attention(memory, memory, f"{part}.self_attn"), f"{part}.self_attn_layer_norm")
+        memory = fed(memory, part)
+    x = begin(written, "decoder")
+    for layer in range(said["decoder_layers"]):
+        part = f"decoder.layers.{layer}"
+        x = norm(x + attention(x, x, f"{part}.self_attn", is_causal=True), f"{part}.self_attn_layer_norm")
+        x = norm(x + attention(x, memory, f"{part}.encoder_attn"), f"{part}.encoder_attn_layer_norm")
+        x = fed(x, part)
+    return x @ w["shared.weight"].T
+
+
+@pytest.mark.parametrize("change", [{}, {"scale_embedding": True, "forced_bos_token_id": None}])
+def test_a_folder_of_bart_has_the_logits_and_the_likeliest_text_of_its_equations(change: Said, tmp_path: Path) -> None:
+    said, rng = BART | change, np.random.default_rng(0)
+    weights = bart_weights(said)
+    write_folder(tmp_path, said, weights)
+    found = read_transducer(tmp_path, 64)
+    writer = Writer(found.network, found.network.config.context)
+    assert writer.longest == 50 and found.manner.start == ((1,) if change else (1, 0))
+    for length in (50, 9):
+        text, written = rng.integers(3, 30, length).tolist(), [1, 0, *rng.integers(3, 30, 19).tolist()]
+        assert writer.read(text) == length
+        expected = bart_logits(said, weights, text, written).numpy()[:, : len(PIECES)]
+        logits = [writer.logits(token, place, length) for place, token in enumerate(written)]
+        np.testing.assert_allclose(np.stack(logits), expected, rtol=1e-3, atol=1e-4)
+        likeliest = [*found.manner.start]
+        for _ in range(12):
+            likeliest.append(int(bart_logits(said, weights, text, likeliest)[-1, : len(PIECES)].argmax()))
+        answer = [*writer.write(length, found.manner, 12, Choice(temperature=0.0, repetition=1.0), 0)]
+        past = likeliest.index(1, 1) if 1 in likeliest[1:] else None
+        assert answer == likeliest[len(found.manner.start) : past]
+    assert writer.write_token.num_captures == 1
+
+
+def test_tokens_around_a_text_that_another_file_says(tmp_path: Path) -> None:
+    write_folder(tmp_path, {key: value for key, value in BART.items() if "bos" not in key}, bart_weights(BART))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"forced_bos_token_id": 0, "eos_token_id": [1, 5]}))
+    with pytest.raises(DataError, match=r"says eos_token_id is \[1, 5\]; a number of the 40 tokens is needed"):
+        read_transducer(tmp_path, 64)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"forced_bos_token_id": 0, "eos_token_id": 5}))
+    manner = read_transducer(tmp_path, 64).manner
+    assert manner.start == (1, 0) and manner.ends == {5}
+
+
+def test_a_folder_of_bart_that_is_not_done_is_refused(tmp_path: Path) -> None:
+    for change, words in [
+        ({"normalize_before": True}, "says normalize_before is True; with False it is computed here"),
+        ({"decoder_ffn_dim": 64}, "says decoder_ffn_dim is 64; as many as of the encoder, 48, are done here"),
+        ({"forced_bos_token_id": 77}, "says forced_bos_token_id is 77; a number of the 40 tokens is needed"),
+    ]:
+        write_folder(tmp_path, BART | change, None)
+        with pytest.raises(DataError) as caught:
+            read_transducer(tmp_path, 64)
+        assert words in caught.value.fact
+    weights = bart_weights(BART)
+    write_folder(tmp_path, BART, weights | {"final_logits_bias": torch.ones(1, 40)})
+    with pytest.raises(DataError, match="'final_logits_bias' of .* which this network does not have"):
+        read_transducer(tmp_path, 64)
+    del weights["model.decoder.layers.2.encoder_attn.k_proj.bias"]
+    write_folder(tmp_path, BART, weights)
+    with pytest.raises(DataError, match="decoder.layers.2.encoder_attn.k_proj.bias of .32,., it has none"):
+        read_transducer(tmp_path, 64)
+
+
+def test_a_copy_of_the_table_is_read_where_it_is_the_only_one(tmp_path: Path) -> None:
+    weights = drawn(SIZES)
+    write_folder(tmp_path, SIZES, weights | {"encoder.embed_tokens.weight": weights["shared.weight"] * 2})
+    first = read_transducer(tmp_path, 8).network.embedding.weight().numpy()
+    weights["decoder.embed_tokens.weight"] = weights.pop("shared.weight")
+    write_folder(tmp_path, SIZES, weights)
+    np.testing.assert_array_equal(read_transducer(tmp_path, 8).network.embedding.weight().numpy(), first)
+
+
+# ---- folders ----
 def write_folder(folder: Path, said: Said, weights: Weights | None) -> None:
     """Writes a configuration, weights, and a tokenizer as T5's: pieces with scores, and an end behind every text."""
     folder.mkdir(exist_ok=True)
@@ -221,7 +361,7 @@ def test_drawing_is_as_the_files_say(tmp_path: Path) -> None:
 
 # ---- what is refused ----
 CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "umt5"}, "says model_type is 'umt5'; t5, mt5 are run"),
+    ({"model_type": "umt5"}, "says model_type is 'umt5'; t5, mt5, bart are run"),
     ({"feed_forward_proj": "gated-mish"}, "says feed_forward_proj is gated-mish; relu, gated-gelu and others"),
     ({"feed_forward_proj": 3}, "says feed_forward_proj is 3"),
     ({"relative_attention_max_distance": 64}, "says relative_attention_max_distance is 64; with 128 it is computed here"),
@@ -277,5 +417,5 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, capsys: pytest.Capt
         (tmp_path / file).write_bytes(whole)
     weights = {name: value for name, value in drawn(said).items() if name != "lm_head.weight"}
     write_folder(tmp_path, said, weights)
-    with pytest.raises(DataError, match="has no tensor lm_head.weight, and its config.json says no tie_word_embeddings"):
+    with pytest.raises(DataError, match=r"has to have a tensor lm_head.weight of \(35, 32\), it has none"):
         read_transducer(tmp_path, 64)
