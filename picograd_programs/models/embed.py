@@ -25,6 +25,7 @@ from picograd_programs.data.tokenizer_json import of_vocabulary
 from picograd_programs.models.embedder import POOLS, Embedder, Manner, layer_of, read_embedder
 from picograd_programs.models.encoder import Encoder
 from picograd_programs.models.encoder_folder import encoder_tensors, read_encoder_config
+from picograd_programs.models.encoder_gguf import read_embedder_file
 
 NAME = "minilm"
 CONFIG: dict[str, Any] = {  # of the published config.json
@@ -65,7 +66,7 @@ def embedder_of(model: str, pooling: str = "") -> Embedder:
     """Returns an encoder of sentences.
 
     Args:
-      model:    "minilm", or a folder
+      model:    "minilm", a folder, or a GGUF file
       pooling:  as `read_embedder`
 
     Raises:
@@ -76,6 +77,8 @@ def embedder_of(model: str, pooling: str = "") -> Embedder:
         raise ArgumentError(f"embed: --pooling is {', '.join(POOLS)}; got {pooling!r}.")
     if Path(model).is_dir():
         return read_embedder(Path(model), pooling)
+    if Path(model).is_file():
+        return read_embedder_file(Path(model), pooling)
     if model != NAME:
         raise ArgumentError(f"embed: {model}: is no folder of an encoder (docs/chat.md), nor {NAME}, which is fetched.")
     if pooling:
@@ -90,7 +93,9 @@ class EmbedSettings:
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT ...")] = ()  # sentences
     file: Path | None = None  # a file of sentences, one a line
     json: bool = False  # print the vectors, a JSON list a line
-    model: str = NAME  # minilm, or the folder of an encoder as it is published: BERT, XLM-R, ModernBERT, nomic ...
+    # minilm, or the folder of an encoder as it is published: BERT, XLM-R, ModernBERT, nomic ...; or a GGUF file of BERT or
+    # nomic
+    model: str = NAME
     pooling: str = ""  # cls, mean, max, lasttoken: for a folder without modules.json, or against it
     prompt: str | None = None  # goes before each text, as "query: "; without it, what the folder says
     prompt_name: str = ""  # one of the folder's prompts
