@@ -1,6 +1,6 @@
 """An encoder of sentences in a GGUF file: BERT, or nomic-bert. Weights are unpacked as they are multiplied.
 
-The file writes pieces that begin words with a mark, and others without one; vocab.txt the other way round.
+The file writes pieces that begin words with a mark, and others without one; BERT's list of pieces is the other way round.
 
 Source: ggml, llama.cpp, the architectures of these names in its converter.
 """
