@@ -26,7 +26,7 @@ from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, Unsupport
 from picograd.interrupts import Latest
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
@@ -87,17 +87,18 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
         op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
             fresh.add(op)
-    found = _nearest(missing, again) if again else {}
-    for op, lines in found.items():
-        if lines:
-            _computed_again.setdefault(_kind(op), Latest(LINES_AGAIN_MAX)).put(lines, None)
-    return [*found], [*_nearest(missing, fresh, _computed_again)] if fresh else []
+    return _learned(missing, again) if again else [], [*_nearest(missing, fresh, _computed_again)] if fresh else []
 
 
 def _compute(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`."""
     if seen is not None and run_known(missing, seen):
         return {}
+    if carried := _carried(missing):
+        missing = [*missing, *carried]
+        seen = None if shared.data else look_at(missing)
+        if seen is not None and run_known(missing, seen):
+            return {}
     return _compute_by_device(missing, seen)
 
 
@@ -173,12 +174,6 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
                     raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
         found[op] = buffer
     return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
-
-
-def _copied_across(copy: Op) -> Op:
-    """Returns the BUFFER Op of a COPY's value, in which a symbolic length stays one."""
-    made = from_host(to_host(realize(copy.src)[0]), copy.dtype, copy.arg)
-    return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))
 
 
 def run_known(roots: Sequence[Op], seen: Seen) -> bool:
@@ -354,6 +349,43 @@ def run(
 
 
 # ---- values that later graphs ask for ----
+CARRIED = ELEMENTWISE - {OpCode.CHECK, OpCode.THREEFRY}
+CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
+
+
+def _carried(missing: Sequence[Op]) -> list[Op]:
+    """Returns the small values that a loop carries through graphs without a known plan: those that are to be kept.
+
+    A loop such as  t = t + dt  that reads f(t) would otherwise make every graph longer than the one before it. What two
+    plans have computed on their way is kept by the third; the lines that made it are known from then on.
+    """
+    again, fresh = set[Op](), set[Op]()
+    for op in order_of(missing):
+        if op.code not in CARRIED or op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
+            continue
+        if op.was_computed:
+            again.add(op)
+            continue
+        op.was_computed = op.was_computed is not None
+        if _computed_again and (made_by := _computed_again.get(_kind(op))) and op.lines[:1] in made_by:
+            fresh.add(op)
+    found = _learned(missing, again) if again else []
+    return [*found, *_nearest(missing, fresh, _computed_again)] if fresh else found
+
+
+def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
+    """Returns the first of some Ops on each way down from graphs, whose lines make values to be kept from now on."""
+    found = _nearest(missing, again)
+    for op, lines in found.items():
+        if lines:
+            _computed_again.setdefault(_kind(op), Latest(LINES_AGAIN_MAX)).put(lines, None)
+    if not CARRIED.isdisjoint(map(CODE, found)):  # known plans do not keep them
+        for key in [*_plans]:
+            if isinstance(_plans.get(key), Known):
+                _plans.pop(key)
+    return [*found]
+
+
 def _kind(op: Op) -> Hashable:
     return op.arg.name if op.code is OpCode.FORMULA else op.code, op.dtype, len(op.shape)
 
@@ -418,3 +450,9 @@ def to_host(buffer: Op) -> np.ndarray[Any, Any]:
     array = np.empty(shape, dtype=buffer.dtype.numpy)
     compiler_for(owner.device).device.copy_out(owner.memory, array)
     return array
+
+
+def _copied_across(copy: Op) -> Op:
+    """Returns the BUFFER Op of a COPY's value, in which a symbolic length stays one."""
+    made = from_host(to_host(realize(copy.src)[0]), copy.dtype, copy.arg)
+    return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))

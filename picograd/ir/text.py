@@ -306,9 +306,10 @@ def format_kernel(kernel: Kernel) -> str:
     nests = [nest for phase in kernel.phases for nest in phase]
     dims = [op for p in kernel.params for op in ops_in(p.numel)] + [op for n in nests for op in ops_in(n.domain)]
     anchors = [nest.anchor for nest in nests if nest.anchor is not None]
-    order = _order([*kernel.variables, *dims, *(value for nest in nests for _, value in nest.outputs), *anchors])
+    values = [value for nest in nests for _, value in nest.outputs]
+    order = _order([*kernel.variables, *dims, *values, *anchors])
     names = _Names(order)
-    lines = [f"kernel {kernel.name}", *(f"  {names.line(op)}" for op in order)]
+    lines = [f"kernel {kernel.name}", *[f"  {names.line(op)}" for op in order]]
     lines += [f"  param {p.role} {p.dtype} {show(p.numel, names.of)}" for p in kernel.params]
     lines += [f"  variable {names.of(v)}" for v in kernel.variables]
     for phase in kernel.phases:

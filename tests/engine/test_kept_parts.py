@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -179,6 +179,88 @@ def test_a_loop_that_reads_a_number_computes_what_it_carries_once(monkeypatch: p
         products.append(sum("96_96" in name for name in counts.names))
         np.testing.assert_allclose((matrix @ x).numpy(), b.numpy(), atol=0.1)
     assert products[0] > products[1] == products[2] == 8
+
+
+def clock(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """A time that is a tensor, of which each turn reads a function."""
+    step = library.tensor(0.1)
+    time = step * 0
+    while True:
+        time = time + step
+        yield float((y * time).sum())
+
+
+def average(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """A moving average of what each turn computes."""
+    mean, row = library.zeros(2), library.zeros(2)
+    while True:
+        row = (row @ w).tanh() + y[0]
+        mean = 0.9 * mean + 0.1 * row
+        yield float(mean.square().sum())
+
+
+def euler(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """Time and value of a differential equation; the step's length follows the error that is read."""
+    time, step = library.tensor(0.0), library.tensor(0.1)
+    while True:
+        new = y + step * (y @ w).tanh() * time
+        error = float((new - y).abs().max())
+        time, y = time + step, new
+        step = step * min(1.5, max(0.5, 0.1 / (error + 1e-3)))
+        yield error
+
+
+def accepted(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """A step that is taken where a tensor is true."""
+    time, step = library.tensor(0.0), library.tensor(0.1)
+    while True:
+        new = y + step * (y @ w).tanh() * (time + 1)
+        error = (new - y).abs().max()
+        if bool(error <= 0.2):
+            time, y = time + step, new
+        step = step * library.minimum(library.maximum(0.1 / error, library.tensor(0.5)), library.tensor(1.5))
+        yield float(step)
+
+
+def heat(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """A simulation on a grid, of which each turn reads several places of the one before it."""
+    grid = (y @ w).repeat(8, 10)
+    while True:
+        around = grid.roll(1, 0) + grid.roll(-1, 0) + grid.roll(1, 1) + grid.roll(-1, 1)
+        grid = grid + 0.1 * (around - 4 * grid)
+        yield float(grid.amax())
+
+
+@pytest.mark.parametrize("loop", [clock, average, euler, accepted, heat])
+def test_a_value_that_a_loop_carries_is_kept(loop: Callable, monkeypatch: pytest.MonkeyPatch, rng) -> None:
+    """Without it each turn's graph is longer than the one before it, and needs a plan of its own."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((2, 2), (5, 2))]
+    expected = loop(torch, *map(torch.tensor, arrays))
+    turns, planned, depths = loop(pg, *map(pg.tensor, arrays)), [], []
+    for _ in range(24):
+        with watch() as counts:
+            assert next(turns) == pytest.approx(next(expected), rel=1e-4)
+        planned.append(counts.scheduled)
+        depths.append(counts.kernels)
+    assert sum(planned) <= 14 and planned[9:] == [0] * 15
+    assert len({*depths[9:]}) <= 2
+    turns = loop(pg, *map(pg.tensor, arrays))
+    with watch() as counts:
+        for _ in range(24):
+            next(turns)
+    assert counts.scheduled <= 4, "a second loop has the plans of the first"
+
+
+def test_a_large_value_and_one_with_a_gradient_are_not_kept_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    monkeypatch.setattr(engine, "CARRIED_NUMEL_MAX", 4)
+    large, learned = pg.zeros(5).realize(), pg.zeros(3, requires_grad=True)
+    for _ in range(5):
+        large, learned = large + 1, learned + 1
+        values = [large.op, learned.op]
+        assert large.sum().item() > 0 and learned.sum().item() > 0
+        assert [op.realized for op in values] == [None, None]
 
 
 def test_lines_whose_values_are_computed_again_are_forgotten_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
