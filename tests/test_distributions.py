@@ -577,6 +577,8 @@ def test_no_step_plans_or_launches_anything_for_a_check() -> None:
             found.append((counts.scheduled, counts.kernels))
         return found[1:]
 
+    for _ in range(2):  # until the plans are known, whatever has run before
+        counted(None), counted(False)
     assert counted(None) == counted(False)
 
 
