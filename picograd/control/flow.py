@@ -268,7 +268,7 @@ class Scan(Struct):
                 stand_in(op.dtype, op.shape[1:], tensor.cell.device, op.needs_grad)
                 for op, tensor in zip(stacked, self.xs.tensors)
             ]
-            returned = watch.call(self.function, _tensors(self.carry, first), _tensors(self.xs, last))
+            returned = watch.call(self.function, self.carry.with_ops(first), self.xs.with_ops(last))
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise ArgumentError(
                     f"{self.transform}: {name} must return (carry, y), got {type(returned).__name__}.",
@@ -328,8 +328,7 @@ class Scan(Struct):
         if steps == 0:  # what no step changes has its own gradient
             none = [filled(0, op.dtype, (0, *op.shape)) for op in rows]
             last = [Tensor.from_op(op, before.cell.device) for op, before in zip(start, self.carry.tensors)]
-            stacks = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(none, y.tensors)]
-            return put(carry.container, last), put(y.container, stacks)
+            return put(carry.container, last), y.with_ops(none)
         body = Op(OpCode.SINK, roots[0].dtype, roots)
         loop = Op(OpCode.LOOP, roots[0].dtype, (*sources, *stacked), (body, len(sources), steps))
         record(loop)
@@ -341,23 +340,18 @@ class Scan(Struct):
             for op, before, after in zip(outputs, self.carry.tensors, carry.tensors)
         ]
         ys = [flip(op, (0,)) if reverse else op for op in outputs[len(sources) :]]
-        stacks = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(ys, y.tensors)]
-        return put(carry.container, last), put(y.container, stacks)
+        return put(carry.container, last), y.with_ops(ys)
 
 
 def results(loop: Op) -> list[Op]:
     """Returns the results of a LOOP; those that gradients do not reach need none."""
     body, num_carry, _ = loop.arg
+    made = [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
     if not loop.needs_grad:
-        return [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
+        return made
     slots = active_slots(body, num_carry, {i for i, source in enumerate(loop.src) if source.needs_grad})
     reached = varying(body.src, slots)
-    made = [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
     return [op if root in reached else detached(op) for op, root in zip(made, body.src)]
-
-
-def _tensors(taken: Taken, stands: Sequence[Op]) -> Any:
-    return put(taken.container, [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(stands, taken.tensors)])
 
 
 # ---- gradients that tensors hold ----

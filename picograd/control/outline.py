@@ -81,8 +81,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
     outputs = _call([*start, *(watch.before[cell] for cell in cells), *closed.sources], closed.roots, mark)
     for cell, op in zip(cells, outputs[len(roots) :]):
         store(cell, op)
-    results = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(outputs, returned.tensors)]
-    return put(returned.container, results)
+    return returned.with_ops(outputs)
 
 
 def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from picograd.ir.op import Op
 from picograd.record import Record
 from picograd.tensor.tensor import Tensor
 
@@ -33,6 +34,10 @@ class Taken(Record):
     names: tuple[str, ...]
     form: Any
     others: tuple[tuple[str, Any], ...]
+
+    def with_ops(self, ops: Iterable[Op]) -> Any:
+        """Returns the container with Tensors of these Ops in the places of its own, on their devices."""
+        return put(self.container, [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(ops, self.tensors)])
 
 
 def take(value: Any, name: str) -> Taken:

@@ -173,11 +173,12 @@ class Writer(ABC):
         """Returns the type of an element in memory, and of a lane."""
         return str(dtype)
 
-    def is_side_by_side(self, memory: Op, index: Op, lanes: int) -> bool:
+    def is_one_access(self, statement: Load | Store, lanes: int) -> bool:
         """True where some lanes are one access: consecutive elements, the first at a multiple of their number."""
-        could_be = self.spelling.load != "" and lanes > 1 and lanes_of(index) == 1
-        in_registers = space_of(memory) is MemorySpace.REGISTER
-        return could_be and not in_registers and divisor_of(index, self.divisors) % lanes == 0
+        memory, index, valid = statement.memory, statement.index, statement.valid
+        is_shared = lanes_of(index) == 1 and (valid is None or lanes_of(valid) == 1)
+        could_be = self.spelling.load != "" and lanes > 1 and space_of(memory) is not MemorySpace.REGISTER
+        return is_shared and could_be and divisor_of(index, self.divisors) % lanes == 0
 
     def access(self, text: str, dtype: DType, lanes: int, memory: Op, index: Op, value: str = "") -> str:
         """Returns the text of one access of several lanes, by the spelling's."""
@@ -194,7 +195,7 @@ class Writer(ABC):
 
     def write_load(self, load: Load) -> None:
         lanes, zero = lanes_of(load.var), literal(0, load.var.dtype, self.spelling)
-        if self.is_side_by_side(load.memory, load.index, lanes) and (load.valid is None or lanes_of(load.valid) == 1):
+        if self.is_one_access(load, lanes):
             text = self.access(self.spelling.load, load.var.dtype, lanes, load.memory, load.index)
             if load.valid is not None:
                 zeros = self.spelling.zeros.format(T=self.stored(load.var.dtype), N=lanes)
@@ -208,7 +209,7 @@ class Writer(ABC):
 
     def write_store(self, store: Store) -> None:
         lanes = lanes_of(store.value)
-        if self.is_side_by_side(store.memory, store.index, lanes) and (store.valid is None or lanes_of(store.valid) == 1):
+        if self.is_one_access(store, lanes):
             name, dtype = str(store.value.arg[0]), store.value.dtype
             texts = [f"{self.access(self.spelling.store, dtype, lanes, store.memory, store.index, name)};"]
         else:
