@@ -36,7 +36,7 @@ from collections.abc import Callable
 
 from picograd.codegen.attention import DK, DQ, DV, LOWEST, Dropout, Element, Heads, is_there, last_at, num_blocks
 from picograd.codegen.builder import Builder, Context, read
-from picograd.codegen.loops import along, in_squares, longest, split
+from picograd.codegen.loops import along, in_squares, longest
 from picograd.codegen.matmul import Tile, most_rows
 from picograd.codegen.panels import lines_apart
 from picograd.codegen.reduce import PIECE_ELEMENTS
@@ -46,7 +46,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, at_least_0, ceildiv, flatten, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, ceildiv, flatten, floordiv, minimum, mul, subtract, unflatten
 
 # ---- strips of positions ----
 BLOCK_POSITIONS = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
@@ -119,7 +119,7 @@ class HeadStrips(Heads):
         length, (features,) = self.anchor.src[source].shape[2], static_shape(self.anchor.src[source].shape[3:])
 
         def where(place: Dim, feature: Dim) -> Dim:
-            strip, column = split(place, [count, self.width])
+            strip, column = unflatten(place, [count, self.width])
             return self.place(minimum(strip, self.strips - 1), features, feature, column)
 
         def one(place: Dim, feature: Dim) -> None:
@@ -171,7 +171,7 @@ def emit_attention(nest: Nest, context: Context) -> None:
     T, S = heads.num_queries, heads.num_keys
     blocks = num_blocks(T, heads.block)
     with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
-        b, head, number = split(position, [heads.batch, H, blocks])
+        b, head, number = unflatten(position, [heads.batch, H, blocks])
         b = minimum(b, subtract(heads.batch, 1))  # as it is; of symbolic blocks and batches nobody could tell
         group = floordiv(head, H // G)
         first = mul(subtract(blocks - 1, number), heads.block)
@@ -356,7 +356,7 @@ def emit_attention_grad(nest: Nest, context: Context) -> None:
     beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS else 1  # parts in different iterations
     own = dq if dq is None or parts == 1 else scratch(heads.dtype, mul(length, beside))
     with build.loop(numel((heads.batch, G, beside)), AxisKind.GRID) as position:
-        b, group, first_part = split(position, [heads.batch, G, beside])
+        b, group, first_part = unflatten(position, [heads.batch, G, beside])
         start, count = flatten((b, mul(group, H // G), 0, 0), (heads.batch, H, T, D)), mul(T, H // G * D)
         offset = mul(first_part, length)
         keys = Keys(heads, build, b, group)
@@ -622,7 +622,7 @@ class Keys:
         build, heads = self.build, self.heads
         G, S = heads.known_lengths[1], heads.num_keys
         with build.loop(minimum(subtract(S, self.first), heads.block), AxisKind.LOOP) as key:
-            strip, column = split(key, [heads.strips, heads.width])
+            strip, column = unflatten(key, [heads.strips, heads.width])
 
             def put(feature: Dim) -> None:
                 value = read(memory, heads.place(strip, features, feature, column))

@@ -68,7 +68,7 @@ from picograd.codegen.attention import (
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRows, WarpRows, over_threads, walk
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import grid_of_threads, over_registers, split
+from picograd.codegen.loops import grid_of_threads, over_registers
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention import (
@@ -89,7 +89,20 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, at_least_0, both, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import (
+    add,
+    at_least_0,
+    both,
+    ceildiv,
+    flatten,
+    floordiv,
+    less,
+    minimum,
+    mod,
+    mul,
+    subtract,
+    unflatten,
+)
 from picograd.record import Record
 
 # ---- results, whole or of a part of the keys ----
@@ -138,7 +151,7 @@ class PartResults:
     def emit_joined(self, build: Builder, target: Target, results: Results) -> None:
         """Writes the second phase: a thread an element of the result, which joins its parts in order."""
         with grid_of_threads(build, numel(self.shape[1:]), target) as position:
-            b, head, query, feature = split(position, self.shape[1:])
+            b, head, query, feature = unflatten(position, self.shape[1:])
             peak, total, out = (build.alloc(self.dtype, 1, MemorySpace.REGISTER) for _ in range(3))
             for memory, start in ((peak, -self.dtype.largest), (total, 0.0), (out, 0.0)):
                 build.store(memory, 0, const(start, self.dtype))
@@ -179,7 +192,7 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
     if of_parts is not None:
         of_parts.emit_joined(after, target, Results(heads, slots))
     with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
-        part, b, head, number = split(position, [parts.count, heads.batch, H, blocks])
+        part, b, head, number = unflatten(position, [parts.count, heads.batch, H, blocks])
         first = mul(subtract(blocks - 1, number), cut.rows)
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
@@ -342,7 +355,7 @@ def emit_attention_few(nest: Nest, context: Context) -> None:
     groups = heads.anchor.src[1].shape[1]
     blocks = ceildiv(heads.num_rows, parts.rows)
     with build.loop(numel((count, heads.batch, groups, blocks)), AxisKind.GRID) as position:
-        part, b, group, number = split(position, [count, heads.batch, groups, blocks])
+        part, b, group, number = unflatten(position, [count, heads.batch, groups, blocks])
         first = add(start, mul(part, parts.length))
         with build.loop(parts.threads, AxisKind.BLOCK) as thread:
             few = _FewQueries(build, heads, parts, thread, over_registers(target), b, group, mul(number, parts.rows))
@@ -395,7 +408,7 @@ class _FewQueries:
         """Returns the coordinates of the i-th query; of the last one for rows past the end, which nobody stores."""
         heads = self.heads
         row = minimum(add(self.first, i), heads.num_rows - 1)
-        share, query = split(row, [heads.num_rows // heads.num_queries, heads.num_queries])
+        share, query = unflatten(row, [heads.num_rows // heads.num_queries, heads.num_queries])
         return self.b, add(mul(self.group, heads.num_rows // heads.num_queries), share), query
 
     def _bring(self, into: Op, place: Dim, source: int, at: Row) -> None:
@@ -499,7 +512,7 @@ class _FewQueries:
         count = ceildiv(parts.rows * E, parts.threads)
         with build.loop(count, AxisKind.LOOP) as number:
             place = add(mul(number, parts.threads), self.thread)
-            i, feature = split(place, [parts.rows, E])
+            i, feature = unflatten(place, [parts.rows, E])
             with build.when(both(less(i, parts.rows), less(add(self.first, i), self.heads.num_rows))):
                 peak, factors = self._factors(i)
                 total = self._sum(factors, self.totals, i, parts.rows)
@@ -549,7 +562,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Stored], build: Builder, target: T
     blocks = ceildiv(S, cut.rows)
     q, k, v, grad = heads.anchor.src[:4]
     with build.loop(numel((heads.batch, G, blocks)), AxisKind.GRID) as position:
-        b, group, number = split(position, [heads.batch, G, blocks])
+        b, group, number = unflatten(position, [heads.batch, G, blocks])
         first = mul(number, cut.rows)
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
@@ -599,7 +612,7 @@ def _emit_queries(heads: Heads, dq: Stored, build: Builder, after: Builder, targ
     if parts.count > 1:
         _emit_sums(result.memory, shape, dq, after, target)
     with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
-        part, b, head, number = split(position, [parts.count, heads.batch, H, blocks])
+        part, b, head, number = unflatten(position, [parts.count, heads.batch, H, blocks])
         first = mul(subtract(blocks - 1, number), cut.rows)  # those that see most keys start first, as in the attention
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
@@ -632,7 +645,7 @@ def _emit_sums(parts: Op, shape: Shape, dq: Stored, build: Builder, target: Targ
         build.store(total, 0, const(0, parts.dtype))
         with build.loop(shape[0], AxisKind.LOOP) as part:
             build.store(total, 0, build.load(total, 0) + read(parts, add(mul(part, numel(shape[1:])), position)))
-        dq.store(build, split(position, shape[1:]), shape[1:], cast(build.load(total, 0), dq.memory.dtype))
+        dq.store(build, unflatten(position, shape[1:]), shape[1:], cast(build.load(total, 0), dq.memory.dtype))
 
 
 class Point(Record):

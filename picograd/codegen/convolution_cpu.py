@@ -20,7 +20,7 @@ from math import prod
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
-from picograd.codegen.loops import along, longest, nested, split
+from picograd.codegen.loops import along, longest, nested
 from picograd.codegen.matmul import Tile, most_alike, most_rows, store_outputs
 from picograd.codegen.matmul_cpu import rows_and_vectors
 from picograd.device import Target
@@ -209,7 +209,7 @@ def emit_convolution(nest: Nest, context: Context) -> None:
     weight = _packed_weight(blocks, first, scratch)
     extents = [blocks.windows.groups, blocks.num_pieces, blocks.num_columns]
     with second.loop(numel(extents), AxisKind.GRID) as number:
-        group, piece, column = split(number, extents)
+        group, piece, column = unflatten(number, extents)
         done = _multiply(blocks, group, piece, column, 0, blocks.num_k_blocks, weight, second)
         first_vector = mul(column, blocks.width)
         with second.loop(minimum(subtract(blocks.num_vectors, first_vector), blocks.width), AxisKind.LOOP) as v:
@@ -251,7 +251,7 @@ def _split_sums(
 
     extents = [splits, windows.groups, blocks.num_pieces, columns]
     with first.loop(numel(extents), AxisKind.GRID) as number:
-        part, group, piece, column = split(number, extents)
+        part, group, piece, column = unflatten(number, extents)
         start = mul(part, each)
         count = minimum(subtract(blocks.num_k_blocks, start), each)
         done = _multiply(blocks, group, piece, column, start, count, None, first)
@@ -264,7 +264,7 @@ def _split_sums(
             where = place(part, group, add(top, row), add(mul(column, blocks.width), v), lane)
             first.store(memory, where, first.load(done, _place(blocks, row, v, lane)))
     with second.loop(mul(windows.groups, blocks.num_vectors), AxisKind.GRID) as number:
-        group, vector = split(number, [windows.groups, blocks.num_vectors])
+        group, vector = unflatten(number, [windows.groups, blocks.num_vectors])
 
         def value(row: Dim, lane: Dim) -> Op:
             total = read(memory, place(0, group, row, vector, lane))
@@ -425,7 +425,7 @@ def emit_planes(nest: Nest, context: Context) -> None:
     length, *inner = static_shape(windows.spatial)
     extents = [anchor.shape[0], windows.groups, ceildiv(length, planes.height)]
     with build.loop(numel(extents), AxisKind.GRID) as number:
-        image, group, chunk = split(number, extents)
+        image, group, chunk = unflatten(number, extents)
         top = mul(chunk, planes.height)
         staged = build.alloc(blocks.dtype, blocks.channels * prod(planes.phases) * planes.numel, MemorySpace.SHARED)
         done = build.alloc(blocks.dtype, blocks.row_panels * blocks.rows * planes.columns, MemorySpace.SHARED)

@@ -27,7 +27,7 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
-from picograd.codegen.loops import along, longest, nested, split
+from picograd.codegen.loops import along, longest, nested
 from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, store_outputs
 from picograd.codegen.panels import fill_panel, pack_columns
 from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
@@ -382,7 +382,7 @@ class DirectTiles(Record, dict=True):
 
     def sum_of(self, memory: Op, start: Dim, which: Dim, image: Dim, channel: Dim, position: Dim) -> Op:
         """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on."""
-        panel, column = split(channel, [self.unit_panels, self.tile.columns])
+        panel, column = unflatten(channel, [self.unit_panels, self.tile.columns])
         place = flatten((which, image, panel, position, column), (self.scheme.outputs, *self.shape))
         return read(memory, add(start, place))
 
@@ -420,7 +420,7 @@ def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch
     memory, (taps, *inner) = scratch(direct.dtype, numel(shape)), direct.tap_extents
     runs = ceildiv(windows.channels, each)
     with pack.loop(mul(windows.groups, runs), AxisKind.GRID) as number:
-        group, run = split(number, [windows.groups, runs])
+        group, run = unflatten(number, [windows.groups, runs])
         channel = mul(run, each)
         count = minimum(subtract(windows.channels, channel), each)
         with pack.loop(direct.num_panels, AxisKind.LOOP) as panel, pack.loop(taps, AxisKind.LOOP) as tap:
@@ -551,7 +551,7 @@ def emit_direct(nest: Nest, context: Context) -> None:
     units = numel(extents)
     parts = scratch(direct.dtype, mul(mul(units, splits), unit_numel)) if splits > 1 else None
     with build.loop(mul(units, splits), AxisKind.GRID) as number:
-        part, *at = split(number, [splits, *extents])
+        part, *at = unflatten(number, [splits, *extents])
         sums = Sums(direct, build, at).multiply(part, packed)
         if parts is None:
             _store(nest, params, direct, at, lambda *place: direct.sum_of(sums, 0, *place), build)
@@ -566,7 +566,7 @@ def emit_direct(nest: Nest, context: Context) -> None:
                 first, *others = (direct.sum_of(parts, start, *place) for start in starts)
                 return sum(others, first)
 
-            _store(nest, params, direct, split(number, extents), total, after)
+            _store(nest, params, direct, unflatten(number, extents), total, after)
 
 
 def _packed(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
@@ -610,7 +610,7 @@ class Sums:
         each = ceildiv(direct.num_k_blocks, direct.splits)
         start = mul(part, each)
         with build.loop(minimum(subtract(direct.num_k_blocks, start), each), AxisKind.LOOP) as step:
-            channel, tap = split(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])
+            channel, tap = unflatten(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])
             block = Block(direct, mul(channel, direct.channels), mul(tap, direct.taps))
             if packed is None:
                 weight = pack_block(direct, self.group, self.first_panel, self.panels, block, self.weight, build)

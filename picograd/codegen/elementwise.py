@@ -39,7 +39,7 @@ from picograd.codegen.index import (
     put_in_all,
     spread,
 )
-from picograd.codegen.loops import access_lanes, along, each_element, rest_in_vectors, split, vector_lanes
+from picograd.codegen.loops import access_lanes, along, each_element, rest_in_vectors, vector_lanes
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
@@ -62,6 +62,7 @@ from picograd.ir.symbolic import (
     placeholders,
     subtract,
     to_op,
+    unflatten,
 )
 
 
@@ -365,7 +366,7 @@ def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
     buffers = [build.alloc(load.dtype, of_tile + TILE_ALONG * GAP_ELEMENTS, MemorySpace.SHARED) for load in reads.loads]
     squares = [build.alloc(load.dtype, of_tile, MemorySpace.SHARED) for load in reads.loads] if lanes > 1 else []
     with build.loop(numel(tuple(before)), AxisKind.GRID) as position:
-        at = split(position, before)
+        at = unflatten(position, before)
         first = mul(at[reads.across], TILE_ACROSS)
         height = minimum(subtract(reads.extents[reads.across], first), TILE_ACROSS)
         with build.loop(ceildiv(length, TILE_ALONG), AxisKind.LOOP) as tile:
@@ -419,7 +420,7 @@ def emit_transposed_gpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
     before[reads.across] = ceildiv(across, TILE_EXTENT)
     grid = [*before, ceildiv(length, TILE_EXTENT)]
     with build.loop(numel(tuple(grid)), AxisKind.GRID) as block:
-        *at, tile = split(block, grid)
+        *at, tile = unflatten(block, grid)
         top, left = mul(at[reads.across], TILE_EXTENT), mul(tile, TILE_EXTENT)
         copies = [build.alloc(load.dtype, TILE_EXTENT * LINE_ELEMENTS, MemorySpace.SHARED) for load in loads]
         with build.loop(target.block_threads, AxisKind.BLOCK) as thread:

@@ -62,11 +62,6 @@ def over_registers(target: Target) -> AxisKind:
     return AxisKind.LOOP if language_of(target.language).unrolls else AxisKind.UNROLL
 
 
-def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:
-    """Returns the position in each group of a position in all of them."""
-    return [*unflatten(position, tuple(extents))]
-
-
 def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable[[list[Dim]], None]) -> None:
     """Opens one LOOP for each extent and runs `body` with all positions."""
     if not extents:
@@ -207,7 +202,7 @@ def each_element(
     lanes = gcd(last, lanes) if isinstance(last, int) else 1
     accesses = [*outer, floordiv(last, lanes)]
     with grid_of_threads(build, numel(accesses), target) as position:
-        *at, access = split(position, accesses)
+        *at, access = unflatten(position, accesses)
         with build.loop(lanes, AxisKind.VECTOR) as lane:
             body([*at, add(mul(access, lanes), lane)] if extents else [])
 
@@ -247,13 +242,13 @@ def share_columns(
     """
     if target.is_gpu:
         with grid_of_threads(build, numel((*left, columns)), target) as position:
-            *at, column = split(position, [*left, columns])
+            *at, column = unflatten(position, [*left, columns])
             yield at, 1, lambda body: body(0, column)
         return
     width = min(most, columns) if isinstance(columns, int) else most
     pieces = ceildiv(columns, width)
     with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
-        *at, piece = split(position, [*left, pieces])
+        *at, piece = unflatten(position, [*left, pieces])
         start = mul(piece, width)
         count = minimum(subtract(columns, start), width)
         yield at, width, lambda body: along(build, 0, count, lanes, lambda c: body(c, add(start, c)))

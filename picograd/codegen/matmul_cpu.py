@@ -23,7 +23,7 @@ from functools import partial
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import STRIP_VECTORS_MAX, STRIPS_MIN, along, prefetch_large, rest_in_vectors, split
+from picograd.codegen.loops import STRIP_VECTORS_MAX, STRIPS_MIN, along, prefetch_large, rest_in_vectors
 from picograd.codegen.matmul import Tile, blocks_of_k, contiguous_axis, is_cut, is_plain, most_rows, store_outputs
 from picograd.codegen.panels import (
     BETWEEN_ROWS,
@@ -47,7 +47,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
-from picograd.ir.symbolic import Coords, add, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record, replace
 
 # ---- choosing a register tile ----
@@ -257,7 +257,7 @@ def _multiply(
     """Writes the loops over tiles of some panels of columns: the first, and how many."""
     batch, tile, (first, count) = product.batch, product.tile, columns
     with build.loop(numel((*batch, count, product.pieces)), AxisKind.GRID) as position:
-        *at, piece, number = split(position, [*batch, product.pieces, count])  # the rows of a piece stay in cache
+        *at, piece, number = unflatten(position, [*batch, product.pieces, count])  # the rows of a piece stay in cache
         start, column = mul(piece, tile.panels), add(first, number)
         is_whole = _fits(product, add(first, count)) and is_alone(nest)
         rhs = shared or _own_right(product, at, column, build)
@@ -389,7 +389,7 @@ class _RowPanels:
         pack, (*batch, m, k) = self.pack, self.a.shape
         shape = [*batch, ceildiv(m, self.rows)]
         with pack.loop(numel(shape), AxisKind.GRID) as position:
-            *at, panel = split(position, shape)
+            *at, panel = unflatten(position, shape)
             height = minimum(subtract(m, mul(panel, self.rows)), self.rows)
             with pack.loop(height, AxisKind.LOOP) as i:
                 along(pack, 0, k, self.lanes, lambda kk: self.put(at, panel, i, kk))
@@ -498,7 +498,7 @@ def _rows(anchor: Op, lanes: int, pack: Builder, scratch: Scratch) -> Callable[[
     length = k if m == 1 else add(k, BETWEEN_ROWS)
     memory = scratch(dtype, mul(numel((*batch, m)), length))
     with pack.loop(numel((*batch, m)), AxisKind.GRID) as row:
-        here = split(row, (*batch, m))
+        here = unflatten(row, (*batch, m))
 
         def put(k: Dim) -> None:
             pack.store(memory, add(mul(row, length), k), cast(element_within(a, (*here, k)), dtype))
@@ -549,7 +549,7 @@ class _FewRows:
         build, columns = self.build, self._strip_columns()
         strips = ceildiv(self.n, columns)
         with build.loop(numel((*self.batch, strips)), AxisKind.GRID) as position:
-            *self.at, strip = split(position, (*self.batch, strips))
+            *self.at, strip = unflatten(position, (*self.batch, strips))
             start = mul(strip, columns)
             width = minimum(subtract(self.n, start), columns)
             sums = _Strip(self, rows_at(tuple(self.at)), start, width, columns)
@@ -575,12 +575,12 @@ class _FewRows:
         build, lanes, batch = self.build, self.lanes, self.batch
         whole = floordiv(self.n, lanes)
         with build.loop(numel((*batch, whole)), AxisKind.GRID) as position:
-            *self.at, vector = split(position, (*batch, whole))
+            *self.at, vector = unflatten(position, (*batch, whole))
             self._columns(rows_at(tuple(self.at)), mul(vector, lanes), lanes)
         rest = mod(self.n, lanes)
         if rest != 0:
             with build.loop(numel((*batch, minimum(rest, 1))), AxisKind.GRID) as position:
-                *self.at, _ = split(position, (*batch, minimum(rest, 1)))
+                *self.at, _ = unflatten(position, (*batch, minimum(rest, 1)))
                 self._columns(rows_at(tuple(self.at)), mul(whole, lanes), rest)
 
     def _columns(self, rows: Rows, start: Dim, count: Dim) -> None:

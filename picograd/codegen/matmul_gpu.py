@@ -31,7 +31,7 @@ from picograd.codegen.block_product import (
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows, guarded
 from picograd.codegen.index import element_or_zero
-from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, split, vector_lanes
+from picograd.codegen.loops import BLOCKS_WANTED, grid_of_threads, vector_lanes
 from picograd.codegen.matmul import contiguous_axis, is_plain, store_outputs
 from picograd.device import Target
 from picograd.dtype import DType
@@ -247,7 +247,7 @@ class GridProduct(Record):
             total = read(sums, place)
             for part in range(1, parts):
                 total = total + read(sums, add(place, mul(numel(shape[1:]), part)))
-            *at, row, column = split(place, shape[1:])
+            *at, row, column = unflatten(place, shape[1:])
             with after.when(right.holds(column)):
                 self._store(after, 0, at, row, column, total)
 
@@ -258,7 +258,7 @@ class GridProduct(Record):
         """Writes the tiles of each part of K, which have a `length`; store(build, part, position in the batch, ...)."""
         tiles = [ceildiv(self.m, tile.rows), ceildiv(self.n, tile.columns)]
         with build.loop(numel((parts, *self.batch, *tiles)), AxisKind.GRID) as place:
-            part, *at, row_tile, column_tile = split(place, [parts, *self.batch, *tiles])
+            part, *at, row_tile, column_tile = unflatten(place, [parts, *self.batch, *tiles])
             sides = self.sides(at)
             if parts > 1:
                 left, right = sides
@@ -319,7 +319,7 @@ def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Bu
     """Writes a thread for each element of the result: where a group has too few channels to fill a tile."""
     anchor, dtype = windows.anchor, windows.anchor.dtype.compute_dtype
     with grid_of_threads(build, numel(nest.domain), target) as number:
-        b, o, *at = split(number, list(nest.domain))
+        b, o, *at = unflatten(number, list(nest.domain))
         group = floordiv(o, max(1, windows.m))
         acc = build.alloc(dtype, 1, MemorySpace.REGISTER)
         build.store(acc, 0, const(0, dtype))

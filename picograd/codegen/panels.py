@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within, put_in_all
-from picograd.codegen.loops import along, in_squares, split
+from picograd.codegen.loops import along, in_squares
 from picograd.codegen.matmul import contiguous_axis, is_plain, last_axes
 from picograd.dtype import DType
 from picograd.ir.build import cast
@@ -36,6 +36,7 @@ from picograd.ir.symbolic import (
     mul,
     placeholder,
     subtract,
+    unflatten,
 )
 from picograd.record import Record
 
@@ -128,7 +129,7 @@ def in_blocks(
     """
     blocks, whole, rest = ceildiv(k, block), floordiv(length, width), mod(length, width)
     with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
-        *at, number = split(position, [*batch, blocks])
+        *at, number = unflatten(position, [*batch, blocks])
         first = mul(number, block)
         count = minimum(subtract(k, first), block)
         with pack.loop(whole, AxisKind.LOOP) as panel:

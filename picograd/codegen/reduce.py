@@ -42,7 +42,6 @@ from picograd.codegen.loops import (
     nested,
     prefetch_lines,
     rest_in_vectors,
-    split,
 )
 from picograd.device import Target
 from picograd.dtype import DType
@@ -68,6 +67,7 @@ from picograd.ir.symbolic import (
     placeholders,
     subtract,
     to_op,
+    unflatten,
 )
 from picograd.record import Record, replace
 
@@ -380,8 +380,8 @@ def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int
             body(add(subtract(count, rest), index), 1)
 
 
-KnownRow = tuple[list[Dim], Results]  # a row's position, and what is known of it and of its element at a column
-AtColumn = Callable[[list[Dim], list[KnownRow]], None]  # writes what several rows give to sums down a column
+KnownRow = tuple[Sequence[Dim], Results]  # a row's position, and what is known of it and of its element at a column
+AtColumn = Callable[[list[Dim], Sequence[KnownRow]], None]  # writes what several rows give to sums down a column
 
 
 def emit_rows(
@@ -394,12 +394,12 @@ def emit_rows(
       kept:         for each level, values of elements that are stored because later levels need them; of one row
       down_columns: writes what the rows' elements at a column add to sums down that column, if there are such sums
     """
-    places = [split(add(first, number), rows.row_extents) for number in range(count)]
+    places = [unflatten(add(first, number), rows.row_extents) for number in range(count)]
     memories = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
-        at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
+        at = places[0] if count == 1 else unflatten(add(first, index), rows.row_extents)
         # Values are kept of one row at a time (count is 1), so the next one follows the first.
-        next_rows = [split(add(first, 1), rows.row_extents)] if any(kept) else []
+        next_rows = [unflatten(add(first, 1), rows.row_extents)] if any(kept) else []
         (results,), values = reduce_rows(rows, [at], build, lanes, kept, next_rows)
         for r, memory in memories.items():
             build.store(memory, index, results[r])
@@ -422,15 +422,17 @@ def emit_rows(
 
 def emit_together(rows: Rows, first: Dim, count: int, build: Builder, lanes: int) -> None:
     """Writes the reductions of `count` rows in one walk of one thread, and the values of those rows."""
-    here, behind = ([split(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count)))
+    here, behind = (
+        [unflatten(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count))
+    )
     results, _ = reduce_rows(rows, here, build, lanes, (), behind)
     for at, of_row in zip(here, results):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
 
 
 def reduce_rows(
-    rows: Rows, places: list[list[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
-    next_rows: Sequence[list[Dim]] = (),
+    rows: Rows, places: Sequence[Sequence[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
+    next_rows: Sequence[Sequence[Dim]] = (),
 ) -> tuple[list[Results], dict[Op, Op]]:  # fmt: skip
     """Writes the reductions of some rows, a walk for each level; returns them, and memory with the kept values.
 
@@ -568,8 +570,8 @@ class _Walk:
     """
 
     def __init__(
-        self, rows: Rows, level: Sequence[Op], places: list[list[Dim]], results: list[Results], build: Builder, lanes: int,
-        memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[list[Dim]],
+        self, rows: Rows, level: Sequence[Op], places: Sequence[Sequence[Dim]], results: list[Results], build: Builder,
+        lanes: int, memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[Sequence[Dim]],
     ):  # fmt: skip
         self.rows, self.level, self.places, self.results = rows, level, places, results
         self.build, self.lanes, self.next_rows = build, lanes, next_rows
@@ -680,7 +682,7 @@ def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:
     return max(1, min(RUN_STEPS, max(vectors, most % lanes if copies else most)))
 
 
-def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
+def _values_at(rows: Rows, row: Sequence[Dim], columns: list[Dim], column: Dim) -> list[Op]:
     return rows.element_values(rows.coords(row, [*columns, column]))
 
 

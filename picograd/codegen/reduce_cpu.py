@@ -32,7 +32,6 @@ from picograd.codegen.loops import (
     longest,
     nested,
     rest_in_vectors,
-    split,
     vector_lanes,
 )
 from picograd.codegen.reduce import (
@@ -81,6 +80,7 @@ from picograd.ir.symbolic import (
     placeholders,
     subtract,
     to_op,
+    unflatten,
 )
 from picograd.record import Record
 
@@ -179,11 +179,11 @@ def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
         with build.loop(ceildiv(total, lines), AxisKind.GRID) as block:
             first = mul(block, lines)
             with build.loop(minimum(subtract(total, first), lines), AxisKind.LOOP) as line:
-                _strip(rows, split(add(first, line), outer), 0, last, last, build, lanes)
+                _strip(rows, unflatten(add(first, line), outer), 0, last, last, build, lanes)
         return
     pieces = ceildiv(last, per_piece)
     with build.loop(numel((*outer, pieces)), AxisKind.GRID) as position:
-        *at, piece = split(position, [*outer, pieces])
+        *at, piece = unflatten(position, [*outer, pieces])
         start = mul(piece, per_piece)
         _strip(rows, at, start, minimum(subtract(last, start), per_piece), per_piece, build, lanes)
 
@@ -203,7 +203,7 @@ def _rows_of_piece(rows: Rows, lanes: int) -> int:
     return min(even, key=lambda n: abs(n - wanted), default=wanted) * lanes
 
 
-def _strip(rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
+def _strip(rows: Rows, at: Sequence[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
     """Writes `count` neighbouring rows from `start` on, at most `most`."""
     if rows.columns_max > UNROLLED_COLUMNS_MAX or not isinstance(numel(rows.column_extents), int):
         _Strip(rows, at, start, count, most, build, lanes).write()
@@ -235,7 +235,7 @@ class _Strip:
     totals:   reduction -> memory that holds its result for each row
     """
 
-    def __init__(self, rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int):
+    def __init__(self, rows: Rows, at: Sequence[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int):
         self.rows, self.count, self.most, self.build, self.lanes = rows, count, most, build, lanes
         outputs = [value for _, value in rows.nest.outputs]
         # Strips but for the last are whole vectors.
@@ -395,7 +395,7 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
             is_run = first > 0 and first + run <= length
             own = fresh(level) if is_run else totals
             with build.loop(min(run, length - first), AxisKind.UNROLL) as index:
-                own.add(lane, rows, rows.coords(at, split(add(first, index), rows.column_extents)), results)
+                own.add(lane, rows, rows.coords(at, unflatten(add(first, index), rows.column_extents)), results)
             if is_run:
                 totals.join(own)
         results |= totals.results(lane)

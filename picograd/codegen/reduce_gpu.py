@@ -28,7 +28,7 @@ from math import gcd
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_anywhere
-from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, split, vector_lanes
+from picograd.codegen.loops import RUN_STEPS, access_lanes, grid_of_threads, in_runs, vector_lanes
 from picograd.codegen.reduce import (
     Both,
     Results,
@@ -68,6 +68,7 @@ from picograd.ir.symbolic import (
     placeholders,
     subtract,
     to_op,
+    unflatten,
 )
 from picograd.record import Record, replace
 
@@ -241,7 +242,7 @@ class _TeamRows:
     def write_rows(self, tile: Dim, shared: Mapping[Op, Op]) -> None:
         """Writes the rows of a team: what they are read for, and what is stored if there are such rows."""
         total = numel(self.tiles)
-        self.tile = split(minimum(tile, subtract(total, 1)), self.tiles)
+        self.tile = unflatten(minimum(tile, subtract(total, 1)), self.tiles)
         self.at, self.are_there = zip(*[self.row(number) for number in range(self.team.rows)])
         self.results: list[Results] = [{} for _ in self.at]
         self.bring()
@@ -273,7 +274,7 @@ class _TeamRows:
 
     def columns(self, access: Dim, lane: Dim) -> list[Dim]:
         """Returns the column of a lane of an access."""
-        *outer, last = split(access, self.accesses)
+        *outer, last = unflatten(access, self.accesses)
         return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
 
     def bring(self) -> None:
@@ -596,7 +597,7 @@ class _TeamRowsAndColumns(_TeamRows):
     def store_total(self, r: Op, block: Op, at: Dim, value: Op) -> None:
         """Stores what a block has found of a column, counted along the row."""
         joint, rows = self.joint, self.rows
-        coords = rows.coords(rows.row_extents, split(at, rows.column_extents))  # any row has the same columns
+        coords = rows.coords(rows.row_extents, unflatten(at, rows.column_extents))  # any row has the same columns
         shape = tuple([rows.nest.domain[axis] for axis in joint.columns])
         column = flatten([coords[axis] for axis in joint.columns], shape)
         self.build.store(joint.sums[r], add(mul(block, joint.width), column), value)
@@ -744,7 +745,7 @@ class _NeighbourRows:
         num_accesses = numel(self.accesses)
         row_blocks = ceildiv(num_accesses, layout.wide)
         with build.loop(mul(row_blocks, layout.parts), AxisKind.GRID) as position:
-            part, block = split(position, [layout.parts, row_blocks])
+            part, block = unflatten(position, [layout.parts, row_blocks])
             shared = self.shared_memory()
             with build.loop(self.threads, AxisKind.BLOCK) as self.thread:
                 self.side, self.height = mod(self.thread, layout.wide), floordiv(self.thread, layout.wide)
@@ -774,7 +775,7 @@ class _NeighbourRows:
 
     def at(self, lane: Op) -> list[Dim]:
         """Returns the position of a row of the thread."""
-        *outer, last = split(self.access, self.accesses)
+        *outer, last = unflatten(self.access, self.accesses)
         return [*outer, add(mul(last, self.layout.lanes), lane)] if self.rows.row_groups else []
 
     def num_steps(self, start: Dim) -> Dim:
@@ -786,7 +787,7 @@ class _NeighbourRows:
         """Runs body(row, column) for one of the thread's columns."""
         column = add(start, add(mul(step, self.layout.high), self.height))
         with self.lanes() as lane:
-            body(self.at(lane), split(column, self.rows.column_extents))
+            body(self.at(lane), [*unflatten(column, self.rows.column_extents)])
 
     def each_column(self, start: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
         """Runs body(row, column) for the thread's columns from `start` on."""
@@ -872,5 +873,5 @@ def _join_parts(rows: Rows, layout: Layout, partials: Mapping[Op, Op], build: Bu
 
         own = fresh()
         in_runs(build, [layout.parts], own, fresh, lambda part, total: total.join(part), add_part)
-        here = rows.row_coords(split(row, rows.row_extents))
+        here = rows.row_coords(unflatten(row, rows.row_extents))
         write_stores(build, row_stores(rows, here, own.results(0)))

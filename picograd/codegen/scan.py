@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder, Context, Scratch
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import BLOCKS_WANTED, share_columns, split, vector_lanes
+from picograd.codegen.loops import BLOCKS_WANTED, share_columns, vector_lanes
 from picograd.codegen.reduce import running_dtype, start_of
 from picograd.device import Target
 from picograd.ir.build import cast, combined, where
@@ -29,7 +29,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import Coords, add, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
 
 # ---- columns: running values of neighbouring rows ----
 PIECE_COLUMNS = 256  # of the elements right of the axis, whose running values one thread keeps
@@ -50,7 +50,7 @@ def _scan_columns(anchor: Op, out: Op, target: Target, build: Builder) -> None:
         running = build.alloc(dtype, width, MemorySpace.REGISTER if width == 1 else MemorySpace.SHARED)
 
         def step(number: Dim, column: Dim) -> None:
-            coords = (*at, i, *split(column, right))
+            coords = (*at, i, *unflatten(column, right))
             total = combined(code, build.load(running, number), cast(element_within(x, coords), dtype))
             build.store(running, number, total)
             build.store(out, flatten(coords, x.shape), cast(total, anchor.dtype))
@@ -110,7 +110,7 @@ class _Scan:
         each = ceildiv(self.accesses, parts)
         for build in (first, third):
             with build.loop(mul(rows, parts), AxisKind.GRID) as block:
-                row, part = split(block, [rows, parts])
+                row, part = unflatten(block, [rows, parts])
                 start = mul(part, each)
                 count = minimum(subtract(self.accesses, start), each)
                 if build is first:
@@ -132,7 +132,7 @@ class _Scan:
         return cast(element_within(self.x, coords), self.dtype)
 
     def coords(self, row: Dim, access: Dim, lane: Dim) -> Coords:
-        return (*split(row, self.left), add(mul(access, self.lanes), lane), *[0 for _ in self.right])
+        return (*unflatten(row, self.left), add(mul(access, self.lanes), lane), *[0 for _ in self.right])
 
     def put(self, build: Builder, row: Dim) -> Put:
         """Returns the function that stores results of a row."""

@@ -27,7 +27,7 @@ from math import prod
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within
-from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, split, vector_lanes
+from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, vector_lanes
 from picograd.codegen.reduce import start_of
 from picograd.codegen.sort import Phase, Sorted, at_most, halve, integer
 from picograd.device import Target
@@ -36,7 +36,20 @@ from picograd.ir.op import Dim, Op, const, filled, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, ceildiv, flatten, floordiv, from_op, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import (
+    Coords,
+    add,
+    ceildiv,
+    flatten,
+    floordiv,
+    from_op,
+    less,
+    minimum,
+    mul,
+    subtract,
+    to_op,
+    unflatten,
+)
 from picograd.ir.symbolic import both as both_hold
 
 # ---- updates in their order ----
@@ -63,7 +76,7 @@ def emit_scatter(nest: Nest, context: Context) -> None:
     lanes = 1 if target.is_gpu else vector_lanes([updates], target)
 
     def put_base(positions: list[Dim]) -> None:
-        at = split(positions[0], list(shape))
+        at = unflatten(positions[0], list(shape))
         copy.store(out, flatten(at, shape), element_within(base, tuple(at)))
 
     each_element(copy, [numel(shape)], lanes, target, put_base)
@@ -73,7 +86,7 @@ def emit_scatter(nest: Nest, context: Context) -> None:
     with share_columns(build, left, numel(right), PIECE_COLUMNS, lanes, target) as (at, _, each):
 
         def update(index_at: list[Dim]) -> None:
-            each(lambda _, column: _update(anchor, out, at, index_at, split(column, list(right)), build))
+            each(lambda _, column: _update(anchor, out, at, index_at, unflatten(column, list(right)), build))
 
         nested(build, index_shape, [], update)
 
@@ -106,7 +119,7 @@ def _update_in_blocks(anchor: Op, out: Op, index_shape: Sequence[Dim], lanes: in
     *outer, length = index_shape
     width = _rows_of_a_block(numel(left), num_alike)
     with build.loop(numel((*own, ceildiv(num_alike, width))), AxisKind.GRID) as position:
-        *at, piece = split(position, [*own, ceildiv(num_alike, width)])
+        *at, piece = unflatten(position, [*own, ceildiv(num_alike, width)])
         first = mul(piece, width)
         rows = _RowsAlike(anchor, out, at, first, minimum(subtract(num_alike, first), width), width, build)
 
@@ -136,7 +149,7 @@ class _RowsAlike:
         self.values = build.alloc(self.updates.dtype, BLOCK_UPDATES * most, MemorySpace.SHARED)
 
     def _row(self, row: Dim) -> list[Dim]:
-        return [*self.at, *split(add(self.first, row), self.shape)]
+        return [*self.at, *unflatten(add(self.first, row), self.shape)]
 
     def update(self, index_at: Sequence[Dim], start: Dim, count: Dim, lanes: int) -> None:
         """Writes a block of updates: places and values in vectors, then what becomes of each element, one by one."""
@@ -261,7 +274,7 @@ class _Scatter:
     def find_begins(self, build: Builder) -> None:
         """Writes the phase in which a thread for each place looks for the first index that is not below it."""
         with grid_of_threads(build, prod(self.batch) * (self.places + 1), self.target) as position:
-            row, place = split(position, [prod(self.batch), self.places + 1])
+            row, place = unflatten(position, [prod(self.batch), self.places + 1])
             low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
             build.store(low, 0, const(0, dtypes.int64))
             build.store(high, 0, const(self.count, dtypes.int64))
@@ -286,11 +299,11 @@ class _Scatter:
         """Opens a thread for each left, position in `extent`, and access."""
         left, accesses = list(self.left), self.accesses
         with grid_of_threads(build, prod(left) * extent * accesses, self.target) as position:
-            *at, middle, access = split(position, [*left, extent, accesses])
+            *at, middle, access = unflatten(position, [*left, extent, accesses])
             yield at, middle, access
 
-    def columns(self, access: Dim, lane: Dim) -> list[Dim]:
-        return split(add(mul(access, self.lanes), lane), self.right)
+    def columns(self, access: Dim, lane: Dim) -> Coords:
+        return unflatten(add(mul(access, self.lanes), lane), self.right)
 
     def add_up(self, build: Builder) -> None:
         """Writes the phase that finds the totals of the pieces that one run fills, of those that are shorter."""

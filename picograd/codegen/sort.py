@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import grid_of_threads, split
+from picograd.codegen.loops import grid_of_threads
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
 from picograd.ir.build import both, cast, compare, where
@@ -29,7 +29,7 @@ from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import Coords, add, ceildiv, flatten, from_op, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, from_op, less, minimum, mod, mul, subtract, to_op, unflatten
 from picograd.record import Record
 
 POSITION_BITS = 32
@@ -154,7 +154,7 @@ class RowsAlong(Record):
 
     def at(self, row: Dim, i: Dim) -> Coords:
         """Returns the coordinates of an element of a row."""
-        others = split(row, self.others)
+        others = unflatten(row, self.others)
         return (*others[: self.axis], i, *others[self.axis :])
 
 
@@ -213,7 +213,7 @@ def emit_ranks_gpu(nest: Nest, context: Context) -> None:
     num_phases = Sorted(x, axis, descending, keep, context.target, scratch).emit(context.phase)
     build, count, rows = context.phase(num_phases), anchor.shape[axis], RowsAlong.of(x.shape, axis)
     with grid_of_threads(build, mul(rows.count, count), context.target) as position:
-        row, i = split(position, [rows.count, count])
+        row, i = unflatten(position, [rows.count, count])
         here = rows.at(row, i)
         rank = from_op(rank_inside(ranks, here, length))
         build.store(out, flatten(here, anchor.shape), build.load(order, add(mul(row, length), rank)))
@@ -254,7 +254,7 @@ class Sorted:
         """Writes the phase that sorts each tile: in shared memory, whose two tables take turns."""
         num_tiles = ceildiv(self.length, self.tile)
         with build.loop(mul(self.rows.count, num_tiles), AxisKind.GRID) as block:
-            row, number = split(block, [self.rows.count, num_tiles])
+            row, number = unflatten(block, [self.rows.count, num_tiles])
             first = mul(number, self.tile)
             count = minimum(subtract(self.length, first), self.tile)
             keys, positions = (build.alloc(t, 2 * self.tile, MemorySpace.SHARED) for t in (self.dtype, dtypes.int64))
@@ -288,7 +288,7 @@ class Sorted:
         """Writes the phase that merges runs of 2 ** number tiles, two and two."""
         exponent = number + self.tile.bit_length() - 1
         with grid_of_threads(build, mul(self.rows.count, self.length), self.target) as position:
-            row, i = split(position, [self.rows.count, self.length])
+            row, i = unflatten(position, [self.rows.count, self.length])
             tables = self.in_memory(row)
 
             def put_kept(place: Dim, key: Op, found: Op) -> None:
@@ -456,7 +456,7 @@ class FirstPlaces(Record):
         """Writes the phase: a block for each tile."""
         most = self.count * self.each
         with build.loop(mul(self.rows, self.tiles), AxisKind.GRID) as block:
-            row, tile = split(block, [self.rows, self.tiles])
+            row, tile = unflatten(block, [self.rows, self.tiles])
             memories = [build.alloc(dtypes.int64, 2 * length, MemorySpace.SHARED) for length in (self.threads, most)]
             firsts, candidates = (Tables(memory, None, 0, memory.arg[1] // 2) for memory in memories)
             with build.loop(self.threads, AxisKind.BLOCK) as thread:

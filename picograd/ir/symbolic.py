@@ -544,7 +544,7 @@ def flatten(coords: Sequence[Dim], shape: Shape) -> Dim:
     return weighted_sum(parts)
 
 
-def unflatten(position: Dim, shape: Shape) -> Coords:
+def unflatten(position: Dim, shape: Sequence[Dim]) -> Coords:
     """Returns the coordinates of a row-major position; the inverse of `flatten`."""
     coords: list[Dim] = []
     for dim in reversed(shape[1:]):

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.loops import along, split
+from picograd.codegen.loops import along
 from picograd.ir.build import multiply_add
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.stages import Program
-from picograd.ir.symbolic import add, less, minimum, mul, subtract
+from picograd.ir.symbolic import add, less, minimum, mul, subtract, unflatten
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_lab.ladder.product import NUM_OPERANDS, Product, at, cuts
@@ -276,7 +276,7 @@ def threads(product: Product) -> Program:
     emit_packing(pack, panels, AxisKind.GRID)
     pieces = -(-panels.num_rows // PANELS)
     with build.loop(panels.num_columns * pieces, AxisKind.GRID) as position:
-        column, piece = split(position, [panels.num_columns, pieces])
+        column, piece = unflatten(position, [panels.num_columns, pieces])
         first = mul(piece, PANELS)
         with build.loop(minimum(subtract(panels.num_rows, first), PANELS), AxisKind.LOOP) as row:
             emit_tile(build, panels, add(first, row), column)
