@@ -3,8 +3,7 @@
 In:    Kernel, Target
 Out:   `guess`, `candidates`: Opts, the best guess first;  `emit`: Program in the free form
 
-The guess looks at shapes and the target alone. No proposal changes a bit of the result: the order of the sum over K
-is the same in all of them.
+The guess looks at shapes and the target alone. The sum over K has the same order, and so the same bits, in all of them.
 
 A file whose name ends in _cpu or _gpu is of one machine and does not know those of the other.
 """

@@ -2,13 +2,11 @@
 
 `plan_rows` chooses the axes that make a row, those that make a column, and whether lanes run along rows or over them. A
 thread reads a row once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
-first time it is in cache. An exponential that two levels need is computed once and kept, and the next row is prefetched
-meanwhile.
+first time it is in cache. An exponential of two levels is computed once and kept, and the next row is prefetched meanwhile.
 
 Rows and columns in one pass: the backward pass of a layer norm reduces rows for the gradient of x, and columns for those of
-weight and bias. Who walks along rows adds up columns meanwhile, for a block of rows in a line of scratch memory; the nest
-down the columns becomes one that adds up these lines. Blocks depend on shapes alone, so sums have the same bits for any
-number of threads.
+weight and bias. The walk along rows adds up columns meanwhile, for a block of rows in a line of scratch memory; the nest
+down the columns adds up these lines. Blocks depend on shapes alone, so sums have the same bits for any number of threads.
 
 Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
           phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
@@ -422,9 +420,7 @@ def emit_rows(
 
 def emit_together(rows: Rows, first: Dim, count: int, build: Builder, lanes: int) -> None:
     """Writes the reductions of `count` rows in one walk of one thread, and the values of those rows."""
-    here, behind = (
-        [unflatten(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count))
-    )
+    here, behind = ([unflatten(add(at, n), rows.row_extents) for n in range(count)] for at in (first, add(first, count)))
     results, _ = reduce_rows(rows, here, build, lanes, (), behind)
     for at, of_row in zip(here, results):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))

@@ -318,8 +318,7 @@ def _lifetime(op: Op, uses: _Uses) -> Lifetime:
 def _lenders(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Lender]:
     """Returns those outputs whose memory other values may use before they are written.
 
-    Left out are outputs that may take over an input's memory. A late output may hold the old value until the last CHECK has
-    run.
+    Left out are outputs that may take over an input's memory: one may hold the old value until the last CHECK has run.
     """
     found: dict[Op, Lender] = {}
     for op in outputs:

@@ -317,8 +317,7 @@ class _Fuser:
     def is_for_several(self, op: Op) -> bool:
         """True for draws, and for values joined of pieces, that several readers would each compute again.
 
-        On a CPU each reader decides for each element which piece it is in: two pieces with more than two readers, as in a
-        U-Net, are stored, too.
+        On a CPU each reader looks for the piece of each element: two with three readers or more, as in a U-Net, are stored.
         """
         num_users, num_pieces = self.num_users.get(op, 0), _num_pieces(op)
         is_cpu = self.target is None or not self.target.is_gpu

@@ -36,8 +36,7 @@ def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[
       numbers: for the names of VARs, which are unique in the whole Program
 
     After:   every expression is one operation on VARs, RANGEs and CONSTs; only GRID, BLOCK and LOOP loops are left;
-             equal expressions in scope of each other are computed once; what does not change in a loop stands
-             before it.
+             equal expressions in scope of each other are computed once, values that a loop does not change before it.
     Before:  `legalize`, so that every operation is one the target has.
     """
     work = _Linearizer(statements, numbers)
