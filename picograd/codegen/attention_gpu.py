@@ -577,17 +577,13 @@ def _emit_keys(heads: Heads, slots: dict[int, Stored], build: Builder, target: T
                     build.barrier()  # the queries of another head are still looked at
 
                 def look_at(first_query: Dim) -> None:
-                    products, grad_weights = rows.scores(keys, queries), rows.scores(values, grads)
-
-                    def put(i: Dim, column: Dim, at: Dim) -> None:
+                    def point(i: Dim, column: Dim) -> Point:
                         query, key = add(first_query, column), add(first, rows.row(i))
                         seen = heads.seen(query, key, is_there(query, T, cut.columns))
-                        here = Point(heads, b, head, minimum(query, T - 1), seen, drop(query, key))
-                        weight, grad_score = here.weight_and_grad(*_loaded(build, products, grad_weights, at))
-                        build.store(products.memory, at, weight)
-                        build.store(grad_weights.memory, at, grad_score)
+                        return Point(heads, b, head, minimum(query, T - 1), seen, drop(query, key))
 
-                    rows.each(products, put)
+                    products, grad_weights = rows.scores(keys, queries), rows.scores(values, grads)
+                    _weigh(rows, products, grad_weights, point, keeps_weights=True)
                     if DV in slots:
                         rows.add_averages(dv, products, grads)
                     if DK in slots:
@@ -621,16 +617,13 @@ def _emit_queries(heads: Heads, dq: Stored, build: Builder, after: Builder, targ
             sums, drop = rows.zeros(padded(D)), heads.dropout(b, head)
 
             def look_at(first_key: Dim) -> None:
-                products, grad_weights = rows.scores(queries, keys), rows.scores(grads, values)
-
-                def put(i: Dim, column: Dim, at: Dim) -> None:
+                def point(i: Dim, column: Dim) -> Point:
                     query, key = add(first, rows.row(i)), add(first_key, column)
                     seen = heads.seen(query, key, is_there(key, S, cut.columns))
-                    here = Point(heads, b, head, last_at(query, T, cut.rows), seen, drop(query, key))
-                    _, grad_score = here.weight_and_grad(*_loaded(build, products, grad_weights, at))
-                    build.store(grad_weights.memory, at, grad_score)
+                    return Point(heads, b, head, last_at(query, T, cut.rows), seen, drop(query, key))
 
-                rows.each(products, put)
+                products, grad_weights = rows.scores(queries, keys), rows.scores(grads, values)
+                _weigh(rows, products, grad_weights, point)
                 rows.add_averages(sums, grad_weights, keys)
 
             start, steps = tiles_of(parts.within(part, heads.keys_of(first, cut.rows)), cut)
@@ -690,8 +683,22 @@ def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: D
     return panels
 
 
-def _loaded(build: Builder, products: Accumulators, grad_weights: Accumulators, at: Dim) -> tuple[Op, Op]:
-    return build.load(products.memory, at), build.load(grad_weights.memory, at)
+def _weigh(
+    rows: BlockRows, products: Accumulators, grad_weights: Accumulators, point: Callable[[Dim, Dim], Point],
+    keeps_weights: bool = False,
+) -> None:  # fmt: skip
+    """Puts the gradients of scores in the place of those of weights; where weights are kept, these in that of products."""
+    build = rows.build
+
+    def put(i: Dim, column: Dim, at: Dim) -> None:
+        here = point(i, column)
+        loaded = build.load(products.memory, at), build.load(grad_weights.memory, at)
+        weight, grad_score = here.weight_and_grad(*loaded)
+        if keeps_weights:
+            build.store(products.memory, at, weight)
+        build.store(grad_weights.memory, at, grad_score)
+
+    rows.each(products, put)
 
 
 def _store(rows: BlockRows, sums: Accumulators, result: Stored, first: Dim, head: Sequence[Dim], shape: Shape) -> None:

@@ -315,15 +315,7 @@ def multi_head_attention_forward(
     """
     num_heads = whole("multi_head_attention_forward", "num_heads", num_heads)
     _check_inputs(query, key, value)
-    if num_heads < 1 or embed_dim_to_check % num_heads or query.shape[-1] != embed_dim_to_check:
-        raise ArgumentError(
-            f"multi_head_attention_forward: {num_heads} heads must divide embed_dim {embed_dim_to_check}, and query"
-            f" {query.shape} have so many features."
-        )
-    for name, given in (("in_proj_weight", in_proj_weight), ("in_proj_bias", in_proj_bias)):
-        if given is not None and (not given.ndim or given.shape[0] != 3 * embed_dim_to_check):
-            wanted = f"3 * embed_dim = {3 * embed_dim_to_check} rows"
-            raise ShapeError(f"multi_head_attention_forward: {name} {given.shape} must have {wanted}.")
+    _check_features(embed_dim_to_check, num_heads, query, in_proj_weight, in_proj_bias)
     is_batch = query.ndim == 3
     parts = [x.transpose(0, 1) if is_batch else x.unsqueeze(0) for x in (query, key, value)]
     if key is query and value is key:
@@ -354,6 +346,19 @@ def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ShapeError(f"multi_head_attention_forward: {shapes} must have three axes each, or two without a batch.")
     if key.shape[:-1] != value.shape[:-1] or query.shape[1:-1] != key.shape[1:-1]:
         raise ShapeError(f"multi_head_attention_forward: {shapes} do not fit each other.")
+
+
+def _check_features(width: int, num_heads: int, query: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
+    """Raises ArgumentError unless heads divide the features of queries, ShapeError unless the projections have these."""
+    if num_heads < 1 or width % num_heads or query.shape[-1] != width:
+        raise ArgumentError(
+            f"multi_head_attention_forward: {num_heads} heads must divide embed_dim {width}, and query {query.shape} have"
+            " so many features."
+        )
+    for name, given in (("in_proj_weight", weight), ("in_proj_bias", bias)):
+        if given is not None and (not given.ndim or given.shape[0] != 3 * width):
+            wanted = f"3 * embed_dim = {3 * width} rows"
+            raise ShapeError(f"multi_head_attention_forward: {name} {given.shape} must have {wanted}.")
 
 
 def _projected(
