@@ -125,6 +125,14 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
 }
 
 
+SMALL_NUMEL_MAX = 8192  # elements that the host copies and chooses from while a plan is begun
+
+
+def is_small(op: Op) -> bool:
+    """True for a value that the host is done with before a plan begins."""
+    return op.numel <= SMALL_NUMEL_MAX
+
+
 LYING = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # of what has not been computed only these may be in host memory
 
 

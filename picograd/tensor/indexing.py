@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from picograd import dtype as dtypes
+from picograd.engine.host_memory import is_small, value_on_host
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import compare, iota, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
@@ -474,8 +475,12 @@ def __getitem__(self: T, index: Any) -> T:
         kind = index.dtype.kind
         if kind == "i" and index.cell.device is self.cell.device and (op := self.read()).shape:  # the commonest
             return self.from_op(_rows(op, index.read()), self.cell.device)
-        if kind == "b" and index.ndim and trace.get() is not None:  # where no value is known
-            return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
+        if kind == "b" and index.ndim:
+            if trace.get() is not None:  # where no value is known
+                return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
+            chosen = _chosen_on_host(self, index)
+            if chosen is not None:
+                return chosen
     subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
     view = self.viewed_by(subscript.steps)
     if not subscript.arrays:
@@ -486,6 +491,16 @@ def __getitem__(self: T, index: Any) -> T:
     index_op, axis, order = _selection(self, subscript, view.op.shape)
     merged = _merge(view.read(), subscript.places, order)
     return self.from_op(gather_op(merged, index_op, axis), device)
+
+
+def _chosen_on_host(self: T, mask: TensorCore) -> T | None:
+    """Returns the elements that a mask chooses of a small value in host memory, where a plan takes longer; else None."""
+    op = self.read()
+    if op.needs_grad or not is_small(op) or mask.op.shape != op.shape[: mask.ndim]:
+        return None
+    where_true = mask._host("index")
+    value = value_on_host(op)
+    return None if value is None else type(self)(value[where_true], self.dtype, self.device)
 
 
 @formula

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
+import numpy as np
+
 from picograd import dtype as dtypes
+from picograd.engine.host_memory import is_small, value_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
     both,
@@ -35,6 +38,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import add
 from picograd.tensor import pointwise
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
+from picograd.tensor.cell import trace
 from picograd.tensor.compute import compute_together, settle_choice
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.formulas import formula
@@ -599,11 +603,37 @@ def unique_consecutive(self: T, return_inverse: bool = False, return_counts: boo
     return _once(self, "unique_consecutive", return_inverse, return_counts, dim, sorts=False)
 
 
+def _once_on_host(self: T, function: str, inverse: bool, counts: bool, sorts: bool) -> list[T]:
+    """Returns what `_once` does, of a value that the host has before a plan begins; an empty list of any other."""
+    op = self.read()
+    if op.needs_grad or op.dtype.numpy.kind not in "biuf":
+        return []
+    held = None if is_small(op) or sorts or trace.get() is not None else value_on_host(op)
+    if held is None and not is_small(op):
+        return []
+    value = (self._host(function) if held is None else held).reshape(-1)
+    order = value.argsort(kind="stable") if sorts else np.arange(len(value))
+    ordered = value[order]
+    starts = np.ones(len(value), np.bool_)
+    starts[1:] = ordered[1:] != ordered[:-1]
+    begins = starts.nonzero()[0]
+    found = [ordered[begins]]
+    if inverse:
+        places = np.empty(len(value), np.int64)
+        places[order] = starts.cumsum() - 1
+        found.append(places.reshape(op.shape))
+    if counts:
+        found.append(np.diff(begins, append=len(value)))
+    return [type(self)(array, device=self.device) for array in found]
+
+
 def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, sorts: bool) -> Any:
     """Returns the first of each run of equal elements or slices, once sorted if asked for."""
     axis, shape, device = axis_of(function, self.op.shape, dim or 0), self.op.shape, self.cell.device
     for a in range(len(shape)):
         known(function, self.shape, a)
+    if (dim is None or len(shape) == 1) and (found := _once_on_host(self, function, inverse, counts, sorts)):
+        return found[0] if len(found) == 1 else tuple(found)
     line = reshape(self.read(), (numel(shape),)) if dim is None or not shape else self.movedim(axis, 0).read()
     length = line.shape[0]
     assert isinstance(length, int)

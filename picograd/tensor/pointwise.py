@@ -376,6 +376,7 @@ def _angle(t: Op) -> Op:
     return where(far, angle + math.pi / 6, angle)
 
 
+@formula
 def atan(x: Op) -> Op:
     """The angle with the tangent x: pi / 2 - atan(1 / x) where x > 1."""
     below = is_negative(x)
@@ -385,6 +386,7 @@ def atan(x: Op) -> Op:
     return negated(below, where(far, -angle + math.pi / 2, angle))
 
 
+@formula
 def atan2(y: Op, x: Op) -> Op:
     """The angle of the point (x, y), in -pi..pi; signs of zeros count. The gradient at (0, 0) is 0, as in PyTorch."""
     low, left = is_negative(y), is_negative(x)
@@ -411,6 +413,7 @@ def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
     return far, where(end, half, _arc(where(end, 0.0, where(far, half, magnitude))))
 
 
+@formula
 def asin(x: Op) -> Op:
     """The angle with the sine x; near the ends pi / 2 - 2 asin(sqrt((1 - |x|) / 2)), where x itself is steep."""
     below = is_negative(x)
@@ -419,6 +422,7 @@ def asin(x: Op) -> Op:
     return negated(below, where(far, angle * -2.0 + math.pi / 2, angle))
 
 
+@formula
 def acos(x: Op) -> Op:
     """The angle with the cosine x; near the ends 2 asin(sqrt((1 - |x|) / 2)), or pi less that."""
     below = is_negative(x)
@@ -428,6 +432,7 @@ def acos(x: Op) -> Op:
 
 
 # ---- hyperbolic ----
+@formula
 def asinh(x: Op) -> Op:
     """log(x + sqrt(x^2 + 1)), exact near 0: log1p(x + x^2 / (1 + sqrt(x^2 + 1))); log(2 x) where x^2 overflows."""
     below = is_negative(x)
@@ -438,6 +443,7 @@ def asinh(x: Op) -> Op:
     return negated(below, where(far, _log_of_double(magnitude, far), near))
 
 
+@formula
 def acosh(x: Op) -> Op:
     """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
     far, t = _within(x - 1.0, SQUARED_MAX[x.dtype is float64])
@@ -447,6 +453,7 @@ def acosh(x: Op) -> Op:
     return where(far, _log_of_double(x, far), where(end, root * math.sqrt(2), near))
 
 
+@formula
 def atanh(x: Op) -> Op:
     """(log(1 + x) - log(1 - x)) / 2; NaN beyond 1."""
     return (log1p(x) - log1p(-x)) * 0.5
@@ -463,6 +470,7 @@ def _log_of_double(x: Op, far: Op) -> Op:
 
 
 # ---- two legs ----
+@formula
 def hypot(a: Op, b: Op) -> Op:
     """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf and NaN give inf.
 
@@ -520,6 +528,7 @@ def heaviside(x: Op, values: Op) -> Op:
     return where(compare(OpCode.CMPEQ, x, 0), values, where(above, x.filled(1), 0))
 
 
+@formula
 def copysign(a: Op, b: Op) -> Op:
     """|a| with the sign bit of b; the derivatives at a = 0 and by b are 0, as in PyTorch."""
     low = is_negative(b)
@@ -529,6 +538,7 @@ def copysign(a: Op, b: Op) -> Op:
 
 
 # ---- sums of exponentials ----
+@formula
 def logaddexp(a: Op, b: Op) -> Op:
     """log(e^a + e^b), the greater plus log1p(e^(smaller - greater)); equal infinities share the gradient."""
     return _shared(a, b, joined_logs(a, b))
@@ -540,6 +550,7 @@ def joined_logs(a: Op, b: Op) -> Op:
     return high + log1p(unary(OpCode.EXP, rest))
 
 
+@formula
 def logaddexp2(a: Op, b: Op) -> Op:
     """log2(2^a + 2^b) without overflow; equal infinities share the gradient."""
     high, rest = _apart(a, b)
@@ -563,11 +574,13 @@ def _same_infinity(a: Op, b: Op) -> Op:
 
 
 # ---- products with logarithms ----
+@formula
 def xlogy(x: Op, y: Op) -> Op:
     """x log(y), and 0 where x = 0 unless y is NaN."""
     return _steep(x, y, x * unary(OpCode.LOG, where(_no_logarithm(x, y), 1.0, y)))
 
 
+@formula
 def xlog1py(x: Op, y: Op) -> Op:
     """x log(1 + y), and 0 where x = 0 unless y is NaN."""
     return _steep(x, y, x * log1p(where(_no_logarithm(x, y + 1.0), 0.0, y)))
@@ -630,6 +643,7 @@ def _scaled(x: Op, power: Op) -> Op:
 
 
 # ---- nearness ----
+@formula
 def is_close(a: Op, b: Op, rtol: float, atol: float, equal_nan: bool) -> Op:
     """|a - b| <= atol + rtol |b|; equal infinities are close, NaN to NaN only if asked."""
     near = compare(OpCode.CMPEQ, a, b)

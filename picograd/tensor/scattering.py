@@ -424,6 +424,8 @@ def masked_select(self: T, mask: Tensor) -> T:
         for axis in range(tensor.ndim):
             known("masked_select", tensor.shape, axis)
     shape = broadcast_shapes("masked_select", self.op.shape, mask.op.shape)
+    if shape and self.op.shape == mask.op.shape and trace.get() is None:
+        return self[mask]
     whole_mask = type(self).from_op(broadcast_to(mask.read(), shape), mask.cell.device)
     if trace.get() is not None:
         whole_mask._host("masked_select")  # raises: how many elements there are only values tell

@@ -16,6 +16,7 @@ from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
+from picograd.tensor.formulas import formula
 from picograd.tensor.pointwise import absolute, is_infinite, is_negative, log1p, negated, polynomial, round_even
 
 # ---- errors and the normal distribution ----
@@ -64,6 +65,7 @@ def _bell(x: Op) -> Op:
     return unary(OpCode.EXP, -square) * (where(held, -rest, 0.0) + 1.0)
 
 
+@formula
 def erfcx(x: Op) -> Op:
     """e^(x^2) erfc(x); of a negative number 2 e^(x^2) - erfcx(-x)."""
     low = is_negative(x)
@@ -74,6 +76,7 @@ def erfcx(x: Op) -> Op:
     return where(low, unary(OpCode.EXP, square * square) * (where(finite, rest, 0.0) + 1.0) * 2.0 - right, right)
 
 
+@formula
 def erfc(x: Op) -> Op:
     """1 - erf(x), with all its digits where erf(x) is almost 1."""
     far = compare(OpCode.CMPLT, 0.5, x)
@@ -103,6 +106,7 @@ def _inverse(value: Op, rest: Op) -> Op:
     return y + distance * (y * distance + 1.0 + (y * y * 4.0 + 1.0) * (distance * distance) / 3.0)
 
 
+@formula
 def erfinv(x: Op) -> Op:
     """y with erf(y) = x; infinite at -1 and 1, NaN beyond."""
     low = is_negative(x)
@@ -120,11 +124,13 @@ def _infinite(inside: Op, distance: Op) -> Op:
 
 
 # ---- the normal distribution ----
+@formula
 def ndtr(x: Op) -> Op:
     """The part of the normal distribution below x: erfc(-x / sqrt(2)) / 2."""
     return erfc(x * -math.sqrt(0.5)) * 0.5
 
 
+@formula
 def log_ndtr(x: Op) -> Op:
     """log(ndtr(x)), where ndtr itself is 0 too."""
     low = compare(OpCode.CMPLT, x, -1.0)
@@ -133,6 +139,7 @@ def log_ndtr(x: Op) -> Op:
     return where(low, tail, log1p(erfc(right * math.sqrt(0.5)) * -0.5))
 
 
+@formula
 def ndtri(p: Op) -> Op:
     """x with ndtr(x) = p; infinite at 0 and 1, NaN beyond."""
     low = compare(OpCode.CMPLT, p, 0.5)
@@ -167,6 +174,7 @@ def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
     return polynomial(unary(OpCode.RECIPROCAL, z * z), coefficients)
 
 
+@formula
 def lgamma(x: Op) -> Op:
     """log |gamma(x)|: Stirling's series, less the logarithm of x (x + 1) ... (x + 7); reflected below 1/2."""
     infinite, outside = is_infinite(x), negated(is_negative(x), x)
@@ -207,6 +215,7 @@ def _cotangent(angle: Op) -> Op:
     return where(nothing, unary(OpCode.RECIPROCAL, near), unary(OpCode.COS, held) / unary(OpCode.SIN, held))
 
 
+@formula
 def digamma(x: Op) -> Op:
     """The derivative of log gamma(x): its series, less 1 / x + ... + 1 / (x + 7); psi(1 - x) - pi / tan(pi x) below 1/2."""
     infinite = compare(OpCode.CMPEQ, x, math.inf)
@@ -225,6 +234,7 @@ def digamma(x: Op) -> Op:
     return where(infinite, math.inf, where(left, mirrored, value) + where(pole, x.filled(math.nan), 0.0))
 
 
+@formula
 def zeta(s: Op, q: Op) -> Op:
     """The sum of (q + k)^-s over k = 0, 1, ..., for s > 1 and q > 0; inf at s = 1 and q = 0, -1, ..., else NaN."""
     last = 10
@@ -278,6 +288,7 @@ def incomplete(name: str, a: Op, x: Op) -> Op:
     return host_call(name, a.dtype, (a, x, detached(lgamma(a + 1.0))))
 
 
+@formula
 def mvlgamma(x: Op, p: int) -> Op:
     """log of the multivariate gamma function: p (p - 1) / 4 log pi + the sum of lgamma(x - j / 2) for j < p."""
     total = lgamma(x)
@@ -321,6 +332,7 @@ def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
     return near, total, far
 
 
+@formula
 def bessel(x: Op, order: int, scaled: bool) -> Op:
     """I0 or I1 of x; scaled: times e^-|x|. I0 is even, I1 odd."""
     low = is_negative(x)

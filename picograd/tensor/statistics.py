@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -595,10 +597,10 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
         raise ArgumentError(f"bincount: elements must not be negative, got {found.min()}.")
     length = max(minlength, int(found.max()) + 1 if found.size else 0)
     if weights is None:
-        counted, device = filled(1, dtypes.int64, op.shape), self.cell.device
-    else:
-        dtype = weights.dtype if weights.dtype is dtypes.float32 else dtypes.float64
-        counted, device = detached(cast(weights.read(), dtype)), self.other_device("bincount", weights)
+        counts = np.bincount(found.astype(np.int64, copy=False), minlength=length)
+        return type(self)(counts, dtypes.int64, self.device)
+    dtype = weights.dtype if weights.dtype is dtypes.float32 else dtypes.float64
+    counted, device = detached(cast(weights.read(), dtype)), self.other_device("bincount", weights)
     if not length:
         return self.from_op(filled(0, counted.dtype, (0,)), device)
     return self.from_op(_added(cast(op, dtypes.int64), counted, length), device)

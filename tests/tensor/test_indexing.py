@@ -12,6 +12,7 @@ import picograd as pg
 from picograd import DTypeError, Tensor, dtypes
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
+from picograd.look import watch
 from tests.helpers import same_as_torch, same_value
 
 BASIC = [
@@ -237,3 +238,60 @@ def test_a_tuple_in_an_index_is_a_list_of_places() -> None:
 def test_what_is_no_place_is_an_index_error(wrong: Any) -> None:
     with pytest.raises(IndexError, match="needs ints"):
         Tensor.arange(24).reshape(2, 3, 4)[wrong, 0]
+
+
+CHOSEN: dict[str, Any] = {
+    "all axes": ((3, 4), (3, 4)), "rows": ((3, 4), (3,)), "images": ((3, 4, 2), (3, 4)), "no rows": ((0, 4), (0,)),
+    "vector": ((5,), (5,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "float64"])
+@pytest.mark.parametrize("shapes", CHOSEN)
+def test_a_mask_chooses_from_small_values_on_the_host(shapes: str, dtype: str, rng: np.random.Generator) -> None:
+    shape, of_mask = CHOSEN[shapes]
+    numbers, mask = rng.integers(0, 2 if dtype == "bool" else 100, shape), rng.integers(0, 2, of_mask).astype(bool)
+    x = Tensor(numbers).to(getattr(dtypes, dtype, dtypes.bool_)).realize()
+    other = torch.tensor(numbers).to(getattr(torch, dtype))
+    with watch() as counts:
+        found = x[Tensor(mask)]
+        views = x.T[Tensor(mask.T)] if len(shape) == 2 == mask.ndim else found
+    assert counts.kernels == 0 and found.dtype is x.dtype and found.device == x.device
+    wanted = other[torch.tensor(mask)]
+    assert found.tolist() == wanted.tolist() and found.shape == tuple(wanted.shape)
+    if views is not found:
+        assert views.tolist() == other.T[torch.tensor(mask.T)].tolist()
+    if shape == of_mask:
+        assert x.masked_select(Tensor(mask)).tolist() == other.masked_select(torch.tensor(mask)).tolist()
+    found.add_(1) if found.numel() and dtype != "bool" else None  # a copy of its own
+    assert x.tolist() == other.tolist()
+
+
+def test_what_a_mask_chooses_of_a_graph_or_with_gradients_is_a_graph() -> None:
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (x[Tensor([True, False, True])] * 2).sum().backward()
+    assert x.grad.tolist() == [2.0, 0.0, 2.0]
+    with pg.no_grad():
+        assert not x[Tensor([True, False, True])].requires_grad
+    y = Tensor([1.0, 2.0, 3.0]) * 2
+    with watch() as counts:
+        assert (y[Tensor([True, False, True])] + 1).tolist() == [3.0, 7.0]
+    assert counts.kernels == 1
+    x = pg.zeros(3)
+    x.add_(1)  # a write that waits is seen
+    assert x[x > 0].tolist() == [1.0, 1.0, 1.0]
+    with pytest.raises(pg.IndexingError, match="a mask of shape"):
+        x[Tensor([True, False])]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_integers_are_counted_on_the_host(dtype: str) -> None:
+    numbers = np.array([3, 1, 1, 5], dtype)
+    x = Tensor(numbers)
+    with watch() as counts:
+        found = [each.bincount(minlength=length) for each in (x, x[:0]) for length in (0, 2, 9)]
+    other = torch.tensor(numbers)
+    wanted = [each.bincount(minlength=length) for each in (other, other[:0]) for length in (0, 2, 9)]
+    for a, b in zip(found, wanted):
+        same_value(a, b)
+    assert counts.kernels == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -64,12 +67,41 @@ def test_few_elements_of_an_order_are_no_whole_order():
 
 def test_what_a_set_is_made_of_is_computed_once():
     """The number of values is read on the host; the order that it is counted in is not computed again after that."""
-    x = Tensor([3.0, 1.0, 3.0, 2.0])
-    x.unique(return_inverse=True, return_counts=True)[0].tolist()
+    x = pg.arange(20_000.0) % 7
+    x.realize().unique(return_inverse=True, return_counts=True)[0].tolist()
     with watch() as counts:
-        for result in Tensor([3.0, 1.0, 3.0, 4.0]).unique(return_inverse=True, return_counts=True):
+        for result in (pg.arange(20_000.0) % 7).realize().unique(return_inverse=True, return_counts=True):
             result.tolist()
     assert [name.split("_")[0] for name in counts.names].count("sort") == 1
+
+
+SETS: dict[str, Any] = {
+    "empty": np.zeros(0, np.float32), "one": np.array([2]), "bools": np.array([True, False, True, True]),
+    "NaN": np.array([1.0, np.nan, np.nan, np.inf, -np.inf, 1.0]), "zeros": np.array([0.0, -0.0, 1.0, -0.0]),
+    "square": np.array([[3, 1, 1], [3, 3, 2]], np.int32), "scalar": np.array(5.0), "bytes": np.array([250, 3, 3], np.uint8),
+    "half": np.array([1, 1, 2, 1], np.float16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
+@pytest.mark.parametrize("values", SETS)
+def test_a_small_set_is_made_on_the_host(name: str, values: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = Tensor(SETS[values]), torch.tensor(SETS[values])
+    with watch() as counts:
+        found = getattr(mine, name)(return_inverse=True, return_counts=True)
+    assert counts.kernels == 0
+    for a, b in zip(found, getattr(other, name)(return_inverse=True, return_counts=True), strict=True):
+        same_value(a, b)
+    monkeypatch.setattr("picograd.engine.host_memory.SMALL_NUMEL_MAX", -1)
+    monkeypatch.setattr(sys.modules["picograd.tensor.order"], "value_on_host", lambda op: None)
+    for a, b in zip(found, getattr(mine, name)(return_inverse=True, return_counts=True), strict=True):
+        assert a.dtype is b.dtype and np.array_equal(a.numpy(), b.numpy(), equal_nan=a.dtype.is_float)
+
+
+def test_a_set_of_a_graph_is_computed_once() -> None:
+    with watch() as counts:
+        assert (Tensor([1.0, 2.0, 2.0]) * 2).unique().tolist() == [2.0, 4.0]
+    assert counts.kernels == 1
 
 
 def test_topk_of_too_many_is_refused():
