@@ -329,13 +329,16 @@ CONTRACTION_RULES: dict[OpCode, Rule] = {
 Value = Array | tuple[Array, ...]
 
 
-def evaluate(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int] | None = None) -> list[Array]:
+def evaluate(
+    outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int] | None = None, are_own: bool = True
+) -> list[Array]:
     """Returns the value of each output; nothing returned shares memory with `values`.
 
     Args:
       outputs:    Ops of a tensor graph
       values:     arrays for BUFFER, PARAM and any other Op already known; the graph below those is not looked at
       variables:  values of VARIABLEs by name; a BIND in the graph gives the value of its own
+      are_own:    False: results may be views, of `values` too
 
     Returns:   arrays with op.dtype.numpy and op.shape
 
@@ -356,7 +359,7 @@ def evaluate(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mappi
         known.update(_bound(order))
         results = _run(order, list(outputs), values, known)
     try:
-        return _own(results, values)
+        return _own(results, values) if are_own else results
     except MemoryError:
         raise out_of_memory("NUMPY", max(array.nbytes for array in results)) from None
 
@@ -589,7 +592,7 @@ def evaluate_kernel(kernel: Kernel, arrays: Sequence[Array | None], variables: M
                 shape = shape_value(op.shape, known)
                 check_array("NUMPY", shape, op.dtype.itemsize)
                 values[op] = memories[op.arg[0]][: math.prod(shape)].reshape(shape)
-        results = evaluate([value for _, value in outputs], values, known)
+        results = evaluate([value for _, value in outputs], values, known, are_own=len(outputs) > 1)
         for (slot, _), result in zip(outputs, results):
             if kernel.params[slot].role == "in":
                 raise VerifyError(f"kernel {kernel.name} writes slot {slot}, which is an input.")

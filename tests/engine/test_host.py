@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ def test_lu_computes_a_block_of_columns_after_the_other(shape, monkeypatch):
     a[..., 0, 1] = a[..., 1, 1] = 0
     pivots = functions._lu_pivots(a)
     k = min(shape[-2:])
-    assert len(solved) == sum(start + functions.COLUMNS < shape[-1] for start in range(0, k, functions.COLUMNS))
+    assert len(solved) == sum(start + functions.BLOCK_COLUMNS < shape[-1] for start in range(0, k, functions.BLOCK_COLUMNS))
     expected, expected_pivots = torch.linalg.lu_factor(torch.from_numpy(a))
     np.testing.assert_array_equal(pivots, expected_pivots.numpy())
     rows = functions._rows_of_pivots(pivots, shape[-2])
@@ -304,3 +305,25 @@ def test_low_rates_are_counted_up_to_the_counts_that_halving_finds(monkeypatch):
     usual = np.arange(rate.size) != 3  # where the rounding of the sum decides
     np.testing.assert_array_equal(counts[usual], found(uniform, rate)[usual])
     assert not counts[:3].any() and rate[3] < counts[3] < rate[3] + 12 * np.sqrt(rate[3]) + 50
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 30, 257])
+def test_fourier_transforms_are_numpys_without_a_scale(length: int, dtype: Any, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, length, 4)).astype(dtype)
+    tolerance: dict[str, Any] = {"rtol": 0, "atol": (1e-5 if dtype is np.float32 else 1e-13) * length * 12}
+    z = (x + 1j * x[::-1]).astype(np.result_type(dtype, np.complex64))
+    pairs = np.stack([z.real, z.imag], -1)
+    for axes in ((-2,), (-1,), (-2, -1), (-3, -2, -1)):
+        for sign, transform in ((-1, np.fft.fftn), (1, np.fft.ifftn)):
+            found = functions.HOST_FUNCTIONS["fft"](pairs, sign, *axes)
+            wanted = transform(z, axes=axes, norm="backward" if sign < 0 else "forward")
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], wanted, **tolerance)
+    for n in {length, max(1, length - 1), length + 3}:  # cut, or with zeros behind it
+        found = functions.HOST_FUNCTIONS["rfft"](x, n, 1)
+        np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], np.fft.rfft(x, n, 1), **tolerance)
+        back = functions.HOST_FUNCTIONS["irfft"](found, n, 1)
+        assert back.dtype == found.dtype == dtype
+        wanted = np.fft.irfft(found[..., 0] + 1j * found[..., 1], n, 1, norm="forward")
+        np.testing.assert_allclose(back, wanted, **tolerance)
