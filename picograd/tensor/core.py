@@ -20,7 +20,7 @@ from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
-from picograd.engine.host_memory import LYING, number_on_host, value_on_host
+from picograd.engine.host_memory import LYING, is_small, number_on_host, value_on_host
 from picograd.engine.realize import from_host, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys
@@ -609,3 +609,13 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     while op.code in (OpCode.LEAF, OpCode.DETACH):
         op = op.src[0]
     return to_host(op if op.code is OpCode.BUFFER else compute([], [op])[0])
+
+
+def chosen_on_host(tensor: T, mask: TensorCore) -> T | None:
+    """Returns the elements that a mask chooses of a small value in host memory, where a plan takes longer; else None."""
+    op = tensor.read()
+    if op.needs_grad or not is_small(op) or mask.op.shape != op.shape[: mask.ndim]:
+        return None
+    where_true = mask._host("index")
+    value = value_on_host(op)
+    return None if value is None else type(tensor)(value[where_true], tensor.dtype, tensor.device)

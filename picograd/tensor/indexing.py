@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.engine.host_memory import is_small, value_on_host
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import compare, iota, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
@@ -29,7 +28,7 @@ from picograd.record import Record, replace
 from picograd.tensor.arguments import brought_to, storing_device, value_at
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast
 from picograd.tensor.cell import Step, trace
-from picograd.tensor.core import T, TensorCore
+from picograd.tensor.core import T, TensorCore, chosen_on_host
 from picograd.tensor.formulas import formula
 from picograd.tensor.intake import Array, fitting
 from picograd.tensor.variable import Length, Variable
@@ -476,11 +475,9 @@ def __getitem__(self: T, index: Any) -> T:
         if kind == "i" and index.cell.device is self.cell.device and (op := self.read()).shape:  # the commonest
             return self.from_op(_rows(op, index.read()), self.cell.device)
         if kind == "b" and index.ndim:
-            if trace.get() is not None:  # where no value is known
-                return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
-            chosen = _chosen_on_host(self, index)
-            if chosen is not None:
-                return chosen
+            chosen: Any = chosen_on_host(self, index) if trace.get() is None else Chosen.of(self, index)
+            if chosen is not None:  # in a trace, where no value is known, for arithmetic alone
+                return chosen  # type: ignore[no-any-return]
     subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
     view = self.viewed_by(subscript.steps)
     if not subscript.arrays:
@@ -491,16 +488,6 @@ def __getitem__(self: T, index: Any) -> T:
     index_op, axis, order = _selection(self, subscript, view.op.shape)
     merged = _merge(view.read(), subscript.places, order)
     return self.from_op(gather_op(merged, index_op, axis), device)
-
-
-def _chosen_on_host(self: T, mask: TensorCore) -> T | None:
-    """Returns the elements that a mask chooses of a small value in host memory, where a plan takes longer; else None."""
-    op = self.read()
-    if op.needs_grad or not is_small(op) or mask.op.shape != op.shape[: mask.ndim]:
-        return None
-    where_true = mask._host("index")
-    value = value_on_host(op)
-    return None if value is None else type(self)(value[where_true], self.dtype, self.device)
 
 
 @formula
@@ -617,8 +604,7 @@ def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "ind
 
     Several arrays become one index into the merged axes.
     """
-    places = subscript.places
-    axis = _front(subscript)
+    places, axis = subscript.places, _front(subscript)
     others = [a for a in range(len(shape)) if a not in places]
     order = (*others[:axis], *places, *others[axis:])
     common = common_shape(subscript.arrays)
@@ -632,8 +618,7 @@ def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "ind
 
 def _names_each_row(subscript: Subscript, shape: Shape) -> bool:
     """True for x[arange(n), index]: the first arrays count all rows, so that one element of each is chosen."""
-    counting = subscript.arrays[:-1]
-    rows = shape[: len(counting)]
+    counting, rows = subscript.arrays[:-1], shape[: len(subscript.arrays) - 1]
     if not rows or subscript.places != tuple(range(len(rows) + 1)) or common_shape(subscript.arrays) != rows:
         return False
     return all(_counts(array, axis, rows) for axis, array in enumerate(counting))

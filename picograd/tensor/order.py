@@ -604,7 +604,7 @@ def unique_consecutive(self: T, return_inverse: bool = False, return_counts: boo
 
 
 def _once_on_host(self: T, function: str, inverse: bool, counts: bool, sorts: bool) -> list[T]:
-    """Returns what `_once` does, of a value that the host has before a plan begins; an empty list of any other."""
+    """Returns the results of `_once` for a value that the host has before a plan begins; an empty list for any other."""
     op = self.read()
     if op.needs_grad or op.dtype.numpy.kind not in "biuf":
         return []
