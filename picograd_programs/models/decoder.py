@@ -21,7 +21,7 @@ Letters: B batch, T positions, S positions seen, C width, H heads, D features of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,10 +149,10 @@ def rows_of(tensor: PackedTensor, first: int, past: int) -> PackedTensor:
 
 
 class Weights:
-    """The tensors of a file, each taken once and checked."""
+    """The tensors of a file, each taken once and checked. The dict is emptied, so that one that was taken can be freed."""
 
-    def __init__(self, tensors: Mapping[str, PackedTensor]):
-        self.tensors = dict(tensors)
+    def __init__(self, tensors: dict[str, PackedTensor]):
+        self.tensors = tensors
 
     def take(self, name: str, *shape: int) -> PackedTensor:
         """Returns a tensor by its whole name.
@@ -455,13 +455,14 @@ class Decoder(nn.Module):
 
     Args:
       config:   its shape
-      tensors:  weights by the names of GGUF; without `output.weight` the table of embeddings is the output layer
+      tensors:  weights by the names of GGUF, which are taken out; without `output.weight` the table of embeddings is the
+                output layer
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: DecoderConfig, tensors: Mapping[str, PackedTensor]):
+    def __init__(self, config: DecoderConfig, tensors: dict[str, PackedTensor]):
         weights = Weights(tensors)
         self.config = config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)

@@ -72,10 +72,8 @@ def read_folder(folder: Path, context: int, writes: bool = True) -> Published:
     if writes and config.sees_ahead:
         raise DataError("has a network that sees what follows a position, and writes no text.", "picograd embed reads it.")
     tokenizer.fit(content[kind.names.get("vocab_size", "vocab_size")], config.width)
-    arrays: Arrays = map_published(folder)
-    if "quantization_config" not in kind.fixed:
-        arrays = scaled_by(content.get("quantization_config"))(arrays)
-    tensors = tensors_of(arrays, config, kind, is_tied)
+    scaled = scaled_by(None if "quantization_config" in kind.fixed else content.get("quantization_config"))
+    tensors = tensors_of(scaled(map_published(folder)), config, kind, is_tied)  # what is packed is in this dict alone
     try:
         network = Decoder(config, tensors)
     except DataError as error:

@@ -11,7 +11,6 @@ Letters: B texts, T positions, C width, H heads, D features of a head, F width o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,13 +127,13 @@ class Encoder(nn.Module):
 
     Args:
       config:   its shape
-      tensors:  weights by the names of GGUF
+      tensors:  weights by the names of GGUF, which are taken out
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: EncoderConfig, tensors: Mapping[str, PackedTensor]):
+    def __init__(self, config: EncoderConfig, tensors: dict[str, PackedTensor]):
         weights, self.config = Weights(tensors), config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         places, rotation = np.zeros((1, config.width), np.float32), config.rotation

@@ -15,7 +15,7 @@ Letters: B batch, T positions, S positions of the memory, C width, H heads, D fe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -170,13 +170,13 @@ class Transducer(nn.Module):
 
     Args:
       config:   its shape
-      tensors:  weights by the names of GGUF
+      tensors:  weights by the names of GGUF, which are taken out
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: TransducerConfig, tensors: Mapping[str, PackedTensor]):
+    def __init__(self, config: TransducerConfig, tensors: dict[str, PackedTensor]):
         weights, self.config = Weights(tensors), config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         self._take_positions(weights)

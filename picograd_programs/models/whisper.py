@@ -11,7 +11,6 @@ Letters: n numbers of a sound, P frames, Q frequencies, M pitches, C width, T po
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,13 +88,13 @@ class Whisper(nn.Module):
       config:     of encoder and decoder
       pitches:    M
       positions:  T: half a minute has 1,500
-      tensors:    weights by the names of GGUF
+      tensors:    weights by the names of GGUF, which are taken out
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: TransducerConfig, pitches: int, positions: int, tensors: Mapping[str, PackedTensor]):
+    def __init__(self, config: TransducerConfig, pitches: int, positions: int, tensors: dict[str, PackedTensor]):
         weights = Weights(tensors)
         self.positions = positions
         self.stem = Stem(weights, pitches, config.width, positions)
