@@ -68,7 +68,8 @@ class Transduced(Record, eq=False):
 def is_transducer(folder: Path) -> bool:
     """True for the folder of a network of this kind."""
     path = folder / "config.json"
-    return path.is_file() and json_in(path).get("model_type") in FORMS
+    name = json_in(path).get("model_type") if path.is_file() else None
+    return isinstance(name, str) and name in FORMS
 
 
 def read_transducer(folder: Path, context: int) -> Transduced:
