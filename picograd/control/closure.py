@@ -188,7 +188,7 @@ class BodyTrace(FunctionTrace):
     def check_returned(self, returned: Iterable[Tensor]) -> None:
         """Raises JitError where a tensor that the function made outlives it without being returned."""
         hint = "return it, or write it in place to a Tensor made before."
-        self.check_kept(returned, "it is of no one step.", hint)
+        self.check_kept(returned, "each step makes another one.", hint)
 
 
 def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -> Op:

@@ -220,7 +220,7 @@ class Template:
             if owner:
                 space = scope.get(owner)
                 if not isinstance(space, Space):
-                    raise DataError(f"the template sets {names[0][:40]} of {owner[:40]}, which is no namespace.")
+                    raise DataError(f"the template sets {names[0][:40]} of {owner[:40]}, which is not a namespace.")
                 space[names[0]] = found
             else:
                 scope.values.update({names[0]: found} if len(names) == 1 else zip(names, found, strict=True))

@@ -210,7 +210,7 @@ class ByteLevel(Tokenizer):
         self.number_of = self.of_kind(TEXT)
         pairs = [tuple(merge.split(" ")) for merge in merges]
         if wrong := [merge for merge, pair in zip(merges, pairs) if len(pair) != 2]:
-            raise DataError(f"the file has the merge {wrong[0][:40]!r}, which is no pair.")
+            raise DataError(f"the file has the merge {wrong[0][:40]!r}, which is not a pair.")
         self.rank_of = {pair: rank for rank, pair in enumerate(pairs)}
         self.known: dict[str, list[int]] = {}  # words that were met
 

@@ -43,7 +43,7 @@ class CharsMap:
         try:
             data = base64.b64decode(packed, validate=True)
         except (binascii.Error, ValueError):
-            raise DataError("its Precompiled has a precompiled_charsmap that is no base64.") from None
+            raise DataError("its Precompiled has a precompiled_charsmap that is not base64.") from None
         nbytes = int.from_bytes(data[:4], "little")
         if len(data) < 4 or nbytes % 4 or not 0 < nbytes <= len(data) - 4:
             raise DataError(f"its Precompiled has a precompiled_charsmap of {len(data):,} bytes, which is damaged.")

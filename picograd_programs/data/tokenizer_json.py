@@ -113,7 +113,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Pipeline:
     except DataError as error:
         raise DataError(f"{path}: {error.fact}") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise DataError(f"{path}: is no tokenizer.json: {type(error).__name__}: {error}.") from None
+        raise DataError(f"{path}: is not a tokenizer.json: {type(error).__name__}: {error}.") from None
 
 
 def settings(part: Json, **defaults: Any) -> list[Any]:
@@ -343,7 +343,7 @@ def bpe(part: Json) -> tuple[Json, Numbers]:
         raise DataError(f"its BPE marks inner or last pieces of words by {prefix or suffix!r}, which is not done here.")
     pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in merges]
     if wrong := [pair for pair in pairs if len(pair) != 2 or not all(isinstance(each, str) for each in pair)]:
-        raise DataError(f"has the merge {' '.join(map(str, wrong[0]))[:40]!r}, which is no pair.")
+        raise DataError(f"has the merge {' '.join(map(str, wrong[0]))[:40]!r}, which is not a pair.")
     rank_of = {pair: rank for rank, pair in enumerate(pairs)}
 
     def numbers(word: str) -> list[int]:

@@ -71,7 +71,7 @@ def map_tokens(path: str | PathLike[str], vocabulary: int) -> NDArray[np.uint16]
     with opened("map_tokens", path, "train again without --resume.") as file:
         header = np.frombuffer(file.read(4 * HEADER), "<i4")
     if len(header) < HEADER or header[0] != MARK or header[1] != VERSION:
-        raise DataError(f"map_tokens: {path}: is no file of tokens of version {VERSION}.")
+        raise DataError(f"map_tokens: {path}: is not a file of tokens of version {VERSION}.")
     num, made_with = int(header[2]), int(header[3])
     if made_with != vocabulary:
         raise DataError(f"map_tokens: {path}: made with a vocabulary of {made_with:,} tokens, not of {vocabulary:,}.")

@@ -62,7 +62,7 @@ class UNet(nn.Module):
     channels:  of the first level; a multiple of 8; the others have twice as many
 
     Raises:
-      ArgumentError: channels is no multiple of 8.
+      ArgumentError: channels is not a multiple of 8.
     """
 
     def __init__(self, channels: int = 32):

@@ -80,7 +80,7 @@ def embedder_of(model: str, pooling: str = "") -> Embedder:
     if Path(model).is_file():
         return read_embedder_file(Path(model), pooling)
     if model != NAME:
-        raise ArgumentError(f"embed: {model}: is no folder of an encoder (docs/chat.md), nor {NAME}, which is fetched.")
+        raise ArgumentError(f"embed: {model}: is neither an encoder's folder (docs/chat.md) nor {NAME}, which is fetched.")
     if pooling:
         raise ArgumentError(f"embed: --pooling is for a folder; {NAME} has the mean.")
     return minilm()
@@ -120,7 +120,7 @@ def embed(settings: EmbedSettings) -> int:
 
     Raises:
       ArgumentError: there are no sentences, or fewer than two to compare; or a setting is wrong.
-      DataError: the file cannot be read or is no text; or the weights are corrupt, or no source has them.
+      DataError: the file cannot be read or is not a text; or the weights are corrupt, or no source has them.
     """
     texts = list(settings.texts)
     if settings.file is not None:

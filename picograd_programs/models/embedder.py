@@ -221,7 +221,7 @@ def steps_of(folder: Path) -> list[tuple[str, Path]]:
         if isinstance(each, dict) and isinstance(part := each.get("path"), str) and Path(part).name == part
     ]
     if len(steps) < len(modules) or not steps:
-        raise DataError("modules.json is no list of parts, each with a type and a path in the folder.")
+        raise DataError("modules.json is not a list of parts, each with a type and a path in the folder.")
     return steps
 
 
@@ -278,7 +278,7 @@ def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
     content = json_in(path, "embed") if path.is_file() else {}
     prompts, name = content.get("prompts") or {}, content.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise DataError(f"{path.name} has prompts that are no dict of texts.")
+        raise DataError(f"{path.name} has prompts that are not a dict of texts.")
     if name is not None and (not isinstance(name, str) or name not in prompts):
-        raise DataError(f"{path.name} says default_prompt_name is {str(name)[:40]}, which is none of its prompts.")
+        raise DataError(f"{path.name} says default_prompt_name is {str(name)[:40]}, which is not one of its prompts.")
     return prompts, prompts[name] if name is not None else ""

@@ -1,6 +1,6 @@
 """The entries of a config.json, or of another dict: each is read, must have one value, or is known to change nothing.
 
-Any other is refused: an entry that nobody reads is an answer that is wrong in silence.
+Any other is refused: an entry that is not read would give a wrong answer in silence.
 
 Source: Hugging Face, transformers, `PretrainedConfig` and the configurations of its networks.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from picograd.errors import DataError
 
 NEEDED = object()  # the default of an entry that a file must have
-# What trainings, samplers, classifiers and programs say for themselves. Dropout is for training alone.
+# Entries of trainings, of which dropout is one, samplers, classifiers and programs
 HARMLESS = frozenset({
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
     "initializer_range", "name_or_path", "attention_dropout", "attention_probs_dropout_prob", "hidden_dropout",
@@ -32,8 +32,8 @@ HARMLESS = frozenset({
     "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
     "transformers.js_config", "is_llama_config", "max_sequence_length",
 })  # fmt: skip
-OF_OTHERS = re.compile(r"_|unsloth")  # begins entries that programs keep for themselves
-FIXED: dict[str, Any] = {  # what is computed here
+PRIVATE = re.compile(r"_|unsloth")  # begins entries that a program keeps for itself
+FIXED: dict[str, Any] = {  # the values of all networks here
     "is_encoder_decoder": False, "is_decoder": False, "add_cross_attention": False, "cross_attention_hidden_size": None,
     "pruned_heads": {}, "tie_encoder_decoder": False, "rope_interleaved": False, "scale_attn_weights": True,
     "use_bidirectional_attention": False, "lm_head_bias": False,
@@ -41,14 +41,19 @@ FIXED: dict[str, Any] = {  # what is computed here
 
 
 class Entries:
-    """The entries of a dict in JSON. Each is read by name; `check_empty` finds one that nobody has read.
+    """The entries of a dict in JSON. Each is read by name; `check_empty` finds one that was not read.
 
     Args:
-      content:   of the file
+      content:   the dict
       where:     its name, for errors
-      defaults:  what an entry is that is not there; NEEDED: it must be. One that has no default is not read: its neutral
-                 value is given
-      names:     an entry here -> in the file, where it has another name there
+      defaults:  values of entries that are missing; NEEDED: one must not be missing. An entry that has no default is not
+                 looked for: `get` returns its neutral value
+      names:     names of entries here -> in the dict, where they differ
+
+    >>> said = Entries({"hidden_size": 8}, "config.json", {"width": NEEDED, "eps": 1e-6}, {"width": "hidden_size"})
+    >>> said.whole("width"), said.number("eps"), said.flag("is_tied", neutral=True)
+    (8, 1e-06, True)
+    >>> said.check_empty(FIXED)
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, defaults: Mapping[str, Any], names: Mapping[str, str]):
@@ -102,16 +107,19 @@ class Entries:
         return DataError(f"{self.where} says {self.names.get(key, key)} is {str(value)[:60]}; {fact}.")
 
     def check_empty(self, fixed: Mapping[str, Any]) -> None:
-        """Checks that what nobody has read changes nothing of the computation.
+        """Checks that entries that were not read change nothing of the computation.
+
+        Args:
+          fixed:  values that such entries must have; Any: all are allowed
 
         Raises:
-          DataError: an entry is not known, or has another value than it must have.
+          DataError: an entry is not known, or has another value.
         """
         for key, value in self.left.items():
             if key in fixed:
                 if value is not None and fixed[key] is not Any and value != fixed[key]:
                     raise DataError(f"{self.where} says {key} is {str(value)[:60]}; with {fixed[key]} it is computed here.")
-            elif value is not None and key not in HARMLESS and not OF_OTHERS.match(key):
+            elif value is not None and key not in HARMLESS and not PRIVATE.match(key):
                 raise DataError(
                     f"{self.where} says {key[:60]} is {str(value)[:60]}, which is not known here, nor done.",
                     "if it changes nothing of the computation, take it out of the file.",

@@ -2,8 +2,8 @@
 
     value[r, k] = float8[r, k] * scale[r // rows of a block, k // columns of a block]
 
-Matrices stay so in memory. On GPUs what is multiplied by them is rounded to eight bits, too; here it is not. Files call a
-scale `weight_scale`, or `weight_scale_inv`, by which numbers are multiplied all the same.
+Matrices stay so in memory. Programs on GPUs round activations to eight bits, too; here they are not rounded. Files call
+a scale `weight_scale` or `weight_scale_inv`; numbers are multiplied by either.
 
 Source: Micikevicius et al. 2022, arXiv:2209.05433 (the floats); DeepSeek 2024, arXiv:2412.19437, section 3.3 (blocks);
        the entry quantization_config of transformers, compressed-tensors, FBGEMM and ModelOpt.
@@ -26,16 +26,17 @@ from picograd_programs.models.entries import NEEDED, Entries
 from picograd_programs.models.folder_forms import Arrays
 
 WHERE = "config.json's quantization_config"
-GROUP_MIN = 16  # numbers with one scale: of fewer the scales take too much, and float32 is kept
-SCALES = ("_scale", "_scale_inv")  # end the name of a scale behind that of its matrix
-OF_ACTIVATIONS = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale")  # which are not rounded here
-NO_MATTER: dict[str, Any] = {  # which parts are of eight bits, their tensors say
+GROUP_MIN = 16  # numbers with one scale; scales of smaller groups take too much memory, so these become float32
+SCALES = ("_scale", "_scale_inv")  # endings of a scale's name, behind the name of its matrix
+ACTIVATION_SCALES = ("input_scale", "output_scale", "k_scale", "v_scale", "q_scale")  # left out
+NO_MATTER: dict[str, Any] = {  # the dtypes of tensors say which parts have eight bits
     "quant_method": Any, "modules_to_not_convert": Any, "ignored_layers": Any, "ignore": Any, "exclude_modules": Any,
     "activation_scheme": Any, "activation_scale_ub": Any, "scale_fmt": Any, "dequantize": Any, "kv_cache_scheme": Any,
     "kv_cache_quant_algo": Any, "quantization_status": Any, "global_compression_ratio": Any, "version": Any,
     "producer": Any, "run_compressed": Any,
 }  # fmt: skip
 GROUPS: dict[str, Any] = {"quant_algo": None, "config_groups": None}  # of parts, in compressed-tensors and ModelOpt
+STRATEGIES = (None, "tensor", "channel", "block")  # what has a scale; a channel is a row
 METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # entries that are read, and that must have a value
     "fp8": ({"weight_block_size": None}, {"fmt": "e4m3"}),
     "fbgemm_fp8": ({}, {}),
@@ -48,10 +49,13 @@ Block = tuple[int, int]
 
 
 def scaled_by(content: Any) -> Callable[[Arrays], Arrays]:
-    """Returns the function that packs matrices of a folder as its entry quantization_config says; None: it has none.
+    """Returns the function that packs the matrices of a folder with their scales.
+
+    Args:
+      content:  the entry quantization_config; None: there is none
 
     Raises:
-      DataError: it says something that is not done.
+      DataError: it describes other numbers, or has an entry that is not known.
     """
     if content is None:
         return lambda arrays: arrays
@@ -73,7 +77,7 @@ def block_of(said: Entries, key: str, value: Any) -> Block | None:
     """Returns rows and columns of a block that an entry says, or None.
 
     Raises:
-      DataError: they are no two whole numbers.
+      DataError: it is not a list of two whole numbers.
     """
     if value is None:
         return None
@@ -86,23 +90,23 @@ def block_of_groups(said: Entries, groups: Any) -> Block | None:
     """Returns rows and columns of a block that all groups of parts say; None: scales are of tensors or rows.
 
     Raises:
-      DataError: a group is of other numbers, or they differ.
+      DataError: a group has other numbers, or groups have different blocks.
     """
     found = set[Block | None]()
     for group in groups.values() if isinstance(groups, dict) else [None]:
         weights = group.get("weights") if isinstance(group, dict) else None
-        is_known = isinstance(weights, dict) and (weights.get("num_bits"), weights.get("type")) == (8, "float")
-        strategy = weights.get("strategy") if is_known and isinstance(weights, dict) else None
-        if not isinstance(weights, dict) or strategy not in (None, "tensor", "channel", "block") or not is_known:
+        kind = (weights.get("num_bits"), weights.get("type")) if isinstance(weights, dict) else None
+        if not isinstance(weights, dict) or kind != (8, "float") or weights.get("strategy") not in STRATEGIES:
             raise said.wrong("config_groups", weights, "floats of eight bits, by tensor, channel or block, are done here")
-        found.add(block_of(said, "block_structure", weights.get("block_structure")) if strategy == "block" else None)
+        blocks = weights.get("block_structure") if weights.get("strategy") == "block" else None
+        found.add(block_of(said, "block_structure", blocks))
     if len(found) != 1:
-        raise said.wrong("config_groups", groups, "all of them have to have blocks of one size")
+        raise said.wrong("config_groups", groups, "all of them must have blocks of one shape")
     return found.pop()
 
 
 def with_scales(arrays: Arrays, block: Block | None) -> Arrays:
-    """Returns tensors with matrices of eight bits packed with their scales; those of activations are left out.
+    """Returns tensors in which matrices of eight bits are packed with their scales; scales of activations are left out.
 
     Raises:
       DataError: a matrix has no scale, or one of another shape.
@@ -110,7 +114,7 @@ def with_scales(arrays: Arrays, block: Block | None) -> Arrays:
     found: dict[str, Array | PackedTensor] = {}
     scales = {f"{name}{ending}" for name, array in arrays.items() if is_float8(array) for ending in SCALES}
     for name, array in arrays.items():
-        if name in scales or name.rpartition(".")[2] in OF_ACTIVATIONS:
+        if name in scales or name.rpartition(".")[2] in ACTIVATION_SCALES:
             continue
         if not isinstance(array, PackedTensor) and is_float8(array):
             scale = next((each for ending in SCALES if (each := arrays.get(f"{name}{ending}")) is not None), None)
@@ -133,6 +137,27 @@ def packed_with(name: str, array: Array, scale: Array, block: Block | None) -> P
       scale:  one, one for each row, or one for each block
 
     Raises:
+      DataError: there is another number of scales, or a number is NaN.
+    """
+    block, shape = block_and_counts(name, array, scale, block)
+    rows, columns = array.shape
+    length = math.gcd(block[1], columns)  # a row may end within a block
+    row_R, column_G = np.arange(rows) // block[0], np.arange(0, columns, length) // block[1]
+    scale_RG1 = np.ascontiguousarray(scale.reshape(shape)[row_R[:, None], column_G])[:, :, None]
+    if (array.view(np.uint8) & 0x7F == 0x7F).any():
+        raise DataError(f"has a tensor {name[:60]!r} with NaN: its file is damaged.")
+    numbers_RGg = array.reshape(rows, -1, length)
+    if length < GROUP_MIN or length % 2:
+        return plain_tensor((numbers_RGg.astype(np.float32) * scale_RG1).reshape(rows, columns))
+    blocks = np.concatenate([scale_RG1.view(np.uint8), numbers_RGg.view(np.uint8)], 2)
+    packing = Packing("F8_E4M3", length, length + 4, of_float8, 8)
+    return PackedTensor((rows, columns), packing, blocks.reshape(-1, length + 4))
+
+
+def block_and_counts(name: str, array: Array, scale: Array, block: Block | None) -> tuple[Block, Block]:
+    """Returns the block that has one scale, and how many blocks there are down and across.
+
+    Raises:
       DataError: there is another number of scales.
     """
     rows, columns = array.shape if array.ndim == 2 else (0, 0)
@@ -140,24 +165,14 @@ def packed_with(name: str, array: Array, scale: Array, block: Block | None) -> P
         block = rows, columns
     elif scale.shape in ((rows,), (rows, 1)):
         block = 1, columns
-    shape = (-(-rows // block[0]), -(-columns // block[1])) if block and rows * columns else None
-    if block is None or shape is None or scale.size != math.prod(shape) or scale.ndim == 2 and scale.shape != shape:
-        by_block = f", or {shape} of blocks of {block}" if shape else ""
+    counts = (-(-rows // block[0]), -(-columns // block[1])) if block and rows * columns else None
+    if block is None or counts is None or scale.size != math.prod(counts) or scale.ndim == 2 and scale.shape != counts:
+        by_block = f", or {counts} of blocks of {block}" if counts else ""
         raise DataError(
             f"has a tensor {name[:60]!r} of {array.shape} and scales of {scale.shape};"
             f" one, {(rows, 1)} of rows{by_block} are needed."
         )
-    length = math.gcd(block[1], columns)  # a row may end within a block
-    row_R, column_G = np.arange(rows) // block[0], np.arange(0, columns, length) // block[1]
-    scale_RG1 = np.ascontiguousarray(scale.reshape(shape)[row_R[:, None], column_G])[:, :, None]
-    if (array.view(np.uint8) & 0x7F == 0x7F).any():
-        raise DataError(f"has a tensor {name[:60]!r} with numbers that are none (NaN): its file is damaged.")
-    numbers_RGg = array.reshape(rows, -1, length)
-    if length < GROUP_MIN or length % 2:
-        return plain_tensor((numbers_RGg.astype(np.float32) * scale_RG1).reshape(rows, columns))
-    blocks = np.concatenate([scale_RG1.view(np.uint8), numbers_RGg.view(np.uint8)], 2)
-    packing = Packing("F8_E4M3", length, length + 4, of_float8, 8)
-    return PackedTensor((rows, columns), packing, blocks.reshape(-1, length + 4))
+    return block, counts
 
 
 def of_float8(blocks: Array) -> Groups:

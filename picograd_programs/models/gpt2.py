@@ -1,7 +1,7 @@
 """`picograd sample gpt2`: GPT-2 with weights in the published format, of any of its four sizes.
 
 The file has the names of gpt.py, since both follow OpenAI's code. There a linear layer multiplies x @ W + b, so matrices
-are transposed here. The output layer is the table of tokens; masks that some files keep are no weights. A checkpoint of
+are transposed here. The output layer is the table of tokens; masks that some files keep are not weights. A checkpoint of
 nanoGPT has the same names; its layers multiply x @ W.T, and have biases or not.
 
 Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; OpenAI's code of GPT-2; Karpathy,
@@ -104,7 +104,7 @@ def config_of(weights: Mapping[str, Tensor], said: Mapping[str, Any]) -> GPTConf
     tokens, positions = weights.get("wte.weight"), weights.get("wpe.weight")
     layers = len({match[1] for name in weights if (match := LAYER.fullmatch(name))})
     if tokens is None or positions is None or not tokens.ndim == positions.ndim == 2 or not layers:
-        raise DataError("has no tables wte.weight and wpe.weight and no layers h.0, h.1, ...: it is no GPT-2.")
+        raise DataError("has no tables wte.weight and wpe.weight and no layers h.0, h.1, ...: it is not a GPT-2.")
     for name, value in SAID.items():
         if (found := said.get(name, value)) != value:
             raise DataError(f"config.json beside it says {name} is {str(found)[:40]}; with {value} it is computed here.")

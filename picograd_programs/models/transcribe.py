@@ -39,14 +39,14 @@ def read_sound(path: Path) -> NDArray[np.float32]:
 
     Raises:
       FileError: it cannot be read.
-      DataError: it is no WAV file of whole numbers.
+      DataError: it is not a WAV file of whole numbers.
     """
     try:
         with opened("transcribe", path) as whole_file, wave.open(whole_file, "rb") as file:
             channels, nbytes, rate, num, *_ = file.getparams()
             data = file.readframes(num)
     except (wave.Error, EOFError) as error:
-        raise DataError(f"{path}: is no WAV file of whole numbers ({error}).", HINT) from None
+        raise DataError(f"{path}: is not a WAV file of whole numbers ({error}).", HINT) from None
     if not rate or not channels or nbytes not in (1, 2, 3, 4):
         raise DataError(f"{path}: has {channels} channels of {nbytes} bytes, {rate} a second.", HINT)
     whole = np.frombuffer(data[: len(data) // (channels * nbytes) * channels * nbytes], np.uint8).reshape(-1, nbytes)
@@ -143,7 +143,7 @@ def transcribe(settings: TranscribeSettings) -> int:
         raise DataError(fact, error.hint) from None
     if settings.language and settings.language not in (speech.languages or ("en",)):
         known = ", ".join(speech.languages or ("en",))
-        raise ArgumentError(f"transcribe: --language {settings.language[:20]} is none of {known}.")
+        raise ArgumentError(f"transcribe: --language {settings.language[:20]} is not one of {known}.")
     if settings.translate and not speech.languages:
         raise ArgumentError("transcribe: --translate needs a network that knows other languages than English.")
     transcriber = Transcriber(speech)

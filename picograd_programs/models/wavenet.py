@@ -47,7 +47,7 @@ class WaveNet(nn.Module):
     width:       features of a pair, a four, an eight
 
     Raises:
-      ArgumentError: the context is no power of two.
+      ArgumentError: the context is not a power of two.
 
     >>> WaveNet().eval()(Tensor([[0, 0, 0, 0, 0, 5, 13, 13]])).shape
     (1, 27)

@@ -129,7 +129,7 @@ def numbers_in(key: str, value: Any, tokens: int) -> tuple[int, ...]:
     """Returns the tokens of a list; those beyond the vocabulary do not count.
 
     Raises:
-      DataError: it is no list of whole numbers.
+      DataError: it is not a list of whole numbers.
     """
     if value is None:
         return ()

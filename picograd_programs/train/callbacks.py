@@ -264,7 +264,7 @@ class Log(Callback):
         found = [line_of(line) for line in text.splitlines(keepends=True)]
         whole = [line for line in found if line is not None]
         if found and not whole and not text.startswith(LINE_START[: len(text)]):
-            raise DataError(f"Log: {self.path} is no log of a training.", hint="name another file.")
+            raise DataError(f"Log: {self.path} is not a log of a training.", hint="name another file.")
         if len(whole) < len(found):  # the machine stopped within a write
             num = len(found) - len(whole)
             print(f"warning: Log: {self.path}: {num:,} of its lines cannot be read, and are dropped.", file=sys.stderr)

@@ -161,7 +161,7 @@ def test_nothing_of_python_is_reached(source: str) -> None:
         ("{% set ns = namespace(a='aa') %}{% for b in range(99) %}{% set ns.a = ns.a + ns.a %}{% endfor %}", "letters"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
          ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "deeply"),
-        ("{% break %}", "leaves a loop where there is none"), ("{% set a.b = 1 %}", "is no namespace"),
+        ("{% break %}", "leaves a loop where there is none"), ("{% set a.b = 1 %}", "is not a namespace"),
         ("{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "more than it takes"),
     ],
 )  # fmt: skip

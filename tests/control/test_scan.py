@@ -421,7 +421,7 @@ def test_a_tensor_that_is_kept_is_refused() -> None:
 
     fails(
         JitError,
-        "scan: step keeps a tensor of shape () that it made; it is of no one step.\n"
+        "scan: step keeps a tensor of shape () that it made; each step makes another one.\n"
         "  hint: return it, or write it in place to a Tensor made before.",
         lambda: pg.scan(step, Tensor(0.0), Tensor([1.0])),
     )

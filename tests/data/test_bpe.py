@@ -117,10 +117,10 @@ def test_a_file_whose_words_are_cut_in_steps_has_its_own_tokens(pre: str) -> Non
     [
         ({"model": "wpm"}, "tokenizer of kind 'wpm'; gpt2"),
         ({"tokens": None}, "tokenizer.ggml.tokens is None; a list is needed"),
-        ({"merges": ["ab"]}, "merge 'ab', which is no pair"),
+        ({"merges": ["ab"]}, "merge 'ab', which is not a pair"),
         ({"token_type": np.ones(3)}, "5 tokens and kinds of 3"),
         ({"pre": "falcon", "token_type": np.ones(3)}, "5 tokens and kinds of 3"),
-        ({"pre": "falcon", "merges": ["a b c"]}, "merge 'a b c', which is no pair"),
+        ({"pre": "falcon", "merges": ["a b c"]}, "merge 'a b c', which is not a pair"),
         ({"pre": "viking"}, "pattern 'viking'; gpt-2, smollm"),
     ],
 )

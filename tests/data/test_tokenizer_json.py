@@ -129,7 +129,7 @@ def test_a_charsmap_that_is_damaged_is_refused_or_finds_nothing() -> None:
     for data in (b"", whole[:3], b"\xff" * 8, b"\3\0\0\0abcd"):
         with pytest.raises(DataError, match="its Precompiled has a precompiled_charsmap of"):
             CharsMap(base64.b64encode(data).decode())
-    with pytest.raises(DataError, match="is no base64"):
+    with pytest.raises(DataError, match="is not base64"):
         CharsMap("?")
     chance = random.Random(0)
     for _ in range(300):
@@ -254,12 +254,12 @@ def test_tokens_around_a_text(processor: str, tmp_path: Path) -> None:
         ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}}, "is not a pattern"),
         ({"post_processor": {"type": "Other"}}, "post_processor of type 'Other'"),
         ({"decoder": {"type": "CTC"}}, "a decoder with {'type': 'CTC'}"),
-        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "merge 'a', which is no pair"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "merge 'a', which is not a pair"),
         ({"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}, "are the same"),
         ({"model": {"type": "BPE", "vocab": {"a": 2**40}, "merges": []}}, "are not whole"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "</w>"}}, "by '</w>'"),
-        ({"model": None}, "is no tokenizer.json"),
-        ({"added_tokens": [7]}, "is no tokenizer.json"),
+        ({"model": None}, "is not a tokenizer.json"),
+        ({"added_tokens": [7]}, "is not a tokenizer.json"),
     ],
 )  # fmt: skip
 def test_parts_that_are_not_done_are_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -361,7 +361,7 @@ def test_the_command_compares_texts_by_a_folder(tmp_path: Path, capsys: pytest.C
     for wrong, said_of_it in (
         (["--prompt-name", "doc"], "--prompt-name is one of the folder's prompts (query)"),
         (["--pooling", "median"], "--pooling is cls, max, mean"),
-        (["--model", "/nowhere"], "/nowhere: is no folder of an encoder"),
+        (["--model", "/nowhere"], "/nowhere: is neither an encoder's folder"),
     ):
         assert cli.main([*words, *wrong]) == 1
         assert said_of_it in capsys.readouterr().err

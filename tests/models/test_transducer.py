@@ -215,6 +215,7 @@ def bart_logits(said: Said, weights: Weights, text: list[int], written: list[int
     return x @ w["shared.weight"].T
 
 
+@pytest.mark.req("D9")
 @pytest.mark.parametrize("change", [{}, {"scale_embedding": True, "forced_bos_token_id": None}])
 def test_a_folder_of_bart_has_the_logits_and_the_likeliest_text_of_its_equations(change: Said, tmp_path: Path) -> None:
     said, rng = BART | change, np.random.default_rng(0)
@@ -324,6 +325,7 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(name: s
         assert [*answer] == likeliest[1 : likeliest.index(1) if 1 in likeliest else None]
 
 
+@pytest.mark.req("G4")
 def test_few_plans_serve_all_texts(tmp_path: Path) -> None:
     write_folder(tmp_path, SIZES, drawn(SIZES))
     found = read_transducer(tmp_path, 64)

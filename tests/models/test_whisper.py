@@ -231,7 +231,7 @@ def test_the_command_writes_the_text_of_each_file(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr()
     assert shown.err.count("wrote") == 2 and shown.out
     assert cli.main([*words, "--language", "xx"]) == 1
-    assert "--language xx is none of en, de, fr" in capsys.readouterr().err
+    assert "--language xx is not one of en, de, fr" in capsys.readouterr().err
     write_folder(model, SIZES, weights, {"is_multilingual": False})
     assert cli.main([*words, "--translate"]) == 1
     assert "--translate needs a network that knows other languages" in capsys.readouterr().err
@@ -244,7 +244,7 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path: Path, capsys: pyt
     assert cli.main(words) == 1 and str(sound) in capsys.readouterr().err
     sound.write_bytes(b"RIFF" + bytes(50))
     assert cli.main(words) == 1
-    assert "is no WAV file of whole numbers" in (shown := capsys.readouterr().err) and "ffmpeg" in shown
+    assert "is not a WAV file of whole numbers" in (shown := capsys.readouterr().err) and "ffmpeg" in shown
     write_sound(sound, a_sound(0.1))
     for file in ("model.safetensors", "tokenizer.json", "config.json"):
         whole = (model / file).read_bytes()

@@ -111,7 +111,7 @@ def test_a_resumed_run_takes_lines_away_that_it_writes_again(tmp_path: Path) -> 
     ours.fit(rows, 80, [Log(path)])
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [20, 40, 60, 80]
     path.write_text("no log\n")
-    with pytest.raises(DataError, match="is no log of a training"):
+    with pytest.raises(DataError, match="is not a log of a training"):
         ours.fit(rows, 90, [Log(path)])
     assert path.read_text() == "no log\n"
 

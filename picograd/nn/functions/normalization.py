@@ -181,9 +181,8 @@ def batch_norm(
     _check_channels("batch_norm", 2, input, weight, bias, running_mean, running_var)
     axes = (0, *range(2, input.ndim))
     if not training:
-        if running_mean is None or running_var is None:
-            raise ArgumentError("batch_norm: without training running_mean and running_var are needed, got None.")
-        return _normalized(_by_running, (), input, (running_mean, running_var), weight, bias, eps, _beside(input))
+        running = _running("batch_norm: without training", running_mean, running_var)
+        return _normalized(_by_running, (), input, running, weight, bias, eps, _beside(input))
     if 0 in input.op.shape:  # no value: nothing to take in
         return _normalized(_as_it_is, (), input, (), weight, bias, eps, _beside(input))
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
@@ -232,9 +231,8 @@ def instance_norm(
     _check_channels("instance_norm", 3, input, weight, bias, running_mean, running_var)
     axes = tuple(range(2, input.ndim))
     if not use_input_stats:
-        if running_mean is None or running_var is None:
-            raise ArgumentError("instance_norm: without use_input_stats running_mean and running_var are needed, got None.")
-        return _normalized(_by_running, (), input, (running_mean, running_var), weight, bias, eps, _beside(input))
+        running = _running("instance_norm: without use_input_stats", running_mean, running_var)
+        return _normalized(_by_running, (), input, running, weight, bias, eps, _beside(input))
     if all(dim == 1 for dim in input.op.shape[2:]):
         raise ShapeError(f"instance_norm: a channel needs more than one value, got input {input.shape}.")
     result = standardized(input, axes, weight, bias, eps)
@@ -393,6 +391,13 @@ def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | fl
     before = cast(before, new.dtype)
     share = broadcast_to(cast(factor, new.dtype), new.shape) if isinstance(factor, Op) else factor
     return [before + (new - before) * share]
+
+
+def _running(situation: str, mean: Tensor | None, var: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns the running statistics; raises ArgumentError, which begins with the situation, where one is None."""
+    if mean is None or var is None:
+        raise ArgumentError(f"{situation} running_mean and running_var are needed, got None.")
+    return mean, var
 
 
 def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tensor | None) -> None:  # noqa: A002

@@ -124,7 +124,7 @@ class MultiheadAttention(Module):
         Raises:
           ShapeError: the shapes do not fit each other.
         """
-        _check_inputs(self, query, key, value)
+        _check_layer_inputs(self, query, key, value)
         is_swapped = self.batch_first and query.ndim == 3
         parts = [x.transpose(0, 1) if is_swapped else x for x in (query, key, value)]
         if key is query and value is key:
@@ -138,7 +138,7 @@ class MultiheadAttention(Module):
         return out.transpose(0, 1) if is_swapped else out, weights
 
 
-def _check_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
+def _check_layer_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raises ShapeError unless queries, keys and values fit the layer and each other."""
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
