@@ -316,7 +316,7 @@ def test_the_last_token_of_a_decoder_is_a_vector(tmp_path: Path) -> None:
         ("1_Pooling/config.json", {"include_prompt": False}, "says include_prompt is False"),
         ("sentence_bert_config.json", {"max_seq_length": "long"}, "sentence_bert_config.json says max_seq_length is long"),
         ("sentence_bert_config.json", {"layers": 3}, "sentence_bert_config.json says layers is 3, which is not known"),
-        ("config_sentence_transformers.json", {"prompts": {"query": 3}}, "prompts that are no dict of texts"),
+        ("config_sentence_transformers.json", {"prompts": {"query": 3}}, "prompts that are not a dict of texts"),
         ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "says default_prompt_name is x"),
     ],
 )  # fmt: skip
@@ -332,7 +332,7 @@ def test_what_is_not_done_is_refused_by_its_file(file: str, change: Said, words:
 
 def test_parts_that_are_not_done_are_refused(tmp_path: Path) -> None:
     said = said_of("BERT")
-    for steps, words in ((("Tokens",), "modules.json has a Tokens"), (("../Dense",), "no list of parts")):
+    for steps, words in ((("Tokens",), "modules.json has a Tokens"), (("../Dense",), "not a list of parts")):
         write(tmp_path, said, drawn(said), ["mean"], steps)
         with pytest.raises(DataError, match=words):
             read_embedder(tmp_path)
