@@ -604,14 +604,23 @@ def unique_consecutive(self: T, return_inverse: bool = False, return_counts: boo
 
 
 def _once_on_host(self: T, function: str, inverse: bool, counts: bool, sorts: bool) -> list[T]:
-    """Returns the results of `_once` for a value that the host has before a plan begins; an empty list for any other."""
+    """Returns the results of `_once` where the host has them sooner than a plan; else an empty list."""
     op = self.read()
     if op.needs_grad or op.dtype.numpy.kind not in "biuf":
         return []
-    held = None if is_small(op) or sorts or trace.get() is not None else value_on_host(op)
-    if held is None and not is_small(op):
+    value: np.ndarray[Any, Any] | None = None
+    if is_small(op):
+        value = self._host(function)
+    elif not sorts and trace.get() is None:  # a long value is sorted sooner by a plan
+        value = value_on_host(op)
+    if value is None:
         return []
-    value = (self._host(function) if held is None else held).reshape(-1)
+    return [type(self)(array, device=self.device) for array in _runs(value, inverse, counts, sorts)]
+
+
+def _runs(value: np.ndarray[Any, Any], inverse: bool, counts: bool, sorts: bool) -> list[np.ndarray[Any, Any]]:
+    """Returns the first of each run of equal elements; if asked for the run of each element, and the length of each run."""
+    shape, value = value.shape, value.reshape(-1)
     order = value.argsort(kind="stable") if sorts else np.arange(len(value))
     ordered = value[order]
     starts = np.ones(len(value), np.bool_)
@@ -621,10 +630,10 @@ def _once_on_host(self: T, function: str, inverse: bool, counts: bool, sorts: bo
     if inverse:
         places = np.empty(len(value), np.int64)
         places[order] = starts.cumsum() - 1
-        found.append(places.reshape(op.shape))
+        found.append(places.reshape(shape))
     if counts:
         found.append(np.diff(begins, append=len(value)))
-    return [type(self)(array, device=self.device) for array in found]
+    return found
 
 
 def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, sorts: bool) -> Any:

@@ -30,9 +30,9 @@ patch, in 64-bit words:    0 kind  1 place that is set  2 base  3 other  4 strid
 An entry whose chunk is its count is the leader's alone. While `stop` is not 0 entries are counted but not run.
 
 A helper waits at a line of its own. Its first word, the job, is
-    IDLE    the helper looks at the line again and again, or is about to ASLEEP  it waits for its lock; the thread that
-    changes this word releases the lock, once a plan: the address of a plan's state, given by its leader; with the last
-    bit set, the helper is at work on it
+    IDLE    the helper looks at the line again and again, or is about to
+    ASLEEP  it waits for its lock; the thread that changes this word releases the lock, once
+    a plan: the address of a plan's state, given by its leader; with the last bit set, the helper is at work on it
 Every change but the helper's last (at work -> IDLE) is a compare-and-exchange, so a plan is either taken by the helper
 or taken back by the leader. A leader that is done takes back what nobody took and waits for those at work: after that
 nobody reads its plan. It never waits for a helper that has not come. With several leaders a helper is whose plan comes
