@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -12,16 +12,16 @@ from picograd import nn
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
 from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
-from picograd_programs.chat.rewrite import Writer, numbers_of
 from picograd_programs.chat.turns import Manner, Turns, manner_of
-from picograd_programs.data.bpe import Tokenizer
+from picograd_programs.chat.writer import Writer, tokens_of
+from picograd_programs.data.bpe import Stream, Tokenizer
 from picograd_programs.data.tokenizer_gguf import tokenizer_of
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_folder import read_folder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from picograd_programs.models.packed import PackedMatrix
-from picograd_programs.models.transducer_folder import is_transducer, read_transducer
+from picograd_programs.models.seq2seq_folder import is_seq2seq, read_seq2seq
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
@@ -114,18 +114,14 @@ class Dialogue:
         before, question = len(reader.tokens), self.question(text)
         if reader.length < len(question) + ANSWER_MIN:
             raise ArgumentError(too_long(len(question) - before, before, reader.length, self.longest))
-        written: list[int] = []
-        with suppress(KeyboardInterrupt):
-            for token in reader.answer(reader.keep(question), self.ends, settings.max_tokens, self.choice, settings.seed):
-                written.append(token)
-                print(stream.text(token), end="", flush=True)
-        print(stream.rest(), flush=True)
+        tokens = reader.answer(reader.keep(question), self.ends, settings.max_tokens, self.choice, settings.seed)
+        written = print_text(stream, tokens)
         self.said += [("user", text), ("assistant", written)]
         print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)
 
 
-class Rewriter:
-    """A transducer and its vocabulary, in a folder: each text that it reads has a text of its own for an answer.
+class TextToText:
+    """A sequence-to-sequence network and its vocabulary, in a folder: each text is answered by itself.
 
     Raises:
       DataError: the folder has another network, or is damaged.
@@ -136,7 +132,7 @@ class Rewriter:
         if settings.system:
             raise ArgumentError("--system is for models that hold dialogues; this one reads each text by itself.")
         try:
-            found = read_transducer(Path(settings.model), settings.context)
+            found = read_seq2seq(Path(settings.model), settings.context)
         except FileError:
             raise
         except DataError as error:
@@ -149,18 +145,26 @@ class Rewriter:
         return described(self.settings.model, self.writer.network, self.writer.longest, self.choice)
 
     def answer(self, text: str) -> None:
-        """Prints what is written about a text as it comes.
+        """Prints the answer to a text as it comes.
 
         Raises:
           ArgumentError: the text has too many tokens.
         """
         writer, settings, stream = self.writer, self.settings, self.tokenizer.stream()
-        length = writer.read(numbers_of(self.tokenizer, text, settings.raw))
-        with suppress(KeyboardInterrupt):
-            for token in writer.write(length, self.manner, settings.max_tokens, self.choice, settings.seed):
-                print(stream.text(token), end="", flush=True)
-        print(stream.rest(), flush=True)
+        length = writer.read(tokens_of(self.tokenizer, text, settings.raw))
+        print_text(stream, writer.write(length, self.manner, settings.max_tokens, self.choice, settings.seed))
         print(f"[read {writer.read_speed}; wrote {writer.write_speed}]", file=sys.stderr, flush=True)
+
+
+def print_text(stream: Stream, tokens: Iterable[int]) -> list[int]:
+    """Prints the text of tokens as they come, until they end or the user interrupts them; returns those printed."""
+    written: list[int] = []
+    with suppress(KeyboardInterrupt):
+        for token in tokens:
+            written.append(token)
+            print(stream.text(token), end="", flush=True)
+    print(stream.rest(), flush=True)
+    return written
 
 
 def described(name: str, model: nn.Module, length: int, choice: Choice) -> str:
@@ -192,7 +196,7 @@ def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, 
         model, tokenizer = chat_model(folder)
         return model, tokenizer, MANNER, model.config.context
     try:
-        if is_transducer(folder):
+        if is_seq2seq(folder):
             raise DataError("has an encoder and a decoder, and holds no dialogues.", "picograd chat answers with it.")
         if folder.is_dir():
             found = read_folder(folder, context)
@@ -230,7 +234,7 @@ def chat(settings: Chat) -> int:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
     check_settings(replace(settings, top_k=settings.top_k or None))  # 0 is all
-    dialogue = Rewriter(settings) if is_transducer(Path(settings.model)) else Dialogue(settings)
+    dialogue = TextToText(settings) if is_seq2seq(Path(settings.model)) else Dialogue(settings)
     if settings.prompt:
         dialogue.answer(settings.prompt)
         return 0

@@ -1,4 +1,4 @@
-"""BART as transformers publishes it: entries of config.json and names of tensors, some of which Whisper has, too.
+"""BART as transformers publishes it: entries of config.json and names of tensors; Whisper has many of both.
 
 Source: Lewis et al. 2019, arXiv:1910.13461; Hugging Face, transformers, the network BART (base, large-cnn, distilbart ...).
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 from picograd_programs.models.architectures import ACTIVATION_NAMES
 from picograd_programs.models.entries import FIXED, NEEDED, Entries
-from picograd_programs.models.transducer import TransducerConfig
+from picograd_programs.models.seq2seq import Seq2SeqConfig
 
-FIRST = 2  # row of a text's first position
+FIRST = 2  # row of the table that the first position has
 SIZES: dict[str, Any] = {
     "vocab_size": NEEDED, "d_model": NEEDED, "encoder_layers": NEEDED, "decoder_layers": NEEDED,
     "encoder_attention_heads": NEEDED, "decoder_attention_heads": NEEDED, "encoder_ffn_dim": NEEDED,
@@ -43,7 +43,7 @@ LAYER = {  # in the folder -> here
 
 
 def sizes_of(said: Entries) -> dict[str, Any]:
-    """Returns the fields of TransducerConfig about sizes, but for the vocabulary.
+    """Returns the fields of Seq2SeqConfig about sizes, but for the vocabulary.
 
     Raises:
       DataError: encoder and decoder differ where they must not, or heads do not divide the width.
@@ -71,8 +71,8 @@ def sizes_of(said: Entries) -> dict[str, Any]:
 
 def read_bart_config(
     content: Mapping[str, Any], tokens: int, context: int
-) -> tuple[TransducerConfig, tuple[int, ...], list[int]]:
-    """Returns the settings of a config.json, and the tokens that begin a text and that end it.
+) -> tuple[Seq2SeqConfig, tuple[int, ...], list[int]]:
+    """Returns the settings of a config.json, the tokens that begin an answer, and those that end it.
 
     Raises:
       DataError: it lacks an entry, or has one that is not known.
@@ -86,7 +86,7 @@ def read_bart_config(
         if not (type(number) is int and 0 <= number < rows or number is None and name == names[1]):
             raise said.wrong(name, number, f"a number of the {rows} tokens is needed")
     said.check_empty(FIXED | NO_MATTER)
-    config = TransducerConfig(
+    config = Seq2SeqConfig(
         min(rows, tokens), min(context, positions), **sizes, positions=positions, text_positions=positions, first=FIRST,
         eps=1e-5, has_biases=True, key_biases=True, norms_after=True, norms_embedding=True, scale=None,
         embedding_scale=sizes["width"] ** 0.5 if is_scaled else 1.0,
@@ -94,10 +94,10 @@ def read_bart_config(
     return config, tuple(number for number in numbers[:2] if number is not None), numbers[2:]
 
 
-def names_of_bart(config: TransducerConfig) -> dict[str, str]:
+def names_of_bart(config: Seq2SeqConfig) -> dict[str, str]:
     """Returns the names of tensors: in the folder -> here, without `.weight` and `.bias`.
 
-    >>> names_of_bart(TransducerConfig(9, 9, 1, 1, 4, 8, 1, 4))["decoder.layers.0.encoder_attn.out_proj"]
+    >>> names_of_bart(Seq2SeqConfig(9, 9, 1, 1, 4, 8, 1, 4))["decoder.layers.0.encoder_attn.out_proj"]
     'dec.blk.0.cross_attn_output'
     """
     names = {"shared": "token_embd"}
@@ -109,8 +109,8 @@ def names_of_bart(config: TransducerConfig) -> dict[str, str]:
     return names | names_of_layers(config)
 
 
-def names_of_layers(config: TransducerConfig) -> dict[str, str]:
-    """Returns those of the layers."""
+def names_of_layers(config: Seq2SeqConfig) -> dict[str, str]:
+    """Returns the names of tensors of the layers: in the folder -> here, without `.weight` and `.bias`."""
     return {
         f"{theirs}.layers.{layer}.{name}": f"{ours}.blk.{layer}.{own}"
         for theirs, ours, layers in (("encoder", "enc", config.encoder_layers), ("decoder", "dec", config.decoder_layers))

@@ -67,22 +67,22 @@ class EncoderConfig:
         return self.positions - self.first
 
 
-def bucket_of(length: int, num: int) -> NDArray[np.int32]:
+def buckets_of(length: int, num: int) -> NDArray[np.int32]:
     """Returns the bucket of the distance of each position from each other, (T, T) int32.
 
-    Half of them are for what is behind.
+    Half of the buckets are for positions behind.
 
-    >>> bucket_of(3, 4).tolist()
+    >>> buckets_of(3, 4).tolist()
     [[0, 3, 3], [1, 0, 3], [1, 1, 0]]
     """
     distance = np.arange(length)[None, :] - np.arange(length)[:, None]
-    return np.asarray(grown(np.abs(distance), num // 2) + np.where(distance > 0, num // 2, 0), np.int32)
+    return np.asarray(bucket_of_distance(np.abs(distance), num // 2) + np.where(distance > 0, num // 2, 0), np.int32)
 
 
-def grown(far: NDArray[np.int64], num: int) -> NDArray[np.int32]:
+def bucket_of_distance(far: NDArray[np.int64], num: int) -> NDArray[np.int32]:
     """Returns the bucket of each distance: half of them have one distance each, the others grow with its logarithm.
 
-    >>> grown(np.array([0, 1, 2, 3, 9, 100]), 4).tolist()
+    >>> bucket_of_distance(np.array([0, 1, 2, 3, 9, 100]), 4).tolist()
     [0, 1, 2, 2, 2, 3]
     """
     each = num // 2
@@ -161,7 +161,7 @@ class Encoder(nn.Module):
         turns = None if self.angles is None else (self.angles[0][:length], self.angles[1][:length])
         seen = is_text_BT[:, None, None, :]
         if self.distances is not None:
-            near_HTT = self.distances[Tensor(bucket_of(length, self.config.buckets))].permute(2, 0, 1)
+            near_HTT = self.distances[Tensor(buckets_of(length, self.config.buckets))].permute(2, 0, 1)
             seen = near_HTT.where(seen, -math.inf)  # (B, H, T, T)
         for layer in self.layers:
             x_BTC = layer(x_BTC, seen, turns)

@@ -10,7 +10,7 @@ from typing import Any
 
 from picograd_programs.models.architectures import ACTIVATION_NAMES
 from picograd_programs.models.entries import FIXED, NEEDED, Entries
-from picograd_programs.models.transducer import TransducerConfig
+from picograd_programs.models.seq2seq import Seq2SeqConfig
 
 ENTRIES: dict[str, Any] = {
     "vocab_size": NEEDED, "d_model": NEEDED, "d_kv": NEEDED, "d_ff": NEEDED, "num_layers": NEEDED, "num_heads": NEEDED,
@@ -18,7 +18,7 @@ ENTRIES: dict[str, Any] = {
     "feed_forward_proj": "relu", "tie_word_embeddings": True, "scale_decoder_outputs": None, "eos_token_id": 1,
     "decoder_start_token_id": NEEDED,
 }  # fmt: skip
-NO_MATTER: dict[str, Any] = {  # of trainings, or what follows from other entries
+NO_MATTER: dict[str, Any] = {  # entries of trainings, or that follow from others
     "is_encoder_decoder": True, "relative_attention_max_distance": 128, "n_positions": Any, "dropout_rate": Any,
     "initializer_factor": Any, "output_past": Any, "is_gated_act": Any, "dense_act_fn": Any,
 }  # fmt: skip
@@ -26,8 +26,8 @@ NO_MATTER: dict[str, Any] = {  # of trainings, or what follows from other entrie
 
 def read_t5_config(
     content: Mapping[str, Any], tokens: int, context: int
-) -> tuple[TransducerConfig, tuple[int, ...], list[int]]:
-    """Returns the settings of a config.json, and the tokens that begin a text and that end it.
+) -> tuple[Seq2SeqConfig, tuple[int, ...], list[int]]:
+    """Returns the settings of a config.json, the tokens that begin an answer, and those that end it.
 
     Files of transformers 5 say of all networks that they have one table; those that have two do not scale logits.
 
@@ -52,7 +52,7 @@ def read_t5_config(
     buckets = said.whole("relative_attention_num_buckets")
     if buckets % 4:
         raise said.wrong("relative_attention_num_buckets", buckets, "a multiple of 4 is needed")
-    config = TransducerConfig(
+    config = Seq2SeqConfig(
         min(rows, tokens), context, layers, said.whole("num_decoder_layers") or layers, width, hidden, heads, features,
         buckets, eps=said.number("layer_norm_epsilon"), activation=ACTIVATION_NAMES[name], is_gated=gate == "gated",
         own_output=not is_scaled,
@@ -62,10 +62,10 @@ def read_t5_config(
     return config, (start,), ends
 
 
-def names_of_t5(config: TransducerConfig) -> dict[str, str]:
-    """Returns the names of tensors: in the folder -> here.
+def names_of_t5(config: Seq2SeqConfig) -> dict[str, str]:
+    """Returns the names of tensors: in the folder -> here, without `.weight` and `.bias`.
 
-    >>> names_of_t5(TransducerConfig(9, 9, 1, 1, 4, 8, 1, 4))["decoder.block.0.layer.1.EncDecAttention.o"]
+    >>> names_of_t5(Seq2SeqConfig(9, 9, 1, 1, 4, 8, 1, 4))["decoder.block.0.layer.1.EncDecAttention.o"]
     'dec.blk.0.cross_attn_output'
     """
     names = {"shared": "token_embd", "lm_head": "output"}

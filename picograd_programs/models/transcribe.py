@@ -1,4 +1,4 @@
-"""`picograd transcribe`: the text of what is said in a sound file, by Whisper's weights, which a user has.
+"""`picograd transcribe`: the text of speech in a sound file, by a folder of Whisper that the user has.
 
 A sound is read in pieces of half a minute, each by itself; a word across the end of one may be lost.
 """
@@ -23,19 +23,19 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.chat.answer import Choice
-from picograd_programs.chat.rewrite import Writer
 from picograd_programs.chat.turns import Manner
+from picograd_programs.chat.writer import Writer
 from picograd_programs.models.whisper import RATE
 from picograd_programs.models.whisper_folder import BEGIN, TASKS, Speech, read_whisper
 
 LIKELIEST = Choice(temperature=0.0, repetition=1.0)
 HINT = "ffmpeg -i FILE -ar 16000 -ac 1 sound.wav writes one."
-OFFSET = np.uint8(128)  # of sounds of eight bits, whose numbers are unsigned
+OFFSET = np.uint8(128)  # samples of eight bits are unsigned
 
 
 # ---- sounds ----
 def read_sound(path: Path) -> NDArray[np.float32]:
-    """Returns the sound of a WAV file, 16,000 numbers a second between -1 and 1; several channels as their mean.
+    """Returns the sound of a WAV file, 16,000 samples a second between -1 and 1; several channels as their mean.
 
     Raises:
       FileError: it cannot be read.
@@ -53,12 +53,12 @@ def read_sound(path: Path) -> NDArray[np.float32]:
     if nbytes == 1:
         whole = whole ^ OFFSET
     filled = np.concatenate([np.zeros((len(whole), 4 - nbytes), np.uint8), whole], 1)  # the lowest bytes come first
-    numbers = np.ascontiguousarray(filled).view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
-    return at_rate(numbers.reshape(-1, channels).mean(1, dtype=np.float32), rate)
+    samples = np.ascontiguousarray(filled).view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
+    return at_rate(samples.reshape(-1, channels).mean(1, dtype=np.float32), rate)
 
 
 def at_rate(sound: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
-    """Returns a sound with RATE numbers a second, by its spectrum: what is beyond 8 kHz is left out.
+    """Returns a sound of `rate` samples a second at RATE, by its spectrum: frequencies beyond 8 kHz are left out.
 
     >>> tone = np.sin(np.arange(4000) * 2 * np.pi * 440 / 8000).astype(np.float32)
     >>> bool(np.abs(at_rate(tone, 8000)[::2] - tone).max() < 1e-4)
@@ -72,11 +72,11 @@ def at_rate(sound: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
 
 # ---- texts of sounds ----
 class Transcriber:
-    """A network that writes what is said."""
+    """A Whisper, and the plans by which it reads a piece of a sound and writes its text."""
 
     def __init__(self, speech: Speech):
         self.speech, self.network = speech, speech.network
-        self.writer = Writer(self.network.transducer, self.network.transducer.config.context, self.network.positions)
+        self.writer = Writer(self.network.seq2seq, self.network.seq2seq.config.context, self.network.positions)
 
         @jit
         def read(sound_n: Tensor) -> Tensor:
@@ -85,12 +85,12 @@ class Transcriber:
         self.read_piece = read
 
     def read(self, piece: NDArray[np.float32]) -> None:
-        """Reads a piece of a sound, filled up with silence."""
+        """Reads a piece of a sound, padded with silence."""
         with no_grad():
-            self.read_piece(Tensor(np.pad(piece, (0, self.network.numbers - len(piece))))).realize()
+            self.read_piece(Tensor(np.pad(piece, (0, self.network.samples - len(piece))))).realize()
 
     def language(self) -> str:
-        """Returns the likeliest language of the piece that was read; "" where the network knows English alone."""
+        """Returns the likeliest language of the last piece that was read; "" where the network knows English alone."""
         speech = self.speech
         if not speech.languages:
             return ""
@@ -98,23 +98,24 @@ class Transcriber:
         return max(speech.languages, key=lambda name: float(logits[speech.languages[name]]))
 
     def tokens(self, language: str, task: str, num: int) -> Iterator[int]:
-        """Yields the tokens of the text of the piece that was read.
+        """Yields the tokens of the text of the last piece that was read.
 
         Args:
-          num:  most of them
+          language, task:  as `Speech.start` takes them
+          num:             most tokens
         """
         manner = Manner("", {}, self.speech.start(language, task), frozenset({self.speech.end}))
         yield from self.writer.write(self.network.positions, manner, num, LIKELIEST, 0, self.speech.barred)
 
     def pieces(self, sound: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-        """Yields half a minute after the other."""
-        for first in range(0, len(sound), self.network.numbers):
-            yield sound[first : first + self.network.numbers]
+        """Yields the half minutes of a sound, the last one perhaps shorter."""
+        for first in range(0, len(sound), self.network.samples):
+            yield sound[first : first + self.network.samples]
 
 
 @dataclass(frozen=True)
 class TranscribeSettings:
-    """Writes what is said in sound files, with the weights of Whisper, which you have."""
+    """Writes the text of speech in sound files, with the weights of Whisper, which you have."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE ...")]  # WAV files
     # the folder of a Whisper as it is published: config.json, model.safetensors, tokenizer.json, generation_config.json

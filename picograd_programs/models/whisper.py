@@ -1,11 +1,11 @@
-"""Whisper: speech to text, by a transducer that reads half a minute of sound as a picture of its pitches.
+"""Whisper: speech to text. An encoder reads the log-mel spectrogram of half a minute of sound, a decoder writes the text.
 
-    sound (16,000 a second) -> log-mel (M, 3000) -> two convolutions (1500, C) -> encoder -> decoder, which writes the text
+    sound (480,000,) -> log-mel spectrogram (M, 3000) -> two convolutions (1500, C) -> encoder -> decoder -> text
 
 Source: Radford et al. 2022, arXiv:2212.04356, section 2.2; Slaney 1998, Auditory Toolbox, Technical report 1998-010 (the
-       scale of pitches, and filters of one area each).
+       mel scale, and filters of one area each).
 
-Letters: n numbers of a sound, P frames, Q frequencies, M pitches, C width, T positions of the memory.
+Letters: n samples, P frames, Q frequencies, M mel bands, C width, T positions of the memory.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from picograd_formats.gguf_file import PackedTensor
 from picograd_math.sampled import hann_window
 from picograd_programs.models.cache import KVCache
 from picograd_programs.models.decoder import Weights
-from picograd_programs.models.transducer import Transducer, TransducerConfig
+from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
-RATE = 16_000  # numbers of a sound, a second
-WINDOW, STEP = 400, 160  # numbers of a frame, and from one to the next: 25 and 10 ms
+RATE = 16_000  # samples a second
+WINDOW, STEP = 400, 160  # samples of a frame, and from one to the next: 25 and 10 ms
 FRAME_POSITIONS = 2  # frames of a position of the memory
-RANGE = 8.0  # of logarithms; what is below the loudest by more counts as silence
-LINEAR_MAX, LINEAR_STEP, GROWTH = 1000.0, 200 / 3, math.log(6.4) / 27  # Slaney's scale: even steps, then equal ratios
+RANGE = 8.0  # of logarithms; values below the greatest by more are raised to that
+LINEAR_MAX, LINEAR_STEP, GROWTH = 1000.0, 200 / 3, math.log(6.4) / 27  # Slaney's mel scale: even steps, then equal ratios
 
 
-def pitch_filters(num: int) -> NDArray[np.float32]:
-    """Returns how much of each frequency up to 8 kHz is in each pitch, (M, Q): triangles of area 1, in 1 / Hz.
+def mel_filters(num: int) -> NDArray[np.float32]:
+    """Returns the weight of each frequency up to 8 kHz in each mel band, (M, Q): triangles of area 1, in 1 / Hz.
 
-    >>> filters = pitch_filters(80)
+    >>> filters = mel_filters(80)
     >>> filters.shape, round(float(filters.sum() * RATE / WINDOW))
     ((80, 201), 80)
     """
     last = LINEAR_MAX / LINEAR_STEP + math.log(RATE / 2 / LINEAR_MAX) / GROWTH
-    pitches = np.linspace(0, last, num + 2)
-    beyond = pitches - LINEAR_MAX / LINEAR_STEP
-    corner_M = np.where(beyond < 0, pitches * LINEAR_STEP, LINEAR_MAX * np.exp(np.maximum(beyond, 0) * GROWTH))  # Hz
+    mels = np.linspace(0, last, num + 2)
+    beyond = mels - LINEAR_MAX / LINEAR_STEP
+    corner_M = np.where(beyond < 0, mels * LINEAR_STEP, LINEAR_MAX * np.exp(np.maximum(beyond, 0) * GROWTH))  # Hz
     frequency_Q = np.arange(WINDOW // 2 + 1) * RATE / WINDOW
     low, middle, high = (corner_M[k : k + num, None] for k in range(3))
     rising, falling = (frequency_Q - low) / (middle - low), (high - frequency_Q) / (high - middle)
@@ -50,19 +50,19 @@ def pitch_filters(num: int) -> NDArray[np.float32]:
 
 
 def log_mel(sound_n: Tensor, filters_MQ: Tensor) -> Tensor:
-    """Returns the loudness of each pitch in each frame, logarithms around 0, (n,) -> (M, n / STEP)."""
+    """Returns the log-mel spectrogram, scaled to about -1..1: (n,) -> (M, n / STEP)."""
     padded = F.pad(sound_n[None], (WINDOW // 2, WINDOW // 2), "reflect")[0]
     frames_Pn = padded.unfold(0, WINDOW, STEP)[:-1] * hann_window(WINDOW)
     power_PQ = fft.rfft(frames_Pn).square().sum(-1)
-    loudness_MP = (filters_MQ @ power_PQ.T).clamp(min=1e-10).log10()
-    return (loudness_MP.maximum(loudness_MP.max() - RANGE) + 4) / 4
+    mel_MP = (filters_MQ @ power_PQ.T).clamp(min=1e-10).log10()
+    return (mel_MP.maximum(mel_MP.max() - RANGE) + 4) / 4
 
 
 class Stem(nn.Module):
-    """gelu(conv(gelu(conv(x)))) + positions; the second convolution takes every second frame."""
+    """gelu(conv(gelu(conv(x)))) + positions; the second convolution has stride 2."""
 
-    def __init__(self, weights: Weights, pitches: int, width: int, positions: int):
-        self.convs = nn.ModuleList(nn.Conv1d(n, width, 3, padding=1, stride=s) for n, s in ((pitches, 1), (width, 2)))
+    def __init__(self, weights: Weights, bands: int, width: int, positions: int):
+        self.convs = nn.ModuleList(nn.Conv1d(n, width, 3, padding=1, stride=s) for n, s in ((bands, 1), (width, 2)))
         for number, conv in enumerate(self.convs, 1):
             conv.requires_grad_(False)
             state = {"weight": conv.weight.shape, "bias": conv.bias.shape}
@@ -72,9 +72,9 @@ class Stem(nn.Module):
         table = weights.take("enc.position_embd.weight", positions, width)
         self.register_buffer("places", Tensor(table.unpacked()).realize())
 
-    def forward(self, loudness_MP: Tensor) -> Tensor:
-        """loudness (M, P) -> (1, T, C)."""
-        x = loudness_MP[None]
+    def forward(self, mel_MP: Tensor) -> Tensor:
+        """mel (M, P) -> (1, T, C)."""
+        x = mel_MP[None]
         for conv in self.convs:
             x = F.gelu(conv(x))
         out: Tensor = (x.transpose(1, 2) + self.places).contiguous()
@@ -86,7 +86,7 @@ class Whisper(nn.Module):
 
     Args:
       config:     of encoder and decoder
-      pitches:    M
+      bands:      M
       positions:  T: half a minute has 1,500
       tensors:    weights by the names of GGUF, which are taken out
 
@@ -94,19 +94,19 @@ class Whisper(nn.Module):
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: TransducerConfig, pitches: int, positions: int, tensors: dict[str, PackedTensor]):
+    def __init__(self, config: Seq2SeqConfig, bands: int, positions: int, tensors: dict[str, PackedTensor]):
         weights = Weights(tensors)
         self.positions = positions
-        self.stem = Stem(weights, pitches, config.width, positions)
-        self.transducer = Transducer(config, weights.tensors)
-        self.register_buffer("filters", Tensor(pitch_filters(pitches)))
+        self.stem = Stem(weights, bands, config.width, positions)
+        self.seq2seq = Seq2Seq(config, weights.tensors)
+        self.register_buffer("filters", Tensor(mel_filters(bands)))
         realize([self.filters])
 
     @property
-    def numbers(self) -> int:
-        """Numbers of the sound that is read at once."""
+    def samples(self) -> int:
+        """Samples of the sound that is read at once."""
         return self.positions * FRAME_POSITIONS * STEP
 
     def read(self, sound_n: Tensor, memory: KVCache) -> Tensor:
-        """Reads a sound of `numbers` numbers into the memory, and returns the encoder's output (1, T, C)."""
-        return self.transducer.read(self.stem(log_mel(sound_n, self.filters)), None, memory)
+        """Reads a sound of so many samples (n,) into the memory, and returns the encoder's output (1, T, C)."""
+        return self.seq2seq.read(self.stem(log_mel(sound_n, self.filters)), None, memory)

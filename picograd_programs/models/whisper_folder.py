@@ -1,6 +1,7 @@
-"""Whisper in the folder in which transformers keeps it: config.json, model.safetensors or parts, tokenizer.json.
+"""Folders of Whisper, as transformers publishes them.
 
-As for decoders, every entry of config.json is read, must have one value, or is known to change nothing.
+Files: config.json, model.safetensors or its parts, tokenizer.json, and perhaps generation_config.json. As for decoders,
+every entry of config.json is read, must have one value, or is known to change nothing.
 
 Source: Hugging Face, transformers, the network Whisper (tiny to large v3, turbo, distil-whisper).
 """
@@ -13,14 +14,14 @@ from typing import Any
 
 from picograd.errors import DataError
 from picograd.record import Record
-from picograd_programs.chat.rewrite import Barred
+from picograd_programs.chat.writer import Barred
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import json_in
 from picograd_programs.models.bart_folder import OF_TRAINING, SIZES, names_of_layers, sizes_of
 from picograd_programs.models.entries import FIXED, NEEDED, Entries
-from picograd_programs.models.transducer import TransducerConfig
-from picograd_programs.models.transducer_folder import in_their_names, transducer_tensors
+from picograd_programs.models.seq2seq import Seq2SeqConfig
+from picograd_programs.models.seq2seq_folder import in_their_names, seq2seq_tensors
 from picograd_programs.models.whisper import Whisper
 
 BEGIN, NO_TIMES, FIRST_TASK = "<|startoftranscript|>", "<|notimestamps|>", "<|translate|>"
@@ -30,7 +31,7 @@ ENTRIES: dict[str, Any] = SIZES | {
     "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448, "eos_token_id": NEEDED,
     "suppress_tokens": None, "begin_suppress_tokens": None,
 }  # fmt: skip
-NO_MATTER: dict[str, Any] = OF_TRAINING | {  # or of other tasks
+NO_MATTER: dict[str, Any] = OF_TRAINING | {  # entries of trainings, or of other tasks
     "is_encoder_decoder": True, "scale_embedding": False, "tie_word_embeddings": True, "use_weighted_layer_sum": Any,
     "classifier_proj_size": Any, "apply_spec_augment": Any, "mask_time_prob": Any, "mask_time_length": Any,
     "mask_time_min_masks": Any, "mask_feature_prob": Any, "mask_feature_length": Any, "mask_feature_min_masks": Any,
@@ -49,7 +50,7 @@ class Speech(Record, eq=False):
     network:    with its weights
     tokenizer:  of the same folder
     end:        token that ends a text
-    barred:     tokens that are not written: signs of music, say
+    barred:     tokens that are not written, such as signs of music
     languages:  names of languages -> their tokens; {}: it knows English alone
     """
 
@@ -81,7 +82,7 @@ def read_whisper(folder: Path) -> Speech:
     content = json_in(folder / "config.json", "transcribe")
     read_whisper_config(content, 1)  # errors come before other files are looked for
     tokenizer = load_tokenizer(folder / "tokenizer.json")
-    config, pitches, positions, end = read_whisper_config(content, len(tokenizer.tokens))
+    config, bands, positions, end = read_whisper_config(content, len(tokenizer.tokens))
     tokenizer.fit(content["vocab_size"], config.width)
     if missing := [name for name in (BEGIN, NO_TIMES, *(f"<|{task}|>" for task in TASKS)) if name not in tokenizer.control]:
         raise DataError(f"tokenizer.json has no token {missing[0]}, which begins texts of Whisper.")
@@ -96,14 +97,14 @@ def read_whisper(folder: Path) -> Speech:
     ))  # fmt: skip
     names = AROUND_LAYERS | names_of_layers(config)
     try:
-        network = Whisper(config, pitches, positions, transducer_tensors(map_published(folder), names, False))
+        network = Whisper(config, bands, positions, seq2seq_tensors(map_published(folder), names, False))
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None
     return Speech(network, tokenizer, end, barred, languages)
 
 
-def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[TransducerConfig, int, int, int]:
-    """Returns the settings of a config.json, the numbers of pitches and of positions, and the token that ends a text.
+def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2SeqConfig, int, int, int]:
+    """Returns the settings of a config.json, the numbers of mel bands and positions, and the token that ends a text.
 
     Raises:
       DataError: it describes another network, lacks an entry, or has one that is not known.
@@ -111,18 +112,18 @@ def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Transd
     if content.get("model_type") != "whisper":
         raise DataError(f"config.json says model_type is {str(content.get('model_type'))[:40]!r}; whisper is run.")
     said = Entries(content, "config.json", ENTRIES, {})
-    rows, pitches, positions, longest = (
+    rows, bands, positions, longest = (
         said.whole(key) for key in ("vocab_size", "num_mel_bins", "max_source_positions", "max_target_positions")
     )
     sizes, end = sizes_of(said), said.get("eos_token_id")
     if type(end) is not int or not 0 <= end < rows:
         raise said.wrong("eos_token_id", end, f"a number of the {rows} tokens is needed")
-    said.get("suppress_tokens"), said.get("begin_suppress_tokens")
+    said.get("suppress_tokens"), said.get("begin_suppress_tokens")  # which `read_whisper` reads
     said.check_empty(FIXED | NO_MATTER)
-    config = TransducerConfig(
+    config = Seq2SeqConfig(
         min(rows, tokens), longest, **sizes, positions=longest, eps=1e-5, has_biases=True, scale=None
     )  # fmt: skip
-    return config, pitches, positions, end
+    return config, bands, positions, end
 
 
 def numbers_in(key: str, value: Any, tokens: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from picograd_programs import cli
 from picograd_programs.chat.run import opened
 from picograd_programs.data.wordpiece import END, PADDING, START, UNKNOWN
 from picograd_programs.models.embedder import POOLS, read_embedder
-from picograd_programs.models.encoder import bucket_of
+from picograd_programs.models.encoder import buckets_of
 from picograd_programs.models.encoder_folder import ENCODERS
 from tests.models.published import config_of, logits_of, random_weights
 from tests.models.published_encoders import TURNING, turning_hidden, turning_weights
@@ -227,7 +227,7 @@ def test_every_kind_of_encoder_has_its_equations_in_a_test() -> None:
 
 def test_buckets_of_distances_are_those_of_a_loop() -> None:
     for num in (8, 32):
-        np.testing.assert_array_equal(bucket_of(300, num), buckets(300, num))
+        np.testing.assert_array_equal(buckets_of(300, num), buckets(300, num))
 
 
 @pytest.mark.parametrize("ways", [*([way] for way in POOLS), ["mean", "cls"]])

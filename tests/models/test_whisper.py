@@ -1,4 +1,4 @@
-"""Whisper: the picture of a sound, logits and texts of its equations, the command, and what is refused."""
+"""Whisper: log-mel spectrograms, logits and texts of its equations, the command, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from picograd_programs import cli
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.models.transcribe import Transcriber, at_rate, read_sound
-from picograd_programs.models.whisper import log_mel, pitch_filters
+from picograd_programs.models.whisper import log_mel, mel_filters
 from picograd_programs.models.whisper_folder import read_whisper
 
 Said = dict[str, Any]
@@ -69,19 +69,19 @@ def drawn(said: Said) -> Weights:
     }
 
 
-def picture(sound: np.ndarray, pitches: int) -> torch.Tensor:
-    """The logarithm of each pitch's power in each frame, by the definition of each step, float64: (M, P)."""
+def spectrogram(sound: np.ndarray, bands: int) -> torch.Tensor:
+    """The log-mel spectrogram (M, P), by the definition of each step, in float64."""
     padded = np.pad(sound.astype(np.float64), 200, mode="reflect")
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
     frames = np.stack([padded[160 * n : 160 * n + 400] * window for n in range(len(sound) // 160)])
     power = np.abs(np.fft.rfft(frames)) ** 2
 
-    def hertz(pitch: float) -> float:
-        return pitch * 200 / 3 if pitch < 15 else 1000 * 6.4 ** ((pitch - 15) / 27)
+    def hertz(mel: float) -> float:
+        return mel * 200 / 3 if mel < 15 else 1000 * 6.4 ** ((mel - 15) / 27)
 
     highest = 15 + 27 * math.log(8) / math.log(6.4)
-    corners = [hertz(highest * n / (pitches + 1)) for n in range(pitches + 2)]
-    filters = np.zeros((pitches, 201))
+    corners = [hertz(highest * n / (bands + 1)) for n in range(bands + 2)]
+    filters = np.zeros((bands, 201))
     for row, (low, middle, high) in enumerate(zip(corners, corners[1:], corners[2:])):
         for place in range(201):
             at = place * 40.0
@@ -164,13 +164,13 @@ def write_sound(path: Path, sound: np.ndarray, rate: int = 16000, nbytes: int = 
         file.writeframes(np.repeat(whole, channels).view(np.uint8).reshape(-1, 4)[:, :nbytes].tobytes())
 
 
-@pytest.mark.parametrize("pitches", [20, 80, 128])
-def test_the_picture_of_a_sound_is_that_of_its_definition(pitches: int) -> None:
+@pytest.mark.parametrize("bands", [20, 80, 128])
+def test_the_spectrogram_of_a_sound_is_that_of_its_definition(bands: int) -> None:
     sound = a_sound(1.0)
     sound[8000:] = 0  # silence, whose logarithm has a floor
-    found = log_mel(Tensor(sound), Tensor(pitch_filters(pitches))).numpy()
-    assert found.shape == (pitches, 100)
-    np.testing.assert_allclose(found, picture(sound, pitches).numpy(), atol=2e-4)
+    found = log_mel(Tensor(sound), Tensor(mel_filters(bands))).numpy()
+    assert found.shape == (bands, 100)
+    np.testing.assert_allclose(found, spectrogram(sound, bands).numpy(), atol=2e-4)
 
 
 @pytest.mark.req("D9")
@@ -180,7 +180,7 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(tmp_pat
     transcriber, sound = Transcriber(read_whisper(tmp_path)), a_sound(1.0)
     for piece in (sound, sound[:9000]):
         transcriber.read(piece)
-        loudness = picture(np.pad(piece, (0, 16000 - len(piece))), 20)
+        loudness = spectrogram(np.pad(piece, (0, 16000 - len(piece))), 20)
         written = [BEGIN, *rng.integers(0, 256, 15).tolist()]
         logits = [transcriber.writer.logits(token, place, 50) for place, token in enumerate(written)]
         expected = logits_of(SIZES, weights, loudness, written).numpy()

@@ -1,4 +1,6 @@
-"""A transducer in the folder in which transformers keeps it: config.json, model.safetensors or parts, tokenizer.json.
+"""Folders of sequence-to-sequence networks, as transformers publishes them.
+
+Files: config.json, model.safetensors or its parts, tokenizer.json, and perhaps generation_config.json.
 
 As for decoders, every entry of config.json is read, must have one value, or is known to change nothing, else it is refused
 before a weight is read.
@@ -25,54 +27,54 @@ from picograd_programs.data.vocabulary import json_in
 from picograd_programs.models.bart_folder import names_of_bart, read_bart_config
 from picograd_programs.models.decoder_folder import KINDS, drawing_of, packed
 from picograd_programs.models.folder_forms import Arrays
+from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from picograd_programs.models.t5_folder import names_of_t5, read_t5_config
-from picograd_programs.models.transducer import Transducer, TransducerConfig
 
 OURS = re.compile(r"[\w.]+(?=\.(?:weight|bias)\b)")
 COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # of the table of tokens
 UNUSED = re.compile(r".+EncDecAttention\.relative_attention_bias\.weight")
-AROUND_TEXTS = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")  # generation_config.json goes first
+AROUND_TEXTS = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")  # generation_config.json has the last word
 TABLE, OUTPUT = "shared.weight", ("lm_head.weight", "proj_out.weight")
-BIASES = "final_logits_bias"  # of BART's logits, which are zeros
+LOGIT_BIASES = "final_logits_bias"  # zeros, in all files of BART
 
 
 class Form(Record, eq=False):
     """The form in which networks of a model_type are published.
 
-    read:   the contents of config.json, how many tokens the vocabulary has, and the most that will be read -> settings, and
-            the tokens that begin a text and that end it
-    names:  the settings -> names of tensors in the folder -> here, without `.weight` and `.bias`
+    read:   (config.json, number of tokens in the vocabulary, most tokens of a text) -> settings, the tokens that begin an
+            answer, and those that end it
+    names:  settings -> a dict: names of tensors in the folder -> here, without `.weight` and `.bias`
     """
 
-    read: Callable[[Mapping[str, Any], int, int], tuple[TransducerConfig, tuple[int, ...], list[int]]]
-    names: Callable[[TransducerConfig], dict[str, str]]
+    read: Callable[[Mapping[str, Any], int, int], tuple[Seq2SeqConfig, tuple[int, ...], list[int]]]
+    names: Callable[[Seq2SeqConfig], dict[str, str]]
 
 
 T5 = Form(read_t5_config, names_of_t5)
 FORMS: dict[str, Form] = {"t5": T5, "mt5": T5, "bart": Form(read_bart_config, names_of_bart)}
 
 
-class Transduced(Record, eq=False):
+class PublishedSeq2Seq(Record, eq=False):
     """A network of a folder.
 
     network:    with its weights
     tokenizer:  of the same folder
-    manner:     the tokens that begin and end what is written, and how they are drawn
+    manner:     the tokens that begin and end an answer, and how tokens are drawn
     """
 
-    network: Transducer
+    network: Seq2Seq
     tokenizer: Pipeline
     manner: Manner
 
 
-def is_transducer(folder: Path) -> bool:
+def is_seq2seq(folder: Path) -> bool:
     """True for the folder of a network of this kind."""
     path = folder / "config.json"
     name = json_in(path).get("model_type") if path.is_file() else None
     return isinstance(name, str) and name in FORMS
 
 
-def read_transducer(folder: Path, context: int) -> Transduced:
+def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     """Returns the network in a folder.
 
     Args:
@@ -97,14 +99,14 @@ def read_transducer(folder: Path, context: int) -> Transduced:
     drawing = drawing_of(generation) or {"temperature": 0.0, "repetition": 1.0}
     names = form.names(config)
     try:
-        network = Transducer(config, transducer_tensors(map_published(folder), names, config.own_output))
+        network = Seq2Seq(config, seq2seq_tensors(map_published(folder), names, config.own_output))
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None
-    return Transduced(network, tokenizer, Manner("", {}, start, frozenset(ends), drawing))
+    return PublishedSeq2Seq(network, tokenizer, Manner("", {}, start, frozenset(ends), drawing))
 
 
-def transducer_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) -> dict[str, PackedTensor]:
-    """Returns tensors by the names of Transducer, without copies of the table of tokens.
+def seq2seq_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) -> dict[str, PackedTensor]:
+    """Returns tensors by the names of Seq2Seq, without copies of the table of tokens.
 
     Args:
       names:       theirs -> ours, without `.weight` and `.bias`
@@ -119,8 +121,10 @@ def transducer_tensors(arrays: Arrays, names: Mapping[str, str], own_output: boo
         if own not in names and name in COPIES:
             if TABLE in theirs or f"{names['shared']}.weight" in tensors:
                 continue
-            own = "shared"  # of which the file has another copy alone
-        if UNUSED.fullmatch(name) or name in OUTPUT and not own_output or name == BIASES and not np.asarray(array).any():
+            own = "shared"  # the file has this copy alone
+        if UNUSED.fullmatch(name) or name in OUTPUT and not own_output:
+            continue
+        if name == LOGIT_BIASES and not np.asarray(array).any():
             continue
         dtype = array.packing.name if isinstance(array, PackedTensor) else array.dtype.name
         if own not in names or part not in ("weight", "bias") or dtype not in KINDS:
@@ -130,6 +134,6 @@ def transducer_tensors(arrays: Arrays, names: Mapping[str, str], own_output: boo
 
 
 def in_their_names(fact: str, names: Mapping[str, str]) -> str:
-    """Returns a sentence in which tensors have the names of the folder; `names` as of `transducer_tensors`."""
+    """Returns a sentence in which tensors have the names of the folder; `names` as of `seq2seq_tensors`."""
     theirs = {ours: name for name, ours in names.items()}
     return OURS.sub(lambda found: theirs.get(found[0], found[0]), fact)

@@ -1,6 +1,6 @@
-"""A text that a transducer writes about another: T5 translates, sums up or answers, as the first words of a text ask it.
+"""Texts that a sequence-to-sequence network writes about others: T5 translates, sums up or answers, as a text asks it.
 
-Each text is read by itself, filled up to a power of two, so that few plans serve all; one plan more serves every token that
+Each text is read by itself, padded to a power of two, so that few plans serve all; one plan more serves every token that
 is written.
 """
 
@@ -20,10 +20,10 @@ from picograd.transforms.jit import jit
 from picograd_programs.chat.answer import LATEST, Choice, Logits, Speed, chosen
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.bpe import Tokenizer
-from picograd_programs.models.transducer import Transducer
+from picograd_programs.models.seq2seq import Seq2Seq
 
-SHORTEST = 16  # positions that a text is filled up to
-UNLIKELY = -1e30  # logit of a token that is barred
+READ_MIN = 16  # positions that shorter texts are padded to
+BARRED_LOGIT = -1e30  # of a token that is not written
 
 
 class Barred(Record):
@@ -38,14 +38,14 @@ class Barred(Record):
 
 
 class Writer:
-    """The plans of a transducer, its memory of what it has read, and its cache of what it writes.
+    """The plans of a network, its memory of the text that it has read, and its cache of the text that it writes.
 
     Args:
-      longest:  most positions that are written
-      read:     most positions that are read; None: as many
+      longest:  most tokens of a text that is written, and of one that is read
+      read:     most positions of the memory, if they are not as many
     """
 
-    def __init__(self, network: Transducer, longest: int, read: int | None = None):
+    def __init__(self, network: Seq2Seq, longest: int, read: int | None = None):
         self.network, self.longest = network, longest
         read = longest if read is None else read
         self.memory, self.cache = network.empty(read), network.empty(longest)
@@ -63,7 +63,7 @@ class Writer:
         self.read_text, self.write_token = read_text, write_token
 
     def read(self, tokens: Sequence[int]) -> int:
-        """Reads a text into the memory, and returns its length.
+        """Reads a text into the memory; returns its length in tokens.
 
         Raises:
           ArgumentError: it has no tokens, or too many.
@@ -71,8 +71,8 @@ class Writer:
         if not 1 <= len(tokens) <= self.longest:
             raise ArgumentError(f"the text has {len(tokens):,} tokens; 1 to {self.longest:,} are read (--context).")
         start, length = time.perf_counter(), len(tokens)
-        filled = min(max(SHORTEST, 1 << (length - 1).bit_length()), self.longest)
-        tokens_1T, is_text_1T = np.zeros((1, filled), np.int32), np.arange(filled)[None] < length
+        padded = min(max(READ_MIN, 1 << (length - 1).bit_length()), self.longest)
+        tokens_1T, is_text_1T = np.zeros((1, padded), np.int32), np.arange(padded)[None] < length
         tokens_1T[0, :length] = tokens
         with no_grad():
             self.read_text(Tensor(tokens_1T), Tensor(is_text_1T)).realize()
@@ -80,7 +80,12 @@ class Writer:
         return length
 
     def logits(self, token: int, place: int, length: int) -> Logits:
-        """Returns the logits (V,) after a token of the text that is written, which is at a place."""
+        """Returns the logits (V,) after a token of the text that is written.
+
+        Args:
+          place:   of the token, from 0
+          length:  positions of the memory that are filled
+        """
         with no_grad():
             found: Logits = self.write_token(Tensor([[token]]), self.place.bind(place), self.length.bind(length)).numpy()
         return found
@@ -88,13 +93,14 @@ class Writer:
     def write(
         self, length: int, manner: Manner, num: int, choice: Choice, seed: int, barred: Barred | None = None
     ) -> Iterator[int]:
-        """Yields the tokens of a text about what was read, without the one that ends it.
+        """Yields the tokens of an answer, without those that begin and end it.
 
         Args:
-          length:  of what was read
-          manner:  the tokens that begin and that end it
+          length:  positions of the memory that are filled
+          manner:  the tokens that begin and that end an answer
           num:     most tokens of it
-          barred:  those that are never written
+          seed:    of the draws
+          barred:  tokens that are not written
         """
         rng, written, self.write_speed = np.random.default_rng((seed, length)), [*manner.start], Speed()
         for place, token in enumerate(written[:-1]):
@@ -106,7 +112,7 @@ class Writer:
             self.write_speed.tokens += 1
             self.write_speed.seconds += time.perf_counter() - began
             if barred is not None:
-                logits[[*barred.always, *(barred.first if len(written) == len(manner.start) else ())]] = UNLIKELY
+                logits[[*barred.always, *(barred.first if len(written) == len(manner.start) else ())]] = BARRED_LOGIT
             token = chosen(logits, written[-LATEST:], choice, rng)
             if token in manner.ends:
                 return
@@ -114,11 +120,11 @@ class Writer:
             yield token
 
 
-def numbers_of(tokenizer: Tokenizer, text: str, has_marks: bool) -> list[int]:
-    """Returns the tokens of a text, with those around it.
+def tokens_of(tokenizer: Tokenizer, text: str, has_marks: bool) -> list[int]:
+    """Returns the tokens of a text, with those before and behind each text.
 
     Args:
-      has_marks:  names of tokens in the text are these tokens: the gaps of T5, "<extra_id_0>"
+      has_marks:  a name of a token in the text, such as T5's gap "<extra_id_0>", becomes that token
     """
     inner = tokenizer.encode_marked(text) if has_marks else tokenizer.encode(text)
     return [*tokenizer.start, *inner, *tokenizer.end]

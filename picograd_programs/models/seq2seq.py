@@ -1,9 +1,9 @@
-"""A transducer: an encoder that reads a whole text or sound, and a decoder that writes another text from what it has read.
+"""Sequence to sequence: an encoder reads a whole text or sound, and a decoder writes another text about it.
 
     memory = encoder(text);    logits = decoder(tokens so far, memory)
 
-The decoder's layers attend to its own text, as those of Decoder do, then to the memory: keys and values of the encoder's
-output are computed once. What differs between models is in TransducerConfig.
+The decoder's layers attend to its own text, as those of Decoder do, then to the memory: the keys and values that they
+make of the encoder's output, computed once. Models differ in Seq2SeqConfig and in their weights alone.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762 (both parts); Raffel et al. 2019, arXiv:1910.10683, section 2.1 (T5: a bias
        for each distance, norms without means, scores that are not scaled); Shazeer 2020, arXiv:2002.05202 (gates);
@@ -27,26 +27,35 @@ from picograd.tensor.tensor import Tensor
 from picograd_formats.gguf_file import PackedTensor
 from picograd_programs.models.cache import KVCache, Mask, Position, rows_at
 from picograd_programs.models.decoder import ACTIVATIONS, Linear, Weights
-from picograd_programs.models.encoder import bucket_of, grown
+from picograd_programs.models.encoder import bucket_of_distance, buckets_of
 
 
 @dataclass(frozen=True)
-class TransducerConfig:
+class Seq2SeqConfig:
     """The shape of a network.
 
     vocabulary:      V
     context:         most positions of a text that is read or written
-    encoder_layers:  one after the other
-    decoder_layers:  the same
+    encoder_layers:  their number, as decoder_layers
     width:           C
     hidden:          width of the feed-forward parts
     heads:           H
     features:        D
-    buckets:         of distances, each of which adds something to the scores of a head; 0: none
-    positions:       rows of the decoder's table of positions that are read; 0: there is none
-    text_positions:  of the encoder's, for texts
-    first:           row of a text's first position
+    buckets:         of distances: a bias of scores for each bucket and head; 0: there are no such biases
+    positions:       of a text in the decoder's table of positions; 0: there is no table
+    text_positions:  the same of the encoder's, which a sound does not use
+    first:           row of a table that the first position has
     eps:             of the norms, in the units of a square
+    activation:      a key of ACTIVATIONS
+    is_gated:        feed-forward parts multiply by a gate
+    has_biases:      linear layers have biases, but for keys; norms subtract the mean and have biases, too
+    key_biases:      linear layers of keys have biases
+    norms_after:     norm(x + part(x)); else x + part(norm(x))
+    norms_embedding: rows of tokens and positions are normalised
+    embedding_scale: factor of the rows of tokens
+    scale:           of scores; None: D^-0.5
+    own_output:      logits have a matrix of their own; else the table of tokens
+    logit_scale:     factor of the logits
     """
 
     vocabulary: int
@@ -62,22 +71,22 @@ class TransducerConfig:
     text_positions: int = 0
     first: int = 0
     eps: float = 1e-6
-    activation: str = "relu"  # a key of ACTIVATIONS
-    is_gated: bool = False  # the feed-forward part multiplies by a gate
-    has_biases: bool = False  # linear layers have, but for keys; norms subtract the mean, too
-    key_biases: bool = False  # keys have, too
-    norms_after: bool = False  # what a part adds is normalised together with its input; else its input alone, before it
-    norms_embedding: bool = False  # what the layers read is normalised
+    activation: str = "relu"
+    is_gated: bool = False
+    has_biases: bool = False
+    key_biases: bool = False
+    norms_after: bool = False
+    norms_embedding: bool = False
     embedding_scale: float = 1.0
-    scale: float | None = 1.0  # of scores; None: D^-0.5
-    own_output: bool = False  # logits have a matrix of their own; else the table of tokens
+    scale: float | None = 1.0
+    own_output: bool = False
     logit_scale: float = 1.0
 
 
 class Attention(nn.Module):
-    """Queries of a text that look at keys and values of the same, or of the memory."""
+    """Queries of a text, with keys and values of the same text, or of the memory."""
 
-    def __init__(self, config: TransducerConfig, weights: Weights, name: str):
+    def __init__(self, config: Seq2SeqConfig, weights: Weights, name: str):
         self.heads, inner, width, has_biases = config.heads, config.heads * config.features, config.width, config.has_biases
         self.q = weights.linear(f"{name}_q", inner, width, has_biases)
         self.k = weights.linear(f"{name}_k", inner, width, config.key_biases)
@@ -95,9 +104,9 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """down(act(up(x))), or with a gate down(act(gate(x)) * up(x))"""
+    """down(act(up(x))), or with a gate down(act(gate(x)) * up(x))."""
 
-    def __init__(self, config: TransducerConfig, weights: Weights, part: str):
+    def __init__(self, config: Seq2SeqConfig, weights: Weights, part: str):
         sides, has_biases = (config.hidden, config.width), config.has_biases
         self.activation = ACTIVATIONS[config.activation]
         self.gate = weights.linear(f"{part}.ffn_gate", *sides, has_biases) if config.is_gated else None
@@ -112,12 +121,12 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """x + attention(norm(x)), in the decoder x + attention to the memory(norm(x)), then x + feed_forward(norm(x))
+    """x + attention(norm(x)), in a decoder then x + cross_attention(norm(x), memory), then x + feed_forward(norm(x)).
 
-    With norms behind the sums each step is norm(x + part(x)).
+    With `norms_after` each step is norm(x + part(x)).
     """
 
-    def __init__(self, config: TransducerConfig, weights: Weights, part: str, has_memory: bool):
+    def __init__(self, config: Seq2SeqConfig, weights: Weights, part: str, has_memory: bool):
         def norm(name: str) -> nn.Module:
             return weights.norm(f"{part}.{name}", config.width, config.eps, config.has_biases)
 
@@ -128,7 +137,7 @@ class Layer(nn.Module):
         self.ffn_norm, self.mlp = norm("ffn_norm"), FeedForward(config, weights, part)
 
     def added(self, x_BTC: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the input and the output of a part, added; what is normalised is in memory."""
+        """Returns the input and the output of a part, added; both are stored, since a norm reads them twice."""
         out: Tensor = norm((x_BTC + part(x_BTC)).contiguous()) if self.norms_after else x_BTC + part(norm(x_BTC))
         return out.contiguous()
 
@@ -165,7 +174,7 @@ class Layer(nn.Module):
         return self.added(x_BTC, self.ffn_norm, self.mlp)
 
 
-class Transducer(nn.Module):
+class Seq2Seq(nn.Module):
     """logits = norm(decoder(embedding[tokens], norm(encoder(embedding[text])))) @ output.T
 
     Args:
@@ -176,7 +185,7 @@ class Transducer(nn.Module):
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: TransducerConfig, tensors: dict[str, PackedTensor]):
+    def __init__(self, config: Seq2SeqConfig, tensors: dict[str, PackedTensor]):
         weights, self.config = Weights(tensors), config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         self._take_positions(weights)
@@ -192,7 +201,7 @@ class Transducer(nn.Module):
         weights.check_empty()
 
     def _norms(self, weights: Weights, name: str, are_there: bool) -> list[nn.Module]:
-        """Returns the norms of this name of encoder and decoder, if there are any."""
+        """Returns the norms of this name of the encoder and the decoder, or the identity twice."""
         config = self.config
         if not are_there:
             return [nn.Identity(), nn.Identity()]
@@ -200,7 +209,7 @@ class Transducer(nn.Module):
 
     def _take_positions(self, weights: Weights) -> None:
         config = self.config
-        names = ("far_behind", "near_both", "places", "position_embd", "text_positions")
+        names = ("encoder_biases", "decoder_biases", "places", "position_embd", "text_positions")
         tables: dict[str, Tensor | None] = dict.fromkeys(names)
         if config.buckets:
             both, behind = (
@@ -208,7 +217,8 @@ class Transducer(nn.Module):
                 for side in ("enc", "dec")
             )
             far_S = np.arange(config.context)
-            tables |= {"near_both": Tensor(both), "far_behind": Tensor(behind[grown(far_S, config.buckets)])}
+            tables["encoder_biases"] = Tensor(both)
+            tables["decoder_biases"] = Tensor(behind[bucket_of_distance(far_S, config.buckets)])
             tables["places"] = Tensor(far_S.astype(np.int32))
         for name, side, num in (
             ("position_embd", "dec", config.positions), ("text_positions", "enc", config.text_positions)
@@ -222,7 +232,7 @@ class Transducer(nn.Module):
 
     # ---- the encoder ----
     def empty(self, length: int, num: int = 1) -> KVCache:
-        """Returns an empty memory, or an empty cache, of so many positions."""
+        """Returns an empty memory, or an empty cache, of `length` positions for `num` texts."""
         shape = (num, self.config.heads, length, self.config.features)
         return KVCache.empty(self.config.decoder_layers, shape, shape)
 
@@ -230,19 +240,19 @@ class Transducer(nn.Module):
         """Reads a text into the memory, and returns the encoder's output (B, T, C).
 
         Args:
-          is_text_BT:  bool, False where the text is filled up behind
+          is_text_BT:  bool, False for padding behind a text
         """
         mask = is_text_BT[:, None, None, :]
         if self.config.buckets:
-            bucket_TT = Tensor(bucket_of(tokens_BT.shape[1], self.config.buckets))
-            mask = self.near_both[bucket_TT].permute(2, 0, 1).where(mask, -math.inf)  # (B, H, T, T)
+            bucket_TT = Tensor(buckets_of(tokens_BT.shape[1], self.config.buckets))
+            mask = self.encoder_biases[bucket_TT].permute(2, 0, 1).where(mask, -math.inf)  # (B, H, T, T)
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.config.text_positions:
             x_BTC = x_BTC + self.text_positions[: tokens_BT.shape[1]]
         return self.read(self.text_norm(x_BTC), mask, memory)
 
     def read(self, x_BTC: Tensor, mask: Mask, memory: KVCache) -> Tensor:
-        """Reads vectors of positions into the memory, and returns the encoder's output (B, T, C)."""
+        """Reads vectors (B, T, C) into the memory, and returns the encoder's output (B, T, C)."""
         for layer in self.encoder:
             x_BTC = layer.read(x_BTC, mask)
         out_BTC: Tensor = self.encoder_norm(x_BTC).contiguous()
@@ -259,9 +269,9 @@ class Transducer(nn.Module):
         With bound Variables as the position and the length, one plan serves every token of every text.
 
         Args:
-          length:  positions of the memory that have a text
+          length:  positions of the memory that are filled
         """
-        cache.check("Transducer", tokens_BT, position)
+        cache.check("Seq2Seq", tokens_BT, position)
         x_BTC = self.embedding.rows(tokens_BT) * self.config.embedding_scale
         if self.config.positions:
             x_BTC = x_BTC + rows_at(self.position_embd, position, tokens_BT.shape[1])
@@ -274,8 +284,8 @@ class Transducer(nn.Module):
         return logits
 
     def _mask_at(self, position: Position, length: int) -> Tensor:
-        """Returns the numbers that are added to scores of positions up to each, (H, T, S)."""
+        """Returns the biases of scores, (H, T, S): -inf for positions behind each token."""
         now_T1 = self.places[position : position + length].unsqueeze(1)
         far_TS = now_T1 - self.places[: position + length]
-        added_HTS: Tensor = self.far_behind[far_TS.clamp(min=0)].permute(2, 0, 1)
+        added_HTS: Tensor = self.decoder_biases[far_TS.clamp(min=0)].permute(2, 0, 1)
         return added_HTS.where(far_TS >= 0, -math.inf)

@@ -1,4 +1,4 @@
-"""Folders of T5: logits and texts of its equations, plans that do not grow, and what is refused."""
+"""Folders of T5 and BART: logits and texts of their equations, plans that do not grow, and refusals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from picograd import Tensor
 from picograd.errors import ArgumentError, DataError
 from picograd_programs import cli
 from picograd_programs.chat.answer import Choice
-from picograd_programs.chat.rewrite import Writer, numbers_of
-from picograd_programs.models.transducer_folder import is_transducer, read_transducer
+from picograd_programs.chat.writer import Writer, tokens_of
+from picograd_programs.models.seq2seq_folder import is_seq2seq, read_seq2seq
 
 Said = dict[str, Any]
 Weights = dict[str, torch.Tensor]
@@ -221,7 +221,7 @@ def test_a_folder_of_bart_has_the_logits_and_the_likeliest_text_of_its_equations
     said, rng = BART | change, np.random.default_rng(0)
     weights = bart_weights(said)
     write_folder(tmp_path, said, weights)
-    found = read_transducer(tmp_path, 64)
+    found = read_seq2seq(tmp_path, 64)
     writer = Writer(found.network, found.network.config.context)
     assert writer.longest == 50 and found.manner.start == ((1,) if change else (1, 0))
     for length in (50, 9):
@@ -243,9 +243,9 @@ def test_tokens_around_a_text_that_another_file_says(tmp_path: Path) -> None:
     write_folder(tmp_path, {key: value for key, value in BART.items() if "bos" not in key}, bart_weights(BART))
     (tmp_path / "generation_config.json").write_text(json.dumps({"forced_bos_token_id": 0, "eos_token_id": [1, 5]}))
     with pytest.raises(DataError, match=r"says eos_token_id is \[1, 5\]; a number of the 40 tokens is needed"):
-        read_transducer(tmp_path, 64)
+        read_seq2seq(tmp_path, 64)
     (tmp_path / "generation_config.json").write_text(json.dumps({"forced_bos_token_id": 0, "eos_token_id": 5}))
-    manner = read_transducer(tmp_path, 64).manner
+    manner = read_seq2seq(tmp_path, 64).manner
     assert manner.start == (1, 0) and manner.ends == {5}
 
 
@@ -257,25 +257,25 @@ def test_a_folder_of_bart_that_is_not_done_is_refused(tmp_path: Path) -> None:
     ]:
         write_folder(tmp_path, BART | change, None)
         with pytest.raises(DataError) as caught:
-            read_transducer(tmp_path, 64)
+            read_seq2seq(tmp_path, 64)
         assert words in caught.value.fact
     weights = bart_weights(BART)
     write_folder(tmp_path, BART, weights | {"final_logits_bias": torch.ones(1, 40)})
     with pytest.raises(DataError, match="'final_logits_bias' of .* which this network does not have"):
-        read_transducer(tmp_path, 64)
+        read_seq2seq(tmp_path, 64)
     del weights["model.decoder.layers.2.encoder_attn.k_proj.bias"]
     write_folder(tmp_path, BART, weights)
     with pytest.raises(DataError, match="decoder.layers.2.encoder_attn.k_proj.bias of .32,., it has none"):
-        read_transducer(tmp_path, 64)
+        read_seq2seq(tmp_path, 64)
 
 
 def test_a_copy_of_the_table_is_read_where_it_is_the_only_one(tmp_path: Path) -> None:
     weights = drawn(SIZES)
     write_folder(tmp_path, SIZES, weights | {"encoder.embed_tokens.weight": weights["shared.weight"] * 2})
-    first = read_transducer(tmp_path, 8).network.embedding.weight().numpy()
+    first = read_seq2seq(tmp_path, 8).network.embedding.weight().numpy()
     weights["decoder.embed_tokens.weight"] = weights.pop("shared.weight")
     write_folder(tmp_path, SIZES, weights)
-    np.testing.assert_array_equal(read_transducer(tmp_path, 8).network.embedding.weight().numpy(), first)
+    np.testing.assert_array_equal(read_seq2seq(tmp_path, 8).network.embedding.weight().numpy(), first)
 
 
 # ---- folders ----
@@ -305,8 +305,8 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(name: s
     said = CONFIGS[name]
     weights = drawn(said)
     write_folder(tmp_path, said, weights)
-    found = read_transducer(tmp_path, 64)
-    text, rng = numbers_of(found.tokenizer, "translate: the letter.", False), np.random.default_rng(0)
+    found = read_seq2seq(tmp_path, 64)
+    text, rng = tokens_of(found.tokenizer, "translate: the letter.", False), np.random.default_rng(0)
     assert text[-1] == 1 and len(text) > 16
     for length in (len(text), 40):  # beyond all distances that have a bucket of their own
         text = [*text, *rng.integers(3, 30, 40).tolist()][:length]
@@ -328,7 +328,7 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(name: s
 @pytest.mark.req("G4")
 def test_few_plans_serve_all_texts(tmp_path: Path) -> None:
     write_folder(tmp_path, SIZES, drawn(SIZES))
-    found = read_transducer(tmp_path, 64)
+    found = read_seq2seq(tmp_path, 64)
     writer = Writer(found.network, 64)
     for length in (3, 16, 17, 30, 32, 50, 64):
         writer.read([5] * length)
@@ -341,7 +341,7 @@ def test_few_plans_serve_all_texts(tmp_path: Path) -> None:
 
 def test_the_command_answers_each_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_folder(tmp_path, CONFIGS["flan-T5"], drawn(CONFIGS["flan-T5"]))
-    assert is_transducer(tmp_path)
+    assert is_seq2seq(tmp_path)
     words = ["chat", "--model", str(tmp_path), "--context", "64", "--max-tokens", "5"]
     assert cli.main([*words, "--prompt", "the letter"]) == 0
     first = capsys.readouterr()
@@ -356,9 +356,9 @@ def test_the_command_answers_each_text(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_drawing_is_as_the_files_say(tmp_path: Path) -> None:
     write_folder(tmp_path, SIZES, drawn(SIZES))
-    assert read_transducer(tmp_path, 8).manner.drawing == {"temperature": 0.0, "repetition": 1.0}
+    assert read_seq2seq(tmp_path, 8).manner.drawing == {"temperature": 0.0, "repetition": 1.0}
     (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.7}))
-    assert read_transducer(tmp_path, 8).manner.drawing["temperature"] == 0.7
+    assert read_seq2seq(tmp_path, 8).manner.drawing["temperature"] == 0.7
 
 
 # ---- what is refused ----
@@ -384,7 +384,7 @@ def test_a_configuration_that_is_not_done_is_refused_before_weights_are_looked_f
 ) -> None:
     write_folder(tmp_path, SIZES | change, None)
     with pytest.raises(DataError) as caught:
-        read_transducer(tmp_path, 64)
+        read_seq2seq(tmp_path, 64)
     assert words in caught.value.fact
 
 
@@ -404,7 +404,7 @@ def test_tensors_of_another_network_are_named(tensor: str, value: Any, words: st
     weights = {key: each for key, each in (drawn(SIZES) | {tensor: value}).items() if each is not None}
     write_folder(tmp_path, SIZES, weights)
     with pytest.raises(DataError) as caught:
-        read_transducer(tmp_path, 64)
+        read_seq2seq(tmp_path, 64)
     assert words in caught.value.fact
 
 
@@ -420,4 +420,4 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, capsys: pytest.Capt
     weights = {name: value for name, value in drawn(said).items() if name != "lm_head.weight"}
     write_folder(tmp_path, said, weights)
     with pytest.raises(DataError, match=r"has to have a tensor lm_head.weight of \(35, 32\), it has none"):
-        read_transducer(tmp_path, 64)
+        read_seq2seq(tmp_path, 64)
