@@ -116,7 +116,7 @@ def _inputs(schedule: Schedule) -> Iterable[tuple[int, Any]]:
 
 
 def _memory(schedule: Schedule, weight_of: Sequence[int | None]) -> list[str]:
-    """Returns a line for each buffer: inputs are set at each call, temporaries share the arena or lie in outputs."""
+    """Returns a line for each buffer: inputs are set at each call, temporaries share the arena or are in outputs."""
     outputs = {use.source: number for number, use in enumerate(schedule.buffers) if use.role == "output"}
     lines, lent = [], []
     for number, use in enumerate(schedule.buffers):

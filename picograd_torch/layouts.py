@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class memory_format(Enum):  # noqa: N801  # torch.memory_format
-    """Order in which PyTorch's tensors lie in memory; a result is the same in value for each.
+    """Order of PyTorch's tensors in memory; a result is the same in value for each.
 
     >>> pg.zeros_like(Tensor([1.0]), memory_format=pg.preserve_format).tolist()
     [0.0]

@@ -4,7 +4,7 @@ In:    a seed
 Out:   `Graph`
 
 The bounds of a body hold at every step: what a loop carries is exact and kept within its first bound, so that nothing grows
-from step to step; its rows may be anything. What a body reads of the graph around it is a source that stays the same.
+from step to step; its rows may be anything. Values from the graph around a body are sources that stay the same.
 """
 
 from __future__ import annotations

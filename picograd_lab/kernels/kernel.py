@@ -140,8 +140,8 @@ class Kernel:
 
         A kernel of the compiler's that has such a value, with Tensors of these ranks and dtypes and any lengths, has one
         candidate more where candidates are timed (`jit(tune=True)`). It is taken untimed where `count()` has shown that it
-        wins. What is computed before and behind it is generated; more than elementwise operations there refuse it, as
-        `accepts` does, and any error of the launch. PICOGRAD_SHOW=choice says why.
+        wins. Operations before and behind it are generated; it is refused where one is not elementwise, where `accepts`
+        says so, and where the launch fails. PICOGRAD_SHOW=choice says why.
 
         Returns:   the offer: `withdraw()` ends it, as does the end of a `with` block, `count()` counts for `args`
 

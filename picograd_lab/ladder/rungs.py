@@ -3,8 +3,8 @@
 In:    `Product`
 Out:   Programs; `RUNGS`, by name; FUSED and TWO_PASSES, which the compiler makes of Tensors
 
-1 naive, 2 blocked, 3 vectors, 4 registers, 5 packed, 6 threads, 7 fused. What each leaves to be done is said where it
-begins.
+1 naive, 2 blocked, 3 vectors, 4 registers, 5 packed, 6 threads, 7 fused. The text where a rung begins says what it
+leaves to be done.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def naive(product: Product) -> Program:
 # The same work in an order that caches like; then 4, 8 or 16 columns at a time. A block of b, DEPTH rows of WIDTH
 # columns, stays in the first-level cache while all rows of a meet it. The innermost loop runs along rows of b and c, so
 # it uses whole cache lines, and its sums do not wait for each other: that makes it fit for vectors, which change nothing
-# but this loop. What is left: two loads and a store for each multiplication.
+# but this loop. Two loads and a store for each multiplication are left.
 DEPTH, WIDTH = 4, 1024  # 16 KB of b; rows this long are neighbours in cache, at any distance in memory
 
 
@@ -82,7 +82,7 @@ def _emit(product: Product, lanes: int) -> Builder:
 # ---- rung 4, registers ----
 # Rows x vectors of sums stay in registers over all of K, and an FMA does two operations. With 12 x 2 vectors, 2 loads of
 # b and 12 of single elements of a feed 24 FMAs, and nothing is stored inside the loop. The 24 sums do not wait for each
-# other either: an FMA takes 4 cycles, up to two begin in each, so 8 must be under way. What is left: b is read down a
+# other either: an FMA takes 4 cycles, up to two begin in each, so 8 must be under way. This is left: b is read down a
 # stripe of columns, from another row of it, and soon another page of memory, for each k.
 @dataclass(frozen=True)
 class Tile:
@@ -158,7 +158,7 @@ def each(build: Builder, tile: Tile, body: Callable[[Op, Dim, Dim], None]) -> No
 
 
 # ---- rung 5, packed ----
-# Both operands are copied into panels in which what the micro-kernel reads next lies next. A panel of b is K rows of a
+# Both operands are copied into panels, in the order in which the micro-kernel reads them. A panel of b is K rows of a
 # tile's columns, one after the other. A panel of a is the rows of a tile, each a cache line longer than K: at distances
 # of a power of two they would all want the same places of the cache. To copy costs m*k + k*n, to multiply m*k*n. It buys
 # reads that run straight through memory, whatever the lengths, and edges for nothing: panels are filled up with zeros,

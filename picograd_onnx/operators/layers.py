@@ -1,6 +1,6 @@
 """Pooling, convolution, normalization and dropout over tensors (N, C, spatial axes...).
 
-What a window gives is computed by the functions of picograd.nn; here are the places of ONNX's windows.
+Functions of picograd.nn compute the value of a window; here are the places of ONNX's windows.
 """
 
 from __future__ import annotations

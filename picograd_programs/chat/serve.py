@@ -6,8 +6,8 @@
     POST /v1/embeddings         vectors of texts, by the encoder that --embed names
 
 Several clients may ask at once, and several answers are written together (desk.py); further requests wait in line, and
-beyond a number of them are refused. What begins as a text before is not read again, in whole pieces. Only this machine is
-listened to, unless another address is given; then a token is needed.
+beyond a number of them are refused. A text that begins as one before is read from there on, in whole pieces. Only
+this machine is listened to, unless another address is given; then a token is needed.
 
 Source: OpenAI, API reference, "Chat completions", "Completions", "Models"; WHATWG, HTML, "Server-sent events".
 """

@@ -2,7 +2,7 @@
 
     messages -> the template's text -> tokens
 
-A model's files have the form as a template in Jinja. What a person writes is encoded as plain text, so that no message can
+A model's files have the form as a template in Jinja. A person's words are encoded as plain text, so that no message can
 forge the mark of another turn: marks in it are broken before the template is rendered, and whole again where none is looked
 for. An answer that a network has written keeps its tokens, so that its cache goes on being right.
 

@@ -1,6 +1,6 @@
 """`picograd train bert` and `picograd sample bert`: a masked language model, which fills gaps in a text.
 
-Of the characters 15 % are chosen: of these 80 % become a mask, 10 % another character, and 10 % stay. The model, which
+15 % of the characters are chosen: of these 80 % become a mask, 10 % another character, and 10 % stay. The model, which
 sees both sides of each, tells what they were.
 
 Source: Devlin et al. 2018, arXiv:1810.04805, section 3.1.

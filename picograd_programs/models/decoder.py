@@ -1,7 +1,7 @@
 """A decoder: the Transformer of most open language models, each of which is a setting of it.
 
 Against GPT (gpt.py): positions are angles by which queries and keys are turned, pair by pair; several heads of queries
-share one of keys and values; the feed-forward part multiplies by a gate. What differs between models is in DecoderConfig.
+share one of keys and values; the feed-forward part multiplies by a gate. Models differ in DecoderConfig.
 It reads any number of tokens after those in its cache, so that a text is never read twice.
 
 Source: Touvron et al. 2023, arXiv:2302.13971 (Llama); Zhang, Sennrich 2019, arXiv:1910.07467 (RMSNorm); Su et al. 2021,
@@ -395,7 +395,7 @@ class Block(nn.Module):
     def forward(self, x_BTC: Tensor, *where: Any) -> Tensor:
         """x (B, T, C) -> (B, T, C); `where` as in SelfAttention.
 
-        What is normalised is in memory: how its squares are added up depends on what they are made of.
+        A norm's input is stored: in a fused kernel the order in which its squares are added up would depend on its formula.
         """
         config, scale = self.config, self.config.residual_scale
         seen_BTC: Tensor = self.attn_norm(x_BTC)

@@ -127,7 +127,7 @@ class PackedMatrix(nn.Module):
         return (values if least is None else values + least).flatten(-2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., K) -> (..., R). Of a few texts with a token each, (B, 1, K), a row has the bits that it has alone.
+        """x (..., K) -> (..., R). A row of a few texts with a token each, (B, 1, K), has the bits that it has alone.
 
         A row that is alone is added up along the rows of the matrix, as they are packed, several in the order of tiles.
         Products of single rows are computed in one walk, in which each number is unpacked once.

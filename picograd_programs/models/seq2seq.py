@@ -137,7 +137,7 @@ class Layer(nn.Module):
         self.ffn_norm, self.mlp = norm("ffn_norm"), FeedForward(config, weights, part)
 
     def added(self, x_BTC: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the input and the output of a part, added; both are stored, since a norm reads them twice."""
+        """Returns the input plus the output of a part, stored: or the order of a norm's sums would depend on a formula."""
         out: Tensor = norm((x_BTC + part(x_BTC)).contiguous()) if self.norms_after else x_BTC + part(norm(x_BTC))
         return out.contiguous()
 

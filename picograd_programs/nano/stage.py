@@ -157,7 +157,7 @@ def rows_of(questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
 class Answers:
     """Draws answers to many short questions at once, a token of each a time.
 
-    No cache is kept: rows are short, and of different lengths. What is behind a row's end is seen by no position before.
+    No cache is kept: rows are short, and of different lengths. No position of a row sees the padding behind its end.
 
     Args:
       model:   whose answers; its weights may change between two calls

@@ -1,4 +1,4 @@
-"""Third stage of nano: sums learned by trying. What was right is made likelier, what was wrong less so.
+"""Third stage of nano: sums learned by trying. Right answers are made likelier, wrong ones less so.
 
 Each question is answered several times by the network as it is now. An answer's reward is 1 if it is right, else 0; its
 advantage is its reward minus the mean of the question's, so that answers compete with each other and no second network

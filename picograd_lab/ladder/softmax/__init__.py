@@ -36,8 +36,8 @@ def softmax(lengths: Lengths, x: Array) -> tuple[Array, ...]:
 def bound(lengths: Lengths, roundoff: float, x: Array) -> tuple[Array, ...]:
     """Returns g(6 COLS + 2 d + 10) y, and the least subnormal; d: the greatest difference within the row.
 
-    A term of the sum is added and scaled COLS times at most, each time by an exponential that is off by 4 u. What an
-    exponential is given was rounded, too: its error is that of the differences, of which there is d in all.
+    A term of the sum is added and scaled COLS times at most, each time by an exponential that is off by 4 u. The
+    argument of an exponential was rounded, too: its error is that of the differences, of which there is d in all.
     """
     lowest = np.where(np.isfinite(x), x, np.inf).min(axis=1, keepdims=True)
     spread = x.max(axis=1, keepdims=True) - lowest
