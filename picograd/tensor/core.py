@@ -243,6 +243,9 @@ class TensorCore:
         if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (compute.py)
             named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
             op = cell.op if named is None or named[0] is not op else named[1]
+        if op.realized is not None and active is None and not op.needs_grad:  # else a loop's graphs hold each other
+            replace_op(cell, op, op.realized)
+            op = cell.op
         base = op
         if self.steps:
             shown = self._shown

@@ -648,7 +648,7 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
     assert isinstance(length, int)
     if length and not line.numel:
         raise ShapeError(f"{function}: the slices along axis {dim} of {self.shape} have no elements.")
-    keys = detached(line) if len(line.shape) == 1 or not length else _dense_ranks(detached(line))
+    keys = detached(line) if len(line.shape) == 1 else _dense_ranks(detached(line))
     order = Op(OpCode.SORT, dtypes.int64, (keys,), (0, False)) if sorts else iota(length)
     ordered = self.from_op(gather(keys, order, 0, 0) if sorts else keys, device)
     starts = starts_run(ordered.op) if length else filled(False, dtypes.bool_, (0,))
@@ -681,6 +681,8 @@ def _dense_ranks(rows: Op) -> Op:
     Columns are ranked; then two and two of them become one, of pairs of ranks, which is ranked again: log2(columns) rounds.
     """
     length = rows.shape[0]
+    if length == 0:
+        return iota(0)
     columns = reshape(rows, (length, numel(rows.shape[1:])))
     ranks = _ranked(columns)
     while (count := ranks.shape[1]) != 1:

@@ -12,8 +12,8 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.engine import realize as engine
-from picograd.ir.op import toposort
-from picograd.ir.opcode import COSTLY
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import COSTLY, OpCode
 from picograd.look import watch
 
 ROWS, COLUMNS, BATCH = 400, 6, 16
@@ -87,7 +87,8 @@ def test_what_is_drawn_is_kept_from_the_third_graph_on(monkeypatch: pytest.Monke
         data, values = draw(), []
         for number in range(5):
             values.append((data * 2).numpy())
-            assert (data.op.realized is not None) is (number >= 2), number
+            is_kept = data.op.code is OpCode.BUFFER or data.op.realized is not None
+            assert is_kept is (number >= 2), number
         assert all(np.array_equal(value, 2 * data.numpy()) for value in values)
 
 
@@ -250,6 +251,27 @@ def test_a_value_that_a_loop_carries_is_kept(loop: Callable, monkeypatch: pytest
         for _ in range(24):
             next(turns)
     assert counts.scheduled <= 4, "a second loop has the plans of the first"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda t: t + 0.1,
+        lambda t: (t + 1).reshape(4, 5).T.reshape(-1),
+        lambda t: (t * 0.5 + 1).cumsum(0) * 0.1,
+        lambda t: (t + 1) / (t + 1).sum(),
+        lambda t: (t + 1).where(t < 5, t),
+    ],
+)
+def test_a_loop_that_reads_a_number_holds_the_last_value_alone(step: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is kept has a graph below it, with the value of the turn before: without care, each turn's stays."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    t, num_ops = pg.tensor([0.0] * 20), []
+    for _ in range(40):
+        t = step(t)
+        (t * t).sin().sum().item()
+        num_ops.append(len(Op.interned))
+    assert num_ops[39] <= num_ops[19]
 
 
 def test_a_large_value_and_one_with_a_gradient_are_not_kept_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:

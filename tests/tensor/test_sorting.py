@@ -117,3 +117,11 @@ def test_what_is_searched_for_may_be_a_number() -> None:
     assert pg.bucketize(float("nan"), rows.float()).item() == 3
     assert pg.isin(3, rows).item() and pg.isin(2, rows, invert=True).item()
     assert pg.isin(rows, 3).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("function", ["unique", "unique_consecutive"])
+def test_no_rows_have_no_unique_rows(function: str) -> None:
+    for shape, dim in [((0, 3), 0), ((3, 0), 1), ((2, 0, 3), 1)]:
+        asked = {"return_inverse": True, "return_counts": True, "dim": dim}
+        ours, theirs = (getattr(library.zeros(shape), function)(**asked) for library in (pg, torch))
+        assert [tuple(x.shape) for x in ours] == [tuple(x.shape) for x in theirs]
