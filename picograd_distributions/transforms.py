@@ -509,7 +509,7 @@ class CorrCholeskyTransform(Transform):
             return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
         size = round(math.sqrt(0.25 + 2 * shape[-1]) + 0.5)
         if size * (size - 1) // 2 != shape[-1]:
-            raise ShapeError(f"CorrCholeskyTransform: {shape[-1]} elements are no triangle below a diagonal.")
+            raise ShapeError(f"CorrCholeskyTransform: {shape[-1]} elements are not a triangle below a diagonal.")
         return (*shape[:-1], size, size)
 
 

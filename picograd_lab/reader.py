@@ -128,7 +128,7 @@ class _Reader:
         """Returns the statement of one line that opens no body."""
         kind = next((kind for kind, pattern in LINES.items() if pattern.fullmatch(line)), None)
         if kind is None:
-            raise DataError(f"text: {line!r} is no statement.")
+            raise DataError(f"text: {line!r} is not a statement.")
         texts, fields = iter(LINES[kind].fullmatch(line).groups()), {}  # type: ignore[union-attr]
         for name, index, may_be_left_out in HOLE.findall(kind.text):
             text = next(texts)
@@ -208,7 +208,7 @@ class _Reader:
     def access(self, text: str) -> tuple[Op, Op]:
         node = parse_expression(text)
         if not isinstance(node, ast.Subscript):
-            raise DataError(f"text: {text!r} is no access memory[index].")
+            raise DataError(f"text: {text!r} is not an access memory[index].")
         return self.op(node.value), self.op(node.slice)
 
     def op(self, node: ast.expr) -> Op:

@@ -171,7 +171,7 @@ class Model(Module):
         known_names = {*names, *(entry.name for entry in self.optional)}
         for name, value in kwargs.items():
             if name not in known_names or name in given:
-                what = "is given twice" if name in given else "is no input"
+                what = "is given twice" if name in given else "is not an input"
                 raise ArgumentError(f"onnx: {name!r} {what}; the model takes {', '.join(sorted(known_names))}.")
             given[name] = value
         missing = [name for name in names if name not in given]

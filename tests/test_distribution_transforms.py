@@ -142,7 +142,7 @@ def test_a_cache_gives_the_very_x_back() -> None:
 
 def test_wrong_shapes_are_told() -> None:
     for call, fact in (
-        (lambda: D.CorrCholeskyTransform()(pg.zeros(4)), "4 elements are no triangle below a diagonal."),
+        (lambda: D.CorrCholeskyTransform()(pg.zeros(4)), "4 elements are not a triangle below a diagonal."),
         (lambda: D.CorrCholeskyTransform().inverse_shape((2, 3)), "a matrix must be square, got shape \\(2, 3\\)."),
         (lambda: D.StickBreakingTransform().forward_shape(()), "needs 1 axes at least, got shape \\(\\)."),
         (lambda: D.ReshapeTransform((2,), (3,)), "have other numbers of elements."),

@@ -241,7 +241,7 @@ class _Applied:
         self.written = self._written(inside, stands, returned.tensors)
         if returned.others or not roots:
             fact = f"{self.name}.apply: forward must return a Tensor or a tuple of them."
-            raise ArgumentError(fact, "what is no Tensor is computed beside it; ctx.name = value keeps it for backward.")
+            raise ArgumentError(fact, "what is not a Tensor is computed beside it; ctx.name = value keeps it for backward.")
         self._check(watch, [*returned.tensors, *inside, *saved, *self.context.constant], "forward")
         closed = close(watch, [*roots, *kept], stands)
         constant = {i for i, tensor in enumerate(returned.tensors) if any(tensor is c for c in self.context.constant)}

@@ -71,7 +71,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
             if tensor.cell.op is not op:
                 raise JitError(
                     f"{transform}: {watch.function} writes to its argument of shape {op.shape} in place.",
-                    "return the new value, or write to a Tensor that is no argument.",
+                    "return the new value, or write to a Tensor that is not an argument.",
                 )
     watch.check_arguments(given.tensors)
     watch.check_returned([*returned.tensors, *inside])

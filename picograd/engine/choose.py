@@ -231,7 +231,7 @@ def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) 
 
 def show_refusal(kernel: Kernel, name: str, reason: str) -> None:
     """Prints, with PICOGRAD_SHOW=choice, why another's kernel is not a candidate for a kernel."""
-    show("choice", lambda: f"{kernel.name}: {name} is no candidate: {reason}")
+    show("choice", lambda: f"{kernel.name}: {name} is not a candidate: {reason}")
 
 
 # ---- kernels written by hand ----

@@ -272,7 +272,7 @@ class ValueMaker:
             return lambda frame, args: rounded(rule(op, args), op.dtype)[()]
         vector = VECTOR_RULES.get(op.code)
         if vector is None:
-            raise VerifyError(f"program {self.name}: {op} is no expression of a program.")
+            raise VerifyError(f"program {self.name}: {op} is not an expression of a program.")
         found = vector
         return lambda frame, args: found(op, args)
 

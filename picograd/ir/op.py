@@ -284,7 +284,7 @@ def _extremes(dim: Dim) -> Interval:
         return int(dim.arg[1]), int(dim.arg[2])
     if dim.code is OpCode.BIND:
         return _extremes(dim.src[0])
-    assert dim.code in ARITHMETIC, f"greatest: {dim} is no dimension"
+    assert dim.code in ARITHMETIC, f"greatest: {dim} is not a dimension"
     found = INTERVALS[dim.code](*map(_extremes, dim.src))
     assert found is not None, f"greatest: nothing is known of {dim}"
     return found

@@ -122,14 +122,14 @@ class ValueReader:
                 return found
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self.record(node.func.id, node)
-        raise DataError(f"text: {ast.unparse(node)!r} is no argument of an Op.")
+        raise DataError(f"text: {ast.unparse(node)!r} is not an argument of an Op.")
 
     def record(self, name: str, node: ast.Call) -> Any:
         """Returns a record of `RECORDS`, or a NaN by its bits."""
         if name == "nan_bits":
             return struct.unpack("d", struct.pack("Q", self.value(node.args[0])))[0]
         if name not in RECORDS:
-            raise DataError(f"text: {name} is no record of RECORDS in picograd/ir/text.py.")
+            raise DataError(f"text: {name} is not a record of RECORDS in picograd/ir/text.py.")
         return RECORDS[name](**{str(k.arg): self.value(k.value) for k in node.keywords})
 
 
@@ -276,7 +276,7 @@ class _GraphReader:
         left, _, right = line.rpartition("   ")
         found = LINE.match(left.rstrip())
         if found is None or found.group(2) not in OpCode.__members__:
-            raise DataError(f"text: {line!r} is no line '%n = CODE %sources argument   dtype shape'.")
+            raise DataError(f"text: {line!r} is not a line '%n = CODE %sources argument   dtype shape'.")
         number, code = int(found.group(1)), OpCode[found.group(2)]
         dtype, _, shape = right.strip().partition(" ")
         src = tuple(self.reference(name) for name in found.group(3).split())

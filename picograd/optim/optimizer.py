@@ -210,7 +210,7 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
     for tensor in params:
         if not isinstance(tensor, Tensor) or not tensor.is_leaf:
             of_dict = "model.parameters(), or model.named_parameters(); of a dict its values()."
-            hint = of_dict if isinstance(tensor, str) else "a leaf is no result of a function: x.detach().requires_grad_()."
+            hint = of_dict if isinstance(tensor, str) else "a leaf is not a result: x.detach().requires_grad_()."
             raise ArgumentError(f"{name}: parameters must be leaf tensors, got {shown(tensor)}.", hint)
     taken = {id(p) for group in others for p in group["params"]}
     for place, tensor in enumerate(params):

@@ -376,7 +376,7 @@ def _call(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Opera
 def _gradient_of_all(made: CustomGradient, slots: frozenset[int], examples: Examples) -> CustomGradient:
     """Returns the user's gradient for all examples, summed over them where a source is the same for all."""
     if made.backward is None:
-        raise GradientError("vmap: a function of the user's read values, so its gradient is no graph.")
+        raise GradientError("vmap: a function of the user's read values, so its gradient is not a graph.")
     num_reads, num_params = len(made.reads), len(made.reads) + made.num_results
     batched = {i for i, (kind, number) in enumerate(made.reads) if kind == "result" or number in slots}
     body, found = _body(made.backward, frozenset({*batched, *range(num_reads, num_params)}), frozenset(), examples)

@@ -222,7 +222,7 @@ def normal(
     known = mean if isinstance(mean, Tensor) else std
     if isinstance(known, Tensor):
         if requires_grad:
-            raise ArgumentError("normal: a result of tensors is no leaf; requires_grad is for numbers and a size.")
+            raise ArgumentError("normal: a result of tensors is not a leaf; requires_grad is for numbers and a size.")
         shape, kept = (mean + std).shape, dtype or known.dtype  # type: ignore[union-attr]
         return Tensor.randn(shape, generator=generator, dtype=kept, device=device or known.device) * std + mean
     if size is None:

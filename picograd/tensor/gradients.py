@@ -442,7 +442,7 @@ def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: S
     for root, weight in zip(roots, weights):
         if weight is None or not weight.shape or weight.shape[1:] != root.shape:
             shown = None if weight is None else weight.shape
-            raise ShapeError(f"grad: weights of shape {shown} are no rows of {root.shape}, the shape of the output.")
+            raise ShapeError(f"grad: weights of shape {shown} are not rows of {root.shape}, the shape of the output.")
         stand = Op(OpCode.BUFFER, root.dtype, (), (Buffer(root.device, root.dtype, greatest_numel(root.shape)), root.shape))
         rows[stand] = cast(weight.read(), root.dtype)
     counts = {row.shape[0] for row in rows.values()}

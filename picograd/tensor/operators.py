@@ -502,7 +502,7 @@ def scaled(function: str, op: Op, factor: Scalar | TensorCore, name: str = "alph
         return op * broadcast_to(cast(factor.read(), op.dtype), op.shape)
     value = scalar_of(function, factor)
     if isinstance(value, float) and not op.dtype.is_float or isinstance(value, bool) and op.dtype.kind != "b":
-        raise DTypeError(f"{function}: {name}={value} is no factor of {op.dtype}.", hint="an integer, or x.float() first.")
+        raise DTypeError(f"{function}: {name}={value} does not fit {op.dtype}.", hint="an integer, or x.float() first.")
     if op.dtype.kind == "b":
         return op if value else filled(False, op.dtype, op.shape)
     return op if value == 1 else op * value

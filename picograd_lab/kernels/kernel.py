@@ -188,7 +188,7 @@ class Kernel:
         if len(values) != len(parameters):
             names = ", ".join(one.name for one in parameters)
             raise ArgumentError(
-                f"{self.name}: {len(values)} values, and the parameters that are no results are {names or 'none'}.",
+                f"{self.name}: {len(values)} values, and the parameters that are not results are {names or 'none'}.",
                 "inputs=lambda ...: (...) gives a value for each; a pointer to what is not const is a result.",
             )
         tensors = [value for value in (*values, *args) if isinstance(value, Tensor)]
@@ -217,7 +217,7 @@ class Kernel:
             hash(tuple(others))
         except TypeError:
             kinds = ", ".join(type(other).__name__ for other in others)
-            fact = f"{self.name}: arguments that are no Tensors must be hashable, got {kinds}."
+            fact = f"{self.name}: arguments that are not Tensors must be hashable, got {kinds}."
             raise ArgumentTypeError(fact, "a tuple in place of a list.") from None
         meaning = None if self.meaning is None else Meaning(self.meaning, tuple(places), tuple(others))
         between, num_results = self._between(of_shapes), len(shapes)

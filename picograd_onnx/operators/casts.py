@@ -102,7 +102,7 @@ def _parsed(x: Array, to: int) -> Array:
     try:
         return np.array([kind(float(text)) if kind is np.float64 else int(text) for text in x.reshape(-1)]).reshape(x.shape)
     except ValueError as error:
-        raise ArgumentError(f"Cast: a string is no {type_name(to)}: {error}.") from None
+        raise ArgumentError(f"Cast: a string is not {type_name(to)}: {error}.") from None
 
 
 def _written(x: Array) -> Array:

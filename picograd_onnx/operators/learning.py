@@ -120,7 +120,7 @@ def _groups(function: str, tensors: Sequence[Tensor], count: int) -> list[list[T
     """Returns parameters, gradients, ...: the inputs in `count` groups of one length."""
     each = len(tensors) // count
     if not each or each * count != len(tensors):
-        raise ShapeError(f"{function}: {len(tensors)} tensors are no {count} groups of one length.")
+        raise ShapeError(f"{function}: {len(tensors)} tensors are not {count} groups of one length.")
     groups = [[*tensors[i * each : (i + 1) * each]] for i in range(count)]
     for one in zip(*groups):
         shapes = [tensor.shape for tensor in one]

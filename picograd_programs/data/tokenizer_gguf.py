@@ -15,7 +15,7 @@ from picograd_programs.data.vocabulary import Json
 IDEOGRAPHS = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 SIGNS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""  # and the word behind one
-STEPS: dict[str, list[Json]] = {  # by the name that `tokenizer.ggml.pre` has
+STEPS: dict[str, list[Json]] = {  # `tokenizer.ggml.pre` -> steps of a tokenizer.json
     "falcon": [
         {"type": "Punctuation", "behavior": "Contiguous"}, OF_BYTES, {"type": "Digits", "individual_digits": False},
         *at_each("[0-9][0-9][0-9]"),
@@ -48,10 +48,9 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
 
     model, tokens = entry("model", str), entry("tokens", list)
     kinds = entry("token_type", np.ndarray, np.full(len(tokens), TEXT)).tolist()
-    if model == "gpt2" and (cut := entry("pre", str, "default")) in STEPS:
-        return in_steps(tokens, entry("merges", list), kinds, STEPS[cut])
     if model == "gpt2":
-        return ByteLevel(tokens, entry("merges", list), kinds, cut)
+        cut, merges = entry("pre", str, "default"), entry("merges", list)
+        return in_steps(tokens, merges, kinds, STEPS[cut]) if cut in STEPS else ByteLevel(tokens, merges, kinds, cut)
     if model == "llama":
         return Pieces(tokens, kinds, entry("scores", np.ndarray).tolist(), entry("add_space_prefix", bool, True))
     raise DataError(f"the file has a tokenizer of kind {model[:40]!r}; gpt2 (of bytes) and llama (of characters) are run.")

@@ -180,7 +180,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a result for a parameter": (
         lambda: optim.SGD([Tensor([1.0], requires_grad=True) * 2]),
         "SGD: parameters must be leaf tensors, got a Tensor of shape (1,) and dtype float32.\n"
-        "  hint: a leaf is no result of a function: x.detach().requires_grad_().",
+        "  hint: a leaf is not a result: x.detach().requires_grad_().",
     ),
     "a rate as a text": (
         lambda: optim.SGD(MODEL.parameters(), lr="0.1"),  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "alpha": (
         lambda: Tensor([[1]]).addr(Tensor([1]), Tensor([1]), alpha=0.5), pg.DTypeError,
-        "addr: alpha=0.5 is no factor of int64.",
+        "addr: alpha=0.5 does not fit int64.",
     ),
     "bools": (
         lambda: Tensor([True]).dot(Tensor([True])), pg.DTypeError, "dot: bools have no product of matrices.",

@@ -152,10 +152,10 @@ def test_a_record_of_a_user_reads_back_once_it_is_known() -> None:
     [
         ("", "text: a graph ends in a line 'return %n ...'."),
         ("return %0", "text: %0 is not defined above."),
-        ("%0 = PARAMETER 0   float32 (2,)", "is no line '%n = CODE %sources argument   dtype shape'"),
+        ("%0 = PARAMETER 0   float32 (2,)", "is not a line '%n = CODE %sources argument   dtype shape'"),
         ("%0 = IOTA 3   int64 (4,)\nreturn %0", "has shape (3,)"),
-        ("%0 = IOTA open('x')   int64 (3,)\nreturn %0", "open is no record of RECORDS"),
-        ("%0 = IOTA [3]   int64 (3,)\nreturn %0", "'[3]' is no argument of an Op"),
+        ("%0 = IOTA open('x')   int64 (3,)\nreturn %0", "open is not a record of RECORDS"),
+        ("%0 = IOTA [3]   int64 (3,)\nreturn %0", "'[3]' is not an argument of an Op"),
         ("%0 = IOTA 3 +   int64 (3,)\nreturn %0", "cannot be read"),
     ],
 )
@@ -168,10 +168,10 @@ def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("transpose 4 to p0[0] by 4", "'transpose 4 to p0[0] by 4' is no statement."),
-        ("barriers", "'barriers' is no statement."),
+        ("transpose 4 to p0[0] by 4", "'transpose 4 to p0[0] by 4' is not a statement."),
+        ("barriers", "'barriers' is not a statement."),
         ("v1 = 3", "'v1' names no value"),
-        ("prefetch p0", "'prefetch p0' is no statement."),
+        ("prefetch p0", "'prefetch p0' is not a statement."),
     ],
 )
 def test_a_line_that_is_no_statement_is_refused(line: str, message: str) -> None:

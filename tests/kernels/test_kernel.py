@@ -240,7 +240,7 @@ def test_a_prepared_kernel_counts_what_it_does() -> None:
     ({"grid": (1, 70000)}, ArgumentError, "a grid of \\(1, 70000, 1\\) blocks"),
     ({"grid": 0}, ArgumentError, "writes nothing"),
     ({"grid": 1.5}, ArgumentTypeError, "grid must be one to three whole numbers"),
-    ({"inputs": lambda x: (x, 1)}, ArgumentError, "2 values, and the parameters that are no results are x"),
+    ({"inputs": lambda x: (x, 1)}, ArgumentError, "2 values, and the parameters that are not results are x"),
     ({"inputs": lambda x: (x.int(),)}, DTypeError, "x is 'const float \\*' in the kernel, got int32"),
     ({"inputs": lambda x: (1.0,)}, ArgumentTypeError, "x is memory in the kernel, got float"),
     ({"shared_bytes": -1}, ArgumentTypeError, "shared_bytes must be a number of bytes"),

@@ -379,7 +379,7 @@ def test_the_reason_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: py
     x = normal(6, 39)
     with rows().offer(x):
         x.softmax(1).realize()
-    assert "reduce_6_39: rows of float32 2-d is no candidate: rows does not accept" in capsys.readouterr().out
+    assert "reduce_6_39: rows of float32 2-d is not a candidate: rows does not accept" in capsys.readouterr().out
 
 
 # ---- rungs of ladders ----

@@ -175,7 +175,7 @@ def test_an_initializer_that_is_an_input_too_is_a_default() -> None:
     [
         (lambda net: net(), pg.ArgumentError, "onnx: the inputs x are missing."),
         (lambda net: net(X, X), pg.ArgumentError, "onnx: the model takes 1 inputs (x), got 2."),
-        (lambda net: net(z=X), pg.ArgumentError, "onnx: 'z' is no input; the model takes x."),
+        (lambda net: net(z=X), pg.ArgumentError, "onnx: 'z' is not an input; the model takes x."),
         (lambda net: net(X, x=X), pg.ArgumentError, "onnx: 'x' is given twice; the model takes x."),
         (lambda net: net(X[0]), pg.ShapeError, "onnx: input 'x' must have the shape (N, 2), N = 2, got (2,)."),
         (lambda net: net(X[:, :1]), pg.ShapeError, "onnx: input 'x' must have the shape (N, 2), N = 2, got (2, 1)."),

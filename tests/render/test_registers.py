@@ -68,7 +68,7 @@ def test_a_table_of_another_length_is_refused() -> None:
     lanes = body.let(OpCode.LANES, arg=4, lanes=4)
     body.store(HELD, 0, body.let(OpCode.CAST, lanes, dtype=F32, lanes=4))
     body.load(HELD, lanes, lanes=4)
-    with pytest.raises(VerifyError, match="is no table of 16 float32 for as many lanes"):
+    with pytest.raises(VerifyError, match="is not a table of 16 float32 for as many lanes"):
         render(program(body), host_target())
 
 

@@ -581,7 +581,7 @@ def test_several_rows_of_weights_at_once(device):
     weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     (expected,) = torch.autograd.grad(reference**3, reference, weights, is_grads_batched=True)
     same_value(rows, expected)
-    with pytest.raises(pg.ShapeError, match=r"weights of shape \(2,\) are no rows of \(2,\)"):
+    with pytest.raises(pg.ShapeError, match=r"weights of shape \(2,\) are not rows of \(2,\)"):
         pg.grad(y, x, Tensor([1.0, 0.0]), is_grads_batched=True)
 
 

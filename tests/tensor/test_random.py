@@ -318,5 +318,5 @@ def test_normal_numbers_of_a_size_may_be_a_leaf() -> None:
     weight = pg.normal(0.0, 0.01, size=(3, 2), requires_grad=True)
     (weight * 2).sum().backward()
     assert weight.is_leaf and weight.grad is not None and weight.grad.tolist() == [[2.0, 2.0]] * 3
-    with pytest.raises(pg.ArgumentError, match="a result of tensors is no leaf"):
+    with pytest.raises(pg.ArgumentError, match="a result of tensors is not a leaf"):
         pg.normal(pg.zeros(2), 1.0, requires_grad=True)

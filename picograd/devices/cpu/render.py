@@ -303,7 +303,7 @@ class CpuWriter(LlvmWriter):
         """Returns lanes of a table: AVX-512's vpermps, which reads the low bits of an index alone."""
         (slot,) = parts
         if type_of(slot[0].dtype, slot[2]) != "<16 x float>" or lanes_of(index) != slot[2]:
-            raise VerifyError(f"render llvm: {slot[0]} is no table of 16 float32 for as many lanes.")
+            raise VerifyError(f"render llvm: {slot[0]} is not a table of 16 float32 for as many lanes.")
         table = self.held.get(slot, "poison")
         narrow = self.emit(f"trunc <16 x i64> {self.operand(index, slot[2])} to <16 x i32>")
         return self.emit(f"call <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float> {table}, <16 x i32> {narrow})")

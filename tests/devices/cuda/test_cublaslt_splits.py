@@ -304,7 +304,7 @@ print(counts.library_failures)
     assert "1 1 2" in said and "1" in said
     library = "cuBLASLt 13.99.7 for 132 multiprocessors (plus a bias, relu)"
     assert [line for line in said if "no candidate" in line] == [
-        f"matmul_40_50: {library} is no candidate: {REASON}"
+        f"matmul_40_50: {library} is not a candidate: {REASON}"
     ]
 
 
