@@ -138,7 +138,7 @@ def test_a_record_of_a_user_reads_back_once_it_is_known() -> None:
 
     op = made(OpCode.COLLECTIVE, (X,), Paint("it's %1", (1, 2)))
     text = format_graph([op])
-    with pytest.raises(DataError, match="Paint is no record"):
+    with pytest.raises(DataError, match="Paint is not a record"):
         parse_graph(text)
     RECORDS["Paint"] = Paint
     try:
