@@ -474,11 +474,10 @@ def __getitem__(self: T, index: Any) -> T:
         kind = index.dtype.kind
         if kind == "i" and index.cell.device is self.cell.device and (op := self.read()).shape:  # the commonest
             return self.from_op(_rows(op, index.read()), self.cell.device)
-        if kind == "b" and index.ndim:
-            if trace.get() is not None:  # where no value is known
-                return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
-            if (chosen := chosen_on_host(self, index)) is not None:
-                return chosen
+        if kind == "b" and index.ndim and trace.get() is not None:  # where no value is known
+            return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
+        if kind == "b" and index.ndim and (chosen := chosen_on_host(self, index)) is not None:
+            return chosen
     subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
     view = self.viewed_by(subscript.steps)
     if not subscript.arrays:
