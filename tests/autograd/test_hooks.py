@@ -263,6 +263,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.req("A9")
 @pytest.mark.parametrize("when", ["retained", "retained later", "hooked", "hooked later", "written", "asked", "to inputs"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_gradient_of_a_gradient_finds_results(name: str, when: str) -> None:
@@ -314,6 +315,7 @@ def test_grad_adds_to_retained_results_between_outputs_and_inputs(to: str) -> No
     assert run(pg) == run(torch)
 
 
+@pytest.mark.req("A9")
 @pytest.mark.parametrize("where", ["is_grads_batched", "jacobian", "jacrev", "chunks"])
 @pytest.mark.parametrize("what", ["gradient", "argument"])
 def test_a_function_that_reads_values_has_a_jacobian(where: str, what: str) -> None:

@@ -246,6 +246,7 @@ CHOSEN: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.req("B7")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "float64"])
 @pytest.mark.parametrize("shapes", CHOSEN)
 def test_a_mask_chooses_from_small_values_on_the_host(shapes: str, dtype: str, rng: np.random.Generator) -> None:

@@ -60,6 +60,7 @@ def test_triangles(diagonal, device, rng):
     same_as_torch(lambda t: t.triu(diagonal), x)
 
 
+@pytest.mark.req("C6")
 @pytest.mark.parametrize("n", [3, 20])
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
 @pytest.mark.parametrize("place", [(0, 0), (2, 2), (2, 1)])

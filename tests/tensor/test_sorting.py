@@ -83,6 +83,7 @@ SETS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.req("C5")
 @pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
 @pytest.mark.parametrize("values", SETS)
 def test_a_small_set_is_made_on_the_host(name: str, values: str, monkeypatch: pytest.MonkeyPatch) -> None:
