@@ -46,7 +46,8 @@ def read_sound(path: Path) -> NDArray[np.float32]:
             channels, nbytes, rate, num, *_ = file.getparams()
             data = file.readframes(num)
     except (wave.Error, EOFError) as error:
-        raise DataError(f"{path}: is not a WAV file of whole numbers ({error}).", HINT) from None
+        reason = str(error) or "it ends in its header"
+        raise DataError(f"{path}: is not a WAV file of whole numbers ({reason}).", HINT) from None
     if not rate or not channels or nbytes not in (1, 2, 3, 4):
         raise DataError(f"{path}: has {channels} channels of {nbytes} bytes, {rate} a second.", HINT)
     whole = np.frombuffer(data[: len(data) // (channels * nbytes) * channels * nbytes], np.uint8).reshape(-1, nbytes)

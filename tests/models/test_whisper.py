@@ -245,6 +245,8 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path: Path, capsys: pyt
     sound.write_bytes(b"RIFF" + bytes(50))
     assert cli.main(words) == 1
     assert "is not a WAV file of whole numbers" in (shown := capsys.readouterr().err) and "ffmpeg" in shown
+    sound.write_bytes(b"hello")
+    assert cli.main(words) == 1 and "(it ends in its header)" in capsys.readouterr().err
     write_sound(sound, a_sound(0.1))
     for file in ("model.safetensors", "tokenizer.json", "config.json"):
         whole = (model / file).read_bytes()
