@@ -64,8 +64,8 @@ def run_cases(cases: list[TestCase]) -> list[str]:
     return unsupported
 
 
-# What is expected was computed in float32 and is off by 2e-7 where the result is 0.
-ATOL = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
+# Where sums of up to 460 are 0, float32 is off by 2e-6 here, and by 2e-7 in what is expected of inverses.
+ATOL = {f"test_dft{kind}{version}": 4e-6 for kind in ("", "_axis", "_inverse") for version in ("", "_opset19")}
 
 NONE_OF_THEM = pytest.mark.variants(every=len(SLOW) + 1, first=len(SLOW))
 
