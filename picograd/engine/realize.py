@@ -354,7 +354,7 @@ CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a lo
 
 
 def _carried(missing: Sequence[Op]) -> list[Op]:
-    """Returns the small values that a loop carries through graphs without a known plan: those that are to be kept.
+    """Returns the values that a loop carries through graphs without a known plan: those that are to be kept.
 
     A loop such as  t = t + dt  that reads f(t) would otherwise make every graph longer than the one before it. A value
     that two plans have computed on their way is kept by the third; the line that made it is known from then on.

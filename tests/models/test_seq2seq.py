@@ -19,6 +19,7 @@ from picograd_programs import cli
 from picograd_programs.chat.answer import Choice
 from picograd_programs.chat.writer import Writer, tokens_of
 from picograd_programs.models.seq2seq_folder import is_seq2seq, read_seq2seq
+from tests.models.torch_layers import NamedLayers
 
 Said = dict[str, Any]
 Weights = dict[str, torch.Tensor]
@@ -175,24 +176,9 @@ def bart_weights(said: Said) -> Weights:
 
 def bart_logits(said: Said, weights: Weights, text: list[int], written: list[int]) -> torch.Tensor:
     """The logits after each token that is written, from the equations of BART, float64: (T, V)."""
-    w, heads = {name.removeprefix("model."): value.double() for name, value in weights.items()}, 4
+    layers = NamedLayers(weights, 4)
+    w, linear, norm, attention = layers.weights, layers.linear, layers.norm, layers.attention
     scale = said["d_model"] ** 0.5 if said["scale_embedding"] else 1.0
-
-    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
-        return TF.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        return TF.layer_norm(x, (32,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
-
-    def attention(x: torch.Tensor, memory: torch.Tensor, name: str, is_causal: bool = False) -> torch.Tensor:
-        q, k, v = (
-            linear(each, f"{name}.{part}_proj").unflatten(1, (heads, -1)).transpose(0, 1)
-            for part, each in (("q", x), ("k", memory), ("v", memory))
-        )
-        scores = q @ k.transpose(1, 2) / (32 / heads) ** 0.5
-        if is_causal:
-            scores = scores + torch.full(scores.shape[1:], -math.inf, dtype=torch.float64).triu(1)
-        return linear((scores.softmax(-1) @ v).transpose(0, 1).flatten(1), f"{name}.out_proj")
 
     def begin(tokens: list[int], side: str) -> torch.Tensor:
         places = w[f"{side}.embed_positions.weight"][2 : 2 + len(tokens)]

@@ -22,6 +22,7 @@ from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.models.transcribe import Transcriber, at_rate, read_sound
 from picograd_programs.models.whisper import log_mel, mel_filters
 from picograd_programs.models.whisper_folder import read_whisper
+from tests.models.torch_layers import NamedLayers
 
 Said = dict[str, Any]
 Weights = dict[str, torch.Tensor]
@@ -93,23 +94,8 @@ def spectrogram(sound: np.ndarray, bands: int) -> torch.Tensor:
 
 def logits_of(said: Said, weights: Weights, loudness: torch.Tensor, written: list[int]) -> torch.Tensor:
     """The logits after each token that is written, from the equations of the paper, float64: (T, V)."""
-    w, heads = {name.removeprefix("model."): value.double() for name, value in weights.items()}, 4
-
-    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
-        return TF.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        return TF.layer_norm(x, (32,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-5)
-
-    def attention(x: torch.Tensor, memory: torch.Tensor, name: str, is_causal: bool = False) -> torch.Tensor:
-        q, k, v = (
-            linear(each, f"{name}.{part}_proj").unflatten(1, (heads, -1)).transpose(0, 1)
-            for part, each in (("q", x), ("k", memory), ("v", memory))
-        )
-        scores = q @ k.transpose(1, 2) / (32 / heads) ** 0.5
-        if is_causal:
-            scores = scores + torch.full(scores.shape[1:], -math.inf, dtype=torch.float64).triu(1)
-        return linear((scores.softmax(-1) @ v).transpose(0, 1).flatten(1), f"{name}.out_proj")
+    layers = NamedLayers(weights, 4)
+    w, linear, norm, attention = layers.weights, layers.linear, layers.norm, layers.attention
 
     def feed_forward(x: torch.Tensor, part: str) -> torch.Tensor:
         return linear(TF.gelu(linear(norm(x, f"{part}.final_layer_norm"), f"{part}.fc1")), f"{part}.fc2")

@@ -149,7 +149,7 @@ print(allocated[2:] == [([40 * 50 * 4], 1)] * 4)
     ("optimizer", "amp", "added"),
     [
         ("SGD(net.parameters(), lr=0.05)", False, "1 0"),  # a rate is an input, and the library's scale is a number
-        # One kernel stores an average and its weight with the product; by the library it is the product, and the rest after.
+        # One kernel stores an average and its weight with the product; the library takes the product alone.
         ("SGD(net.parameters(), lr=0.05, momentum=0.9)", False, "1 0"),
         ("SGD(net.parameters(), lr=0.05, momentum=0.9)", True, "0 0"),  # a gradient of 16 bits is widened first
         ("Adam(net.parameters(), lr=0.01)", True, "0 0"),
