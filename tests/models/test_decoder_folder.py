@@ -295,6 +295,13 @@ def test_a_configuration_that_is_not_done_is_refused_before_weights_are_looked_f
     assert words in caught.value.fact and str(tmp_path) in caught.value.fact
 
 
+def test_a_network_of_another_program_is_refused_with_its_name(tmp_path: Path) -> None:
+    write_folder(tmp_path, config_of("Llama 2") | {"model_type": "whisper"}, None)
+    with pytest.raises(DataError, match="model_type is 'whisper'; .*are run") as caught:
+        opened(str(tmp_path), 64)
+    assert caught.value.hint is not None and "picograd transcribe runs whisper" in caught.value.hint
+
+
 def test_an_entry_of_null_is_none_and_one_that_programs_keep_for_themselves_is_no_matter(tmp_path: Path) -> None:
     said = config_of("Llama 2") | {"logit_scale": None, "_attn_implementation_autoset": True, "unsloth_version": "1"}
     write_folder(tmp_path, said, random_weights(said))
