@@ -533,7 +533,7 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
 
 
-ELSEWHERE = "picograd chat runs t5, mt5 and bart, too, picograd transcribe runs whisper, picograd embed encoders such as bert."
+ELSEWHERE = "picograd chat runs t5, mt5 and bart, too; picograd transcribe runs whisper, picograd embed runs bert."
 
 
 def architecture_of(content: Mapping[str, Any]) -> Architecture:
