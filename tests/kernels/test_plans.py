@@ -187,7 +187,8 @@ def test_a_kernel_of_one_example_is_launched_for_each(name: str) -> None:
         assert pg.allclose(slopes, pg.diag(2 * w[:4]))
         assert pg.allclose(pg.func.jacfwd(lambda x: scaled(x, w[:4]))(x[0, :4]), pg.diag(2 * w[:4] * x[0, :4]))
         n = pg.Variable("n", 1, 5)
-        assert [of_rows(x[: n.bind(k)], w).sum().item() for k in (2, 5)] == [(w * x * x)[:k].sum().item() for k in (2, 5)]
+        for k in (2, 5):
+            assert of_rows(x[: n.bind(k)], w).tolist() == (w * x * x)[:k].tolist()
         cut = pg.vmap(lambda row, k: scaled(row[:k], w[:k]).sum(), in_dims=(0, None))
         assert pg.allclose(cut(x, pg.Variable("k", 1, 300).bind(7)), (w * x * x)[:, :7].sum(1))
         with pytest.raises(GradientError, match="the kernel saxpy has no gradient"):
