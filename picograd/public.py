@@ -131,7 +131,7 @@ def publish_methods(owner: type, without: frozenset[str]) -> None:
             continue
         if name in without:
             function.__module__, function.__qualname__ = owner.__module__, f"{owner.__name__}.{function.__name__}"
-        _owners.setdefault(function, owner)
+        _owners.setdefault(inspect.unwrap(function), owner)
         if name.startswith("_") or name in without or is_alone(function) and name not in OF_NO_EFFECT["memory_format"]:
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")

@@ -24,6 +24,7 @@ from picograd.ir.opcode import OpCode
 from picograd.record import Record, replace
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axes_of, is_integer, whole
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -548,6 +549,11 @@ def _shifted(name: str, value: Any, dim: Axes, is_forward: bool) -> Tensor:
     if not axes:
         return x
     shifts = [x.shape[axis] // 2 if is_forward else -(x.shape[axis] // 2) for axis in axes]
+    return _rolled(x, tuple(shifts), axes)
+
+
+@of_tensors
+def _rolled(x: Tensor, shifts: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     return x.roll(shifts, axes)
 
 

@@ -15,6 +15,7 @@ from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.tensor.arguments import check_one_of
 from picograd.tensor.build import axes_of, axis_of, guarded, is_integer
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
@@ -65,6 +66,7 @@ def gradient(
     return tuple(_slopes(input, axis, step, edge_order) for axis, step in zip(axes, spacings))
 
 
+@of_tensors
 def _slopes(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
     """Returns the slopes along one axis."""
     count = known("gradient", x.shape, axis)
@@ -103,6 +105,7 @@ def _parabola(three: Tensor, before: Tensor, after: Tensor, side: int) -> Tensor
 
 
 # ---- areas under curves ----
+@of_tensors
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Returns the area under y along `dim` by the trapezoidal rule, at points x or `dx` apart.
 
@@ -115,6 +118,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
 trapz = trapezoid
 
 
+@of_tensors
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Returns the areas under y up to each point after the first along `dim`, at points x or `dx` apart.
 
@@ -210,6 +214,7 @@ def _along_axis(column: Tensor, bins: int | Tensor, ends: Sequence[float] | None
 EMPTY = {"sum": 0.0, "mean": math.nan, "max": -math.inf, "min": math.inf, "prod": 1.0}  # what no elements amount to
 
 
+@of_tensors
 def segment_reduce(
     data: Tensor,
     reduce: str,

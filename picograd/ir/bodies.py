@@ -248,6 +248,7 @@ def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     results = _at_once(_called, options, stand_ins)
     kinds = tuple([(op.dtype, op.shape) for op in results])
     graph = toposort(results)
+    assert all(op in stand_ins for op in graph if op.code is OpCode.BUFFER), f"{options[0].__name__} has its own memory"
     codes = {op.code for op in graph}
     is_drawn = COSTLY.isdisjoint(codes) and OpCode.THREEFRY in codes and kinds[0][0] is not dtypes.uint64
     is_costly = len(kinds) == 1 and (is_drawn or not COSTLY.isdisjoint(codes))

@@ -23,7 +23,7 @@ from picograd.engine.devices import default_device
 from picograd.engine.realize import devices_of, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.interrupts import LivingSet
-from picograd.ir.bodies import bodies_in
+from picograd.ir.bodies import at_once, bodies_in
 from picograd.ir.checks import Refused
 from picograd.ir.op import Buffer, Op, is_memory, toposort
 from picograd.ir.opcode import OpCode
@@ -366,7 +366,7 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
         is_long = _has_most(op)
     else:
         return
-    if not is_long or trace.get() is not None:
+    if not is_long or trace.get() is not None or at_once.get():
         return
     line = user_line()
     with watch() as counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from picograd.dtype import Scalar
@@ -12,7 +13,9 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import ceildiv
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
+from picograd.tensor.cell import write_through
 from picograd.tensor.core import T
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.intake import fitting
 from picograd.tensor.variable import known
 from picograd.tensor.views import cut
@@ -113,6 +116,7 @@ def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     return cut(rows_of, self.ndim - 1, 0, 1).reshape(*rows_of.shape[:-2], count)
 
 
+@of_tensors
 def diag(self: T, diagonal: int = 0) -> T:
     """Returns a copy of a diagonal of a matrix; or a square matrix with a vector as its diagonal.
 
@@ -129,6 +133,7 @@ def diag(self: T, diagonal: int = 0) -> T:
     return self.diag_embed(diagonal) if self.ndim == 1 else self.diagonal(diagonal).clone()
 
 
+@of_tensors
 def diagflat(self: T, offset: int = 0) -> T:
     """Returns a square matrix with all elements, in order, along the diagonal at `offset`.
 
@@ -138,6 +143,7 @@ def diagflat(self: T, offset: int = 0) -> T:
     return self.reshape(-1 if self.op.numel else 0).diag_embed(offset)
 
 
+@of_tensors
 def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
     """Returns square matrices with the last axis along the diagonal of the axes `dim1` and `dim2`, zeros elsewhere.
 
@@ -168,15 +174,17 @@ def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
 
 
 # ---- pieces put back ----
-def _with_piece(self: T, function: str, piece: T, copy: T, src: Tensor) -> T:
-    """Returns `copy`, a new tensor, with `src` in the place of its view `piece`."""
+def _with_piece(self: T, function: str, src: Tensor, view: Callable[[T], T]) -> T:
+    """Returns a copy with `src` in the place of a view."""
+    whole = self.from_op(self.read(), self.cell.device)
+    piece = view(whole)
     if src.shape != piece.shape:
         raise ShapeError(f"{function}: src of shape {src.shape} does not fit the piece of shape {piece.shape}.")
-    copy.cell.device = copy.other_device(function, src)
-    piece.write(function, broadcast_to(cast(src.read(), copy.dtype), piece.op.shape))
-    return copy
+    value = broadcast_to(cast(src.read(), self.dtype), piece.op.shape)
+    return self.from_op(write_through(whole.op, piece.steps, value), self.other_device(function, src))
 
 
+@of_tensors
 def select_scatter(self: T, src: Tensor, dim: int, index: int) -> T:
     """Returns a copy with `src` at `index` along one axis.
 
@@ -186,10 +194,10 @@ def select_scatter(self: T, src: Tensor, dim: int, index: int) -> T:
     >>> Tensor([[1, 2], [3, 4]]).select_scatter(Tensor([8, 9]), 0, 1).tolist()
     [[1, 2], [8, 9]]
     """
-    copy = self.clone()
-    return _with_piece(self, "select_scatter", copy.select(dim, index), copy, src)
+    return _with_piece(self, "select_scatter", src, lambda whole: whole.select(dim, index))
 
 
+@of_tensors
 def slice_scatter(self: T, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> T:
     """Returns a copy with `src` in the slice from `start` up to `end`, by `step`, along one axis.
 
@@ -200,13 +208,15 @@ def slice_scatter(self: T, src: Tensor, dim: int = 0, start: int | None = None, 
     >>> Tensor([1, 2, 3]).slice_scatter(Tensor([8, 9]), 0, 0, None, 2)
     Tensor([8, 2, 9])
     """
-    copy = self.clone()
     axis = axis_of("slice_scatter", self.shape, dim)
     length = known("slice_scatter", self.shape, axis)
     step = at_least("slice_scatter", "step", step, 1)
     first, last, by = slice(start, end, step).indices(length)
-    piece = cut(copy, axis, first, max(first, last))
-    return _with_piece(self, "slice_scatter", _thinned(piece.movedim(axis, 0), by).movedim(0, axis), copy, src)
+
+    def piece(whole: T) -> T:
+        return _thinned(cut(whole, axis, first, max(first, last)).movedim(axis, 0), by).movedim(0, axis)
+
+    return _with_piece(self, "slice_scatter", src, piece)
 
 
 def _thinned(self: T, step: int) -> T:
@@ -214,6 +224,7 @@ def _thinned(self: T, step: int) -> T:
     return self if step == 1 else self.unfold(0, 1, step).select(-1, 0)
 
 
+@of_tensors
 def diagonal_scatter(self: T, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     """Returns a copy with `src` in a diagonal of two axes, as `diagonal` shows it.
 
@@ -228,8 +239,7 @@ def diagonal_scatter(self: T, src: Tensor, offset: int = 0, dim1: int = 0, dim2:
     >>> Tensor([[1, 2], [3, 4]]).diagonal_scatter(Tensor([8, 9])).tolist()
     [[8, 2], [3, 9]]
     """
-    copy = self.clone()
-    return _with_piece(self, "diagonal_scatter", copy.diagonal(offset, dim1, dim2), copy, src)
+    return _with_piece(self, "diagonal_scatter", src, lambda whole: whole.diagonal(offset, dim1, dim2))
 
 
 def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:

@@ -1,7 +1,8 @@
 """Formulas: functions whose graph is made with its plan; until then one Op stands for it (ir/bodies.py).
 
-In:    a function of Ops
-Out:   `formula`: the function that gives the one Op, or the results of one;  `by_formula`: the same at the call
+In:    a function of Ops, or of Tensors
+Out:   `formula`: the function that gives the one Op, or the results of one;  `by_formula`: the same at the call;
+       `of_tensors`: the same for a function that is written with Tensors
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from picograd import dtype as dtypes
 from picograd.autodiff.unrolled import OPERANDS_MAX
 from picograd.dtype import DType
 from picograd.ir import bodies
 from picograd.ir.bodies import Kind
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.origin import record
 from picograd.ir.shape import ConvArg
-from picograd.tensor.cell import trace
+from picograd.tensor.cell import grad_mode, trace
+from picograd.tensor.core import TensorCore
+from picograd.tensor.modes import float32_mode, precision_mode
 
 P = ParamSpec("P")
+R = TypeVar("R")
 Results = TypeVar("Results", Op, tuple[Op, ...])
+OPERANDS = frozenset({"Tensor", "Tensor | None", "T", "Operand", "Any"})  # annotations of arguments that may be Tensors
 PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
 
 
@@ -55,7 +62,11 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
         op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
         op.realized = op.was_computed = None
         op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + known.depth
-        return bodies.outputs_of(op, known.kinds, needs_grad) if gives_several else op
+        if not gives_several:
+            return op
+        if len(known.kinds) > 1:
+            record(op)  # its results have lines of their own
+        return bodies.outputs_of(op, known.kinds, needs_grad)
 
     return call
 
@@ -85,3 +96,92 @@ def by_formula(
     if waits and not bodies.at_once.get():
         return bodies.by_formula(function, options, operands, kinds)
     return function(options, *operands)
+
+
+# ---- functions of Tensors ----
+def of_tensors(function: Callable[P, R], container: Callable[..., Any] | None = None) -> Callable[P, R]:
+    """Lets a function of Tensors give a Tensor whose graph is made later, as `formula` does for one of Ops.
+
+    Its graph follows from dtypes, shapes and its other arguments: it reads no value, makes no tensor of host data, warns of
+    nothing and gives no view. With other arguments than formulas have, with operands on several devices, in a trace and in
+    modes of precision it is called as it is.
+
+    Args:
+      container:  what holds several results; default: a tuple
+    """
+
+    parameters = inspect.signature(function).parameters
+    order, operands = tuple(parameters), {name for name, one in parameters.items() if one.annotation in OPERANDS}
+
+    def graph(*ops: Op, form: tuple[Any, ...]) -> tuple[Op, ...]:
+        names, classes, others, device, _ = form
+        tensors, rest = iter(ops), iter(others)
+        given = [next(rest) if cls in PLAIN else cls.from_op(next(tensors), device) for cls in classes]
+        return _plainly(lambda: function(**dict(zip(names, given))))  # type: ignore[call-arg]
+
+    graph.__name__ = function.__name__
+    as_formula = formula(graph)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> Any:
+        names: tuple[str, ...] = (*order[: len(args)], *named.keys())
+        values = (*args, *named.values()) if named else args
+        found = None if _at_once() else _tensors_and_others(names, values, operands)
+        if found is None:
+            return function(*args, **named)
+        tensors, others, device = found
+        form = names, tuple([value.__class__ for value in values]), others, device, dtypes.default_float
+        first = tensors[0]
+        made = [first.from_op(op, device) for op in as_formula(*[tensor.read() for tensor in tensors], form=form)]
+        return container(*made) if container is not None else made[0] if len(made) == 1 else tuple(made)
+
+    return call
+
+
+def _at_once() -> bool:
+    """True where a graph depends on more than operands."""
+    if trace.get() is not None or bodies.at_once.get():
+        return True
+    return precision_mode.get() is not None or float32_mode.get() != "highest"
+
+
+def _tensors_and_others(
+    names: Sequence[str], values: Sequence[Any], operands: Collection[str]
+) -> tuple[list[TensorCore], tuple[Any, ...], str | None] | None:
+    """Returns the Tensors of arguments, the others and the one device; None where a graph cannot wait.
+
+    Args:
+      operands:  names of the arguments that may be Tensors: of another one the value is read
+    """
+    tensors: list[TensorCore] = []
+    others, device = [], None
+    for name, value in zip(names, values):
+        if isinstance(value, TensorCore):
+            place = value.cell.device
+            if name not in operands or (place != device and place is not None and device is not None):
+                return None
+            device = device or place
+            tensors.append(value)
+        elif not _is_plain(value):
+            return None
+        else:
+            others.append(value)
+    return (tensors, tuple(others), device) if tensors and len(names) == len(values) else None
+
+
+def _is_plain(value: Any) -> bool:
+    return value.__class__ in PLAIN and (value.__class__ is not tuple or all(map(_is_plain, value)))
+
+
+def _plainly(function: Callable[[], Any]) -> tuple[Op, ...]:
+    """Returns the graphs of results as where gradients are recorded, without a trace or a mode of precision."""
+    variables: Any = {grad_mode: True, trace: None, precision_mode: None, float32_mode: "highest"}
+    outer = {variable: variable.get() for variable in variables}
+    try:
+        for variable, value in variables.items():
+            variable.set(value)
+        made = function()
+        return tuple([tensor.read() for tensor in (made if isinstance(made, tuple) else (made,))])
+    finally:
+        for variable, value in outer.items():
+            variable.set(value)

@@ -7,6 +7,7 @@ neighbours; only the number of its values is read on the host.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -41,7 +42,7 @@ from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import compute_together, settle_choice
 from picograd.tensor.core import T, TensorCore
-from picograd.tensor.formulas import formula
+from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.indexing import along, needs_dtype
 from picograd.tensor.variable import known
 
@@ -183,6 +184,7 @@ RANKED_ROW_PARTS_MIN = 64  # an element in the first part of so many of its row 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@partial(of_tensors, container=SortResult)
 def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the k-th smallest element along `dim`, and its position; `k` counts from 1.
 
@@ -241,8 +243,18 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
             if not self.dtype.is_float:
                 raise ShapeError(f"{function}: shape {self.shape} has no element.")
             return self.from_op(filled(float("nan"), self.dtype, ()), self.cell.device)
-        found = _median(flat.detach(), function, 0, False, skips_nan).values
-        return self.from_op(_shared_by_equals(flat.read(), found.op), self.cell.device)
+        return _median_of_all(flat, function, skips_nan)
+    return _median_along(self, function, dim, keepdim, skips_nan)
+
+
+@of_tensors
+def _median_of_all(self: T, function: str, skips_nan: bool) -> T:
+    found = _median_along(self.detach(), function, 0, False, skips_nan).values
+    return self.from_op(_shared_by_equals(self.read(), found.op), self.cell.device)
+
+
+@partial(of_tensors, container=SortResult)
+def _median_along(self: T, function: str, dim: int, keepdim: bool, skips_nan: bool) -> SortResult:
     line = _row(self, function, dim)
     length, op = line.shape[-1], detached(line.read())
     if not length:
@@ -260,6 +272,7 @@ def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: b
     return _at_rank(line, places, dim, keepdim, self.ndim)
 
 
+@partial(of_tensors, container=SortResult)
 def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the element found most often along `dim`, the smallest of several, and its last position.
 
@@ -301,6 +314,7 @@ def _at_rank(self: T, places: T, dim: int, keepdim: bool, ndim: int) -> SortResu
 
 
 # ---- quantiles ----
+@of_tensors
 def quantile(
     self: T,
     q: Any,
@@ -329,6 +343,7 @@ def quantile(
     return _quantile(self, "quantile", q, one_name("quantile", dim, axis), keepdim, interpolation, False)
 
 
+@of_tensors
 def nanquantile(
     self: T,
     q: Any,
@@ -520,6 +535,7 @@ def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bo
     return places_of(rows, "bucketize", self, right, out_int32)
 
 
+@of_tensors
 def isin(self: T, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> T:
     """Returns True for each element that is among `test_elements`; with `invert`, False.
 

@@ -15,7 +15,7 @@ from picograd.tensor.arguments import brought_to, meeting_device, value_at
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, to_float
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elementwise import in_one_rounding
-from picograd.tensor.formulas import formula
+from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.inplace import fitting_op, in_place, stored
 from picograd.tensor.intake import fitting
 from picograd.tensor.modes import precision_mode
@@ -130,6 +130,7 @@ def choose(cls: type[T], condition: Tensor, a: Operand, b: Operand) -> T:
     return cls.from_op(where_op(mask, broadcast_to(x, shape), broadcast_to(y, shape)), device)
 
 
+@of_tensors
 def prelu(self: T, weight: Tensor) -> T:
     """Returns x where it is positive, else x * weight: nn.functional.prelu, which says what shapes there are.
 

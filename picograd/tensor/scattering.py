@@ -28,6 +28,7 @@ from picograd.tensor.arguments import at_least, check_one_of, value_at
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, same_as_iota, whole
 from picograd.tensor.cell import trace
 from picograd.tensor.core import Operand, T, TensorCore
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.indexing import along_axis, index_op, integer_index, needs_dtype
 from picograd.tensor.inplace import in_place, stored
 from picograd.tensor.intake import fitting
@@ -187,6 +188,7 @@ def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, 
     return self.from_op(reshape(result, self.op.shape), device)
 
 
+@of_tensors
 def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> T:
     """Returns a copy in which all elements of `src` that `index` sends to one place are combined there.
 
@@ -465,6 +467,7 @@ def nonzero(self: T, *, as_tuple: bool = False) -> Any:
     return type(self)(np.argwhere(found).astype(np.int64), dtypes.int64, self.device)
 
 
+@of_tensors
 def nonzero_static(self: T, *, size: int, fill_value: int = -1) -> T:
     """Returns the places (size, ndim) of the first `size` elements that are not zero, int64, then rows of `fill_value`.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,7 @@ from picograd.tensor.build import (
 )
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elementwise import composed
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.indexing import integer_index, needs_dtype
 from picograd.tensor.inplace import in_place
 from picograd.tensor.operators import result_of
@@ -112,6 +114,7 @@ def nansum(
     return _without_nan(self).sum(dim, keepdim or keepdims, dtype=dtype, axis=axis)
 
 
+@of_tensors
 def nanmean(
     self: T,
     dim: Axes = None,
@@ -209,6 +212,7 @@ def _running(self: T, function: str, code: OpCode, dim: int | None) -> MaxResult
     return MaxResult(values, self.from_op(scan(place, OpCode.MAX, axis), self.cell.device))
 
 
+@of_tensors
 def logcumsumexp(self: T, dim: int | None = None, *, axis: int | None = None) -> T:
     """Returns log(sum(exp(x))) of all elements up to each along one axis, with no overflow.
 
@@ -232,6 +236,7 @@ def logcumsumexp(self: T, dim: int | None = None, *, axis: int | None = None) ->
 
 
 # ---- neighbours ----
+@of_tensors
 def diff(
     self: T, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None,
     *, axis: int | None = None,
@@ -312,6 +317,7 @@ def _nuclear(self: T, axes: tuple[int, ...], keepdim: bool) -> T:
     return total.unsqueeze(axes[0]).unsqueeze(axes[1]) if keepdim else total
 
 
+@of_tensors
 def renorm(self: T, p: float, dim: int, maxnorm: float) -> T:
     """Returns self with each slice along `dim` whose p-norm is above `maxnorm` scaled down to that.
 
@@ -467,6 +473,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     return first.from_op(op, first.other_device("cdist", second))
 
 
+@of_tensors
 def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = None) -> T:
     """Returns the cross product along an axis of length 3; by default the first that is so long.
 
@@ -487,6 +494,7 @@ def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = Non
     return result_of(self, "cross", cross_op("cross", a, b, chosen), found)
 
 
+@of_tensors
 def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:
     """Returns the covariances of the rows, each an unknown; a column is an observation.
 
@@ -541,6 +549,7 @@ def _weights(self: T, fweights: Any, aweights: Any, shape: Shape) -> Any:
     return given[0] if given else None
 
 
+@of_tensors
 def corrcoef(self: T) -> T:
     """Returns the correlations of the rows: their covariances by the roots of their variances, from -1 to 1.
 
@@ -606,6 +615,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
     return self.from_op(_added(cast(op, dtypes.int64), counted, length), device)
 
 
+@of_tensors
 def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # noqa: A002
     """Returns the number of elements in each of `bins` bins of one width from `min` to `max`, in the dtype of x.
 
@@ -629,6 +639,7 @@ def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # n
     return self.from_op(cast(hist, self.dtype), self.cell.device)
 
 
+@partial(of_tensors, container=HistogramResult)
 def histogram(
     self: T,
     bins: int | Tensor,

@@ -17,7 +17,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from picograd.nn import functional as F
-from picograd.tensor.formulas import formula
+from picograd.tensor.formulas import formula, of_tensors
 from tests.calls import calls
 
 
@@ -25,7 +25,7 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
     return Tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)).realize()
 
 
-W, B = randn(3, 4, seed=1), randn(3, seed=2)
+W, B, CLASSES = randn(3, 4, seed=1), randn(3, seed=2), Tensor([0, 1, 2, 3, 0])
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu, "sigmoid": F.sigmoid, "silu": F.silu, "gelu": F.gelu, "abs": Tensor.abs,
     "log1p": lambda x: x.exp().log1p(), "mse": lambda x: F.mse_loss(x, x.detach() * 2),
@@ -35,6 +35,25 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: F.linear(x, W), "with bias": lambda x: F.linear(x, W, B),
     "logits": lambda x: F.binary_cross_entropy_with_logits(x, x.sigmoid().detach()),
 }  # fmt: skip
+OF_TENSORS: dict[str, Callable[[Tensor], Tensor]] = {  # those that are written with Tensors
+    "chances": lambda x: F.binary_cross_entropy(x.sigmoid(), x.cos().square().detach(), reduction="none"),
+    "huber": lambda x: F.huber_loss(x, x.detach() * 0.1, reduction="none"),
+    "smooth l1": lambda x: F.smooth_l1_loss(x, x.detach() * 0.1), "kl": lambda x: F.kl_div(x, x.detach().exp()),
+    "cosine": lambda x: F.cosine_similarity(x, x.flip(0)), "triplet": lambda x: F.triplet_margin_loss(x, x[:1], x[1:2]),
+    "margins": lambda x: F.multi_margin_loss(x, CLASSES), "normalize": F.normalize,
+    "median": Tensor.median, "median of rows": lambda x: x.median(1).values, "mode": lambda x: x.mode(0).values,
+    "k-th": lambda x: x.kthvalue(2).values, "quantile": lambda x: x.quantile(0.3, dim=0), "cov": Tensor.cov,
+    "corrcoef": Tensor.corrcoef, "diag": lambda x: x[0].diag(1), "diff": lambda x: x.diff(2, 0),
+    "trapezoid": lambda x: pg.trapezoid(x, dx=0.5), "slope": lambda x: pg.gradient(x)[0],
+    "renorm": lambda x: x.renorm(2, 0, 0.5), "cross": lambda x: x[:, :3].cross(x[:, 1:]),
+    "running": lambda x: x.logcumsumexp(0), "pool": lambda x: F.max_pool2d(x[None], 2),
+    "norms": lambda x: F.lp_pool1d(x, 2, 2), "means": lambda x: F.avg_pool2d(x[None], 2),
+    "bins": lambda x: F.adaptive_avg_pool2d(x[None], (3, 2)),
+    "resized": lambda x: F.interpolate(x[None, None], (7, 3), mode="bilinear"), "glu": F.glu,
+    "sampled": lambda x: F.grid_sample(x[None, None], (x[:, :2] * 0.4)[None, None]),
+    "neighbours": lambda x: F.local_response_norm(x[None], 3), "slice": lambda x: x.slice_scatter(x[:2] * 3, 0, 1, None, 2),
+}  # fmt: skip
+FUNCTIONS |= OF_TENSORS
 
 
 @pytest.fixture
@@ -49,7 +68,7 @@ def at_once() -> Iterator[Callable[[], None]]:
 def results(function: Callable[[Tensor], Tensor], create_graph: bool = False) -> tuple[Op, list[bytes]]:
     x = randn(5, 4).requires_grad_()
     y = function(x)
-    op = y.cell.op
+    op = y.op
     (y * y).sum().backward(create_graph=create_graph)
     value = y.detach().numpy().tobytes()  # first, so that one plan has both each time: one that keeps y may round otherwise
     assert x.grad is not None
@@ -161,6 +180,62 @@ def test_symbolic_lengths_are_those_of_the_graph() -> None:
     x = randn(5, 4)[:n]
     assert F.gelu(x).shape[0] is x.shape[0]
     np.testing.assert_array_equal(F.softmax(x, -1).mean(1).numpy(), F.softmax(randn(5, 4)[:3], -1).mean(1).numpy())
+
+
+def test_modes_do_not_change_a_function_of_tensors_that_waits() -> None:
+    x = randn(5, 4).requires_grad_()
+    expected = F.huber_loss(x.double(), x.detach().double() * 0.1).item()
+    loss = F.huber_loss(x, x.detach() * 0.1)
+    with pg.no_grad(), pg.autocast("cpu"):
+        assert loss.item() == pytest.approx(expected, rel=1e-6) and not F.huber_loss(x, x.detach()).requires_grad
+    loss.backward()
+    assert x.grad is not None and x.grad.abs().sum().item() > 0
+    pg.set_float32_matmul_precision("high")
+    try:
+        assert F.huber_loss(x, x.detach(), reduction="none").cell.op.code is not OpCode.FORMULA
+    finally:
+        pg.set_float32_matmul_precision("highest")
+
+
+def test_a_function_of_tensors_takes_what_no_formula_does() -> None:
+    x = randn(5, 4)
+    places, rows = x.kthvalue(Tensor(2)), x.kthvalue(2)  # the value of an argument
+    assert places.values.tolist() == rows.values.tolist() and places.indices.tolist() == rows.indices.tolist()
+    assert F.max_pool2d(x[None], [2, 2]).tolist() == F.max_pool2d(x[None], (2, 2)).tolist()  # a list
+    rest = {"distance_function": lambda a, b: (a - b).abs().sum(-1)}
+    assert F.triplet_margin_with_distance_loss(x, x[:1], x[1:2], **rest).item() > 0  # a function
+    with pytest.raises(pg.DeviceError):
+        F.huber_loss(x, x.to("NUMPY"))
+
+
+def test_memory_of_a_function_of_tensors_would_be_that_of_its_first_call() -> None:
+    @of_tensors
+    def shifted(x: Tensor) -> Tensor:
+        return x + Tensor([1.0, 2.0, 3.0, 4.0])
+
+    with pytest.raises(AssertionError, match="shifted has its own memory"):
+        shifted(randn(5, 4))
+
+
+def test_results_of_a_function_of_tensors_name_the_line_of_the_call() -> None:
+    weights, rows = randn(6, 2), Tensor([0, 4, 3])
+    for _ in range(3):
+        bags = F.embedding_bag(Tensor([0, 1, 1, 2]), weights, rows)  # this one
+        with pytest.raises(pg.IndexingError, match="offsets must begin with 0") as caught:
+            bags.tolist()
+        assert "weights, rows)  # this one" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_a_function_of_tensors_makes_no_graph_at_its_second_call(name: str, alone: None) -> None:
+    x = randn(5, 4)
+    first = OF_TENSORS[name](x)
+    made: list[object] = []
+    at_once = later._at_once
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(later, "_at_once", lambda *args: made.append(args) or at_once(*args))
+        again = OF_TENSORS[name](x)
+    assert not made and written_out([again.op]) == written_out([first.op])
 
 
 def test_calls_of_python_are_few(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:

@@ -17,6 +17,7 @@ from picograd.nn.functions import widened
 from picograd.tensor import pointwise, reductions
 from picograd.tensor.arguments import check_nonnegative, check_positive
 from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.generator import Generator
 from picograd.tensor.inplace import stored
 from picograd.tensor.intake import fitting
@@ -417,6 +418,7 @@ def _softplus(x: Op) -> Op:
 
 
 # ---- along an axis ----
+@of_tensors
 def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
     """Returns a * sigmoid(b), a and b the halves of input along one axis (Dauphin et al. 2016, arXiv:1612.08083).
 

@@ -23,7 +23,7 @@ from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.linear import linear
 from picograd.nn.functions.losses import check_pair, check_reduction, reduced
 from picograd.tensor.build import broadcast_to, cast, need_float, same_as_iota, static
-from picograd.tensor.formulas import formula
+from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.indexing import gather_op
 from picograd.tensor.reductions import logsumexp_op, mean_op
 from picograd.tensor.tensor import Tensor
@@ -159,6 +159,7 @@ def _reduced_rows(rows: Op, labels: Op, factor: Op | None, ignore_index: int | N
     return total
 
 
+@of_tensors
 def _soft_cross_entropy(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -356,6 +357,7 @@ class _Chunked(Function):
 
 # ---- margins ----
 @widened
+@of_tensors
 def multi_margin_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -403,6 +405,7 @@ def multi_margin_loss(
 
 
 @widened
+@of_tensors
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
     """Returns the sum over right classes j and wrong ones i of max(0, 1 - x[j] + x[i]) / C.
 
@@ -439,6 +442,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 
 
 @widened
+@of_tensors
 def multilabel_soft_margin_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -522,16 +526,29 @@ def ctc_loss(
     steps_N = _ctc_lengths("input_lengths", input_lengths, probs_TNC, probs_TNC.shape[0])
     labels_N = _ctc_lengths("target_lengths", target_lengths, probs_TNC, targets.shape[-1])
     targets_NS = _padded_targets(targets, labels_N, probs_TNC.shape[1])
-    known_NS = Tensor.arange(targets_NS.shape[1], device=log_probs.device) < labels_N.unsqueeze(1)
+    losses_N = _ctc(probs_TNC, targets_NS, steps_N, labels_N, blank, reduction, zero_infinity)
+    return losses_N if log_probs.ndim == 3 or reduction != "none" else losses_N[0]
+
+
+@of_tensors
+def _ctc(
+    probs_TNC: Tensor,
+    targets_NS: Tensor,
+    steps_N: Tensor,
+    labels_N: Tensor,
+    blank: int,
+    reduction: str,
+    zero_infinity: bool,
+) -> Tensor:
+    """Returns the losses of sequences of known lengths, reduced."""
+    known_NS = Tensor.arange(targets_NS.shape[1], device=probs_TNC.device) < labels_N.unsqueeze(1)
     targets_NS = Tensor.choose(known_NS, targets_NS.long(), blank)
     losses_N = -_log_likelihood(probs_TNC, targets_NS, steps_N, labels_N, blank)
     impossible = losses_N > -NEVER / 2
     losses_N = Tensor.choose(impossible, 0.0 if zero_infinity else math.inf, losses_N)
     if reduction == "mean":
         return (losses_N / labels_N.clamp(min=1).to(losses_N.dtype)).mean()
-    if reduction == "sum":
-        return losses_N.sum()
-    return losses_N if log_probs.ndim == 3 else losses_N[0]
+    return losses_N.sum() if reduction == "sum" else losses_N
 
 
 def _log_likelihood(

@@ -37,6 +37,7 @@ from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool
 from picograd.nn.functions.windows import each_axis
 from picograd.tensor.arguments import check_one_of, tensor_of
 from picograd.tensor.build import cast, need_float, static
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.pointwise import round_even
 from picograd.tensor.tensor import Tensor
 
@@ -87,11 +88,23 @@ def interpolate(
         return AREA[axes](input, sizes)
     if mode in AXES:
         need_float("interpolate", op, "input")
+    if not antialias:
+        return _with_lengths(input, sizes, tuple(factors), mode, bool(align_corners))
     wide = cast(op, op.dtype.compute_dtype)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
-        options = 2 + i, count, factor, mode, bool(align_corners)
-        wide = _smoothed(wide, *options, input.cell.device) if antialias else _resized(wide, *options)
+        wide = _smoothed(wide, 2 + i, count, factor, mode, bool(align_corners), input.cell.device)
     return input.from_op(cast(wide, op.dtype), input.cell.device)
+
+
+@of_tensors
+def _with_lengths(
+    x: Tensor, sizes: tuple[int, ...], factors: tuple[float | None, ...], mode: str, align_corners: bool
+) -> Tensor:
+    """Returns x with other lengths of its spatial axes, from the nearest elements."""
+    wide = cast(x.read(), x.dtype.compute_dtype)
+    for i, (count, factor) in enumerate(zip(sizes, factors)):
+        wide = _resized(wide, 2 + i, count, factor, mode, align_corners)
+    return x.from_op(cast(wide, x.dtype), x.cell.device)
 
 
 def upsample(
@@ -292,6 +305,7 @@ PADDING = ("zeros", "border", "reflection")
 
 
 @widened
+@of_tensors
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",  # noqa: A002
     align_corners: bool | None = None,

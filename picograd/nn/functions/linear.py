@@ -16,7 +16,7 @@ from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
-from picograd.tensor.formulas import formula
+from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.indexing import along_axis, gather_op
 from picograd.tensor.modes import lowered_to, no_grad, precision_mode, uses_tf32
 from picograd.tensor.products import matmul_op
@@ -202,14 +202,29 @@ def embedding_bag(
     _check_bags(input, offsets, per_sample_weights, mode)
     padding = None if padding_idx is None else padding_row("embedding_bag", padding_idx, weight.shape[0])
     rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    rows = rows.to(weight.dtype.compute_dtype)  # rounded once, at the end
+    return _reduced_bags(rows, input, offsets, per_sample_weights, mode, include_last_offset, padding)
+
+
+@of_tensors
+def _reduced_bags(
+    rows: Tensor,
+    input: Tensor,  # noqa: A002
+    offsets: Tensor | None,
+    per_sample_weights: Tensor | None,
+    mode: str,
+    include_last_offset: bool,
+    padding: int | None,
+) -> Tensor:
+    """Returns a row for each bag, of the rows of weight that input names."""
+    dtype = rows.dtype
+    rows = rows.to(dtype.compute_dtype)  # rounded once, at the end
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     counted = Tensor.ones_like(input, dtype=dtypes.bool_) if padding is None else input != padding
     if offsets is None:
-        return _of_rows(rows, counted, mode).to(weight.dtype)
+        return _of_rows(rows, counted, mode).to(dtype)
     bags = offsets.shape[0] - include_last_offset
-    return _one_after_the_other(rows, counted, offsets, bags, mode).to(weight.dtype)
+    return _one_after_the_other(rows, counted, offsets, bags, mode).to(dtype)
 
 
 def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tensor | None, mode: str) -> None:  # noqa: A002
@@ -226,8 +241,8 @@ def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tenso
 
 def _rising(offsets: Tensor, count: int) -> Tensor:
     """Returns offsets of bags, which begin with 0 and never fall; computing them is an error where they are others."""
-    before = offsets.roll(1).index_fill(0, Tensor([0], device=offsets.device), 0)
     first = Tensor.arange(offsets.shape[0], device=offsets.device) == 0
+    before = Tensor.choose(first, 0, offsets.roll(1))
     is_wrong = (offsets < before) | (offsets > count) | (first & (offsets != 0))
     fact = f"embedding_bag: offsets must begin with 0, never fall, and not exceed the {count} elements of input."
     site = Site(fact, "each says where its bag begins.")

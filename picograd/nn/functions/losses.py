@@ -15,6 +15,7 @@ from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
 from picograd.tensor.arguments import check_nonnegative, check_one_of, check_positive
 from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float, not_negative, static_numel
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.random import probabilities
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
@@ -93,7 +94,12 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Ten
     Tensor(2.)
     """
     check_pair("mse_loss", input, target)
-    return weighted("mse_loss", (input - target).square(), weight, input, reduction)
+    return _mse(input, target, reduction, weight)
+
+
+@of_tensors
+def _mse(x: Tensor, target: Tensor, reduction: str, weight: Tensor | None) -> Tensor:
+    return weighted("mse_loss", (x - target).square(), weight, x, reduction)
 
 
 @widened
@@ -109,7 +115,12 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tens
     Tensor(1.)
     """
     check_pair("l1_loss", input, target)
-    return weighted("l1_loss", (input - target).abs(), weight, input, reduction)
+    return _l1(input, target, reduction, weight)
+
+
+@of_tensors
+def _l1(x: Tensor, target: Tensor, reduction: str, weight: Tensor | None) -> Tensor:
+    return weighted("l1_loss", (x - target).abs(), weight, x, reduction)
 
 
 @widened
@@ -129,7 +140,12 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     """
     check_pair("smooth_l1_loss", input, target)
     check_nonnegative("smooth_l1_loss", "beta", beta)
-    d = input - target
+    return _smooth_l1(input, target, reduction, beta)
+
+
+@of_tensors
+def _smooth_l1(x: Tensor, target: Tensor, reduction: str, beta: float) -> Tensor:
+    d = x - target
     distance = d.abs()
     if beta == 0:
         return reduced("smooth_l1_loss", distance, reduction)
@@ -163,18 +179,24 @@ def huber_loss(
     """
     check_pair("huber_loss", input, target)
     check_positive("huber_loss", "delta", delta)
-    d = input - target
+    return _huber(input, target, reduction, delta, weight)
+
+
+@of_tensors
+def _huber(x: Tensor, target: Tensor, reduction: str, delta: float, weight: Tensor | None) -> Tensor:
+    d = x - target
     distance = d.abs()
     far = distance > delta
     small = Tensor.choose(far, 0.0, d)
     losses = Tensor.choose(far, (distance - 0.5 * delta) * delta, small * small * 0.5)
-    if weight is not None and weight.shape != input.shape:
-        raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {input.shape}.")
+    if weight is not None and weight.shape != x.shape:
+        raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {x.shape}.")
     return reduced("huber_loss", losses if weight is None else losses * weight, reduction)
 
 
 # ---- likelihoods of yes and no ----
 @widened
+@of_tensors
 def binary_cross_entropy(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -214,6 +236,7 @@ def _bounded_log(p: Tensor) -> Tensor:
 
 
 @widened
+@of_tensors
 def binary_cross_entropy_with_logits(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -255,6 +278,7 @@ def _check_equal(function: str, input: Tensor, target: Tensor) -> None:  # noqa:
 
 # ---- other likelihoods ----
 @widened
+@of_tensors
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:  # noqa: A002
     """Returns t (log t - input) with t = target: how far log-probabilities are from probabilities.
 
@@ -285,6 +309,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
 
 
 @widened
+@of_tensors
 def poisson_nll_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -320,6 +345,7 @@ def poisson_nll_loss(
 
 
 @widened
+@of_tensors
 def gaussian_nll_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -365,6 +391,7 @@ def gaussian_nll_loss(
 
 
 @widened
+@of_tensors
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
     """Returns log(1 + exp(-target * input)), target 1 or -1; `reduction`: "mean", "sum" or "none".
 
@@ -381,6 +408,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 
 # ---- distances and angles ----
 @widened
+@of_tensors
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:  # noqa: A002
     """Returns input / max(norm, eps), the norm of order `p` along axis `dim`.
 
@@ -395,6 +423,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 
 @widened
+@of_tensors
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Returns x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`, both broadcast.
 
@@ -418,6 +447,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 @widened
+@of_tensors
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """Returns the norm of order `p` of x1 - x2 + eps along the last axis, x1 and x2 broadcast.
 
@@ -447,6 +477,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
 
 # ---- margins ----
 @widened
+@of_tensors
 def hinge_embedding_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -468,6 +499,7 @@ def hinge_embedding_loss(
 
 
 @widened
+@of_tensors
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -491,6 +523,7 @@ def margin_ranking_loss(
 
 
 @widened
+@of_tensors
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -521,6 +554,7 @@ def cosine_embedding_loss(
 
 
 @widened
+@of_tensors
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

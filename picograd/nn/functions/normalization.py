@@ -16,7 +16,7 @@ from picograd.nn.functions import widened
 from picograd.tensor import pointwise
 from picograd.tensor.arguments import at_least
 from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static, whole
-from picograd.tensor.formulas import by_formula
+from picograd.tensor.formulas import by_formula, of_tensors
 from picograd.tensor.reductions import mean_op, nearest_mean, variance_op
 from picograd.tensor.tensor import Tensor
 
@@ -242,6 +242,7 @@ def instance_norm(
 
 
 @widened
+@of_tensors
 def local_response_norm(
     input: Tensor,  # noqa: A002
     size: int,

@@ -53,6 +53,7 @@ from picograd.nn.functions.windows import (
 )
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, detached, need_float, static, static_numel, whole
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -263,11 +264,20 @@ def max_unpool3d(
 def _max_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, return_indices: bool
 ) -> Pooled:
+    """Returns the greatest element of each window, or with its place."""
+    found: tuple[Tensor, Tensor] = _maxima(function, axes, x, numbers, ceil_mode)
+    return found if return_indices else found[0]
+
+
+@of_tensors
+def _maxima(
+    function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool
+) -> tuple[Tensor, Tensor]:
     op, has_batch = with_batch(function, x, axes)
     if 0 in op.shape[1:]:
         raise ShapeError(f"{function}: no axis but the batch may be empty, got input {x.shape}.")
     windows = pooling_windows(function, op, numbers, ceil_mode)
-    return _value_and_place(x, max_of_windows(op, windows), has_batch, return_indices)
+    return _value_and_place(x, max_of_windows(op, windows), has_batch)
 
 
 def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
@@ -302,6 +312,13 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
 
 
 def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, return_indices: bool) -> Pooled:
+    """Returns the greatest element of each bin, or with its place."""
+    found: tuple[Tensor, Tensor] = _maxima_of_bins(function, axes, x, output_size)
+    return found if return_indices else found[0]
+
+
+@of_tensors
+def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> tuple[Tensor, Tensor]:
     """Returns the greatest element of each bin; windows are as long as the widest bin, and masked beyond their own."""
     op, has_batch = with_batch(function, x, axes)
     lengths = [static(n) for n in op.shape[2:]]
@@ -318,7 +335,7 @@ def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, r
             inside = holds if inside is None else both(inside, holds)
     greatest, index = _first_greatest(seen, inside, _strides(lengths, (1,) * axes))
     index = _flat([_first_row(place) for place in places], lengths, index.shape) + index
-    return _value_and_place(x, _read(op, index, greatest), has_batch, return_indices)
+    return _value_and_place(x, _read(op, index, greatest), has_batch)
 
 
 # ---- one window ----
@@ -386,9 +403,9 @@ def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
     return Op(OpCode.CONTIGUOUS, value.dtype, (value,)), index
 
 
-def _value_and_place(x: Tensor, found: tuple[Op, Op], has_batch: bool, return_indices: bool) -> Pooled:
+def _value_and_place(x: Tensor, found: tuple[Op, Op], has_batch: bool) -> tuple[Tensor, Tensor]:
     value, index = (x.from_op(without_batch(op, has_batch), x.cell.device) for op in found)
-    return (value, index) if return_indices else value
+    return value, index
 
 
 def _numel(op: Op) -> int:
@@ -504,20 +521,31 @@ def _fractional_max_pool(
             raise ShapeError(f"{function}: {count} windows of {taps} elements do not fit in {length} of input {x.shape}.")
     if samples is None:
         samples = Tensor.rand(batch, channels, axes, dtype=x.dtype, device=x.device)
+    values, found = _at_samples(image, samples, tuple(lengths), kernel, counts)
+    if not has_batch:
+        values, found = values[0], found[0]
+    return (values, found) if return_indices else values
+
+
+@of_tensors
+def _at_samples(
+    image: Tensor, samples: Tensor, lengths: tuple[int, ...], kernel: tuple[int, ...], counts: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Returns the greatest elements of windows of (N, C, L), and where they are, both (N, C, *counts)."""
+    (batch, channels), axes = image.shape[:2], len(lengths)
     index: Any = 0
     for axis, (length, taps, count) in enumerate(zip(lengths, kernel, counts)):
         drawn = samples[:, :, axis if axes == 3 else 1 - axis]  # in PyTorch's order
         starts = _starts(drawn, length, taps, count)  # (N, C, windows)
-        places = starts.unsqueeze(-1) + Tensor.arange(taps, device=x.device)  # (N, C, windows, taps)
+        places = starts.unsqueeze(-1) + Tensor.arange(taps, device=image.device)  # (N, C, windows, taps)
         spread = [batch, channels, *(1,) * (2 * axes)]
         spread[2 + axis], spread[2 + axes + axis] = count, taps
         index = index * length + places.reshape(spread)
     flat = index.reshape(batch, channels, math.prod(counts), math.prod(kernel))
     taken = image.gather(2, flat.flatten(2)).reshape(flat.shape)
     where = taken.detach().argmax(-1, keepdim=True)  # of equal ones the first, NaN before all
-    shape = (batch, channels, *counts) if has_batch else (channels, *counts)
-    values, found = (part.gather(-1, where).reshape(shape) for part in (taken, flat))
-    return (values, found) if return_indices else values
+    values, found = (part.gather(-1, where).reshape(batch, channels, *counts) for part in (taken, flat))
+    return values, found
 
 
 def _starts(samples: Tensor, length: int, taps: int, count: int) -> Tensor:
@@ -693,6 +721,7 @@ def lp_pool3d(
 
 
 # ---- how means are computed ----
+@of_tensors
 def _avg_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, count_include_pad: bool,
     divisor: int | None,
@@ -755,6 +784,7 @@ def _ceil_div(x: Op, divisor: int) -> Op:
     return x if divisor == 1 else Op(OpCode.IDIV, x.dtype, (x + (divisor - 1), x.filled(divisor)))
 
 
+@of_tensors
 def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
     """The mean over a box of bins is the mean of means along each axis."""
     op, has_batch = with_batch(function, x, axes)
@@ -786,6 +816,7 @@ def mean_of_bins(x: Op, axis: int, count: int) -> Op:
     return total / repeat_along(cast(elements, x.dtype), total.shape, axis)
 
 
+@of_tensors
 def _lp_pool(
     function: str, axes: int, x: Tensor, p: float, kernel_size: Each, stride: Each | None, ceil_mode: bool
 ) -> Tensor:

@@ -18,6 +18,7 @@ from picograd.ir.symbolic import ceildiv
 from picograd.record import Record
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import is_integer, static
+from picograd.tensor.formulas import of_tensors
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
@@ -214,6 +215,7 @@ def unfold(
     return input.from_op(without_batch(result, has_batch), input.cell.device)
 
 
+@of_tensors
 def fold(
     input: Tensor, output_size: Each, kernel_size: Each, dilation: Each = 1, padding: Each = 0,  # noqa: A002
     stride: Each = 1,
