@@ -7,6 +7,7 @@ Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command li
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -113,6 +114,7 @@ class Cache:
     action: Annotated[Ls, tyro.conf.subcommand("ls")] | Annotated[Clear, tyro.conf.subcommand("clear")]
 
 
+TAKES_WORD = ("model", "weights", "checkpoint", "text", "out")  # options that a word without one may mean
 ABOUT = """A deep-learning framework one person can read, from Tensor to machine code.
 
 Begin with `picograd train mnist`: it trains a network on handwritten digits in half a minute. `picograd doctor` lists what
@@ -151,7 +153,13 @@ def main(args: list[str] | None = None) -> int:
         print(wrong, file=sys.stderr)
         return 2
     words, of_program = own_words(words) if words[:1] in (["verify"], ["bisect"]) else (words, [])
-    command: Any = tyro.cli(Command, prog="picograd", description=ABOUT, args=words, config=flat)
+    settings: dict[str, Any] = {"prog": "picograd", "description": ABOUT, "args": words, "config": flat}
+    command, left = tyro.cli(Command, return_unknown_args=True, **settings)
+    if left and (wrong := wrong_words(command, words, left)) is not None:
+        print(wrong, file=sys.stderr)
+        return 2
+    if left:
+        tyro.cli(Command, **settings)  # which says what options there are, and ends
     try:
         if isinstance(command, VerifyConfig):  # the program's warnings are its own
             models = {each.name: partial(train_named, each.name) for each in PROGRAMS}
@@ -192,6 +200,25 @@ def wrong_command(words: Sequence[str]) -> str | None:
             return f"{before}: there is no command {word}; there are {', '.join(kinds)}.{hint}"
         (known, *_) = [*get_type_hints(kinds[word], include_extras=True).values(), None]
     return None
+
+
+def wrong_words(command: Any, words: Sequence[str], left: Sequence[str]) -> str | None:
+    """Returns the error message for words that belong to no option, such as a folder alone; None for unknown options.
+
+    Args:
+      command:  as it was read
+      left:     those of the words that it has no place for
+    """
+    if any(word.startswith("-") for word in left):
+        return None
+    leaf = getattr(command, "model", command) if isinstance(command, (Train, Sample)) else command
+    (named, *_) = [*(name for name in TAKES_WORD if hasattr(leaf, name) and f"--{name}" not in words), ""]
+    kept = [*words]
+    for word in left:
+        kept.remove(word)
+    before = shlex.join(["picograd", *kept])
+    hint = f"\n  hint: {before} --{named} {shlex.quote(left[0])}" if named else ""
+    return f"picograd {words[0]}: {shlex.join(left)} is not behind an option, and has no place there.{hint}"
 
 
 def run(command: Any) -> int:

@@ -90,6 +90,33 @@ def test_a_word_that_is_no_command_is_called_none(words: list[str], said: str, c
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chat", "my folder"], "picograd chat: 'my folder' is not behind an option, and has no place there.\n"
+         "  hint: picograd chat --model 'my folder'\n"),
+        (["serve", "--port", "80", "a"], "picograd serve: a is not behind an option, and has no place there.\n"
+         "  hint: picograd serve --port 80 --model a\n"),
+        (["chat", "a", "--model", "b"], "picograd chat: a is not behind an option, and has no place there.\n"),
+        (["embed", "a", "--json", "b"], "picograd embed: b is not behind an option, and has no place there.\n"
+         "  hint: picograd embed a --json --model b\n"),
+        (["sample", "gpt2", "w.pt", "--num", "2"],
+         "picograd sample: w.pt is not behind an option, and has no place there.\n"
+         "  hint: picograd sample gpt2 --num 2 --weights w.pt\n"),
+        (["sample", "gpt", "w"], "picograd sample: w is not behind an option, and has no place there.\n"
+         "  hint: picograd sample gpt --checkpoint w\n"),
+        (["train", "gpt", "book.txt"], "picograd train: book.txt is not behind an option, and has no place there.\n"
+         "  hint: picograd train gpt --text book.txt\n"),
+        (["doctor", "cuda"], "picograd doctor: cuda is not behind an option, and has no place there.\n"),
+    ],
+)  # fmt: skip
+def test_a_word_that_belongs_to_no_option_is_named_with_the_option_it_may_mean(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("name", ["numpy", "picograd.nn", "tyro"])
 def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_word(name: str) -> None:
     code = f"""
