@@ -4,7 +4,7 @@ The text is read once: a question in pieces of one length, so that one plan serv
 one; each token of the answer by another, which takes a token each of several texts at once. A piece that is not full is
 filled up behind: what is written there is not seen, and replaced later.
 
-Source: Holtzman et al. 2020, arXiv:1904.09751 (top-p); Keskar et al. 2019, arXiv:1909.05858, section 4.1 (repetition).
+Source: Holtzman et al. 2020, arXiv:1904.09751 (top-p).
 
 Letters: V vocabulary, C width.
 """
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
+from picograd_programs.chat.rules import Discouraged, Logits, Rule, discouraged
+from picograd_programs.chat.search import Search, searched
 from picograd_programs.models.cache import Cache, KVCache, Position, Positions, Several
 
-Logits = np.ndarray[Any, Any]
 PIECE = 64  # tokens read at once
 PIECES = (16, 32, PIECE)  # where texts end with fewer, and many are read: each length is a plan, which takes a second
 NEGLIGIBLE = -36.0  # logarithm of a share that float64 would lose beside 1
@@ -59,8 +60,7 @@ def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.rand
     logits_V = logits_V.astype(np.float64)
     if not np.isfinite(logits_V).all():
         raise DataError("the model's numbers are not finite: its file is damaged, or of another network.")
-    seen = np.unique(np.asarray(latest, np.int64))
-    logits_V[seen] *= np.where(logits_V[seen] > 0, 1 / choice.repetition, choice.repetition)
+    Discouraged(choice.repetition)(logits_V, latest)
     if choice.temperature == 0.0:
         return int(logits_V.argmax())
     scaled_V = (logits_V - logits_V.max()) / choice.temperature
@@ -119,6 +119,7 @@ class Plans:
         self.firsts[self.piece] = Variable("first", 0, length - self.piece)
         self.numbers = [Variable(f"text{row}", 0, num - 1) for row in range(num)]
         self.places = [Variable(f"position{row}", 0, length - 1) for row in range(num)]
+        self.past = Variable("past", 1, length)
 
         @jit
         def read_piece(tokens_1T: Tensor, text: Position, position: Length, last: Tensor) -> Tensor:
@@ -130,7 +131,11 @@ class Plans:
             rows = Several(tuple(self.cache.text(text) for text in texts))
             return model.logits(model.read_on(tokens_B1, rows, tuple(positions)))[:, 0]
 
-        self.read_piece, self.read_rows = read_piece, read_rows
+        @jit
+        def copy_text(source: Position, target: Position, length: Position) -> None:
+            self.cache.copy_text(source, target, length)
+
+        self.read_piece, self.read_rows, self.copy_text = read_piece, read_rows, copy_text
 
     def whole(self, num: int) -> int:
         """Returns how many of the first tokens of a text are those of whole pieces."""
@@ -165,6 +170,31 @@ class Plans:
         return self.read_rows(Tensor([[tokens[row]] for row in rows]), numbers, places)[: len(texts)]
 
 
+class Beams:
+    """Texts of a network's cache, all of one length, that a search writes.
+
+    Args:
+      position:  behind text 0, where the answer begins
+    """
+
+    def __init__(self, plans: Plans, position: int):
+        self.plans, self.position, self.num = plans, position, plans.num
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes a text the same as another."""
+        first, second, *_ = self.plans.numbers
+        with no_grad():
+            self.plans.copy_text(first.bind(source), second.bind(target), self.plans.past.bind(self.position))
+
+    def next(self, tokens_B: Sequence[int]) -> Logits:
+        """Writes a token of each text, and returns the logits (B, V) after them."""
+        with no_grad():
+            logits = self.plans.next_tokens([*range(self.num)], tokens_B, [self.position] * self.num)
+        self.position += 1
+        found: Logits = logits.numpy()
+        return found
+
+
 class Reader:
     """A text that a network has read, to be continued.
 
@@ -174,10 +204,7 @@ class Reader:
 
     tokens:      of it, that were read
     whole:       how many of them were read in pieces that are whole and follow each other from the beginning
-    drawn_from:  logits (V,) from which the latest token of an answer was drawn
     """
-
-    drawn_from: Logits
 
     def __init__(self, plans: Plans, text: int = 0):
         self.plans, self.text, self.length, self.tokens, self.whole = plans, text, plans.length, list[int](), 0
@@ -232,22 +259,45 @@ class Reader:
             raise
         return found
 
-    def answer(self, question: Sequence[int], ends: set[int], num: int, choice: Choice, seed: int) -> Iterator[int]:
+    def answer(
+        self, question: Sequence[int], ends: Collection[int], num: int, choice: Choice, seed: int,
+        rules: Sequence[Rule] = (), search: Search = Search(),  # noqa: B008  # is immutable
+    ) -> Iterator[int]:  # fmt: skip
         """Reads a question and yields the tokens of the answer, without the one that ends it, which is read.
 
         Args:
-          ends:  tokens that end it
-          num:   most tokens of it; it also ends where the text has its length
+          ends:    tokens that end it
+          num:     most tokens of it; it also ends where the text has its length
+          rules:   of the text, question and answer
+          search:  takes the place of draws where it has beams: it needs all texts of the plans, of which this is the first
         """
         rng = np.random.default_rng((seed, len(self.tokens) + len(question)))
         self.read_speed, self.write_speed = Speed(), Speed()
         logits = self._timed(self.read_speed, question)
-        for _ in range(min(num, self.left())):
-            token, self.drawn_from = chosen(logits, self.tokens[-LATEST:], choice, rng), logits
+        num = min(num, self.left())
+        if search.beams > 1:
+            yield from self._searched(logits, ends, num, [*discouraged(choice.repetition), *rules], search)
+            return
+        for _ in range(num):
+            for rule in rules:
+                rule(logits, self.tokens)
+            token = chosen(logits, self.tokens[-LATEST:], choice, rng)
             logits = self._timed(self.write_speed, [token])
             if token in ends:
                 return
             yield token
+
+    def _searched(
+        self, logits: Logits, ends: Collection[int], num: int, rules: Sequence[Rule], search: Search
+    ) -> list[int]:
+        """Returns the tokens of an answer that is searched for, which are read, as the one that ends it."""
+        start = time.perf_counter()
+        beams = Beams(self.plans, len(self.tokens))
+        found = searched(beams, logits, self.tokens, 0, num, search, rules, ends).tokens if num else ()
+        self.write_speed = Speed(beams.position - len(self.tokens), time.perf_counter() - start)
+        if found:
+            self.read(found)
+        return [token for token in found if token not in ends]
 
     def _timed(self, speed: Speed, tokens: Sequence[int]) -> Logits:
         start = time.perf_counter()

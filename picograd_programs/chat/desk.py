@@ -20,7 +20,8 @@ import numpy as np
 
 from picograd.errors import ArgumentError, PicogradError
 from picograd.tensor.modes import no_grad
-from picograd_programs.chat.answer import LATEST, Choice, Logits, Plans, Reader, chosen
+from picograd_programs.chat.answer import LATEST, Choice, Plans, Reader, chosen
+from picograd_programs.chat.rules import Logits
 
 
 class Line:

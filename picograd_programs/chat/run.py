@@ -11,9 +11,11 @@ from pathlib import Path
 from picograd import nn
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
+from picograd.record import replace as replace_in
 from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
+from picograd_programs.chat.search import BEAMS_MAX, Search, rules_of
 from picograd_programs.chat.turns import Manner, Turns, manner_of
-from picograd_programs.chat.writer import Writer, tokens_of
+from picograd_programs.chat.writer import Way, Writer, tokens_of
 from picograd_programs.data.bpe import Stream, Tokenizer
 from picograd_programs.data.tokenizer_gguf import tokenizer_of
 from picograd_programs.data.weights import load_weights
@@ -27,6 +29,7 @@ from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
 from picograd_programs.train.program import check_settings
 
+ANSWER = 512  # most tokens of an answer, where nothing says it
 ANSWER_MIN = 16  # tokens that have to be left for an answer
 
 
@@ -55,6 +58,21 @@ def choice_of(drawing: Drawing, manner: Manner) -> Choice:
     return choice
 
 
+def search_for(settings: Chat, manner: Manner) -> Search:
+    """Returns how an answer is searched for: as is wanted, else as the model's files say, where they do not draw tokens.
+
+    Raises:
+      ArgumentError: a number is out of its range.
+    """
+    wanted = {"beams": settings.beams, "length_penalty": settings.length_penalty, "no_repeat": settings.no_repeat}
+    draws = (manner.drawing.get("temperature", 0.0) if settings.temperature is None else settings.temperature) > 0
+    before = replace_in(manner.search, beams=1) if draws else manner.search
+    search = replace_in(before, **{key: value for key, value in wanted.items() if value is not None})
+    if not 1 <= search.beams <= BEAMS_MAX:
+        raise ArgumentError(f"--beams: got {search.beams}, it must be from 1 to {BEAMS_MAX}.")
+    return search
+
+
 @dataclass(frozen=True)
 class Chat(Drawing):
     """Talks with a language model. Ctrl-C ends an answer, an empty line or Ctrl-D the dialogue."""
@@ -66,7 +84,11 @@ class Chat(Drawing):
     prompt: str = ""  # answer this alone
     raw: bool = False  # continue the prompt as it is, without turns
     system: str = ""  # what the model is told about its part; without it, what its file says
-    max_tokens: int = 512  # most tokens of an answer
+    max_tokens: int | None = None  # most tokens of an answer; or the model's, 512
+    # answers that are searched at once for the likeliest whole one, in place of a draw; 1: no search; or the model's, 1
+    beams: int | None = None
+    length_penalty: float | None = None  # of that search: above 0 prefers long answers; or the model's, 1
+    no_repeat: int | None = None  # a group of so many tokens comes once in a text; 0: it may come again; or the model's, 0
     context: int = 2048  # most tokens of the dialogue, answers included
     seed: int = 0  # of draws
 
@@ -75,28 +97,29 @@ class Dialogue:
     """A model, its vocabulary, and what was said.
 
     Args:
-      texts:   that it has room for
+      texts:   that it has room for; None: as many as a search has beams
       pieces:  as of Plans
 
     Raises:
       DataError: the weights cannot be had, or are of another kind of model.
     """
 
-    def __init__(self, settings: Chat, texts: int = 1, pieces: Sequence[int] = (PIECE,)):
+    def __init__(self, settings: Chat, texts: int | None = None, pieces: Sequence[int] = (PIECE,)):
         self.settings = settings
         self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
-        self.choice = choice_of(settings, manner)
+        self.choice, self.search = choice_of(settings, manner), search_for(settings, manner)
         self.start, self.ends = [*(manner.start or self.tokenizer.start)], {*manner.ends}
         self.turns: Turns | None = None
         if not settings.raw:
             self.turns = Turns(manner, self.tokenizer)
             self.ends = self.turns.ends
         self.said: list[tuple[str, str | list[int]]] = [("system", settings.system)] if settings.system else []
+        texts = self.search.beams if texts is None else texts
         self.reader = Reader(Plans(self.model, min(settings.context, self.longest), texts, pieces))
 
     def describe(self) -> str:
         """Returns a line about the model."""
-        return described(self.settings.model, self.model, self.reader.length, self.choice)
+        return described(self.settings.model, self.model, self.reader.length, self.choice, self.search)
 
     def question(self, text: str) -> list[int]:
         """Returns the tokens of all that was said and of a text: those up to the answer."""
@@ -114,7 +137,8 @@ class Dialogue:
         before, question = len(reader.tokens), self.question(text)
         if reader.length < len(question) + ANSWER_MIN:
             raise ArgumentError(too_long(len(question) - before, before, reader.length, self.longest))
-        tokens = reader.answer(reader.keep(question), self.ends, settings.max_tokens, self.choice, settings.seed)
+        how = self.choice, settings.seed, rules_of(self.search), self.search
+        tokens = reader.answer(reader.keep(question), self.ends, settings.max_tokens or ANSWER, *how)
         written = print_text(stream, tokens)
         self.said += [("user", text), ("assistant", written)]
         print(f"[read {reader.read_speed}; wrote {reader.write_speed}]", file=sys.stderr, flush=True)
@@ -137,12 +161,21 @@ class TextToText:
             raise
         except DataError as error:
             raise DataError(f"{settings.model}: {error.fact}", error.hint) from None
-        self.tokenizer, self.manner, self.choice = found.tokenizer, found.manner, choice_of(settings, found.manner)
-        self.writer = Writer(found.network, found.network.config.context)
+        self.tokenizer, self.manner, self.lengths = found.tokenizer, found.manner, found.lengths
+        self.choice, self.search = choice_of(settings, found.manner), search_for(settings, found.manner)
+        self.writer = Writer(found.network, found.network.config.context, num=self.search.beams)
 
     def describe(self) -> str:
         """Returns a line about the model."""
-        return described(self.settings.model, self.writer.network, self.writer.longest, self.choice)
+        return described(self.settings.model, self.writer.network, self.writer.longest, self.choice, self.search)
+
+    def way(self) -> Way:
+        """Returns how an answer is written: its length is as is wanted, else as the files say."""
+        start, settings = len(self.manner.start), self.settings
+        most = ANSWER + start if self.lengths.most is None else self.lengths.most
+        num = max(1, most - start) if settings.max_tokens is None else settings.max_tokens
+        rules = [*rules_of(self.search), *self.lengths.rules(start + num, self.manner.ends)]
+        return Way(num, self.choice, rules, self.search, counted=start - 1, seed=settings.seed)
 
     def answer(self, text: str) -> None:
         """Prints the answer to a text as it comes.
@@ -152,7 +185,7 @@ class TextToText:
         """
         writer, settings, stream = self.writer, self.settings, self.tokenizer.stream()
         length = writer.read(tokens_of(self.tokenizer, text, settings.raw))
-        print_text(stream, writer.write(length, self.manner, settings.max_tokens, self.choice, settings.seed))
+        print_text(stream, writer.write(length, self.manner, self.way()))
         print(f"[read {writer.read_speed}; wrote {writer.write_speed}]", file=sys.stderr, flush=True)
 
 
@@ -167,7 +200,7 @@ def print_text(stream: Stream, tokens: Iterable[int]) -> list[int]:
     return written
 
 
-def described(name: str, model: nn.Module, length: int, choice: Choice) -> str:
+def described(name: str, model: nn.Module, length: int, choice: Choice, search: Search) -> str:
     """Returns a line about a model.
 
     Args:
@@ -178,6 +211,8 @@ def described(name: str, model: nn.Module, length: int, choice: Choice) -> str:
     numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
     nbytes = format_nbytes(sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain))
     drawn = ", ".join(f"{key} {value:g}" for key, value in asdict(choice).items())
+    if search.beams > 1:
+        drawn = f"{search.beams} beams, length penalty {search.length_penalty:g}, repetition {choice.repetition:g}"
     return f"{name}: {numbers:,} weights in {nbytes}, up to {length:,} tokens; {drawn}"
 
 

@@ -37,8 +37,9 @@ import numpy as np
 
 from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.record import Record
-from picograd_programs.chat.answer import PIECES, Choice, Logits
+from picograd_programs.chat.answer import PIECES, Choice
 from picograd_programs.chat.desk import Desk, NotTaken, Question
+from picograd_programs.chat.rules import Logits
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
 from picograd_programs.data.bpe import Stream
 from picograd_programs.models.embed import embedder_of

@@ -18,6 +18,7 @@ from typing import Any
 from picograd.errors import ArgumentError, DataError
 from picograd.record import Record
 from picograd_programs.chat.jinja import Template
+from picograd_programs.chat.search import Search
 from picograd_programs.data.bpe import Tokenizer
 
 # Characters that Unicode keeps out of texts; a template does nothing with them.
@@ -32,6 +33,7 @@ class Manner(Record):
     start:     tokens that a dialogue begins with if its template does not say it
     ends:      tokens that end a text
     drawing:   settings of the draw of tokens, by the names of `Choice`; those that are not there: as without files
+    search:    settings of a search in place of draws
     """
 
     template: str
@@ -39,6 +41,7 @@ class Manner(Record):
     start: tuple[int, ...]
     ends: frozenset[int]
     drawing: Mapping[str, float] = {}
+    search: Search = Search()
 
 
 def manner_of(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Manner:

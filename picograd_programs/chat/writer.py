@@ -17,50 +17,69 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
-from picograd_programs.chat.answer import LATEST, Choice, Logits, Speed, chosen
+from picograd_programs.chat.answer import LATEST, Choice, Speed, chosen
+from picograd_programs.chat.rules import Logits, Rule, discouraged
+from picograd_programs.chat.search import Search, scored, searched
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.models.seq2seq import Seq2Seq
 
 READ_MIN = 16  # positions that shorter texts are padded to
-BARRED_LOGIT = -1e30  # of a token that is not written
 
 
-class Barred(Record):
-    """Tokens that are not written.
+class Way(Record):
+    """The way in which an answer is written.
 
-    always:  anywhere
-    first:   as the first one
+    num:      most tokens of it
+    choice:   how tokens are drawn
+    rules:    of the text
+    search:   takes the place of draws where it has beams, as many as the writer has texts
+    counted:  how many of the tokens that an answer begins with count for its length
+    seed:     of the draws
     """
 
-    always: tuple[int, ...] = ()
-    first: tuple[int, ...] = ()
+    num: int
+    choice: Choice
+    rules: Sequence[Rule] = ()
+    search: Search = Search()
+    counted: int = 0
+    seed: int = 0
 
 
 class Writer:
-    """The plans of a network, its memory of the text that it has read, and its cache of the text that it writes.
+    """The plans of a network, its memory of the text that it has read, and its cache of the texts that it writes.
+
+    num_drawn:        tokens of the latest answer, its end among them
+    log_probability:  sum of theirs
 
     Args:
       longest:  most tokens of a text that is written, and of one that is read
       read:     most positions of the memory, if they are not as many
+      num:      texts that are written at once, about the same memory
     """
 
-    def __init__(self, network: Seq2Seq, longest: int, read: int | None = None):
-        self.network, self.longest = network, longest
+    def __init__(self, network: Seq2Seq, longest: int, read: int | None = None, num: int = 1):
+        self.network, self.longest, self.num = network, longest, num
         read = longest if read is None else read
-        self.memory, self.cache = network.empty(read), network.empty(longest)
+        self.memory, self.cache = network.empty(read), network.empty(longest, num)
         self.length, self.place = Variable("length", 1, read), Variable("place", 0, longest - 1)
-        self.read_speed, self.write_speed = Speed(), Speed()
+        self.source, self.target = (Variable(name, 0, num - 1) for name in ("source", "target"))
+        self.read_speed, self.write_speed, self.num_drawn = Speed(), Speed(), 0
+        self.log_probability = 0.0
 
         @jit
         def read_text(tokens_1T: Tensor, is_text_1T: Tensor) -> Tensor:
             return network.read_text(tokens_1T, is_text_1T, self.memory)
 
         @jit
-        def write_token(token_11: Tensor, place: Length, length: Length) -> Tensor:
-            return network.write(token_11, self.cache, place, self.memory, length)[0, 0]
+        def write_tokens(tokens_B1: Tensor, place: Length, length: Length) -> Tensor:
+            return network.write(tokens_B1, self.cache, place, self.memory, length)[:, 0]
 
-        self.read_text, self.write_token = read_text, write_token
+        @jit
+        def copy_text(source: Length, target: Length, place: Length) -> None:
+            self.cache.copy_text(source, target, place + 1)
+
+        self.read_text, self.write_tokens, self.copy_text = read_text, write_tokens, copy_text
 
     def read(self, tokens: Sequence[int]) -> int:
         """Reads a text into the memory; returns its length in tokens.
@@ -79,45 +98,86 @@ class Writer:
         self.read_speed = Speed(length, time.perf_counter() - start)
         return length
 
-    def logits(self, token: int, place: int, length: int) -> Logits:
-        """Returns the logits (V,) after a token of the text that is written.
+    def rows(self, tokens_B: Sequence[int], place: int, length: int) -> Logits:
+        """Returns the logits (B, V) after a token of each text that is written.
 
         Args:
-          place:   of the token, from 0
+          place:   of the tokens, from 0
           length:  positions of the memory that are filled
         """
+        start = time.perf_counter()
         with no_grad():
-            found: Logits = self.write_token(Tensor([[token]]), self.place.bind(place), self.length.bind(length)).numpy()
+            tokens_B1 = Tensor([[token] for token in tokens_B])
+            found: Logits = self.write_tokens(tokens_B1, self.place.bind(place), self.length.bind(length)).numpy()
+        self.write_speed.tokens += 1
+        self.write_speed.seconds += time.perf_counter() - start
         return found
 
-    def write(
-        self, length: int, manner: Manner, num: int, choice: Choice, seed: int, barred: Barred | None = None
-    ) -> Iterator[int]:
+    def logits(self, token: int, place: int, length: int) -> Logits:
+        """Returns the logits (V,) after a token of the only text that is written; as `rows`."""
+        found: Logits = self.rows([token] * self.num, place, length)[0]
+        return found
+
+    def write(self, length: int, manner: Manner, way: Way) -> Iterator[int]:
         """Yields the tokens of an answer, without those that begin and end it.
 
         Args:
           length:  positions of the memory that are filled
           manner:  the tokens that begin and that end an answer
-          num:     most tokens of it
-          seed:    of the draws
-          barred:  tokens that are not written
         """
-        rng, written, self.write_speed = np.random.default_rng((seed, length)), [*manner.start], Speed()
+        self.write_speed, self.log_probability, self.num_drawn, written = Speed(), 0.0, 0, [*manner.start]
         for place, token in enumerate(written[:-1]):
             self.logits(token, place, length)
-        past = min(len(written) + num, self.longest)
+        past = min(len(written) + way.num, self.longest)
+        if way.search.beams > 1 and len(written) < past:
+            yield from self._searched(length, manner, way, past - len(written))
+            return
+        rng = np.random.default_rng((way.seed, length))
         while len(written) < past:
-            began = time.perf_counter()
             logits = self.logits(written[-1], len(written) - 1, length)
-            self.write_speed.tokens += 1
-            self.write_speed.seconds += time.perf_counter() - began
-            if barred is not None:
-                logits[[*barred.always, *(barred.first if len(written) == len(manner.start) else ())]] = BARRED_LOGIT
-            token = chosen(logits, written[-LATEST:], choice, rng)
+            for rule in way.rules:
+                rule(logits, written)
+            token = chosen(logits, written[-LATEST:], way.choice, rng)
+            self.log_probability += float(scored(logits)[token])
+            self.num_drawn += 1
             if token in manner.ends:
                 return
             written.append(token)
             yield token
+
+    def _searched(self, length: int, manner: Manner, way: Way, num: int) -> list[int]:
+        """Returns the tokens of an answer that is searched for, when all but the last token before it were written."""
+        place, rules = len(manner.start), [*discouraged(way.choice.repetition), *way.rules]
+        logits = self.logits(manner.start[-1], place - 1, length)
+        beams = Beams(self, place, length)
+        found = searched(beams, logits, manner.start, way.counted, num, way.search, rules, manner.ends)
+        self.num_drawn = len(found.tokens)
+        self.log_probability = found.score * float(self.num_drawn + way.counted) ** way.search.length_penalty
+        return [token for token in found.tokens if token not in manner.ends]
+
+
+class Beams:
+    """The texts of a writer, all of one length, that a search writes.
+
+    Args:
+      place:   behind those that were written
+      length:  positions of the memory that are filled
+    """
+
+    def __init__(self, writer: Writer, place: int, length: int):
+        self.writer, self.place, self.length, self.num = writer, place, length, writer.num
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes a text the same as another."""
+        writer = self.writer
+        with no_grad():
+            writer.copy_text(writer.source.bind(source), writer.target.bind(target), writer.place.bind(self.place - 1))
+
+    def next(self, tokens_B: Sequence[int]) -> Logits:
+        """Writes a token of each text, and returns the logits (B, V) after them."""
+        found = self.writer.rows(tokens_B, self.place, self.length)
+        self.place += 1
+        return found
 
 
 def tokens_of(tokenizer: Tokenizer, text: str, has_marks: bool) -> list[int]:

@@ -55,6 +55,12 @@ class KVCache:
         one = slice(number, number + 1)
         return KVCache(tuple(each[one] for each in self.keys), tuple(each[one] for each in self.values), self.front)
 
+    def copy_text(self, source: Position, target: Position, length: Position) -> None:
+        """Makes the first `length` positions of a text the same as those of another."""
+        first, past = slice(source, source + 1), slice(0, self.front + length)
+        for each in (*self.keys, *self.values):
+            each[target : target + 1, :, past] = each[first, :, past]
+
     def check(self, name: str, tokens_BT: Tensor, position: Position) -> None:
         """Checks that tokens fit from a position on.
 

@@ -20,6 +20,7 @@ import numpy as np
 from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import PACKINGS, Array, PackedTensor
+from picograd_programs.chat.search import search_of
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
@@ -206,7 +207,8 @@ def manner_of_folder(folder: Path, content: Mapping[str, Any], tokenizer: Pipeli
         tokenizer.start = tokenizer.start or [first]
     elif said.get("add_bos_token") is False:
         tokenizer.start = []
-    return Manner(template if isinstance(template, str) else "", names, (), frozenset(ends), drawing_of(generation))
+    how = drawing_of(generation), search_of(generation)
+    return Manner(template if isinstance(template, str) else "", names, (), frozenset(ends), *how)
 
 
 def drawing_of(said: Mapping[str, Any]) -> dict[str, float]:

@@ -157,7 +157,7 @@ class Layer(nn.Module):
         """Returns the output for tokens from a position on, (B, T, C) -> (B, T, C); their keys and values go to the cache.
 
         Args:
-          memory:  keys and values (B, H, S, D)
+          memory:  keys and values (1, H, S, D), which all texts look at
           mask:    as `cache.attend` takes it
         """
         attn, cross = self.attn, self.cross
@@ -167,8 +167,9 @@ class Layer(nn.Module):
             return attn.joined(cache.attend(layer, q, k, v, position, mask, scale=self.scale))
 
         def remembered(seen_BTC: Tensor) -> Tensor:
-            q = cross.by_head(cross.q, seen_BTC)
-            return cross.joined(F.scaled_dot_product_attention(q, *memory, scale=self.scale))
+            q = cross.by_head(cross.q, seen_BTC.reshape(1, -1, seen_BTC.shape[2]))  # (1, H, B * T, D)
+            found = cross.joined(F.scaled_dot_product_attention(q, *memory, scale=self.scale))
+            return found.reshape(*seen_BTC.shape)
 
         x_BTC = self.added(self.added(x_BTC, self.attn_norm, attended), self.cross_norm, remembered)
         return self.added(x_BTC, self.ffn_norm, self.mlp)
@@ -266,7 +267,8 @@ class Seq2Seq(nn.Module):
     def write(self, tokens_BT: Tensor, cache: KVCache, position: Position, memory: KVCache, length: Position) -> Tensor:
         """Returns the logits (B, T, V) after tokens from a position on, with the cache and the memory as context.
 
-        With bound Variables as the position and the length, one plan serves every token of every text.
+        All texts are about the one that was read. With bound Variables as the position and the length, one plan serves
+        every token of every text.
 
         Args:
           length:  positions of the memory that are filled

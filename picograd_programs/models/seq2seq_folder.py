@@ -20,6 +20,8 @@ import numpy as np
 from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import PackedTensor
+from picograd_programs.chat.rules import Barred, EndsWith, Least, Rule
+from picograd_programs.chat.search import search_of
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.published import AROUND, map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
@@ -54,17 +56,42 @@ T5 = Form(read_t5_config, names_of_t5)
 FORMS: dict[str, Form] = {"t5": T5, "mt5": T5, "bart": Form(read_bart_config, names_of_bart)}
 
 
+class Lengths(Record):
+    """Lengths of answers in tokens, all that they begin and end with included.
+
+    least:   an answer does not end before it has so many
+    most:    of an answer; None: its files do not say it
+    end:     token that an answer of the greatest length ends with; None: any
+    barred:  tokens that are not written
+    """
+
+    least: int = 0
+    most: int | None = None
+    end: int | None = None
+    barred: tuple[int, ...] = ()
+
+    def rules(self, most: int, ends: frozenset[int]) -> list[Rule]:
+        """Returns the rules of an answer of at most so many tokens, which those of `ends` end."""
+        return [
+            *([Least(self.least, ends)] if self.least else []),
+            *([Barred(self.barred)] if self.barred else []),
+            *([] if self.end is None else [EndsWith(most, self.end)]),
+        ]
+
+
 class PublishedSeq2Seq(Record, eq=False):
     """A network of a folder.
 
     network:    with its weights
     tokenizer:  of the same folder
     manner:     the tokens that begin and end an answer, and how tokens are drawn
+    lengths:    of an answer
     """
 
     network: Seq2Seq
     tokenizer: Pipeline
     manner: Manner
+    lengths: Lengths
 
 
 def is_seq2seq(folder: Path) -> bool:
@@ -90,19 +117,50 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     if form is None:
         raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {', '.join(FORMS)} are run.")
     path = folder / "generation_config.json"
-    generation = json_in(path) if path.is_file() else {}
+    generation = json_in(path) if path.is_file() else content  # where the entries were, once
     content |= {key: generation[key] for key in AROUND_TEXTS if generation.get(key) is not None}
     form.read(content, 1, 1)  # errors come before other files are looked for
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     config, start, ends = form.read(content, len(tokenizer.tokens), context)
     tokenizer.fit(content["vocab_size"], config.width)
-    drawing = drawing_of(generation) or {"temperature": 0.0, "repetition": 1.0}
+    repetition = drawing_of({"do_sample": True, "repetition_penalty": generation.get("repetition_penalty")})["repetition"]
+    drawing = drawing_of(generation) or {"temperature": 0.0, "repetition": repetition}
+    lengths = lengths_of(generation, config.vocabulary)
     names = form.names(config)
     try:
         network = Seq2Seq(config, seq2seq_tensors(map_published(folder), names, config.own_output))
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None
-    return PublishedSeq2Seq(network, tokenizer, Manner("", {}, start, frozenset(ends), drawing))
+    last = frozenset(end for end in ends if end < config.vocabulary)
+    manner = Manner("", {}, start, last, drawing, search_of(generation))
+    return PublishedSeq2Seq(network, tokenizer, manner, lengths)
+
+
+def lengths_of(said: Mapping[str, Any], tokens: int) -> Lengths:
+    """Returns the lengths in a generation_config.json; those of new tokens count from behind the first one.
+
+    Args:
+      tokens:  in the vocabulary; words beyond do not count
+
+    Raises:
+      DataError: a number is out of its range.
+
+    >>> lengths_of({"min_length": 56, "max_new_tokens": 141, "forced_eos_token_id": 2}, 50265)
+    Lengths(least=56, most=142, end=2, barred=())
+    """
+    numbers = {key: said.get(key) for key in ("min_length", "max_length", "min_new_tokens", "max_new_tokens")}
+    end, words = (said.get(key) for key in ("forced_eos_token_id", "bad_words_ids"))
+    of_one = words is None or isinstance(words, list) and all(isinstance(each, list) and len(each) == 1 for each in words)
+    barred = [number for each in words for number in each] if words and of_one else []
+    for key, value, past in [*((key, value, 2**31) for key, value in numbers.items()), ("forced_eos_token_id", end, tokens),
+                             *(("bad_words_ids", number, 2**31) for number in barred)]:  # fmt: skip
+        if value is not None and (type(value) is not int or not 0 <= value < past):
+            raise DataError(f"generation_config.json says {key} is {str(value)[:40]}; that is out of its range.")
+    if not of_one:
+        raise DataError(f"generation_config.json says bad_words_ids is {str(words)[:40]}; words of a token each are known.")
+    least, most, new_least, new_most = numbers.values()
+    most = most if new_most is None else new_most + 1
+    return Lengths(max(least or 0, (new_least or -1) + 1), most, end, tuple(each for each in barred if each < tokens))
 
 
 def seq2seq_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) -> dict[str, PackedTensor]:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.files import opened
+from picograd.record import replace
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.chat.answer import Choice
 from picograd_programs.chat.turns import Manner
-from picograd_programs.chat.writer import Writer
+from picograd_programs.chat.writer import Way, Writer
 from picograd_programs.models.whisper import RATE
 from picograd_programs.models.whisper_folder import BEGIN, TASKS, Speech, read_whisper
 
@@ -106,7 +107,8 @@ class Transcriber:
           num:             most tokens
         """
         manner = Manner("", {}, self.speech.start(language, task), frozenset({self.speech.end}))
-        yield from self.writer.write(self.network.positions, manner, num, LIKELIEST, 0, self.speech.barred)
+        barred = replace(self.speech.barred, start=len(manner.start))
+        yield from self.writer.write(self.network.positions, manner, Way(num, LIKELIEST, [barred]))
 
     def pieces(self, sound: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
         """Yields the half minutes of a sound, the last one perhaps shorter."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from picograd.errors import DataError
 from picograd.record import Record
-from picograd_programs.chat.writer import Barred
+from picograd_programs.chat.rules import Barred
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import json_in
@@ -91,10 +91,11 @@ def read_whisper(folder: Path) -> Speech:
     is_multilingual = generation.get("is_multilingual", content["vocab_size"] >= MULTILINGUAL_MIN)
     first, past = tokenizer.control[BEGIN] + 1, tokenizer.control[FIRST_TASK]
     languages = {tokenizer.tokens[number].strip("<|>"): number for number in range(first, past)} if is_multilingual else {}
-    barred = Barred(*(
+    always, at_first = (
         numbers_in(key, generation.get(key, content.get(key)), config.vocabulary)
         for key in ("suppress_tokens", "begin_suppress_tokens")
-    ))  # fmt: skip
+    )
+    barred = Barred(always, at_first)
     names = AROUND_LAYERS | names_of_layers(config)
     try:
         network = Whisper(config, bands, positions, seq2seq_tensors(map_published(folder), names, False))

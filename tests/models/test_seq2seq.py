@@ -17,8 +17,10 @@ from picograd import Tensor
 from picograd.errors import ArgumentError, DataError
 from picograd_programs import cli
 from picograd_programs.chat.answer import Choice
-from picograd_programs.chat.writer import Writer, tokens_of
-from picograd_programs.models.seq2seq_folder import is_seq2seq, read_seq2seq
+from picograd_programs.chat.run import Chat, TextToText
+from picograd_programs.chat.search import Search
+from picograd_programs.chat.writer import Way, Writer, tokens_of
+from picograd_programs.models.seq2seq_folder import Lengths, is_seq2seq, lengths_of, read_seq2seq
 from tests.models.torch_layers import NamedLayers
 
 Said = dict[str, Any]
@@ -219,10 +221,10 @@ def test_a_folder_of_bart_has_the_logits_and_the_likeliest_text_of_its_equations
         likeliest = [*found.manner.start]
         for _ in range(12):
             likeliest.append(int(bart_logits(said, weights, text, likeliest)[-1, : len(PIECES)].argmax()))
-        answer = [*writer.write(length, found.manner, 12, Choice(temperature=0.0, repetition=1.0), 0)]
+        answer = [*writer.write(length, found.manner, Way(12, Choice(temperature=0.0, repetition=1.0)))]
         past = likeliest.index(1, 1) if 1 in likeliest[1:] else None
         assert answer == likeliest[len(found.manner.start) : past]
-    assert writer.write_token.num_captures == 1
+    assert writer.write_tokens.num_captures == 1
 
 
 def test_tokens_around_a_text_that_another_file_says(tmp_path: Path) -> None:
@@ -307,7 +309,7 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(name: s
         likeliest = [0]
         for _ in range(12):
             likeliest.append(int(logits_of(said, weights, text, likeliest)[-1, : len(PIECES)].argmax()))
-        answer = writer.write(length, found.manner, 12, Choice(temperature=0.0, repetition=1.0), 0)
+        answer = writer.write(length, found.manner, Way(12, Choice(temperature=0.0, repetition=1.0)))
         assert [*answer] == likeliest[1 : likeliest.index(1) if 1 in likeliest else None]
 
 
@@ -320,7 +322,7 @@ def test_few_plans_serve_all_texts(tmp_path: Path) -> None:
         writer.read([5] * length)
         for place in range(9):
             writer.logits(3, place, length)
-    assert writer.read_text.num_captures == 3 and writer.write_token.num_captures == 1
+    assert writer.read_text.num_captures == 3 and writer.write_tokens.num_captures == 1
     with pytest.raises(ArgumentError, match="the text has 65 tokens; 1 to 64 are read"):
         writer.read([5] * 65)
 
@@ -345,6 +347,71 @@ def test_drawing_is_as_the_files_say(tmp_path: Path) -> None:
     assert read_seq2seq(tmp_path, 8).manner.drawing == {"temperature": 0.0, "repetition": 1.0}
     (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.7}))
     assert read_seq2seq(tmp_path, 8).manner.drawing["temperature"] == 0.7
+
+
+# ---- searches ----
+# What transformers 5.24 writes with the weights above; the 5 tokens beyond the pieces are left out of its vocabulary.
+SEARCHED: list[tuple[str, Said, list[int]]] = [
+    ("BART", {"num_beams": 4, "no_repeat_ngram_size": 2}, [12, 12]),
+    ("BART", {"num_beams": 4, "early_stopping": True, "length_penalty": 2.0, "min_length": 9, "no_repeat_ngram_size": 1},
+     [18, 12, 11, 10, 17, 24, 13, 8, 14, 4, 6, 32, 31, 27]),
+    ("BART", {"num_beams": 3, "early_stopping": "never", "length_penalty": 0.5, "no_repeat_ngram_size": 1},
+     [11, 12, 18, 10, 17, 24, 13, 8, 14, 4, 6, 31, 32, 27]),
+    ("BART", {"no_repeat_ngram_size": 2, "min_new_tokens": 12}, [12, 12, 11, 12, 18, 12, 10, 12, 17, 12, 24, 12]),
+    ("BART", {"num_beams": 4, "repetition_penalty": 1.5, "bad_words_ids": [[12], [6]], "max_new_tokens": 7,
+              "forced_eos_token_id": 1}, [18, 11, 10, 17, 24]),
+    ("flan-T5", {"num_beams": 4, "no_repeat_ngram_size": 2}, [26, 13, 31, 6, 6, 18, 32, 6, 22, 15, 10, 19, 26, 26, 22]),
+    ("flan-T5", {"num_beams": 4, "repetition_penalty": 1.5, "bad_words_ids": [[12], [6]], "max_new_tokens": 7,
+                 "forced_eos_token_id": 1}, [26, 13, 19, 22, 31, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize(("name", "generation", "written"), SEARCHED)
+def test_a_search_writes_what_transformers_writes(name: str, generation: Said, written: list[int], tmp_path: Path) -> None:
+    said, weights = (BART, bart_weights(BART)) if name == "BART" else (CONFIGS[name], drawn(CONFIGS[name]))
+    write_folder(tmp_path, said, weights)
+    length = {} if "max_new_tokens" in generation else {"max_length": 16}
+    (tmp_path / "generation_config.json").write_text(json.dumps(length | generation))
+    chat = TextToText(Chat(model=str(tmp_path), context=64))
+    text = np.random.default_rng(3).integers(3, 30, 12).tolist()
+    for _ in range(2):
+        assert [*chat.writer.write(chat.writer.read(text), chat.manner, chat.way())] == written
+    assert chat.writer.write_tokens.num_captures == 1 and chat.writer.copy_text.num_captures <= 1
+
+
+def test_options_of_a_search_replace_what_the_files_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(tmp_path, BART, bart_weights(BART))
+    found = read_seq2seq(tmp_path, 64)
+    assert found.manner.search == Search(4, no_repeat=3), "of config.json, where they were once"
+    assert found.lengths == Lengths(end=1)
+
+    def chat(**wanted: Any) -> TextToText:
+        return TextToText(Chat(model=str(tmp_path), context=64, **wanted))
+
+    assert chat().search == Search(4, no_repeat=3) and chat(beams=1).search.beams == 1 and chat(beams=2).writer.num == 2
+    assert chat(temperature=0.7).search == Search(1, no_repeat=3) and chat(temperature=0.7, beams=3).search.beams == 3
+    assert chat(length_penalty=2.0, no_repeat=0).search == Search(4, 2.0)
+    assert chat().way().num == 512 and chat(max_tokens=5).way().num == 5 and chat().way().counted == 1
+    (tmp_path / "generation_config.json").write_text(json.dumps({"max_length": 20, "do_sample": True, "num_beams": 2}))
+    assert chat().way().num == 18 and chat().search == Search(1)
+    assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "a", "--beams", "0"]) == 1
+    assert "--beams: got 0, it must be" in capsys.readouterr().err
+    assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "a", "--beams", "3", "--max-tokens", "4"]) == 0
+    assert "3 beams" in chat(beams=3).describe()
+
+
+def test_lengths_that_are_out_of_range_are_named() -> None:
+    assert lengths_of({"min_length": 3, "min_new_tokens": 5, "max_length": 9}, 40) == Lengths(6, 9)
+    assert lengths_of({"bad_words_ids": [[3], [99]]}, 40) == Lengths(barred=(3,))
+    for said, words in [
+        ({"max_length": -1}, "max_length is -1"), ({"min_length": 1.5}, "min_length is 1.5"),
+        ({"forced_eos_token_id": 40}, "forced_eos_token_id is 40"), ({"bad_words_ids": [["a"]]}, "bad_words_ids is a"),
+        ({"bad_words_ids": [[3, 4]]}, "words of a token each are known"), ({"bad_words_ids": "ab"}, "bad_words_ids is ab"),
+    ]:  # fmt: skip
+        with pytest.raises(DataError) as caught:
+            lengths_of(said, 40)
+        assert words in caught.value.fact
 
 
 # ---- what is refused ----

@@ -180,7 +180,7 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(tmp_pat
             text.append(int(row.argmax()))
         found = [*transcriber.tokens("de", "translate", 12)]
         assert found == text[4 : text.index(END) if END in text else None]
-    assert transcriber.read_piece.num_captures == 1 and transcriber.writer.write_token.num_captures == 1
+    assert transcriber.read_piece.num_captures == 1 and transcriber.writer.write_tokens.num_captures == 1
 
 
 def test_a_network_for_english_alone_begins_without_a_language(tmp_path: Path) -> None:
