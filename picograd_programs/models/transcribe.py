@@ -1,13 +1,18 @@
 """`picograd transcribe`: the text of speech in a sound file, by a folder of Whisper that the user has.
 
-A sound is read in pieces of half a minute, each by itself; a word across the end of one may be lost.
+A sound is read in windows of half a minute. The text of one has times, and the next window begins where the last part that
+has ended does, so that no word is cut.
+
+Source: Radford et al. 2022, arXiv:2212.04356, section 4.5: when a text is written again at a higher temperature, and when
+       there is silence.
 """
 
 from __future__ import annotations
 
 import sys
 import wave
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +24,21 @@ from numpy.typing import NDArray
 
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.files import opened
-from picograd.record import replace
+from picograd.record import Record, replace
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.chat.answer import Choice
+from picograd_programs.chat.rules import Logits, Rule
+from picograd_programs.chat.search import BEAMS_MAX, Search, scored
 from picograd_programs.chat.turns import Manner
 from picograd_programs.chat.writer import Way, Writer
-from picograd_programs.models.whisper import RATE
-from picograd_programs.models.whisper_folder import BEGIN, TASKS, Speech, read_whisper
+from picograd_programs.models.whisper import FRAME_POSITIONS, RATE, STEP, WINDOW, log_power, scaled
+from picograd_programs.models.whisper_folder import BEGIN, NO_TIMES, TASKS, Speech, read_whisper
+from picograd_programs.models.whisper_times import Part, parts_of
 
-LIKELIEST = Choice(temperature=0.0, repetition=1.0)
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+LOG_PROBABILITY_MIN, COMPRESSION_MAX, SILENCE_MAX = -1.0, 2.4, 0.6  # beyond them a text is written again, or is silence
 HINT = "ffmpeg -i FILE -ar 16000 -ac 1 sound.wav writes one."
 OFFSET = np.uint8(128)  # samples of eight bits are unsigned
 
@@ -73,47 +82,150 @@ def at_rate(sound: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
 
 
 # ---- texts of sounds ----
-class Transcriber:
-    """A Whisper, and the plans by which it reads a piece of a sound and writes its text."""
+class Draft(Record):
+    """A text of a window.
 
-    def __init__(self, speech: Speech):
-        self.speech, self.network = speech, speech.network
-        self.writer = Writer(self.network.seq2seq, self.network.seq2seq.config.context, self.network.positions)
+    log_probability:  mean of its tokens
+    """
+
+    tokens: tuple[int, ...]
+    log_probability: float
+
+
+class Transcriber:
+    """A Whisper, and the plans by which it reads a window of a sound and writes its text.
+
+    Args:
+      beams:  of a search for the likeliest text; 1: none
+    """
+
+    def __init__(self, speech: Speech, beams: int = 1):
+        self.speech, self.network, self.search = speech, speech.network, Search(beams)
+        network = self.network
+        self.writer = Writer(network.seq2seq, network.seq2seq.config.context, network.positions, beams)
 
         @jit
-        def read(sound_n: Tensor) -> Tensor:
-            return self.network.read(sound_n, self.writer.memory)
+        def power(sound_n: Tensor) -> Tensor:
+            return log_power(sound_n, network.filters)
 
-        self.read_piece = read
+        @jit
+        def read(mel_MP: Tensor) -> Tensor:
+            return network.read(mel_MP, self.writer.memory)
 
-    def read(self, piece: NDArray[np.float32]) -> None:
-        """Reads a piece of a sound, padded with silence."""
+        self.power, self.read_window = power, read
+
+    def spectrogram(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the log-mel spectrogram (M, P) of a whole sound, silence behind it."""
+        frames, num = self.network.frames, len(sound) // STEP
+        padded = np.pad(np.pad(sound, (0, frames * STEP)), WINDOW // 2, mode="reflect")
+        pieces = [np.zeros((len(self.network.filters), 0), np.float32)]
         with no_grad():
-            self.read_piece(Tensor(np.pad(piece, (0, self.network.samples - len(piece))))).realize()
+            for first in range(0, num, frames):
+                piece = padded[first * STEP : (first + frames - 1) * STEP + WINDOW]
+                pieces.append(self.power(Tensor(piece)).numpy())
+        return scaled(np.concatenate(pieces, 1)[:, :num])
+
+    def read(self, mel_MP: NDArray[np.float32]) -> None:
+        """Reads a window of a spectrogram, filled up with zeros."""
+        with no_grad():
+            self.read_window(Tensor(np.pad(mel_MP, ((0, 0), (0, self.network.frames - mel_MP.shape[1]))))).realize()
+
+    def first_logits(self) -> Logits:
+        """Returns the logits (V,) after the token that begins the text of the last window that was read."""
+        return self.writer.logits(self.speech.tokenizer.control[BEGIN], 0, self.network.positions)
 
     def language(self) -> str:
-        """Returns the likeliest language of the last piece that was read; "" where the network knows English alone."""
-        speech = self.speech
-        if not speech.languages:
+        """Returns the likeliest language of that window; "" where the network knows English alone."""
+        languages = self.speech.languages
+        if not languages:
             return ""
-        logits = self.writer.logits(speech.tokenizer.control[BEGIN], 0, self.network.positions)
-        return max(speech.languages, key=lambda name: float(logits[speech.languages[name]]))
+        logits = self.first_logits()
+        return max(languages, key=lambda name: float(logits[languages[name]]))
 
-    def tokens(self, language: str, task: str, num: int) -> Iterator[int]:
-        """Yields the tokens of the text of the last piece that was read.
+    def silence(self) -> float:
+        """Returns the probability that nobody speaks in that window."""
+        scores_V = scored(self.first_logits())
+        return float(np.exp(scores_V[self.speech.tokenizer.control[NO_TIMES] - 1]))
+
+    def draft(self, language: str, task: str, num: int, temperature: float = 0.0, seed: int = 0) -> Draft:
+        """Returns a text of that window: the likeliest one, or one that is drawn.
 
         Args:
           language, task:  as `Speech.start` takes them
           num:             most tokens
         """
-        manner = Manner("", {}, self.speech.start(language, task), frozenset({self.speech.end}))
-        barred = replace(self.speech.barred, start=len(manner.start))
-        yield from self.writer.write(self.network.positions, manner, Way(num, LIKELIEST, [barred]))
+        speech, start = self.speech, self.speech.start(language, task)
+        rules: list[Rule] = [replace(speech.barred, start=len(start))]
+        if speech.times is not None:
+            rules.append(replace(speech.times, start=len(start)))
+        manner = Manner("", {}, start, frozenset({speech.end}))
+        search = Search() if temperature else self.search
+        way = Way(num, Choice(temperature, top_p=1.0, repetition=1.0), rules, search, seed=seed)
+        tokens = tuple(self.writer.write(self.network.positions, manner, way))
+        return Draft(tokens, self.writer.log_probability / max(self.writer.num_drawn, 1))
 
-    def pieces(self, sound: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-        """Yields the half minutes of a sound, the last one perhaps shorter."""
-        for first in range(0, len(sound), self.network.samples):
-            yield sound[first : first + self.network.samples]
+    def text(self, tokens: Sequence[int]) -> str:
+        """Returns the text of tokens, without times."""
+        first = None if self.speech.times is None else self.speech.times.first
+        return self.speech.tokenizer.decode([token for token in tokens if first is None or token < first])
+
+    def best(self, language: str, task: str, num: int, temperatures: Sequence[float]) -> Draft | None:
+        """Returns the first text of that window that neither repeats itself nor is unlikely; None: it is silence.
+
+        Args:
+          temperatures:  one after the other, until a text is good enough; the last one's is taken anyway
+        """
+        for number, temperature in enumerate(temperatures):
+            draft = self.draft(language, task, num, temperature, number)
+            is_unlikely = draft.log_probability < LOG_PROBABILITY_MIN
+            if is_unlikely and self.silence() > SILENCE_MAX:
+                return None
+            if not is_unlikely and compression(self.text(draft.tokens)) <= COMPRESSION_MAX:
+                break
+        return draft
+
+    def parts(self, sound: NDArray[np.float32], settings: TranscribeSettings) -> Iterator[Part]:
+        """Yields the parts of a sound's text, each window's when it is written."""
+        mel_MP, at, frames, times = self.spectrogram(sound), 0, self.network.frames, self.speech.times
+        language, task = settings.language, TASKS[settings.translate]
+        temperatures = TEMPERATURES if settings.retry else TEMPERATURES[:1]
+        while at < mel_MP.shape[1]:
+            window = mel_MP[:, at : at + frames]
+            length, begin = window.shape[1], at * STEP / RATE
+            self.read(window)
+            language = language or self.language()
+            draft, at = self.best(language, task, settings.max_tokens, temperatures), at + length
+            if draft is None:
+                continue
+            steps = length // FRAME_POSITIONS
+            if times is None:
+                found, past = [Part(0.0, length * STEP / RATE, draft.tokens)], steps
+            else:
+                found, past = parts_of(draft.tokens, times.first, steps)
+            if past < steps:
+                at += max(past, 1) * FRAME_POSITIONS - length
+            yield from (Part(begin + part.begin, begin + part.end, part.tokens) for part in found if part.tokens)
+
+
+def compression(text: str) -> float:
+    """Returns how many times shorter a text becomes by deflation: one that repeats itself becomes much shorter.
+
+    >>> compression("ab" * 500) > 20, compression("a fox")
+    (True, 0.38461538461538464)
+    """
+    data = text.encode()
+    return len(data) / len(zlib.compress(data))
+
+
+def clock(seconds: float) -> str:
+    """Returns a time as minutes and seconds, with hours where there are any.
+
+    >>> clock(83.5), clock(3600.04)
+    ('01:23.500', '01:00:00.040')
+    """
+    minutes, left = divmod(round(seconds * 1000), 60_000)
+    hours, minutes = divmod(minutes, 60)
+    return f"{f'{hours:02}:' if hours else ''}{minutes:02}:{left // 1000:02}.{left % 1000:03}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +237,9 @@ class TranscribeSettings:
     model: Path = Path("whisper")
     language: str = ""  # en, de, ...: that is spoken; without it, the likeliest at the beginning
     translate: bool = False  # writes English, whatever is spoken
+    times: bool = False  # prints each part on a line, with the time where it begins and ends
+    beams: int = 1  # texts that are searched at once for the likeliest whole one; 1: the likeliest token is taken
+    retry: bool = True  # writes a text that repeats itself, or is unlikely, again: drawn, at up to five higher temperatures
     max_tokens: int = 224  # most tokens for half a minute
 
 
@@ -137,6 +252,8 @@ def transcribe(settings: TranscribeSettings) -> int:
     """
     if not settings.files:
         raise ArgumentError("transcribe: there are no files.", hint="picograd transcribe sound.wav --model whisper-tiny")
+    if not 1 <= settings.beams <= BEAMS_MAX:
+        raise ArgumentError(f"--beams: got {settings.beams}, it must be from 1 to {BEAMS_MAX}.")
     sounds = [read_sound(path) for path in settings.files]
     try:
         speech = read_whisper(settings.model)
@@ -150,7 +267,9 @@ def transcribe(settings: TranscribeSettings) -> int:
         raise ArgumentError(f"transcribe: --language {settings.language[:20]} is not one of {known}.")
     if settings.translate and not speech.languages:
         raise ArgumentError("transcribe: --translate needs a network that knows other languages than English.")
-    transcriber = Transcriber(speech)
+    if settings.times and speech.times is None:
+        raise ArgumentError("transcribe: --times needs a network whose vocabulary has times.")
+    transcriber = Transcriber(speech, settings.beams)
     for sound in sounds:
         with suppress(KeyboardInterrupt):
             print_text(transcriber, sound, settings)
@@ -158,14 +277,13 @@ def transcribe(settings: TranscribeSettings) -> int:
 
 
 def print_text(transcriber: Transcriber, sound: NDArray[np.float32], settings: TranscribeSettings) -> None:
-    """Prints the text of a sound as it is written."""
-    language, task = settings.language, TASKS[settings.translate]
-    for piece in transcriber.pieces(sound):
-        transcriber.read(piece)
-        language = language or transcriber.language()
-        stream = transcriber.speech.tokenizer.stream()
-        for token in transcriber.tokens(language, task, settings.max_tokens):
-            print(stream.text(token), end="", flush=True)
-        print(stream.rest(), end="", flush=True)
-    print(flush=True)
+    """Prints the text of a sound, a window's when it is written."""
+    for part in transcriber.parts(sound, settings):
+        text = transcriber.text(part.tokens)
+        if settings.times:
+            print(f"[{clock(part.begin)} --> {clock(part.end)}] {text.strip()}", flush=True)
+        else:
+            print(text, end="", flush=True)
+    if not settings.times:
+        print(flush=True)
     print(f"[wrote {transcriber.writer.write_speed}]", file=sys.stderr, flush=True)

@@ -49,13 +49,16 @@ def mel_filters(num: int) -> NDArray[np.float32]:
     return np.asarray(np.minimum(rising, falling).clip(0) * 2 / (high - low), np.float32)
 
 
-def log_mel(sound_n: Tensor, filters_MQ: Tensor) -> Tensor:
-    """Returns the log-mel spectrogram, scaled to about -1..1: (n,) -> (M, n / STEP)."""
-    padded = F.pad(sound_n[None], (WINDOW // 2, WINDOW // 2), "reflect")[0]
-    frames_Pn = padded.unfold(0, WINDOW, STEP)[:-1] * hann_window(WINDOW)
+def log_power(sound_n: Tensor, filters_MQ: Tensor) -> Tensor:
+    """Returns the logarithm of the power in each mel band: (n,) -> (M, (n - WINDOW) / STEP + 1)."""
+    frames_Pn = sound_n.unfold(0, WINDOW, STEP) * hann_window(WINDOW)
     power_PQ = fft.rfft(frames_Pn).square().sum(-1)
-    mel_MP = (filters_MQ @ power_PQ.T).clamp(min=1e-10).log10()
-    return (mel_MP.maximum(mel_MP.max() - RANGE) + 4) / 4
+    return (filters_MQ @ power_PQ.T).clamp(min=1e-10).log10()
+
+
+def scaled(power_MP: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns the log-mel spectrogram, about -1..1, of the logarithms of a whole sound."""
+    return np.asarray((np.maximum(power_MP, power_MP.max(initial=-np.inf) - RANGE) + 4) / 4, np.float32)
 
 
 class Stem(nn.Module):
@@ -82,7 +85,7 @@ class Stem(nn.Module):
 
 
 class Whisper(nn.Module):
-    """logits = decoder(tokens, encoder(stem(log_mel(sound))))
+    """logits = decoder(tokens, encoder(stem(spectrogram)))
 
     Args:
       config:     of encoder and decoder
@@ -103,10 +106,10 @@ class Whisper(nn.Module):
         realize([self.filters])
 
     @property
-    def samples(self) -> int:
-        """Samples of the sound that is read at once."""
-        return self.positions * FRAME_POSITIONS * STEP
+    def frames(self) -> int:
+        """Frames of the spectrogram that is read at once."""
+        return self.positions * FRAME_POSITIONS
 
-    def read(self, sound_n: Tensor, memory: KVCache) -> Tensor:
-        """Reads a sound of so many samples (n,) into the memory, and returns the encoder's output (1, T, C)."""
-        return self.seq2seq.read(self.stem(log_mel(sound_n, self.filters)), None, memory)
+    def read(self, mel_MP: Tensor, memory: KVCache) -> Tensor:
+        """Reads a spectrogram of so many frames (M, P) into the memory, and returns the encoder's output (1, T, C)."""
+        return self.seq2seq.read(self.stem(mel_MP), None, memory)

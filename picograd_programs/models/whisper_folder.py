@@ -17,15 +17,17 @@ from picograd.record import Record
 from picograd_programs.chat.rules import Barred
 from picograd_programs.data.published import map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
-from picograd_programs.data.vocabulary import json_in
+from picograd_programs.data.vocabulary import check_rows, json_in
 from picograd_programs.models.bart_folder import OF_TRAINING, SIZES, names_of_layers, sizes_of
 from picograd_programs.models.entries import FIXED, NEEDED, Entries
 from picograd_programs.models.seq2seq import Seq2SeqConfig
 from picograd_programs.models.seq2seq_folder import in_their_names, seq2seq_tensors
 from picograd_programs.models.whisper import Whisper
+from picograd_programs.models.whisper_times import Times
 
 BEGIN, NO_TIMES, FIRST_TASK = "<|startoftranscript|>", "<|notimestamps|>", "<|translate|>"
 TASKS = ("transcribe", "translate")
+BEGIN_MAX = 50  # steps of time before the first word
 MULTILINGUAL_MIN = 51_865  # tokens of a vocabulary that knows languages
 ENTRIES: dict[str, Any] = SIZES | {
     "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 448, "eos_token_id": NEEDED,
@@ -52,6 +54,7 @@ class Speech(Record, eq=False):
     end:        token that ends a text
     barred:     tokens that are not written, such as signs of music
     languages:  names of languages -> their tokens; {}: it knows English alone
+    times:      in its texts; None: its vocabulary has none
     """
 
     network: Whisper
@@ -59,6 +62,7 @@ class Speech(Record, eq=False):
     end: int
     barred: Barred
     languages: Mapping[str, int]
+    times: Times | None
 
     def start(self, language: str, task: str) -> tuple[int, ...]:
         """Returns the tokens that a text begins with.
@@ -69,7 +73,7 @@ class Speech(Record, eq=False):
         """
         control = self.tokenizer.control
         asked = (self.languages[language], control[f"<|{task}|>"]) if self.languages else ()
-        return control[BEGIN], *asked, control[NO_TIMES]
+        return control[BEGIN], *asked, *([control[NO_TIMES]] if self.times is None else [])
 
 
 def read_whisper(folder: Path) -> Speech:
@@ -80,28 +84,49 @@ def read_whisper(folder: Path) -> Speech:
       DataError: one is damaged or missing, or describes another network.
     """
     content = json_in(folder / "config.json", "transcribe")
-    read_whisper_config(content, 1)  # errors come before other files are looked for
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
-    config, bands, positions, end = read_whisper_config(content, len(tokenizer.tokens))
-    tokenizer.fit(content["vocab_size"], config.width)
-    if missing := [name for name in (BEGIN, NO_TIMES, *(f"<|{task}|>" for task in TASKS)) if name not in tokenizer.control]:
-        raise DataError(f"tokenizer.json has no token {missing[0]}, which begins texts of Whisper.")
+    _, _, positions, _ = read_whisper_config(content, 1)  # errors come before other files are looked for
+    tokenizer, known, has_times = read_words(folder, content["vocab_size"], positions)
+    config, bands, positions, end = read_whisper_config(content, known)
     path = folder / "generation_config.json"
     generation = json_in(path, "transcribe") if path.is_file() else {}
     is_multilingual = generation.get("is_multilingual", content["vocab_size"] >= MULTILINGUAL_MIN)
-    first, past = tokenizer.control[BEGIN] + 1, tokenizer.control[FIRST_TASK]
-    languages = {tokenizer.tokens[number].strip("<|>"): number for number in range(first, past)} if is_multilingual else {}
+    spoken = range(tokenizer.control[BEGIN] + 1, tokenizer.control[FIRST_TASK])
+    languages = {tokenizer.tokens[number].strip("<|>"): number for number in spoken} if is_multilingual else {}
     always, at_first = (
         numbers_in(key, generation.get(key, content.get(key)), config.vocabulary)
         for key in ("suppress_tokens", "begin_suppress_tokens")
     )
-    barred = Barred(always, at_first)
+    latest = generation.get("max_initial_timestamp_index", BEGIN_MAX)
+    if type(latest) is not int or latest < 0:
+        raise DataError(f"max_initial_timestamp_index is {str(latest)[:40]}; a number of steps of time is needed.")
+    times = Times(tokenizer.control[NO_TIMES] + 1, end, latest) if has_times else None
     names = AROUND_LAYERS | names_of_layers(config)
     try:
         network = Whisper(config, bands, positions, seq2seq_tensors(map_published(folder), names, False))
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None
-    return Speech(network, tokenizer, end, barred, languages)
+    return Speech(network, tokenizer, end, Barred(always, at_first), languages, times)
+
+
+def read_words(folder: Path, rows: int, positions: int) -> tuple[Pipeline, int, bool]:
+    """Returns the tokenizer, the number of tokens, and whether times are among them, which early files do not name.
+
+    Args:
+      rows:       of the table of tokens
+      positions:  steps of time
+
+    Raises:
+      DataError: it is that of another network.
+    """
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    if missing := [name for name in (BEGIN, NO_TIMES, *(f"<|{task}|>" for task in TASKS)) if name not in tokenizer.control]:
+        raise DataError(f"tokenizer.json has no token {missing[0]}, which begins texts of Whisper.")
+    known, past = len(tokenizer.tokens), tokenizer.control[NO_TIMES] + positions + 2
+    if rows < known or rows < past:
+        tokenizer.fit(rows, 0)
+        return tokenizer, known, rows >= past
+    check_rows("of config.json", (rows, 0), max(known, past))
+    return tokenizer, max(known, past), True
 
 
 def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2SeqConfig, int, int, int]:

@@ -14,14 +14,21 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as TF
 
-from picograd import Tensor
 from picograd.errors import DataError
 from picograd_programs import cli
+from picograd_programs.chat.rules import BARRED
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
-from picograd_programs.models.transcribe import Transcriber, at_rate, read_sound
-from picograd_programs.models.whisper import log_mel, mel_filters
+from picograd_programs.models.transcribe import (
+    TEMPERATURES,
+    Draft,
+    Transcriber,
+    TranscribeSettings,
+    at_rate,
+    read_sound,
+)
 from picograd_programs.models.whisper_folder import read_whisper
+from picograd_programs.models.whisper_times import Times, parts_of
 from tests.models.torch_layers import NamedLayers
 
 Said = dict[str, Any]
@@ -150,13 +157,18 @@ def write_sound(path: Path, sound: np.ndarray, rate: int = 16000, nbytes: int = 
         file.writeframes(np.repeat(whole, channels).view(np.uint8).reshape(-1, 4)[:, :nbytes].tobytes())
 
 
-@pytest.mark.parametrize("bands", [20, 80, 128])
-def test_the_spectrogram_of_a_sound_is_that_of_its_definition(bands: int) -> None:
-    sound = a_sound(1.0)
-    sound[8000:] = 0  # silence, whose logarithm has a floor
-    found = log_mel(Tensor(sound), Tensor(mel_filters(bands))).numpy()
-    assert found.shape == (bands, 100)
-    np.testing.assert_allclose(found, spectrogram(sound, bands).numpy(), atol=2e-4)
+@pytest.mark.parametrize("seconds", [0.4, 1.0, 2.53])
+@pytest.mark.parametrize("bands", [20, 80])
+def test_the_spectrogram_of_a_sound_is_that_of_its_definition(bands: int, seconds: float, tmp_path: Path) -> None:
+    sound, said = a_sound(seconds), SIZES | {"num_mel_bins": bands}
+    sound[round(len(sound) * 0.6) : round(len(sound) * 0.8)] = 0  # silence, whose logarithm has a floor
+    write_folder(tmp_path, said, drawn(said))
+    transcriber = Transcriber(read_whisper(tmp_path))
+    found = transcriber.spectrogram(sound)
+    assert found.shape == (bands, len(sound) // 160)
+    whole = spectrogram(np.pad(sound, (0, 16000)), bands).numpy()[:, : found.shape[1]]
+    np.testing.assert_allclose(found, whole, atol=2e-4)
+    assert transcriber.power.num_captures == 1 and transcriber.spectrogram(sound[:0]).shape == (bands, 0)
 
 
 @pytest.mark.req("D9")
@@ -165,22 +177,167 @@ def test_a_folder_has_the_logits_and_the_likeliest_text_of_its_equations(tmp_pat
     write_folder(tmp_path, SIZES, weights, {"is_multilingual": True, "suppress_tokens": [1, 2, 9999]})
     transcriber, sound = Transcriber(read_whisper(tmp_path)), a_sound(1.0)
     for piece in (sound, sound[:9000]):
-        transcriber.read(piece)
-        loudness = spectrogram(np.pad(piece, (0, 16000 - len(piece))), 20)
+        transcriber.read(transcriber.spectrogram(piece))
+        whole = spectrogram(np.pad(piece, (0, 16000)), 20)[:, : len(piece) // 160]
+        loudness = TF.pad(whole, (0, 100 - whole.shape[1]))
         written = [BEGIN, *rng.integers(0, 256, 15).tolist()]
         logits = [transcriber.writer.logits(token, place, 50) for place, token in enumerate(written)]
         expected = logits_of(SIZES, weights, loudness, written).numpy()
         np.testing.assert_allclose(np.stack(logits), expected, rtol=1e-3, atol=2e-4)
         languages = expected[0, [ENGLISH, GERMAN, GERMAN + 1]]
         assert transcriber.language() == ("en", "de", "fr")[languages.argmax()]
-        text = [BEGIN, GERMAN, TRANSLATE, NO_TIMES]
-        while len(text) < 16:
+        shares = np.exp(expected[0] - expected[0].max())
+        assert transcriber.silence() == pytest.approx(shares[NO_TIMES - 1] / shares.sum(), rel=1e-3)
+        text, likely = [BEGIN, GERMAN, TRANSLATE, NO_TIMES], list[float]()
+        while len(text) < 16 and text[-1] != END:
             row = logits_of(SIZES, weights, loudness, text)[-1].numpy()
             row[[1, 2, *([220] if len(text) == 4 else [])]] = -np.inf
             text.append(int(row.argmax()))
-        found = [*transcriber.tokens("de", "translate", 12)]
-        assert found == text[4 : text.index(END) if END in text else None]
-    assert transcriber.read_piece.num_captures == 1 and transcriber.writer.write_tokens.num_captures == 1
+            likely.append(row.max() - math.log(np.exp(row).sum()))
+        draft = transcriber.draft("de", "translate", 12)
+        assert [*draft.tokens] == text[4 : text.index(END) if END in text else None]
+        assert draft.log_probability == pytest.approx(np.mean(likely), rel=1e-3)
+    assert transcriber.read_window.num_captures == 1 and transcriber.writer.write_tokens.num_captures == 1
+
+
+# ---- times ----
+TIMED = SIZES | {"vocab_size": 315, "max_target_positions": 40, "begin_suppress_tokens": [220, END]}
+OF_TIMES: Said = {
+    "is_multilingual": False, "suppress_tokens": [1, 2, *range(257, 263)], "begin_suppress_tokens": [220, END],
+    "max_initial_timestamp_index": 20,
+}  # fmt: skip
+FIRST = NO_TIMES + 1  # token of the time 0
+WHOLE = TranscribeSettings((), retry=False)
+
+
+def write_timed(folder: Path, names: bool = False) -> None:
+    """Writes a folder of a network whose vocabulary has 51 times, with names or without."""
+    weights = drawn(TIMED)
+    weights["model.decoder.embed_tokens.weight"][FIRST:] *= 1.5
+    write_folder(folder, TIMED, weights, OF_TIMES)
+    if names:
+        tokens = [*LETTER_OF, *MARKS, *(f"<|{step / 50:.2f}|>" for step in range(51))]
+        kinds = [TEXT] * 256 + [CONTROL] * (len(tokens) - 256)
+        save_tokenizer(ByteLevel(tokens, [], kinds, "gpt-2"), folder / "tokenizer.json")
+
+
+# Parts that transformers 5.24 makes of two seconds, of which its network reads one at a time.
+HEARD = {
+    1: [(0.28, 0.58, (94,)), (0.84, 1.16, (93,)), (1.3, 1.7, (94,)), (1.7, 1.88, (10,)), (1.88, 2.16, (130,)),
+        (2.3, 3.04, (159,)), (3.04, 3.12, (31,))],
+    3: [(0.28, 0.58, (239,)), (0.84, 1.16, (93,)), (1.3, 1.7, (10,)), (1.7, 1.74, (130,)), (1.74, 1.88, (120,)),
+        (2.02, 2.76, (204,)), (2.76, 2.78, (10, 10, 10, 31, *[10] * 14))],
+}  # fmt: skip
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("beams", HEARD)
+def test_parts_and_windows_follow_times_as_in_transformers(beams: int, tmp_path: Path) -> None:
+    for names in (False, True):
+        write_timed(tmp_path, names)
+        transcriber = Transcriber(read_whisper(tmp_path), beams)
+        assert transcriber.speech.start("", "transcribe") == (BEGIN,)
+        found = [(round(each.begin, 2), round(each.end, 2), each.tokens) for each in transcriber.parts(a_sound(2.2), WHOLE)]
+        assert found == HEARD[beams]
+    assert transcriber.writer.write_tokens.num_captures == transcriber.power.num_captures == 1
+
+
+def test_times_come_in_pairs_and_rise() -> None:
+    rule, (word, other), low = Times(100, 90, 3, 2), (7, 8), np.float32(BARRED)
+
+    def may_follow(*written: int, likely: int = word) -> set[int]:
+        scores = np.zeros(110, np.float32)
+        scores[likely] = 9
+        rule(scores, [91, 92, *written])
+        return {*np.flatnonzero(scores > low).tolist()}
+
+    words, times = {*range(99)}, {*range(100, 110)}
+    assert may_follow() == {100, 101, 102, 103}, "a text begins with an early time"
+    assert may_follow(102) == words, "then a word"
+    assert may_follow(102, word) == words | {103, 104, 105, 106, 107, 108, 109}, "a part ends later than it begins"
+    assert may_follow(102, word, 105) == {*range(105, 110)}, "times together are likelier than an end"
+    assert may_follow(102, word, 105, likely=95) == {*range(90, 99), *range(105, 110)}, "the next part, or the end"
+    assert may_follow(102, word, 105, 105) == words
+    assert may_follow(102, word, 105, 107, other) == words | {108, 109}
+    assert may_follow(102, word, likely=104) == times - {100, 101, 102}, "a time that is likelier than each word"
+
+
+def test_parts_of_a_window() -> None:
+    def parts(*tokens: int) -> tuple[list[tuple[float, float, tuple[int, ...]]], int]:
+        found, past = parts_of(tokens, 100, 50)
+        return [(round(part.begin, 2), round(part.end, 2), part.tokens) for part in found], past
+
+    assert parts() == ([(0.0, 1.0, ())], 50)
+    assert parts(100, 7) == ([(0.0, 1.0, (7,))], 50), "a part without an end is as long as the window"
+    assert parts(103, 7, 8, 110) == ([(0.0, 0.2, (7, 8))], 50)
+    assert parts(103, 7, 110, 112, 8, 120) == ([(0.06, 0.2, (7,)), (0.24, 0.4, (8,))], 50)
+    assert parts(103, 7, 110, 112, 8) == ([(0.06, 0.2, (7,))], 10), "an unfinished part is read again, in the next window"
+    assert parts(103, 7, 110, 110) == ([(0.06, 0.2, (7,))], 10)
+    assert parts(103, 7, 110, 112, 8, 115, 115, 9) == ([(0.06, 0.2, (7,)), (0.24, 0.3, (8,))], 15)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "silence", "tries", "taken"),
+    [
+        ([(b"a word", -0.5)], 0.0, 1, b"a word"),
+        ([(b"la" * 40, -0.1), (b"a word", -0.5)], 0.0, 2, b"a word"),
+        ([(b"a word", -1.1), (b"la" * 40, -0.1), (b"one", -0.9)], 0.0, 3, b"one"),
+        ([(b"a word", -1.1)] * 5 + [(b"no good", -2.0)], 0.0, 6, b"no good"),
+        ([(b"a word", -1.1)], 0.7, 1, None),
+        ([(b"a word", -0.9)], 0.7, 1, b"a word"),
+        ([(b"la" * 40, -0.1), (b"hm", -1.5)], 0.7, 2, None),
+    ],
+)
+def test_a_text_that_repeats_itself_or_is_unlikely_is_written_again(
+    drafts: list[tuple[bytes, float]], silence: float, tries: int, taken: bytes | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    write_folder(tmp_path, SIZES, drawn(SIZES))
+    transcriber, temperatures = Transcriber(read_whisper(tmp_path)), list[float]()
+
+    def draft(language: str, task: str, num: int, temperature: float, seed: int) -> Draft:
+        temperatures.append(temperature)
+        text, log_probability = drafts[len(temperatures) - 1]
+        return Draft(tuple(text), log_probability)
+
+    monkeypatch.setattr(transcriber, "draft", draft)
+    monkeypatch.setattr(transcriber, "silence", lambda: silence)
+    found = transcriber.best("", "transcribe", 9, TEMPERATURES)
+    assert (None if found is None else bytes(found.tokens)) == taken
+    assert temperatures == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0][:tries]
+
+
+def test_a_text_is_drawn_at_a_temperature(tmp_path: Path) -> None:
+    write_timed(tmp_path)
+    transcriber = Transcriber(read_whisper(tmp_path), 2)
+    transcriber.read(transcriber.spectrogram(a_sound(1.0)))
+    drafts = [transcriber.draft("", "transcribe", 12, 1.0, seed) for seed in (1, 1, 2)]
+    assert drafts[0] == drafts[1] != drafts[2]
+    assert all(each.tokens[0] >= FIRST for each in drafts)
+
+
+def test_silence_has_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_timed(tmp_path)
+    transcriber = Transcriber(read_whisper(tmp_path))
+    monkeypatch.setattr(transcriber, "silence", lambda: 0.9)
+    monkeypatch.setattr(transcriber, "draft", lambda *rest: Draft((FIRST, 65, FIRST + 9), -2.0))
+    assert [*transcriber.parts(a_sound(2.2), WHOLE)] == []
+
+
+def test_the_command_prints_parts_with_their_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_timed(tmp_path / "timed")
+    write_sound(tmp_path / "a.wav", a_sound(2.2), nbytes=4)
+    words = ["transcribe", str(tmp_path / "a.wav"), "--model"]
+    assert cli.main([*words, str(tmp_path / "timed"), "--times", "--no-retry"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:27] for line in lines[:2]] == ["[00:00.280 --> 00:00.580] " + lines[0][26:27],
+                                                 "[00:00.840 --> 00:01.160] " + lines[1][26:27]]  # fmt: skip
+    assert len(lines) == 7
+    write_folder(tmp_path / "plain", SIZES, drawn(SIZES))
+    assert cli.main([*words, str(tmp_path / "plain"), "--times"]) == 1
+    assert "--times needs a network whose vocabulary has times" in capsys.readouterr().err
+    assert cli.main([*words, str(tmp_path / "timed"), "--beams", "0"]) == 1
+    assert "--beams: got 0, it must be from 1 to 32" in capsys.readouterr().err
 
 
 def test_a_network_for_english_alone_begins_without_a_language(tmp_path: Path) -> None:
@@ -252,6 +409,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"activation_function": "mish"}, "says activation_function is mish"),
     ({"scale_embedding": True}, "says scale_embedding is True; with False it is computed here"),
     ({"eos_token_id": 264}, "says eos_token_id is 264; a number of the 264 tokens is needed"),
+    ({"vocab_size": 9000}, "has vectors of 9,000 tokens, and the vocabulary has 315"),
     ({"suppress_tokens": "all"}, "suppress_tokens is all; a list of numbers of tokens is needed"),
     ({"cross_layers": 2}, "says cross_layers is 2, which is not known here"),
     ({"vocab_size": 100, "eos_token_id": 9}, "the network 100 vectors"),
