@@ -403,12 +403,17 @@ class RowOrder(Record):
         build, low_bit = self.build, POSITION_BITS if self.kind.is_packed else 0
         num_digits = (64 - low_bit) // DIGIT_BITS
         counts = self.counts(num_digits * DIGIT_VALUES)
-        (least,) = self.combined([OpCode.MIN], lambda i: element(i)[0], count)
+
+        def kept(i: Dim) -> Op:  # by vectors; drawn keys are long computations
+            key, _ = element(i)
+            build.store(self.tables.keys, self.tables.at(0, i), key)
+            return key
+
+        (least,) = self.combined([OpCode.MIN], kept, count)
         low = integer(OpCode.AND, least, -1 << low_bit)
         with build.loop(count, AxisKind.LOOP) as i:
-            key, position = element(i)
-            key = integer(OpCode.SUB, key, low)
-            self.put(0, i, (key, position))
+            key = integer(OpCode.SUB, build.load(self.tables.keys, self.tables.at(0, i)), low)
+            self.put(0, i, (key, element(i)[1]))
             for digit in range(num_digits):
                 self.increase(counts, add(digit * DIGIT_VALUES, _digit(key, low_bit + digit * DIGIT_BITS)))
         turn = self.number(0)

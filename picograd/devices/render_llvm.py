@@ -54,7 +54,7 @@ from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.arithmetic import Interval
 from picograd.ir.build import is_register
-from picograd.ir.op import Op
+from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.ranges import interval_of
 from picograd.ir.stages import Program
@@ -526,7 +526,7 @@ class LlvmWriter(ABC):
         self.indices.append((var, value))
         found = add_up(value, self.sum_of) if self.loops and lanes == 1 else None
         if found is None:
-            self.values[var] = self.operation(value, lanes)
+            self.values[var] = self.values.get(value) or self.operation(value, lanes)
         else:
             self.loops[-1].sums[var] = found
             self.waiting[var] = (self.lines, len(self.lines), value)
@@ -683,7 +683,7 @@ class LlvmWriter(ABC):
         No call: it would cost the loops around the registers that a call overwrites.
         """
         self.num_labels += 1
-        label, lanes = f"outside{self.num_labels}", lanes_of(checked.value)
+        before, label, lanes = self.block, f"outside{self.num_labels}", lanes_of(checked.value)
         inside, value = self.operand(checked.inside, lanes), self.operand(checked.value, lanes)
         holds = inside
         if lanes > 1:
@@ -703,6 +703,11 @@ class LlvmWriter(ABC):
         self.lines.append(f"  store i64 {value}, ptr {place}, align 8")
         self.lines.append(f"  br label %{label}.done")
         self.label(f"{label}.done")
+        if lanes == 1:  # NOTE: the condition would be kept in a byte of a register, which waits for what that held before
+            passed = Op(OpCode.WHERE, dtypes.int64, (checked.inside, checked.value, const(0, dtypes.int64)))
+            self.values[passed] = self.emit(
+                f"phi i64 [ {value}, %{before} ], [ 0, %{label} ], [ 0, %{label}.keep ]"
+            )
 
     def _first_outside(self, inside: str, mask: str, value: str, lanes: int) -> str:
         """Writes the value of the first lane that is outside."""

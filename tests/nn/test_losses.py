@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as reference
 
+import picograd as pg
 import picograd.nn.functional as functional
 from picograd import Tensor, Variable, dtypes
 from tests.helpers import same_as_torch, same_value
@@ -133,3 +134,11 @@ def test_the_mean_is_over_the_rows_there_are_where_their_number_is_symbolic(devi
         same_value(loss(x[:n], labels[:n]), loss(x[:3], labels[:3]))
     for loss in (functional.cross_entropy, functional.mse_loss, functional.l1_loss, functional.binary_cross_entropy):
         same_value(loss(x[:n], p[:n]), loss(x[:3], p[:3]))
+
+
+def test_pairs_of_rows_that_are_kept_belong_to_no_trace() -> None:
+    x = Tensor(np.random.default_rng(0).standard_normal((13, 3)).astype(np.float32))
+    traced = pg.jit(functional.pdist)
+    expected = reference.pdist(torch.tensor(x.numpy())).numpy()
+    for found in (traced(x), traced(x), functional.pdist(x), pg.func.vmap(functional.pdist)(x[None])[0], traced(x)):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)

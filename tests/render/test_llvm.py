@@ -286,6 +286,15 @@ def test_division_of_indices(high: int) -> None:
         np.testing.assert_array_equal(results[2 * slot + 1], a % 7)
 
 
+def test_an_index_that_passed_a_check_is_no_choice() -> None:
+    """A condition that lives on behind the branch is a byte of a register: each turn then waits for the turn before."""
+    rows, place = Tensor(numbers(12)).reshape(4, 3), Tensor([2, 0, 3])
+    text = str(pg.explain(rows.index_select(0, place).sum(1), stages=["source"]))
+    assert "br i1" in text and "phi i64" in text and "select i1" not in text
+    with pytest.raises(pg.IndexingError, match="4"):
+        rows.index_select(0, Tensor([0, 4, 1])).sum(1).tolist()
+
+
 if __name__ == "__main__":
     (GOLDEN / "scale_add.ll").write_text(render(scale_add(), host_target()).text)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
+from picograd.ir.op import Op
 from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
 from picograd.tensor.arguments import check_nonnegative, check_one_of, check_positive
@@ -471,8 +473,21 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     if input.ndim != 2:
         raise ShapeError(f"pdist: input must be (N, D), got {input.shape}.")
     need_float("pdist", input.op)
-    first, second = (Tensor(rows, device=input.device) for rows in np.triu_indices(known("pdist", input.shape, 0), 1))
-    return (input[first] - input[second]).norm(p, -1)
+    count, device = known("pdist", input.shape, 0), str(input.device)
+    places = (_kept_pairs if count <= KEPT_PAIRS_ROWS_MAX else _pairs)(count, device)
+    first, second = (input.index_select(0, Tensor.from_op(place, device)) for place in places)
+    return (first - second).norm(p, -1)
+
+
+KEPT_PAIRS_ROWS_MAX = 1024  # whose pairs have 4 MB
+
+
+def _pairs(count: int, device: str) -> list[Op]:
+    """Returns the rows i and j of all pairs i < j."""
+    return [Tensor(rows.astype(np.int32), device=device).read() for rows in np.triu_indices(count, 1)]
+
+
+_kept_pairs = lru_cache(maxsize=4)(_pairs)
 
 
 # ---- margins ----
