@@ -29,7 +29,7 @@ from typing import Any
 from bench.driver import ROOT, environment
 from bench.machine import describe_commit, describe_machine, describe_versions
 from picograd_programs.models.characters import CharacterGPT, GptSettings
-from picograd_programs.models.gpt import START_STD, GPTConfig
+from picograd_programs.models.gpt import GPTConfig
 from picograd_programs.train.program import train
 from picograd_programs.train.trainer import Callback, Trainer, cosine
 
@@ -73,7 +73,7 @@ def run_torch(steps: int, is_compiled: bool) -> None:
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
             smaller = (2 * config.layers) ** 0.5 if name.endswith("c_proj.weight") else 1.0
-            torch.nn.init.normal_(parameter, 0.0, START_STD / smaller)
+            torch.nn.init.normal_(parameter, 0.0, config.start_std / smaller)
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": SETTINGS.weight_decay},

@@ -2,7 +2,7 @@
 
 In:    names.txt, from the first source that has it (picograd_programs/data/fetch.py)
 Out:   a list of names; pairs and context windows of character numbers
-Source: Karpathy, makemore; the split and the windows are those of its lectures.
+Source: Karpathy, makemore; the split and the windows are those of its lectures, the other split is that of its script.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ NAMES_FILE = DataFile(
     ("https://raw.githubusercontent.com/karpathy/makemore/master/names.txt",),
 )
 CHARACTERS = ".abcdefghijklmnopqrstuvwxyz"  # "." comes before and after every name
+SCRIPT_SEED, SCRIPT_TESTED = 3407, 1000  # of makemore's script
 NUMBER_OF = {character: number for number, character in enumerate(CHARACTERS)}
 
 
@@ -135,3 +136,31 @@ def split(names: Sequence[str], seed: int = 42) -> tuple[list[str], list[str], l
     random.Random(seed).shuffle(shuffled)
     first, second = int(0.8 * len(shuffled)), int(0.9 * len(shuffled))
     return shuffled[:first], shuffled[first:second], shuffled[second:]
+
+
+def split_of_script(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the names to train and to test as makemore's script divides them: 1,000 to test, of a random order.
+
+    The order is that of torch.randperm after torch.manual_seed(3407), on a CPU.
+
+    >>> [len(part) for part in split_of_script(["ann"] * 3000)]
+    [2700, 300]
+    """
+    order = list(range(len(names)))
+    drawn = np.random.RandomState(SCRIPT_SEED).randint(0, 2**32, len(names), dtype=np.uint32).tolist()
+    for place, number in enumerate(drawn[:-1]):
+        other = place + number % (len(names) - place)
+        order[place], order[other] = order[other], order[place]
+    kept = min(SCRIPT_TESTED, len(names) // 10)
+    return [names[each] for each in order[:-kept]], [names[each] for each in order[-kept:]]
+
+
+def divided(names: Sequence[str], division: str) -> tuple[list[str], list[str], list[str]]:
+    """Returns the names to train, to develop and to test, as makemore's "lectures" or its "script" divide them.
+
+    The script tests with those that it develops with.
+    """
+    if division == "lectures":
+        return split(names)
+    train, test = split_of_script(names)
+    return train, test, test

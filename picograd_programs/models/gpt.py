@@ -27,8 +27,6 @@ from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
 from picograd_programs.models.cache import Cache, KVCache, Position, Positions, at_each, rows_at
 
-START_STD = 0.02  # deviation of all start weights of matrices (GPT-2's code)
-
 
 @dataclass(frozen=True)
 class GPTConfig:
@@ -42,6 +40,7 @@ class GPTConfig:
     dropout:     probability, in training
     bias:        linear layers and norms have one
     gelu:        "none" is the exact one, "tanh" the approximation that GPT-2's published weights were trained with
+    start_std:   deviation of all start weights of matrices; 0.02 is that of GPT-2's code
 
     Raises:
       ArgumentError: a number below 1, a probability outside [0, 1], or heads that do not divide width.
@@ -55,6 +54,7 @@ class GPTConfig:
     dropout: float = 0.0
     bias: bool = True
     gelu: str = "none"
+    start_std: float = 0.02
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "block", "layers", "heads", "width"):
@@ -131,8 +131,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """logits = norm(blocks(wte[tokens] + wpe[positions])) @ wte.T
 
-    The parameters have GPT-2's names. Matrices start from a normal distribution of deviation 0.02, those that write
-    into the residual stream of 0.02 / sqrt(2 layers); biases start from 0, norms from 1.
+    The parameters have GPT-2's names. Matrices start from a normal distribution of deviation `start_std`, those that write
+    into the residual stream of start_std / sqrt(2 layers); biases start from 0, norms from 1.
 
     >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
     >>> model(Tensor([[1, 2, 3]]))[0].shape
@@ -148,7 +148,7 @@ class GPT(nn.Module):
         for name, parameter in self.named_parameters():
             smaller = math.sqrt(2 * config.layers) if name.endswith("c_proj.weight") else 1.0
             if parameter.ndim == 2:
-                init.normal_(parameter, 0.0, START_STD / smaller)
+                init.normal_(parameter, 0.0, config.start_std / smaller)
             elif name.endswith("bias"):
                 init.zeros_(parameter)
 

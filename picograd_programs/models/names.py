@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from picograd.tensor.generator import Generator, manual_seed
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
-from picograd_programs.data.names import CHARACTERS, Sequences, decode, load_names, sequences, split, windows
+from picograd_programs.data.names import CHARACTERS, Sequences, decode, divided, load_names, sequences, windows
 from picograd_programs.models.gpt import drawn_from, optimizer_of
 from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, plain, trained
 
@@ -71,6 +71,8 @@ class NamesSettings(Settings):
     eval_every: int = 1000
     save_every: int = 1000
     samples: int = 10  # names to print at the end
+    # of makemore's lectures (a tenth each to develop and to test), or of its script (1,000 names for both)
+    split: Literal["lectures", "script"] = "lectures"
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ class NamesProgram(Program):
     """Fits a network to first names. A subclass says its name and builds its network."""
 
     item, lowest = "names", "dev loss"
+    same = (*Program.same, "split")
     samples = SampleNamesSettings
 
     def __init__(self, settings: Any):
         context = getattr(settings, "context", None)
-        self.parts = [examples(names, context) for names in split(load_names())]
+        self.parts = [examples(names, context) for names in divided(load_names(), settings.split)]
         manual_seed(settings.seed)
         self.model = self.build(plain(settings))
         self.optimizer = self.make_optimizer(settings)

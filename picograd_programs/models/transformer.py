@@ -17,6 +17,8 @@ from picograd_programs.data.names import CHARACTERS
 from picograd_programs.models.gpt import GPT, GPTConfig
 from picograd_programs.models.names import LONGEST_NAME, NamesProgram, NamesSettings
 
+START_STD = 0.08  # of weights: about that of makemore's (torch.nn.Linear) for 64 features
+
 
 class NameTransformer(GPT):
     """A GPT that returns its logits alone.
@@ -32,15 +34,18 @@ class NameTransformer(GPT):
 
 @dataclass(frozen=True)
 class TransformerSettings(NamesSettings):
-    """Settings of `picograd train transformer`; about 1.92 on the test names needs --steps 100000."""
+    """Settings of `picograd train transformer`."""
 
-    steps: int = 10_000
+    steps: int = 25_000
+    batch: int = 64
     layers: int = 4  # blocks
     heads: int = 4  # of attention; they divide the width
     width: int = 64  # features of a position
-    dropout: float = 0.0  # probability, in training
-    lr: float = 1e-3
-    warmup: int = 100
+    dropout: float = 0.15  # probability, in training
+    lr: float = 3e-3
+    warmup: int = 200
+    weight_decay: float = 0.1
+    ema: float = 0.999
     out: Path = Path("runs/transformer")
 
 
@@ -55,4 +60,4 @@ class Transformer(NamesProgram):
     def build(cls, facts: Mapping[str, Any]) -> NameTransformer:
         """Returns the network."""
         shape = {name: facts[name] for name in ("layers", "heads", "width", "dropout")}
-        return NameTransformer(GPTConfig(len(CHARACTERS), LONGEST_NAME, **shape, bias=False))
+        return NameTransformer(GPTConfig(len(CHARACTERS), LONGEST_NAME, **shape, bias=False, start_std=START_STD))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from picograd.errors import DataError
 from picograd_programs.data import names
@@ -31,6 +32,16 @@ def test_split_keeps_every_name_once() -> None:
     assert [len(part) for part in parts] == [80, 10, 10]
     assert sorted(sum(parts, [])) == words
     assert words == sorted(words)
+
+
+@pytest.mark.parametrize("num", [10, 999, 32_033])
+def test_the_split_of_the_script_is_that_of_torch(num: int) -> None:
+    words = [str(number) for number in range(num)]
+    torch.manual_seed(3407)
+    order, kept = torch.randperm(num).tolist(), min(1000, num // 10)
+    train, test = names.split_of_script(words)
+    assert [int(each) for each in [*train, *test]] == order and len(test) == kept
+    assert names.divided(words, "script") == (train, test, test) and names.divided(words, "lectures") == names.split(words)
 
 
 def test_unknown_character_is_named() -> None:
