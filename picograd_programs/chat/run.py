@@ -23,7 +23,7 @@ from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_folder import read_folder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from picograd_programs.models.packed import PackedMatrix
-from picograd_programs.models.seq2seq_folder import is_seq2seq, read_seq2seq
+from picograd_programs.models.seq2seq_folder import PublishedSeq2Seq, is_seq2seq, read_seq2seq
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
@@ -79,9 +79,11 @@ class Chat(Drawing):
 
     # smollm2 (93 MB, for dialogues) or gemma3 (239 MB, continues a text: --raw; under Google's terms), which are fetched
     # the first time; or a GGUF file; or the folder of a model as it is published, with config.json, model.safetensors and
-    # tokenizer.json; or the folder of `picograd train nano`. Folders of T5 and BART answer each text by itself
+    # tokenizer.json; or the folder of `picograd train nano`. Folders of T5, BART, NLLB answer each text by itself
     model: str = "smollm2"
     prompt: str = ""  # answer this alone
+    source: str = ""  # language of the prompt, as NLLB and mBART name it: eng_Latn, en_XX; or that of the tokenizer
+    target: str = ""  # language of the answer, as they name it: deu_Latn, de_DE; or the model's
     raw: bool = False  # continue the prompt as it is, without turns
     system: str = ""  # what the model is told about its part; without it, what its file says
     max_tokens: int | None = None  # most tokens of an answer; or the model's, 512
@@ -106,6 +108,8 @@ class Dialogue:
 
     def __init__(self, settings: Chat, texts: int | None = None, pieces: Sequence[int] = (PIECE,)):
         self.settings = settings
+        if settings.source or settings.target:
+            raise ArgumentError("--source and --target are for networks that translate, such as NLLB: say it in the text.")
         self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
         self.choice, self.search = choice_of(settings, manner), search_for(settings, manner)
         self.start, self.ends = [*(manner.start or self.tokenizer.start)], {*manner.ends}
@@ -161,7 +165,7 @@ class TextToText:
             raise
         except DataError as error:
             raise DataError(f"{settings.model}: {error.fact}", error.hint) from None
-        self.tokenizer, self.manner, self.lengths = found.tokenizer, found.manner, found.lengths
+        self.tokenizer, self.manner, self.lengths = found.tokenizer, in_languages(settings, found), found.lengths
         self.choice, self.search = choice_of(settings, found.manner), search_for(settings, found.manner)
         self.writer = Writer(found.network, found.network.config.context, num=self.search.beams)
 
@@ -187,6 +191,26 @@ class TextToText:
         length = writer.read(tokens_of(self.tokenizer, text, settings.raw))
         print_text(stream, writer.write(length, self.manner, self.way()))
         print(f"[read {writer.read_speed}; wrote {writer.write_speed}]", file=sys.stderr, flush=True)
+
+
+def in_languages(settings: Chat, found: PublishedSeq2Seq) -> Manner:
+    """Returns how an answer begins and ends, in the language that is wanted; texts get the mark of theirs.
+
+    Raises:
+      ArgumentError: the network does not know a language, or needs one that nobody names.
+    """
+    manner, languages = found.manner, found.languages
+    for option, name in (("source", settings.source), ("target", settings.target)):
+        if name and name not in languages:
+            known = ", ".join([*languages][:8]) + ", ..." if languages else "none by name"
+            raise ArgumentError(f"--{option} {name[:20]}: the network knows {known}")
+    if languages and not settings.target and not {*manner.start} & {*languages.values()}:
+        raise ArgumentError(f"--target has to name the language of the answer, such as {[*languages][-1]}.")
+    if settings.source:
+        own, words, spoken = languages[settings.source], found.tokenizer, {*languages.values()}
+        words.start, words.end = ([own if each in spoken else each for each in part] for part in (words.start, words.end))
+    start = (manner.start[0], languages[settings.target]) if settings.target else manner.start
+    return replace_in(manner, start=start)
 
 
 def print_text(stream: Stream, tokens: Iterable[int]) -> list[int]:

@@ -1,6 +1,8 @@
-"""BART as transformers publishes it: entries of config.json and names of tensors; Whisper has many of both.
+"""BART and its relatives as transformers publishes them: entries of config.json, names of tensors; Whisper has many, too.
 
-Source: Lewis et al. 2019, arXiv:1910.13461; Hugging Face, transformers, the network BART (base, large-cnn, distilbart ...).
+Source: Lewis et al. 2019, arXiv:1910.13461 (BART); Liu et al. 2020, arXiv:2001.08210 (mBART); Zhang et al. 2019,
+       arXiv:1912.08777 (Pegasus); Fan et al. 2020, arXiv:2010.11125 (M2M-100, of which NLLB is a later one); Vaswani et al.
+       2017, arXiv:1706.03762, section 3.5 (positions as waves); Hugging Face, transformers, the networks of KINDS.
 """
 
 from __future__ import annotations
@@ -8,11 +10,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd.record import Record
 from picograd_programs.models.architectures import ACTIVATION_NAMES
 from picograd_programs.models.entries import FIXED, NEEDED, Entries
 from picograd_programs.models.seq2seq import Seq2SeqConfig
 
-FIRST = 2  # row of the table that the first position has
+LONGEST_WAVE = 10_000.0  # of the slowest wave, divided by 2 pi
+
+
+class Kind(Record):
+    """The differences of a relative of BART.
+
+    norms_after:      as in Seq2SeqConfig, as norms_embedding
+    first:            row of the table of positions that the first one has
+    is_waves:         positions are waves, which are in no file
+    includes_slowest: the slowest wave is LONGEST_WAVE, else the next one would be
+    is_multilingual:  an answer begins with the token of its language
+    """
+
+    norms_after: bool = True
+    norms_embedding: bool = True
+    first: int = 0
+    is_waves: bool = False
+    includes_slowest: bool = False
+    is_multilingual: bool = False
+
+    def fixed(self) -> dict[str, Any]:
+        """Returns entries of config.json that say the same."""
+        return {
+            "normalize_before": not self.norms_after, "add_final_layer_norm": not self.norms_after,
+            "normalize_embedding": self.norms_embedding, "static_position_embeddings": self.is_waves,
+        }  # fmt: skip
+
+
+KINDS: dict[str, Kind] = {
+    "bart": Kind(first=2),
+    "mbart": Kind(norms_after=False, first=2, is_multilingual=True),
+    "m2m_100": Kind(False, False, 2, True, includes_slowest=True, is_multilingual=True),
+    "pegasus": Kind(False, False, 0, True),
+    "marian": Kind(True, False, 0, True),
+}
 SIZES: dict[str, Any] = {
     "vocab_size": NEEDED, "d_model": NEEDED, "encoder_layers": NEEDED, "decoder_layers": NEEDED,
     "encoder_attention_heads": NEEDED, "decoder_attention_heads": NEEDED, "encoder_ffn_dim": NEEDED,
@@ -27,9 +67,10 @@ ENTRIES: dict[str, Any] = SIZES | {
     "forced_bos_token_id": None,
 }  # fmt: skip
 NO_MATTER: dict[str, Any] = OF_TRAINING | {
-    "is_encoder_decoder": True, "tie_word_embeddings": True, "normalize_before": False, "normalize_embedding": True,
-    "add_final_layer_norm": False, "add_bias_logits": False, "static_position_embeddings": False,
-    "extra_pos_embeddings": Any, "classif_dropout": Any, "output_past": Any, "force_bos_token_to_be_generated": Any,
+    "is_encoder_decoder": True, "tie_word_embeddings": True, "add_bias_logits": False, "extra_pos_embeddings": Any,
+    "share_encoder_decoder_embeddings": True, "decoder_vocab_size": Any, "max_source_positions": Any,
+    "tokenizer_type": Any, "classif_dropout": Any, "output_past": Any,
+    "force_bos_token_to_be_generated": Any,
     "save_step": Any,
 }  # fmt: skip
 LAYER = {  # in the folder -> here
@@ -77,7 +118,7 @@ def read_bart_config(
     Raises:
       DataError: it lacks an entry, or has one that is not known.
     """
-    said = Entries(content, "config.json", ENTRIES, {})
+    said, kind = Entries(content, "config.json", ENTRIES, {}), KINDS[content["model_type"]]
     rows, positions = said.whole("vocab_size"), said.whole("max_position_embeddings")
     sizes, is_scaled = sizes_of(said), said.flag("scale_embedding")
     names = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")
@@ -85,11 +126,11 @@ def read_bart_config(
     for name, number in zip(names, numbers):
         if not (type(number) is int and 0 <= number < rows or number is None and name == names[1]):
             raise said.wrong(name, number, f"a number of the {rows} tokens is needed")
-    said.check_empty(FIXED | NO_MATTER)
+    said.check_empty(FIXED | NO_MATTER | kind.fixed())
     config = Seq2SeqConfig(
-        min(rows, tokens), min(context, positions), **sizes, positions=positions, text_positions=positions, first=FIRST,
-        eps=1e-5, has_biases=True, key_biases=True, norms_after=True, norms_embedding=True, scale=None,
-        embedding_scale=sizes["width"] ** 0.5 if is_scaled else 1.0,
+        min(rows, tokens), min(context, positions), **sizes, positions=positions, text_positions=positions,
+        first=kind.first, eps=1e-5, has_biases=True, key_biases=True, norms_after=kind.norms_after,
+        norms_embedding=kind.norms_embedding, scale=None, embedding_scale=sizes["width"] ** 0.5 if is_scaled else 1.0,
     )  # fmt: skip
     return config, tuple(number for number in numbers[:2] if number is not None), numbers[2:]
 
@@ -104,9 +145,25 @@ def names_of_bart(config: Seq2SeqConfig) -> dict[str, str]:
     for theirs, ours in (("encoder", "enc"), ("decoder", "dec")):
         names |= {
             f"{theirs}.embed_positions": f"{ours}.position_embd",
-            f"{theirs}.layernorm_embedding": f"{ours}.token_embd_norm",
-        }
+            f"{theirs}.layernorm_embedding": f"{ours}.token_embd_norm", f"{theirs}.layer_norm": f"{ours}.output_norm",
+        }  # fmt: skip
     return names | names_of_layers(config)
+
+
+def made_of_bart(kind: Kind, config: Seq2SeqConfig) -> dict[str, NDArray[np.float32]]:
+    """Returns tensors that are in no file, by their names here: positions as waves, first the sines, then the cosines.
+
+    >>> config = Seq2SeqConfig(9, 9, 1, 1, 4, 8, 1, 4, positions=2)
+    >>> made_of_bart(KINDS["pegasus"], config)["enc.position_embd.weight"].round(2).tolist()
+    [[0.0, 0.0, 1.0, 1.0], [0.8399999737739563, 0.009999999776482582, 0.5400000214576721, 1.0]]
+    """
+    if not kind.is_waves:
+        return {}
+    num = config.width // 2
+    speeds = LONGEST_WAVE ** -(np.arange(num) / max(num - kind.includes_slowest, 1))
+    angles = np.outer(np.arange(kind.first + config.positions), speeds)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
+    return {f"{side}.position_embd.weight": table for side in ("enc", "dec")}
 
 
 def names_of_layers(config: Seq2SeqConfig) -> dict[str, str]:

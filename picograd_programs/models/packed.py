@@ -40,7 +40,7 @@ def fp8(bits: Tensor) -> Tensor:
     """Returns floats of eight bits, of which four are of the exponent, over FP8_PART: as float16, whose exponent has five.
 
     >>> fp8(Tensor([0x38, 0x01, -0x38], dtype=dtypes.int8)).mul(FP8_PART).tolist()
-    [1.0, 0.001953125, -16.0]
+    [1.0, 0.001953125, -4.0]
     """
     return (bits.cast(dtypes.int16) << 7 & -0x4080).view(dtypes.float16).float()  # the sign's copies go
 

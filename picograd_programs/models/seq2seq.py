@@ -176,7 +176,7 @@ class Layer(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """logits = norm(decoder(embedding[tokens], norm(encoder(embedding[text])))) @ output.T
+    """logits = norm(decoder(embedding[tokens], norm(encoder(embedding[text])))) @ output.T (+ bias)
 
     Args:
       config:   its shape
@@ -199,6 +199,8 @@ class Seq2Seq(nn.Module):
         self.encoder_norm, self.decoder_norm = self._norms(weights, "output_norm", not config.norms_after)
         self.text_norm, self.written_norm = self._norms(weights, "token_embd_norm", config.norms_embedding)
         self.output = weights.table("output", config.vocabulary, config.width) if config.own_output else self.embedding
+        bias = weights.tensors.pop("logits.bias", None)
+        self.register_buffer("bias", None if bias is None else Tensor(bias.unpacked()[: config.vocabulary]).realize())
         weights.check_empty()
 
     def _norms(self, weights: Weights, name: str, are_there: bool) -> list[nn.Module]:
@@ -283,7 +285,7 @@ class Seq2Seq(nn.Module):
             held = memory.keys[number][:, :, :length], memory.values[number][:, :, :length]
             x_BTC = layer.write(x_BTC, cache, held, number, position, mask)
         logits: Tensor = self.output(self.decoder_norm(x_BTC) * self.config.logit_scale)
-        return logits
+        return logits if self.bias is None else logits + self.bias
 
     def _mask_at(self, position: Position, length: int) -> Tensor:
         """Returns the biases of scores, (H, T, S): -inf for positions behind each token."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from picograd_programs.chat.turns import Manner
 from picograd_programs.data.published import AROUND, map_published
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 from picograd_programs.data.vocabulary import json_in
-from picograd_programs.models.bart_folder import names_of_bart, read_bart_config
+from picograd_programs.models.bart_folder import KINDS as KINDS_OF_BART
+from picograd_programs.models.bart_folder import made_of_bart, names_of_bart, read_bart_config
 from picograd_programs.models.decoder_folder import KINDS, drawing_of, packed
 from picograd_programs.models.folder_forms import Arrays
 from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -34,10 +36,11 @@ from picograd_programs.models.t5_folder import names_of_t5, read_t5_config
 
 OURS = re.compile(r"[\w.]+(?=\.(?:weight|bias)\b)")
 COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # of the table of tokens
-UNUSED = re.compile(r".+EncDecAttention\.relative_attention_bias\.weight")
+UNUSED = re.compile(r".+EncDecAttention\.relative_attention_bias\.weight|(en|de)coder\.embed_positions\.weights?")
 AROUND_TEXTS = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")  # generation_config.json has the last word
+LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]\w+$|__[a-z]{2,3}__$")  # deu_Latn, de_DE, __de__
 TABLE, OUTPUT = "shared.weight", ("lm_head.weight", "proj_out.weight")
-LOGIT_BIASES = "final_logits_bias"  # zeros, in all files of BART
+LOGIT_BIASES = "final_logits_bias"  # zeros in all files of BART
 
 
 class Form(Record, eq=False):
@@ -46,14 +49,21 @@ class Form(Record, eq=False):
     read:   (config.json, number of tokens in the vocabulary, most tokens of a text) -> settings, the tokens that begin an
             answer, and those that end it
     names:  settings -> a dict: names of tensors in the folder -> here, without `.weight` and `.bias`
+    made:   settings -> tensors that are in no file, by their names here
+    is_multilingual:  an answer begins with the token of its language
     """
 
     read: Callable[[Mapping[str, Any], int, int], tuple[Seq2SeqConfig, tuple[int, ...], list[int]]]
     names: Callable[[Seq2SeqConfig], dict[str, str]]
+    made: Callable[[Seq2SeqConfig], Mapping[str, Any]] = lambda config: {}
+    is_multilingual: bool = False
 
 
 T5 = Form(read_t5_config, names_of_t5)
-FORMS: dict[str, Form] = {"t5": T5, "mt5": T5, "bart": Form(read_bart_config, names_of_bart)}
+FORMS: dict[str, Form] = {"t5": T5, "mt5": T5} | {
+    name: Form(read_bart_config, names_of_bart, partial(made_of_bart, kind), kind.is_multilingual)
+    for name, kind in KINDS_OF_BART.items()
+}
 
 
 class Lengths(Record):
@@ -86,12 +96,14 @@ class PublishedSeq2Seq(Record, eq=False):
     tokenizer:  of the same folder
     manner:     the tokens that begin and end an answer, and how tokens are drawn
     lengths:    of an answer
+    languages:  names of languages -> their tokens; {}: it knows one
     """
 
     network: Seq2Seq
     tokenizer: Pipeline
     manner: Manner
     lengths: Lengths
+    languages: Mapping[str, int] = {}
 
 
 def is_seq2seq(folder: Path) -> bool:
@@ -126,14 +138,18 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     repetition = drawing_of({"do_sample": True, "repetition_penalty": generation.get("repetition_penalty")})["repetition"]
     drawing = drawing_of(generation) or {"temperature": 0.0, "repetition": repetition}
     lengths = lengths_of(generation, config.vocabulary)
-    names = form.names(config)
+    made = {own: packed(array) for own, array in form.made(config).items()}
+    names = {name: own for name, own in form.names(config).items() if f"{own}.weight" not in made}
     try:
-        network = Seq2Seq(config, seq2seq_tensors(map_published(folder), names, config.own_output))
+        given = seq2seq_tensors(map_published(folder), names, config.own_output)
+        network = Seq2Seq(config, given | made)
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None
     last = frozenset(end for end in ends if end < config.vocabulary)
     manner = Manner("", {}, start, last, drawing, search_of(generation))
-    return PublishedSeq2Seq(network, tokenizer, manner, lengths)
+    marks = tokenizer.control if form.is_multilingual else {}
+    languages = {name: number for name, number in marks.items() if LANGUAGE.match(name)}
+    return PublishedSeq2Seq(network, tokenizer, manner, lengths, languages)
 
 
 def lengths_of(said: Mapping[str, Any], tokens: int) -> Lengths:
@@ -180,9 +196,10 @@ def seq2seq_tensors(arrays: Arrays, names: Mapping[str, str], own_output: bool) 
             if TABLE in theirs or f"{names['shared']}.weight" in tensors:
                 continue
             own = "shared"  # the file has this copy alone
-        if UNUSED.fullmatch(name) or name in OUTPUT and not own_output:
+        if own not in names and UNUSED.fullmatch(name) or name in OUTPUT and not own_output:
             continue
-        if name == LOGIT_BIASES and not np.asarray(array).any():
+        if name == LOGIT_BIASES and not isinstance(array, PackedTensor):
+            tensors |= {"logits.bias": packed(np.asarray(array).reshape(-1))} if np.asarray(array).any() else {}
             continue
         dtype = array.packing.name if isinstance(array, PackedTensor) else array.dtype.name
         if own not in names or part not in ("weight", "bias") or dtype not in KINDS:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +153,34 @@ BART: Said = {
 }  # fmt: skip
 
 
+# What its relatives change. Files of M2M-100 and NLLB do not say how they are made.
+PRE: Said = {"normalize_before": True, "add_final_layer_norm": True, "normalize_embedding": False, "scale_embedding": True}
+RELATIVES: dict[str, Said] = {
+    "mBART": {"model_type": "mbart"} | PRE | {"normalize_embedding": True, "activation_function": "relu"},
+    "NLLB": {"model_type": "m2m_100", "scale_embedding": True, "activation_function": "relu"},
+    "Pegasus": {"model_type": "pegasus", "static_position_embeddings": True, "forced_bos_token_id": None} | PRE,
+    "Marian": {"model_type": "marian", "scale_embedding": True, "static_position_embeddings": True,
+               "normalize_embedding": False, "activation_function": "swish", "forced_bos_token_id": None,
+               "share_encoder_decoder_embeddings": True, "decoder_vocab_size": 40},
+}  # fmt: skip
+UNSAID = ("normalize_before", "add_final_layer_norm")  # by NLLB's files
+
+
+def bart_like(name: str) -> Said:
+    """Returns the configuration of a relative of BART."""
+    said = BART | RELATIVES[name]
+    return {key: value for key, value in said.items() if name != "NLLB" or key not in UNSAID}
+
+
 def bart_weights(said: Said) -> Weights:
     """Returns weights by their published names."""
     generator, width, hidden = torch.Generator().manual_seed(0), said["d_model"], said["encoder_ffn_dim"]
     shapes: dict[str, tuple[int, ...]] = {"model.shared.weight": (said["vocab_size"], width)}
+    kind = said["model_type"]
     for side in ("encoder", "decoder"):
-        shapes[f"model.{side}.embed_positions.weight"] = (said["max_position_embeddings"] + 2, width)
-        norms = ["layernorm_embedding"]
+        if kind in ("bart", "mbart"):
+            shapes[f"model.{side}.embed_positions.weight"] = (said["max_position_embeddings"] + 2, width)
+        norms = ["layernorm_embedding"] * (kind in ("bart", "mbart")) + ["layer_norm"] * (kind not in ("bart", "marian"))
         for layer in range(said[f"{side}_layers"]):
             part = f"layers.{layer}"
             norms += [f"{part}.self_attn_layer_norm", f"{part}.final_layer_norm"]
@@ -173,7 +196,18 @@ def bart_weights(said: Said) -> Weights:
     return {
         name: torch.randn(*shape, generator=generator) * (0.3 if len(shape) > 1 else 0.1) + ("norm" in name)
         for name, shape in shapes.items()
-    } | {"final_logits_bias": torch.zeros(1, said["vocab_size"])}
+    } | {"final_logits_bias": torch.randn(1, said["vocab_size"], generator=generator) * (kind == "marian")}
+
+
+def waves(said: Said) -> torch.Tensor:
+    """The table of positions of a network whose files have none: sines, then cosines."""
+    half, is_m2m = said["d_model"] // 2, said["model_type"] == "m2m_100"
+    table = torch.zeros(said["max_position_embeddings"] + 2, 2 * half, dtype=torch.float64)
+    for place in range(len(table)):
+        for wave in range(half):
+            angle = place / 10000 ** (wave / (half - 1 if is_m2m else half))
+            table[place, wave], table[place, half + wave] = math.sin(angle), math.cos(angle)
+    return table[2 if is_m2m else 0 :]
 
 
 def bart_logits(said: Said, weights: Weights, text: list[int], written: list[int]) -> torch.Tensor:
@@ -182,25 +216,100 @@ def bart_logits(said: Said, weights: Weights, text: list[int], written: list[int
     w, linear, norm, attention = layers.weights, layers.linear, layers.norm, layers.attention
     scale = said["d_model"] ** 0.5 if said["scale_embedding"] else 1.0
 
+    kind, act = said["model_type"], {"gelu": TF.gelu, "relu": TF.relu, "swish": TF.silu}[said["activation_function"]]
+
     def begin(tokens: list[int], side: str) -> torch.Tensor:
-        places = w[f"{side}.embed_positions.weight"][2 : 2 + len(tokens)]
-        return norm(w["shared.weight"][tokens] * scale + places, f"{side}.layernorm_embedding")
+        table = w[f"{side}.embed_positions.weight"][2:] if kind in ("bart", "mbart") else waves(said)
+        x = w["shared.weight"][tokens] * scale + table[: len(tokens)]
+        return norm(x, f"{side}.layernorm_embedding") if kind in ("bart", "mbart") else x
+
+    def added(x: torch.Tensor, name: str, part: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        if kind in ("bart", "marian"):
+            return norm(x + part(x), name)
+        return x + part(norm(x, name))
 
     def fed(x: torch.Tensor, part: str) -> torch.Tensor:
-        return norm(x + linear(TF.gelu(linear(x, f"{part}.fc1")), f"{part}.fc2"), f"{part}.final_layer_norm")
+        return added(x, f"{part}.final_layer_norm", lambda x: linear(act(linear(x, f"{part}.fc1")), f"{part}.fc2"))
+
+    def ended(x: torch.Tensor, side: str) -> torch.Tensor:
+        return x if kind in ("bart", "marian") else norm(x, f"{side}.layer_norm")
 
     memory = begin(text, "encoder")
     for layer in range(said["encoder_layers"]):
         part = f"encoder.layers.{layer}"
-        memory = norm(memory + attention(memory, memory, f"{part}.self_attn"), f"{part}.self_attn_layer_norm")
+        memory = added(memory, f"{part}.self_attn_layer_norm", partial(whole, attention, f"{part}.self_attn", False))
         memory = fed(memory, part)
-    x = begin(written, "decoder")
+    x, memory = begin(written, "decoder"), ended(memory, "encoder")
     for layer in range(said["decoder_layers"]):
         part = f"decoder.layers.{layer}"
-        x = norm(x + attention(x, x, f"{part}.self_attn", is_causal=True), f"{part}.self_attn_layer_norm")
-        x = norm(x + attention(x, memory, f"{part}.encoder_attn"), f"{part}.encoder_attn_layer_norm")
+        x = added(x, f"{part}.self_attn_layer_norm", partial(whole, attention, f"{part}.self_attn", True))
+        x = added(x, f"{part}.encoder_attn_layer_norm", partial(across, attention, f"{part}.encoder_attn", memory))
         x = fed(x, part)
-    return x @ w["shared.weight"].T
+    return ended(x, "decoder") @ w["shared.weight"].T + weights["final_logits_bias"].double()
+
+
+def whole(attention: Any, name: str, is_causal: bool, x: torch.Tensor) -> torch.Tensor:
+    """A text that attends to itself."""
+    out: torch.Tensor = attention(x, x, name, is_causal=is_causal)
+    return out
+
+
+def across(attention: Any, name: str, memory: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """A text that attends to another."""
+    out: torch.Tensor = attention(x, memory, name)
+    return out
+
+
+@pytest.mark.req("D9")
+@pytest.mark.parametrize("name", RELATIVES)
+def test_relatives_of_bart_have_the_logits_and_the_likeliest_text_of_their_equations(name: str, tmp_path: Path) -> None:
+    said, rng = bart_like(name), np.random.default_rng(0)
+    weights = bart_weights(said)
+    saved = {"model.encoder.embed_positions.weight": torch.ones(50, 32)} if name == "Marian" else {}  # is not read
+    write_folder(tmp_path, said, weights | saved)
+    found = read_seq2seq(tmp_path, 64)
+    writer, text = Writer(found.network, 50), rng.integers(3, 30, 23).tolist()
+    written = [1, 0, *rng.integers(3, 30, 19).tolist()]
+    assert writer.read(text) == 23
+    expected = bart_logits(said, weights, text, written).numpy()[:, : len(PIECES)]
+    logits = [writer.logits(token, place, 23) for place, token in enumerate(written)]
+    np.testing.assert_allclose(np.stack(logits), expected, rtol=1e-3, atol=1e-4)
+    likeliest = [*found.manner.start]
+    while len(likeliest) < 14 and 1 not in likeliest[1:]:
+        likeliest.append(int(bart_logits(said, weights, text, likeliest)[-1, : len(PIECES)].argmax()))
+    way = Way(14 - len(found.manner.start), Choice(temperature=0.0, repetition=1.0))
+    answer = [*writer.write(23, found.manner, way)]
+    assert answer == [token for token in likeliest[len(found.manner.start) :] if token != 1]
+
+
+def test_languages_of_a_text_and_of_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = bart_like("NLLB") | {"forced_bos_token_id": None}
+    write_folder(tmp_path, said, bart_weights(said))
+    path = tmp_path / "tokenizer.json"
+    tokenizer, names = json.loads(path.read_text()), ("eng_Latn", "deu_Latn")
+    tokenizer["model"]["vocab"] += [[name, 0.0] for name in names]
+    tokenizer["added_tokens"] += [{"id": 35 + n, "content": name, "special": True} for n, name in enumerate(names)]
+    of_template = tokenizer["post_processor"]
+    of_template["single"].insert(0, {"SpecialToken": {"id": "eng_Latn"}})
+    of_template["special_tokens"]["eng_Latn"] = {"id": "eng_Latn", "ids": [35], "tokens": ["eng_Latn"]}
+    path.write_text(json.dumps(tokenizer))
+
+    def chat(**wanted: Any) -> TextToText:
+        return TextToText(Chat(model=str(tmp_path), context=50, **wanted))
+
+    english = chat(target="deu_Latn")
+    assert english.manner.start == (1, 36) and tokens_of(english.tokenizer, "the", False) == [35, 32, 1]
+    assert tokens_of(chat(source="deu_Latn", target="eng_Latn").tokenizer, "the", False) == [36, 32, 1]
+    words = ["chat", "--model", str(tmp_path), "--context", "50", "--prompt", "the"]
+    for more, fact in [
+        ([], "--target has to name the language of the answer, such as deu_Latn."),
+        (["--target", "deu"], "--target deu: the network knows eng_Latn, deu_Latn"),
+        (["--target", "deu_Latn", "--source", "xx"], "--source xx: the network knows eng_Latn"),
+    ]:
+        assert cli.main([*words, *more]) == 1 and fact in capsys.readouterr().err
+    assert cli.main([*words, "--target", "eng_Latn", "--max-tokens", "4"]) == 0
+    write_folder(tmp_path, BART, bart_weights(BART))
+    assert cli.main([*words, "--target", "deu_Latn"]) == 1 and "the network knows none by name" in capsys.readouterr().err
 
 
 @pytest.mark.req("D9")
@@ -240,6 +349,8 @@ def test_tokens_around_a_text_that_another_file_says(tmp_path: Path) -> None:
 def test_a_folder_of_bart_that_is_not_done_is_refused(tmp_path: Path) -> None:
     for change, words in [
         ({"normalize_before": True}, "says normalize_before is True; with False it is computed here"),
+        ({"model_type": "mbart"}, "says normalize_before is False; with True it is computed here"),
+        ({"share_encoder_decoder_embeddings": False}, "says share_encoder_decoder_embeddings is False; with True it is"),
         ({"decoder_ffn_dim": 64}, "says decoder_ffn_dim is 64; as many as of the encoder, 48, are done here"),
         ({"forced_bos_token_id": 77}, "says forced_bos_token_id is 77; a number of the 40 tokens is needed"),
     ]:
@@ -248,9 +359,6 @@ def test_a_folder_of_bart_that_is_not_done_is_refused(tmp_path: Path) -> None:
             read_seq2seq(tmp_path, 64)
         assert words in caught.value.fact
     weights = bart_weights(BART)
-    write_folder(tmp_path, BART, weights | {"final_logits_bias": torch.ones(1, 40)})
-    with pytest.raises(DataError, match="'final_logits_bias' of .* which this network does not have"):
-        read_seq2seq(tmp_path, 64)
     del weights["model.decoder.layers.2.encoder_attn.k_proj.bias"]
     write_folder(tmp_path, BART, weights)
     with pytest.raises(DataError, match="decoder.layers.2.encoder_attn.k_proj.bias of .32,., it has none"):
@@ -416,7 +524,7 @@ def test_lengths_that_are_out_of_range_are_named() -> None:
 
 # ---- what is refused ----
 CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "umt5"}, "says model_type is 'umt5'; t5, mt5, bart are run"),
+    ({"model_type": "umt5"}, "says model_type is 'umt5'; t5, mt5, bart, mbart, m2m_100, pegasus, marian are"),
     ({"feed_forward_proj": "gated-mish"}, "says feed_forward_proj is gated-mish; relu, gated-gelu and others"),
     ({"feed_forward_proj": 3}, "says feed_forward_proj is 3"),
     ({"relative_attention_max_distance": 64}, "says relative_attention_max_distance is 64; with 128 it is computed here"),
