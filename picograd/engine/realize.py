@@ -9,7 +9,8 @@ Out:   BUFFER Ops that hold their values; `realized`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -24,9 +25,10 @@ from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
+from picograd.ir.bodies import substitute
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
-from picograd.ir.opcode import ELEMENTWISE, OpCode
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
@@ -87,7 +89,7 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
         op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
             fresh.add(op)
-    return _learned(missing, again) if again else [], [*_nearest(missing, fresh, _computed_again)] if fresh else []
+    return _learned(missing, again) if again else [], _known_to_recur(missing, fresh) if fresh else []
 
 
 def _compute(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
@@ -349,8 +351,42 @@ def run(
 
 
 # ---- values that later graphs ask for ----
-CARRIED = ELEMENTWISE - {OpCode.CHECK, OpCode.THREEFRY}
+CARRIED = ELEMENTWISE - {OpCode.CHECK, OpCode.THREEFRY} | {
+    OpCode.FORMULA, OpCode.OUTPUT, OpCode.GATHER, OpCode.PAD, OpCode.CONTIGUOUS
+}  # fmt: skip
 CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
+TURN_DEPTH_MIN = 4  # of the graph of a value that a loop carries
+TURN_OPS_MAX = 16  # of such a graph, above the value that the turn before has kept
+VIEW_STEPS_MAX = 8  # one after the other, that are taken anew in each turn
+
+
+class Carries:
+    """The least depth of graphs that may be of a loop that carries a value; no graph has it until there is such a loop."""
+
+    depth = sys.maxsize
+
+
+def on_memory(op: Op) -> Op:
+    """Returns a graph that reads the memory of what has been kept; `op` itself where little of it has been, or nothing.
+
+    The graph of a value that a loop carries would otherwise hold the values of all earlier turns, each by the next.
+    """
+    ends: dict[Op, Op] = {}
+    walked, stack = {op}, [op]
+    while stack and len(walked) <= TURN_OPS_MAX:
+        source = stack.pop()
+        if source.realized is not None:
+            ends[source] = source.realized
+        else:
+            stack += [s for s in source.src if s not in walked]
+            walked.update(source.src)
+    return op if stack or not ends else substitute([op], ends)[0]
+
+
+def is_carried(op: Op) -> bool:
+    """True for a graph of constants alone whose value a loop carries, as far as its line tells."""
+    made_by = _computed_again.get(_kind(op))
+    return made_by is not None and op.lines[:1] in made_by and devices_of([op])[0] is None
 
 
 def _carried(missing: Sequence[Op]) -> list[Op]:
@@ -361,7 +397,7 @@ def _carried(missing: Sequence[Op]) -> list[Op]:
     """
     again, fresh = set[Op](), set[Op]()
     for op in order_of(missing):
-        if op.code not in CARRIED or op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
+        if not _may_be_carried(op):
             continue
         if op.was_computed:
             again.add(op)
@@ -370,7 +406,33 @@ def _carried(missing: Sequence[Op]) -> list[Op]:
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and op.lines[:1] in made_by:
             fresh.add(op)
     found = _learned(missing, again) if again else []
-    return [*found, *_nearest(missing, fresh, _computed_again)] if fresh else found
+    for key in [*_plans] if found else ():
+        if isinstance(_plans.get(key), Known):  # it does not keep them
+            _plans.pop(key)
+    return [*found, *_known_to_recur(missing, fresh)] if fresh else found
+
+
+def _may_be_carried(op: Op) -> bool:
+    """True for a value without a gradient that is not kept yet, and not a view of few steps.
+
+    What is costly is left to `_recurring`.
+    """
+    if op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
+        return False
+    if op.code is OpCode.OUTPUT:
+        return op.src[0].code is not OpCode.GRADIENT
+    if op.code is OpCode.FORMULA:
+        return len(op.arg.kinds) == 1 and not op.arg.is_costly
+    return op.code in CARRIED or op.code in MOVEMENT and _is_far_from_memory(op)
+
+
+def _is_far_from_memory(view: Op) -> bool:
+    """True for a view of a view, and so on, VIEW_STEPS_MAX times."""
+    for _ in range(VIEW_STEPS_MAX):
+        view = view.src[0]
+        if view.code not in MOVEMENT or view.realized is not None:
+            return False
+    return True
 
 
 def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
@@ -379,11 +441,19 @@ def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
     for op, lines in found.items():
         if lines:
             _computed_again.setdefault(_kind(op), Latest(LINES_AGAIN_MAX)).put(lines, None)
-    if not CARRIED.isdisjoint(map(CODE, found)):  # known plans do not keep them
-        for key in [*_plans]:
-            if isinstance(_plans.get(key), Known):
-                _plans.pop(key)
-    return [*found]
+            Carries.depth = TURN_DEPTH_MIN
+    return _on_a_device(found)
+
+
+def _known_to_recur(missing: Sequence[Op], fresh: set[Op]) -> list[Op]:
+    """Returns those of some Ops that were made by lines whose values later graphs ask for: of each line the first."""
+    return _on_a_device(_nearest(missing, fresh, _computed_again))
+
+
+def _on_a_device(ops: Iterable[Op]) -> list[Op]:
+    """Returns those of some graphs that read memory: one of constants belongs to no device, so its value is not kept."""
+    ops = [*ops]
+    return [op for op, device in zip(ops, devices_of(ops)) if device is not None]
 
 
 def _kind(op: Op) -> Hashable:
@@ -399,8 +469,6 @@ def _nearest(
       made_by:  for each kind of Op the lines that made those that are wanted, of each line the first; None: any may have
     """
     wanted.difference_update(missing)
-    if wanted:  # a graph of constants belongs to no device, so its value is never kept
-        wanted = {op for op, device in zip(wanted, devices_of(list(wanted))) if device is not None}
     found: dict[Op, Lines] = {}
     stack: list[tuple[Op, Lines, Lines]] = [(op, op.lines[:1], ()) for op in missing] if wanted else []
     walked = set(missing)

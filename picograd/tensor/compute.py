@@ -20,7 +20,7 @@ from typing import cast
 from picograd.autodiff.gradient import written_out
 from picograd.autodiff.unrolled import rolled
 from picograd.engine.devices import default_device
-from picograd.engine.realize import devices_of, realize, realized
+from picograd.engine.realize import devices_of, is_carried, realize, realized
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.interrupts import LivingSet
 from picograd.ir.bodies import at_once, bodies_in
@@ -378,6 +378,15 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
     if line not in _mentioned and (op.needs_grad or counts.scheduled and counts.kernels >= KERNELS_TO_MENTION):
         _mentioned.add(line)
         _mention(op, line, counts.kernels)
+
+
+def settle_constants(cell: Cell, op: Op) -> None:
+    """Computes `op`, the value of `cell`, if that is a graph of constants that a loop carries.
+
+    Constants are on no device, so the engine keeps no value of theirs for the next turn; a tensor does.
+    """
+    if not op.needs_grad and trace.get() is None and is_carried(op):
+        compute([cell])
 
 
 def settle_choice(chosen: Cell) -> None:

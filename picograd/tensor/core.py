@@ -21,7 +21,7 @@ from picograd.device import named
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
 from picograd.engine.host_memory import LYING, is_small, number_on_host, value_on_host
-from picograd.engine.realize import from_host, to_host
+from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import substitute
@@ -42,7 +42,7 @@ from picograd.tensor.cell import (
     trace,
     write_through,
 )
-from picograd.tensor.compute import NextLook, compute, plain_cells, settle
+from picograd.tensor.compute import NextLook, compute, plain_cells, settle, settle_constants
 from picograd.tensor.first_values import apart, begin_apart, begins_apart, compute_first, is_fill
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.intake import host_array
@@ -185,6 +185,8 @@ class TensorCore:
         record(op)
         if settles and (op.depth >= NextLook.depth or len(Op.interned) >= NextLook.limit):  # mostly neither
             settle(cell, op)
+        elif device is None and op.depth >= Carries.depth:
+            settle_constants(cell, op)
         return tensor
 
     @classmethod
@@ -243,8 +245,9 @@ class TensorCore:
         if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (compute.py)
             named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
             op = cell.op if named is None or named[0] is not op else named[1]
-        if op.realized is not None and active is None and not op.needs_grad:  # else a loop's graphs hold each other
-            replace_op(cell, op, op.realized)
+        may_hold = op.realized is not None or op.depth >= Carries.depth
+        if may_hold and active is None and not op.needs_grad and (kept := on_memory(op)) is not op:
+            replace_op(cell, op, kept)  # else a loop's graphs hold each other
             op = cell.op
         base = op
         if self.steps:

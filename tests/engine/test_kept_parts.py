@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -232,7 +233,65 @@ def heat(library: Any, w: Any, y: Any) -> Iterator[float]:
         yield float(grid.amax())
 
 
-@pytest.mark.parametrize("loop", [clock, average, euler, accepted, heat])
+def window(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """The latest rows of a series, of which the oldest leaves."""
+    rows = y
+    for turn in itertools.count():
+        rows = library.cat([rows[1:], y[turn % 5 :][:1] * 0.5])
+        yield float((rows @ w).sum())
+
+
+def frames(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """The latest rows, stacked anew."""
+    rows = [*y]
+    while True:
+        rows = [*rows[1:], rows[0].flip(0)]
+        yield float((library.stack(rows) @ w).abs().max())
+
+
+def shuffled(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """Rows in an order that is applied again and again."""
+    order = library.tensor([3, 0, 4, 1, 2])
+    while True:
+        y = y[order]
+        yield float((y[0] @ w).sum())
+
+
+def turned(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """Views of views, and nothing else."""
+    while True:
+        y = y.flip(0).T.reshape(5, 2)
+        yield float((y @ w)[0].sum())
+
+
+def attended(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """A result of an Op with several."""
+    rows = y[None]
+    while True:
+        rows = library.nn.functional.scaled_dot_product_attention(rows, rows, rows)
+        yield float(rows.abs().max())
+
+
+def growing(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """Each turn adds a row."""
+    while True:
+        y = library.cat([y, y[-1:] * 0.5])[-4:]
+        yield float(y.norm())
+
+
+def fallen(library: Any, w: Any, y: Any) -> Iterator[float]:
+    """A simulation that begins with constants, which are on no device."""
+    place, speed = library.zeros(3), library.linspace(0.0, 1.0, 3)
+    while True:
+        speed = speed + 0.1
+        place = place + speed * 0.1
+        yield float((place * place).sum())
+
+
+LOOPS = [clock, average, euler, accepted, heat, window, frames, shuffled, turned, attended, growing, fallen]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_value_that_a_loop_carries_is_kept(loop: Callable, monkeypatch: pytest.MonkeyPatch, rng) -> None:
     """Without it each turn's graph is longer than the one before it, and needs a plan of its own."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
@@ -261,6 +320,11 @@ def test_a_value_that_a_loop_carries_is_kept(loop: Callable, monkeypatch: pytest
         lambda t: (t * 0.5 + 1).cumsum(0) * 0.1,
         lambda t: (t + 1) / (t + 1).sum(),
         lambda t: (t + 1).where(t < 5, t),
+        lambda t: (t + 1).roll(1),
+        lambda t: pg.cat([(t + 1)[1:], t[:1]]),
+        lambda t: pg.stack([t[::2] + 1, t[1::2]]).reshape(-1),
+        lambda t: t.softmax(0).roll(3),
+        lambda t: pg.nn.functional.pad((t + 1)[1:], (0, 1)),
     ],
 )
 def test_a_loop_that_reads_a_number_holds_the_last_value_alone(step: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
