@@ -375,11 +375,15 @@ def on_memory(op: Op) -> Op:
     walked, stack = {op}, [op]
     while stack and len(walked) <= TURN_OPS_MAX:
         source = stack.pop()
+        if source.needs_grad or source.code is OpCode.GRADIENT:
+            return op
         if source.realized is not None:
             ends[source] = source.realized
-        else:
-            stack += [s for s in source.src if s not in walked]
-            walked.update(source.src)
+        elif source.code is not OpCode.DETACH:
+            for below in source.src:
+                if below not in walked:
+                    walked.add(below)
+                    stack.append(below)
     return op if stack or not ends else substitute([op], ends)[0]
 
 

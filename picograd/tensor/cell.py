@@ -71,7 +71,7 @@ def cut_first(shape: Shape, view: Sequence[Step]) -> tuple[Step, ...]:
             found = _with_cut(found, shape, step[1])
         else:
             found.append((shape, step))
-        shape = _shape_after(shape, step)
+        shape = shape_after(shape, step)
     return tuple(step for _, step in found)
 
 
@@ -94,10 +94,10 @@ def _with_cut(steps: list[tuple[Shape, Step]], shape: Shape, cuts: Cuts) -> list
 def _joined(steps: list[tuple[Shape, Step]], behind: list[Step]) -> list[tuple[Shape, Step]]:
     """Appends the steps that now follow the cut; `behind` lists them last first."""
     shape, last = steps[-1]
-    shape = _shape_after(shape, last)
+    shape = shape_after(shape, last)
     for step in reversed(behind):
         steps.append((shape, step))
-        shape = _shape_after(shape, step)
+        shape = shape_after(shape, step)
     return steps
 
 
@@ -122,7 +122,7 @@ def _lengths(cuts: Cuts) -> Shape:
     return tuple(subtract(stop, start) for start, stop in cuts)
 
 
-def _shape_after(shape: Shape, step: Step) -> Shape:
+def shape_after(shape: Shape, step: Step) -> Shape:
     """Returns the shape of a step's result for a tensor of this shape."""
     code, arg = step
     if code in (OpCode.RESHAPE, OpCode.EXPAND):

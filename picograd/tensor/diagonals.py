@@ -62,10 +62,16 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
         used = (windows - 1 + parts) * step
         pieces = cut(_with_margin(line, max(0, used - length)), self.ndim - 1, 0, used)
         pieces = pieces.unflatten(-1, (-1, step)).transpose(-1, -2)
-        found = _overlapping(pieces, parts).movedim(-3, -1).flatten(-2)
+        found = _last_two_joined(_overlapping(pieces, parts).movedim(-3, -1))
         return cut(found, self.ndim, 0, count).movedim(-2, axis)
     padded = _with_margin(cut(line, self.ndim - 1, 0, span), windows * step - span)  # contiguous windows: a shape, cut
     return cut(padded.unflatten(-1, (windows, step)), self.ndim, 0, count).movedim(-2, axis)
+
+
+def _last_two_joined(self: T) -> T:
+    """Returns a view in which the last two axes are one."""
+    *others, rows, columns = self.shape
+    return self.view(*others, rows * columns)
 
 
 def _with_margin(self: T, after: int) -> T:
@@ -79,7 +85,7 @@ def _overlapping(self: T, count: int) -> T:
     The line again and again, cut into rows longer by one: so row j begins with element j.
     """
     rows, length = self.shape[:-1], self.shape[-1]
-    lines = self.unsqueeze(-2).expand(*rows, count + 1, length).flatten(-2)
+    lines = _last_two_joined(self.unsqueeze(-2).expand(*rows, count + 1, length))
     windows = cut(lines, self.ndim - 1, 0, count * (length + 1)).unflatten(-1, (count, length + 1))
     return cut(windows, self.ndim, 0, length - count + 1).transpose(-1, -2)
 
@@ -110,10 +116,10 @@ def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     square = cut(self.movedim((first, second), (-2, -1)), self.ndim - 2, top, top + count)
     square = cut(square, self.ndim - 1, left, left + count)
     if count < 2:
-        return square.reshape(*square.shape[:-2], count)
+        return square.view(*square.shape[:-2], count)
     # count x count elements and count zeros, in rows longer by one: the diagonal is the first column
-    rows_of = _with_margin(square.flatten(-2), count).unflatten(-1, (count, count + 1))
-    return cut(rows_of, self.ndim - 1, 0, 1).reshape(*rows_of.shape[:-2], count)
+    rows_of = _with_margin(_last_two_joined(square), count).unflatten(-1, (count, count + 1))
+    return cut(rows_of, self.ndim - 1, 0, 1).view(*rows_of.shape[:-2], count)
 
 
 @of_tensors

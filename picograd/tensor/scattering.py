@@ -559,7 +559,7 @@ def repeat_interleave(
         return _repeated(self, repeats, axis, output_size)
     repeats = at_least("repeat_interleave", "repeats", repeats, 0)
     view = self.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
-    return view.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
+    return view.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]).clone()
 
 
 def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:

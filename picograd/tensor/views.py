@@ -5,8 +5,9 @@ A view as a dtype of another width reads elements with their lowest bits first, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, named
@@ -14,12 +15,13 @@ from picograd.errors import ArgumentError, IndexingError, ShapeError
 from picograd.ir.build import expand as expand_op
 from picograd.ir.build import reduce
 from picograd.ir.build import reshape as reshape_op
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel, of_numbers
 from picograd.ir.symbolic import ceildiv, floordiv, mul
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import axes_of, axis_of, is_integer, sizes, whole
+from picograd.tensor.build import apply_step, axes_of, axis_of, is_integer, sizes, whole
+from picograd.tensor.cell import shape_after
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.indexing import one_place
 from picograd.tensor.inplace import in_place_view
@@ -82,12 +84,69 @@ def _places(count: object, bits: int, dtype: DType, shape: tuple[object, ...]) -
     return expand_op(reshape_op(places, (*(1 for _ in shape[:-1]), count)), shape)  # type: ignore[arg-type]
 
 
+# ---- strides: which shapes a view can show in place ----
+Strides = tuple[int, ...]
+
+
+def _is_view(tensor: TensorCore, target: Shape) -> bool:
+    """True where strides lead to a view's elements in another shape, too; else PyTorch's reshape is a copy."""
+    shape: Shape = tensor.cell.op.shape
+    strides = _row_major(shape) if of_numbers(shape) else None
+    for code, arg in (*tensor.steps, (OpCode.RESHAPE, target)):
+        if strides is None or code is OpCode.RESHAPE and not of_numbers(arg):
+            return True  # nothing is known of symbolic lengths
+        if code is OpCode.RESHAPE:
+            found = _reshaped(cast("tuple[int, ...]", shape), strides, arg)
+            if found is None:
+                return False
+            strides = found
+        elif code is OpCode.PERMUTE:
+            strides = tuple([strides[axis] for axis in arg])
+        elif code is OpCode.FLIP:
+            strides = tuple([-stride if axis in arg else stride for axis, stride in enumerate(strides)])
+        elif code is OpCode.EXPAND:
+            strides = tuple([stride if a == b else 0 for stride, a, b in zip(strides, shape, arg)])
+        shape = shape_after(shape, (code, arg))
+    return True
+
+
+def _row_major(shape: Shape) -> Strides:
+    """Returns the strides of memory that holds rows one after the other, in elements."""
+    lengths = cast("tuple[int, ...]", shape)
+    return tuple([math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))])
+
+
+def _reshaped(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...]) -> Strides | None:
+    """Returns strides of the same elements in another shape; None if there are none.
+
+    Axes that lie one after the other in memory are one block. Each length of the target takes a part of the last block.
+    """
+    if 0 in shape:
+        return _row_major(target)
+    blocks: list[tuple[int, int]] = []  # elements and stride
+    for length, stride in zip(shape, strides):
+        if length == 1:
+            continue
+        if blocks and blocks[-1][1] == stride * length:
+            length *= blocks.pop()[0]
+        blocks.append((length, stride))
+    found: list[int] = []
+    left, step = 1, 1
+    for length in reversed(target):
+        if left == 1 and length > 1:
+            left, step = blocks.pop()
+        if left % length:
+            return None
+        found.append(step)
+        left, step = left // length, step * length
+    return tuple(found[::-1])
+
+
 # ---- shape ----
 def reshape(self: T, *dims: Any, shape: Any = None) -> T:
     """Returns a view of another shape, given by its `dims` or as `shape`; one dimension may be -1.
 
-    A write goes through it to the tensor it shows, of a transpose too, where PyTorch's reshape is a copy; write to
-    x.reshape(...).clone() where that tensor should stay as it is.
+    It is a copy where strides do not lead to the elements in their new order: of a transpose, or of a part of each row.
 
     Raises:
       ShapeError: the numbers of elements differ.
@@ -95,8 +154,10 @@ def reshape(self: T, *dims: Any, shape: Any = None) -> T:
     >>> Tensor.arange(6).reshape(2, -1).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
-    target = lengths("reshape", sizes("reshape", dims, shape))
-    return self.viewed(OpCode.RESHAPE, _full_shape(self, target))
+    target = _full_shape(self, lengths("reshape", sizes("reshape", dims, shape)))
+    if self.steps and not _is_view(self, target):
+        return self.from_op(apply_step(self.read(), OpCode.RESHAPE, target), self.cell.device)
+    return self.viewed(OpCode.RESHAPE, target)
 
 
 def _full_shape(self: T, target: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -116,7 +177,7 @@ def _full_shape(self: T, target: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> T:
-    """Returns a view of another shape, as reshape does, or a copy of the bits as elements of another dtype.
+    """Returns a view of another shape, of a transpose, too, or a copy of the bits as elements of another dtype.
 
     Args:
       shape: lengths, or a dtype; the last axis of narrower elements is longer, of wider ones shorter
@@ -136,7 +197,7 @@ def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> 
         (dtype,) = shape
     if dtype is not None:
         return self.from_op(with_width(self.read(), named("view", dtype)), self.cell.device)
-    return self.reshape(*shape, shape=size)
+    return self.viewed(OpCode.RESHAPE, _full_shape(self, lengths("view", sizes("view", shape, size))))
 
 
 def reshape_as(self: T, other: Tensor) -> T:
@@ -163,7 +224,7 @@ def view_as(self: T, other: Tensor) -> T:
     >>> Tensor([1, 2]).view_as(Tensor.zeros(2, 1)).shape
     (2, 1)
     """
-    return self.reshape(other.shape)
+    return self.view(other.shape)
 
 
 def flatten(self: T, start_dim: int = 0, end_dim: int = -1) -> T:
@@ -202,7 +263,7 @@ def unflatten(self: T, dim: int, sizes: Sequence[int]) -> T:  # noqa: A002
     if -1 in given and left == 0:
         raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
     parts = tuple(floordiv(shape[axis], left) if length == -1 else length for length in given)
-    return self.reshape(*shape[:axis], *parts, *shape[axis + 1 :])
+    return self.view(*shape[:axis], *parts, *shape[axis + 1 :])
 
 
 def squeeze(self: T, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> T:

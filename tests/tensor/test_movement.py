@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -153,3 +156,77 @@ def test_choices_that_are_too_many_are_refused_at_once() -> None:
     for r, again in ((0, False), (2, True), (7, False)):
         expected = torch.combinations(torch.arange(3), r, again)
         same_value(pg.combinations(pg.arange(3), r, again), expected)
+
+
+def views_of(x, rng: random.Random):
+    """Views of views of x, in either library, by the same draws."""
+    for _ in range(rng.randrange(5)):
+        axis = rng.randrange(max(1, len(x.shape)))
+        kind = rng.choice(["permute", "narrow", "each second", "unsqueeze", "select", "reshape", "flatten"])
+        if kind == "permute":
+            x = x.permute(rng.sample(range(len(x.shape)), len(x.shape)))
+        elif kind == "narrow" and x.shape:
+            start = rng.randrange(x.shape[axis])
+            x = x.narrow(axis, start, rng.randint(1, x.shape[axis] - start))
+        elif kind == "each second" and x.shape:
+            x = x[(*[slice(None)] * axis, slice(None, None, 2))]
+        elif kind == "select" and x.shape:
+            x = x.select(axis, 0)
+        elif kind == "unsqueeze":
+            x = x.unsqueeze(axis)
+        elif kind == "reshape":
+            left, lengths = math.prod(x.shape), []
+            for _ in range(3):
+                lengths.append(rng.choice([n for n in range(1, left + 1) if left % n == 0]))
+                left //= lengths[-1]
+            x = x.reshape(*rng.sample([*lengths, left], 4))
+        elif kind == "flatten":
+            x = x.flatten(axis)
+    return x
+
+
+@pytest.mark.req("C2")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_reshape_is_a_copy_where_strides_make_one(seed: int) -> None:
+    """A write reaches the tensor through each view, and stays where PyTorch's reshape has copied."""
+    rng = random.Random(seed)
+    for number in range(40):
+        shape = [rng.choice([1, 2, 3, 4, 6]) for _ in range(rng.randint(1, 4))]
+        found = []
+        for library in (torch, pg):
+            x = library.arange(math.prod(shape)).float().reshape(*shape)
+            view = views_of(x, random.Random(1000 * seed + number))
+            view.add_(100)
+            found.append((x.tolist(), view.tolist()))
+        assert found[0] == found[1], (shape, number)
+
+
+COPIES = [
+    lambda x: x.T.reshape(-1),
+    lambda x: x.T.flatten(),
+    lambda x: x.T.ravel(),
+    lambda x: x[:, :2].reshape(-1),
+    lambda x: x[::2].reshape(8),
+    lambda x: x[:1].expand(3, 4).reshape(-1),
+    lambda x: x.reshape(3, 2, 2).permute(0, 2, 1).reshape(3, 4),
+    lambda x: x.repeat_interleave(1, 0),
+]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_copy_stays_as_it_is(copy) -> None:
+    x = pg.arange(12).reshape(3, 4)
+    y = copy(x)
+    expected = y.tolist()
+    x += 100
+    assert y.tolist() == expected
+    y += 1000
+    assert x.tolist() == (pg.arange(12).reshape(3, 4) + 100).tolist()
+
+
+def test_a_view_shows_a_transpose() -> None:
+    """PyTorch's view is an error there."""
+    x = pg.arange(6).reshape(2, 3)
+    x.T.view(6)[1] = 7
+    x.T.view_as(x)[0, 0] = 9
+    assert x.tolist() == [[9, 1, 2], [7, 4, 5]]

@@ -364,7 +364,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:  # noqa: A002
     n = len(batch)
     split = input.reshape(*batch, channels // (r * r), r, r, height, width)
     moved = split.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return moved.reshape(*batch, channels // (r * r), height * r, width * r)
+    return moved.reshape(*batch, channels // (r * r), height * r, width * r).clone()
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A002
@@ -389,7 +389,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A0
     n = len(batch)
     split = input.reshape(*batch, channels, height // r, r, width // r, r)
     moved = split.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return moved.reshape(*batch, channels * r * r, height // r, width // r)
+    return moved.reshape(*batch, channels * r * r, height // r, width // r).clone()
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
@@ -411,7 +411,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
     batch, channels, *rest = input.shape
     if channels % count:
         raise ShapeError(f"channel_shuffle: input {input.shape} has {channels} channels, no multiple of groups={groups}.")
-    return input.reshape(batch, count, channels // count, *rest).transpose(1, 2).reshape(input.shape)
+    return input.reshape(batch, count, channels // count, *rest).transpose(1, 2).reshape(input.shape).clone()
 
 
 def _check_image(function: str, x: Tensor) -> None:
