@@ -357,7 +357,7 @@ CARRIED = ELEMENTWISE - {OpCode.CHECK, OpCode.THREEFRY} | {
 CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
 TURN_DEPTH_MIN = 4  # of the graph of a value that a loop carries
 TURN_OPS_MAX = 16  # of such a graph, above the value that the turn before has kept
-VIEW_STEPS_MAX = 8  # one after the other, that are taken anew in each turn
+VIEW_STEPS_MAX = 8  # one after the other, that are taken again in each turn
 
 
 class Carries:
@@ -419,7 +419,7 @@ def _carried(missing: Sequence[Op]) -> list[Op]:
 def _may_be_carried(op: Op) -> bool:
     """True for a value without a gradient that is not kept yet, and not a view of few steps.
 
-    What is costly is left to `_recurring`.
+    `_recurring` looks at those that are costly.
     """
     if op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
         return False
