@@ -119,7 +119,7 @@ def _row_major(shape: Shape) -> Strides:
 def _reshaped(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...]) -> Strides | None:
     """Returns strides of the same elements in another shape; None if there are none.
 
-    Axes whose elements follow one another in memory are one block. Each length of the target takes a part of the last block.
+    Axes whose elements follow one another in memory are one block, and each length of the target takes a part of one.
     """
     if 0 in shape:
         return _row_major(target)
