@@ -70,6 +70,8 @@ class Seen(Record, eq=False):
     results:  which result of a plan each of them is, once that is known: two of them may be one
     costly:   Ops some of whose elements may cost as much as all, or drawn, and through which no gradient goes
     graphs:   themselves, formulas and gradients not written out
+    number:   of each of their Ops, in the order of the walk; of some, where it ended at what gradients go on from
+    kept:     Ops among theirs whose values are kept as well, once that is known
     """
 
     key: Hashable
@@ -79,11 +81,22 @@ class Seen(Record, eq=False):
     results: list[int]
     costly: list[Op]
     graphs: Sequence[Op]
+    number: dict[Op, int]
     parts: Sequence[Op] = ()
+    kept: Sequence[Op] = ()
 
     def in_form(self, parts: list[Op], results: list[int]) -> Seen:
         """Returns the same graphs with the blocks and the results of their form."""
         return replace(self, parts=parts, results=results)
+
+    def keeping(self, kept: Sequence[Op]) -> Seen | None:
+        """Returns the same graphs, of which some Ops are kept; None where the walk has no number for one of them."""
+        return replace(self, kept=kept) if self.number.keys() >= {*kept} else None
+
+    def numbered(self, numbers: Sequence[int]) -> list[Op]:
+        """Returns the Ops with these numbers."""
+        found = {number: op for op, number in self.number.items()}
+        return [found[number] for number in numbers]
 
 
 class KnownOffset(NamedTuple):
@@ -108,7 +121,8 @@ class Known(NamedTuple):
     numbers:  constants, None for one that may be another
     offsets:  all of them
     lengths:  values of symbolic lengths, by name
-    results:  which result of the plan each graph is
+    results:  which result of the plan each graph is, and behind these each value that is kept
+    kept:     numbers of the Ops whose values are kept
     """
 
     plan: Plan
@@ -118,6 +132,7 @@ class Known(NamedTuple):
     offsets: list[KnownOffset]
     lengths: dict[str, int]
     results: list[int]
+    kept: Sequence[int]
 
     @staticmethod
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
@@ -156,7 +171,8 @@ class Known(NamedTuple):
             return None
         numbers = [*seen.numbers] if made or _are_elsewhere(seen, numbers) else numbers
         place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
-        return Known(plan, tuple(map(place.__getitem__, reads)), made, numbers, offsets, lengths, seen.results)
+        takes, kept = tuple(map(place.__getitem__, reads)), [seen.number[op] for op in seen.kept]
+        return Known(plan, takes, made, numbers, offsets, lengths, seen.results, kept)
 
     def variables(self, seen: Seen) -> dict[str, int] | None:
         """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
@@ -236,7 +252,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     if not buffers or len({*map(DEVICE, buffers)}) > 1:
         return None
     key.append((len(roots), buffers[0].device, offers.key))
-    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots)
+    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots, number)
 
 
 def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:

@@ -62,15 +62,13 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op.realized is None]
     if not missing:
         return [op.realized or op for op in ops]
-    seen = None if shared.data else look_at(missing)
+    seen, kept = None if shared.data else look_at(missing), list[Op]()
     if seen is not None and seen.costly:
         again, kept = _recurring(missing, seen)
         if again:
-            _compute(again, look_at(again))
-        if again or kept:
-            missing += [op for op in kept if op.realized is None]
-            seen = look_at(missing)
-    made = _compute(missing, seen)
+            _compute(again, [], look_at(again))
+            kept, seen = [op for op in kept if op.realized is None], look_at(missing)
+    made = _compute(missing, kept, seen)
     return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
 
 
@@ -89,19 +87,20 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
         op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
             fresh.add(op)
+    if fresh and (known := _plans.get(seen.key)) is not None and known.kept:
+        fresh.clear()  # that plan keeps them
     return _learned(missing, again) if again else [], _known_to_recur(missing, fresh) if fresh else []
 
 
-def _compute(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`."""
-    if seen is not None and run_known(missing, seen):
+def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
+    """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`.
+
+    The values of the Ops in `kept`, which are on the way, are kept.
+    """
+    if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
-    if carried := _carried(missing):
-        missing = [*missing, *carried]
-        seen = None if shared.data else look_at(missing)
-        if seen is not None and run_known(missing, seen):
-            return {}
-    return _compute_by_device(missing, seen)
+    kept = [*kept, *_carried([*missing, *kept])]
+    return _compute_by_device([*missing, *kept], seen.keeping(kept) if seen is not None and kept else seen)
 
 
 def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
@@ -178,11 +177,16 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
     return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
 
 
-def run_known(roots: Sequence[Op], seen: Seen) -> bool:
-    """Runs the plan of graphs if it is known; each root then has its value as `realized`. False if it is not."""
+def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
+    """Runs the plan of graphs if it is known; each root then has its value as `realized`. False if it is not.
+
+    Where it `keeps` values on the way, it must be a plan that does.
+    """
     known: Known | None = _plans.get(seen.key) if Profiling.recorder is None else None
-    if known is None or (variables := known.variables(seen)) is None:
+    if known is None or keeps and not known.kept or (variables := known.variables(seen)) is None:
         return False
+    if known.kept:
+        roots = [*roots, *seen.numbered(known.kept)]
     plan, name = known.plan, seen.buffers[0].device
     read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
@@ -351,9 +355,8 @@ def run(
 
 
 # ---- values that later graphs ask for ----
-CARRIED = ELEMENTWISE - {OpCode.CHECK, OpCode.THREEFRY} | {
-    OpCode.FORMULA, OpCode.OUTPUT, OpCode.GATHER, OpCode.PAD, OpCode.CONTIGUOUS
-}  # fmt: skip
+CARRIED = ELEMENTWISE - {OpCode.CHECK, OpCode.THREEFRY} | {OpCode.GATHER, OpCode.PAD, OpCode.CONTIGUOUS}
+AT_TIMES_CARRIED = MOVEMENT - {OpCode.PAD, OpCode.EXPAND} | {OpCode.FORMULA, OpCode.OUTPUT}
 CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
 TURN_DEPTH_MIN = 4  # of the graph of a value that a loop carries
 TURN_OPS_MAX = 16  # of such a graph, above the value that the turn before has kept
@@ -401,7 +404,9 @@ def _carried(missing: Sequence[Op]) -> list[Op]:
     """
     again, fresh = set[Op](), set[Op]()
     for op in order_of(missing):
-        if not _may_be_carried(op):
+        if op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
+            continue
+        if op.code not in CARRIED and (op.code not in AT_TIMES_CARRIED or not _is_carried_too(op)):
             continue
         if op.was_computed:
             again.add(op)
@@ -416,18 +421,13 @@ def _carried(missing: Sequence[Op]) -> list[Op]:
     return [*found, *_known_to_recur(missing, fresh)] if fresh else found
 
 
-def _may_be_carried(op: Op) -> bool:
-    """True for a value without a gradient that is not kept yet, and not a view of few steps.
-
-    `_recurring` looks at those that are costly.
-    """
-    if op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
-        return False
+def _is_carried_too(op: Op) -> bool:
+    """True for a result of an Op with several, for a formula that `_recurring` does not look at, and for a far view."""
     if op.code is OpCode.OUTPUT:
         return op.src[0].code is not OpCode.GRADIENT
     if op.code is OpCode.FORMULA:
         return len(op.arg.kinds) == 1 and not op.arg.is_costly
-    return op.code in CARRIED or op.code in MOVEMENT and _is_far_from_memory(op)
+    return _is_far_from_memory(op)
 
 
 def _is_far_from_memory(view: Op) -> bool:
