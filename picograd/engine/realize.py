@@ -99,7 +99,7 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     """
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
-    kept = [*kept, *_carried([*missing, *kept])]
+    kept = _carried(missing, kept)
     return _compute_by_device([*missing, *kept], seen.keeping(kept) if seen is not None and kept else seen)
 
 
@@ -187,6 +187,7 @@ def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
         return False
     if known.kept:
         roots = [*roots, *seen.numbered(known.kept)]
+        Carries.note(seen.number)
     plan, name = known.plan, seen.buffers[0].device
     read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
@@ -360,13 +361,26 @@ AT_TIMES_CARRIED = MOVEMENT - {OpCode.PAD, OpCode.EXPAND} | {OpCode.FORMULA, OpC
 CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
 TURN_DEPTH_MIN = 4  # of the graph of a value that a loop carries
 TURN_OPS_MAX = 16  # of such a graph, above the value that the turn before has kept
+READERS_MAX = 4096
 VIEW_STEPS_MAX = 8  # one after the other, that are taken again in each turn
 
 
 class Carries:
-    """The least depth of graphs that may be of a loop that carries a value; no graph has it until there is such a loop."""
+    """Knowledge of loops that carry a value.
+
+    depth:    of a graph that may be of such a loop, at least; no graph has it until there is one
+    readers:  of values that were kept lately, by their addresses: some of other Ops may be among them
+    """
 
     depth = sys.maxsize
+    readers: set[int] = set()  # noqa: RUF012
+
+    @classmethod
+    def note(cls, graph: Iterable[Op]) -> None:
+        """Notes the Ops of a graph on whose way values have been kept."""
+        if len(cls.readers) > READERS_MAX:
+            cls.readers.clear()
+        cls.readers.update(map(id, graph))
 
 
 def on_memory(op: Op) -> Op:
@@ -396,14 +410,14 @@ def is_carried(op: Op) -> bool:
     return made_by is not None and op.lines[:1] in made_by and devices_of([op])[0] is None
 
 
-def _carried(missing: Sequence[Op]) -> list[Op]:
-    """Returns the values that a loop carries through graphs without a known plan: those that are to be kept.
+def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
+    """Returns the Ops of graphs without a known plan that are kept: those in `kept`, and values that a loop carries.
 
     A loop such as  t = t + dt  that reads f(t) would otherwise make every graph longer than the one before it. A value
     that two plans have computed on their way is kept by the third; the line that made it is known from then on.
     """
-    again, fresh = set[Op](), set[Op]()
-    for op in order_of(missing):
+    again, fresh, missing = set[Op](), set[Op](), [*missing, *kept]
+    for op in (order := order_of(missing)):
         if op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
             continue
         if op.code not in CARRIED and (op.code not in AT_TIMES_CARRIED or not _is_carried_too(op)):
@@ -418,7 +432,10 @@ def _carried(missing: Sequence[Op]) -> list[Op]:
     for key in [*_plans] if found else ():
         if isinstance(_plans.get(key), Known):  # it does not keep them
             _plans.pop(key)
-    return [*found, *_known_to_recur(missing, fresh)] if fresh else found
+    kept = [*kept, *found, *(_known_to_recur(missing, fresh) if fresh else ())]
+    if kept:
+        Carries.note(order)
+    return kept
 
 
 def _is_carried_too(op: Op) -> bool:

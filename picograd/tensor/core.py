@@ -245,7 +245,7 @@ class TensorCore:
         if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (compute.py)
             named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
             op = cell.op if named is None or named[0] is not op else named[1]
-        may_hold = op.realized is not None or op.depth >= Carries.depth
+        may_hold = op.realized is not None or id(op) in Carries.readers
         if may_hold and active is None and not op.needs_grad and (kept := on_memory(op)) is not op:
             replace_op(cell, op, kept)  # else a loop's graphs hold each other
             op = cell.op
