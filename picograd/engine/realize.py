@@ -72,26 +72,6 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
 
 
-def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
-    """Returns the Ops that an earlier graph has computed, too, and that are alive; and those that a later one will ask for.
-
-    The values of both are to be kept. Otherwise data that are normalized or shuffled, and then read in batches, would be
-    normalized again for every batch, and a network of which a loss is read and then an accuracy would run twice.
-    """
-    again, fresh = set[Op](), set[Op]()
-    for op in seen.costly:
-        if op.was_computed:
-            again.add(op)
-            continue
-        # What is drawn is kept from the third graph on: to draw twice costs less than to have it kept.
-        op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
-        if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
-            fresh.add(op)
-    if fresh and (known := _plans.get(seen.key)) is not None and known.kept:
-        fresh.clear()  # that plan keeps them
-    return _learned(missing, again) if again else [], _known_to_recur(missing, fresh) if fresh else []
-
-
 def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
     """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`.
 
@@ -408,6 +388,26 @@ def is_carried(op: Op) -> bool:
     """True for a graph of constants alone whose value a loop carries, as far as its line tells."""
     made_by = _computed_again.get(_kind(op))
     return made_by is not None and op.lines[:1] in made_by and devices_of([op])[0] is None
+
+
+def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
+    """Returns the Ops that an earlier graph has computed, too, and that are alive; and those that a later one will ask for.
+
+    The values of both are to be kept. Otherwise data that are normalized or shuffled, and then read in batches, would be
+    normalized again for every batch, and a network of which a loss is read and then an accuracy would run twice.
+    """
+    again, fresh = set[Op](), set[Op]()
+    for op in seen.costly:
+        if op.was_computed:
+            again.add(op)
+            continue
+        # What is drawn is kept from the third graph on: to draw twice costs less than to have it kept.
+        op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
+        if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
+            fresh.add(op)
+    if fresh and (known := _plans.get(seen.key)) is not None and known.kept:
+        fresh.clear()  # that plan keeps them
+    return _learned(missing, again) if again else [], _known_to_recur(missing, fresh) if fresh else []
 
 
 def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
