@@ -152,10 +152,13 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
     if function in _published:
         found: Callable[P, R] = _published[function]
         return found
+    is_loss = _is_loss(function)
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> R:
         try:
+            if is_loss:
+                args, kwargs = load_late("picograd_torch.old_reduction").with_reduction(function, args, kwargs)
             if "out" in kwargs:
                 return cast(R, _stored(function, args, kwargs))
             return function(*args, **kwargs)
@@ -168,6 +171,11 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
     call.__module__, call.__qualname__ = module, name  # pickle looks there
     _behind[call], _published[function] = function, call
     return call
+
+
+def _is_loss(function: Callable[..., Any]) -> bool:
+    """True where PyTorch's function may have two arguments of old in the place of `reduction`."""
+    return "reduction" in inspect.unwrap(function).__code__.co_varnames
 
 
 def _by_other_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
@@ -250,9 +258,12 @@ def publish_constructor(owner: type, looks_first: bool = True) -> None:
     init = vars(home)["__init__"]
     if not home.__module__.startswith("picograd") or init in _behind or not isinstance(init, FunctionType):
         return
+    is_loss = _is_loss(init)
 
     @functools.wraps(init)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        if is_loss:
+            args, kwargs = load_late("picograd_torch.old_reduction").with_reduction(init, args, kwargs)
         if looks_first:
             check_arguments(class_name(self), init, (self, *args), kwargs, _too_early(self, args))
         try:

@@ -16,23 +16,22 @@ from types import ModuleType
 from typing import Any
 
 from picograd import nn
-from picograd.errors import ArgumentError, missing
+from picograd.errors import missing
 from picograd.nn.layers import norms, pointwise, spatial
 from picograd.tensor.tensor import Tensor
+from picograd_torch.old_reduction import reduction_of
 
 
 class _Loss(nn.Module, metaclass=ABCMeta):
     """Base of losses of one's own, and of picograd's."""
 
-    def __init__(self, size_average: None = None, reduce: None = None, reduction: str = "mean"):
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         """
         Args:
-          size_average, reduce: not given, which `reduction` takes the place of
+          size_average, reduce: which `reduction` takes the place of
           reduction:            "mean", "sum" or "none"
         """
-        if size_average is not None or reduce is not None:
-            raise ArgumentError("_Loss: size_average and reduce are old names.", 'reduction="mean", "sum" or "none".')
-        self.reduction = reduction
+        self.reduction = reduction_of(size_average, reduce) or reduction
 
 
 class _WeightedLoss(_Loss):
@@ -41,7 +40,11 @@ class _WeightedLoss(_Loss):
     weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: None = None, reduce: None = None, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ):
         """Keeps `weight` as a buffer; the other arguments are those of _Loss."""
         super().__init__(size_average, reduce, reduction)
