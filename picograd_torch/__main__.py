@@ -52,6 +52,7 @@ def install() -> None:
     sys.modules["torch"] = picograd
     for theirs, ours in {**dict(zip(SAME, SAME)), **OTHER}.items():
         sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
+    picograd.nn.Module._lists_are_parts = False  # programs hide modules in lists: self.teacher = [teacher]
     sys.modules["torch.accelerator"] = picograd.accelerator
     for name in picograd.backends.__all__:
         sys.modules[f"torch.backends.{name}"] = getattr(picograd.backends, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,28 @@ def test_a_program_runs_unchanged(
     exec(PROGRAM, {"__name__": "__main__"})  # importing PyTorch once more takes seconds
     torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32 = settings
     assert mine == capfd.readouterr().out and len(mine.split()) == 9
+
+
+HIDDEN = """
+import torch
+from torch import nn
+
+class Student(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.net = [nn.Sequential(nn.Linear(1, 1), nn.Dropout())], nn.Linear(1, 1)
+
+student = Student()
+student.teacher[0].eval()
+print([name for name, _ in student.train().named_parameters()], student.teacher[0].training, student)
+"""
+
+
+def test_a_list_hides_modules_from_a_program_as_it_does_in_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    runs = [[sys.executable], [sys.executable, "-m", "picograd_torch"]]
+    ours, theirs = (
+        subprocess.run([*run, "hidden.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
+        for run in runs
+    )
+    assert ours.stdout == theirs.stdout and ours.stdout.startswith(b"['net.weight', 'net.bias'] False"), ours.stderr

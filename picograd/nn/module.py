@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError
@@ -32,7 +32,8 @@ class Module(ModuleState):
     """Base of all layers and networks. Subclasses define `forward`.
 
     A tensor attribute that requires grad when it is set is a parameter, and stays one when it is frozen. Other
-    tensors become part of the state with `register_buffer`. Modules in a list are part of the network, too.
+    tensors become part of the state with `register_buffer`. Modules in a list are part of the network, too, by the names
+    of attributes that lead to them, or else as name.0, name.1 and so on.
 
     >>> class Double(Module):
     ...     def __init__(self):
@@ -44,6 +45,7 @@ class Module(ModuleState):
     """
 
     training: bool = True
+    _lists_are_parts: ClassVar[bool] = True  # not for programs of PyTorch's, which hide modules in lists (picograd_torch)
     _forward_hooks = _forward_pre_hooks = _backward_hooks = _backward_pre_hooks = MappingProxyType[int, Any]({})  # has none
 
     # ---- a call ----
@@ -137,10 +139,20 @@ class Module(ModuleState):
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
-            elif isinstance(value, (list, tuple)):
-                for place, item in enumerate(value):
-                    if isinstance(item, Module):
-                        yield f"{name}.{place}", item
+            elif isinstance(value, (list, tuple)) and self._lists_are_parts:
+                parts = [(place, item) for place, item in enumerate(value) if isinstance(item, Module)]
+                named = self._named_below() if parts else set()
+                yield from ((f"{name}.{place}", item) for place, item in parts if item not in named)
+
+    def _named_below(self) -> set[Module]:
+        """Returns the modules that attributes lead to from here: their names are those, wherever lists hold them, too."""
+        found: set[Module] = set()
+        stack: list[Module] = [self]
+        while stack:
+            new = {value for value in vars(stack.pop()).values() if isinstance(value, Module)} - found
+            found |= new
+            stack += new
+        return found
 
     def children(self) -> Iterator[Module]:
         """Yields the modules held directly, each once.

@@ -268,3 +268,21 @@ def test_modules_have_the_order_in_which_they_became_modules(library: Any) -> No
     names = [name for name, _ in Net().named_children()]
     assert names == ["third", "second", "held", "first", "fourth", "fifth", "sixth"]
     assert [name for name, _ in Net().named_parameters()] == ["third.weight", "third.bias", "second.weight", "second.bias"]
+
+
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
+def test_modules_that_an_attribute_names_have_its_name_and_place_though_a_list_holds_them_too(library: Any) -> None:
+    class Net(library.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.every, self.pair = [], (library.nn.Linear(1, 1), library.nn.Tanh())
+            self.norm = library.nn.LayerNorm(1)
+            for i in range(2):
+                layer = library.nn.Linear(1, 1, bias=False)
+                self.add_module(f"layer{i}", layer)
+                self.every.append(layer)
+            self.below = library.nn.Sequential(*self.pair)
+
+    names = ["norm.weight", "norm.bias", "layer0.weight", "layer1.weight", "below.0.weight", "below.0.bias"]
+    assert [name for name, _ in Net().named_parameters()] == list(Net().state_dict()) == names
+    assert [name for name, _ in Net().named_children()] == ["norm", "layer0", "layer1", "below"]
