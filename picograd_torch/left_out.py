@@ -162,6 +162,8 @@ def add_left_out() -> None:
         for name in names if page is not None else ():
             if name not in vars(page):
                 setattr(page, name, left_out(name, name, place))
+    # Who asks would save the states of generators of GPUs: one generator draws for all devices.
+    vars(picograd.cuda).update(_initialized=False, is_initialized=_false)
     own: Any = vars(picograd)["_C"]
     own._log_api_usage_once, own._get_tracing_state = _unchanged, _false  # libraries call them for each object they make
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copyreg
 import ctypes
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -614,7 +615,9 @@ def _repr_html_(self: T) -> str:
 # ---- copies and pickles ----
 def copied(self: T) -> T:
     """Returns the result of copy.copy: a view of the same storage."""
-    return _with_role(self.from_cell(self.cell, self.steps), self)
+    copy = _with_role(self.from_cell(self.cell, self.steps), self)
+    vars(copy).update(vars(self))
+    return copy
 
 
 def deep_copied(self: T, memo: dict[int, Any]) -> T:
@@ -633,6 +636,8 @@ def deep_copied(self: T, memo: dict[int, Any]) -> T:
         copy.requires_grad_()
     if isinstance(self._grad, TensorCore):
         copy._grad = deep_copied(self._grad, memo)
+    if getattr(self, "_role", None) != "parameter":  # a copy of those has no attributes in PyTorch, either
+        vars(copy).update(deepcopy(vars(self), memo))
     return copy
 
 
@@ -642,7 +647,7 @@ def reduced(self: Tensor) -> tuple[Any, ...]:
     known = all(isinstance(dim, int) for dim in (*self.op.shape, *cell.op.shape))
     if not known or self.op.numel < cell.op.numel:
         cell, steps = self.from_op(detached(self.op), cell.device).cell, ()
-    return _rebuilt, (type(self), cell, steps, self.requires_grad, getattr(self, "_role", None))
+    return _rebuilt, (type(self), cell, steps, self.requires_grad, getattr(self, "_role", None)), vars(self) or None
 
 
 def shown_steps(tensor: Tensor) -> View:

@@ -68,7 +68,7 @@ class Tensor(TensorCore):
     [[2.0, 4.0], [6.0, 8.0]]
     """
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)  # programs mark parameters: weight.no_decay = True
     __hash__ = object.__hash__
     is_sparse = is_quantized = is_nested = is_meta = is_mkldnn = is_mps = is_xpu = False
     if TYPE_CHECKING:

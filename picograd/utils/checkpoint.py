@@ -73,6 +73,27 @@ def checkpoint_sequential(
     return _in_turn(steps[(segments - 1) * length :])(input)
 
 
+def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
+    """Returns the GPUs of tensors and the states of their generators: none, since one generator draws for every device.
+
+    >>> utils.checkpoint.get_device_states(Tensor([1.0]))
+    ([], [])
+    """
+    return [], []
+
+
+def set_device_states(devices: Sequence[int], states: Sequence[Any]) -> None:
+    """Gives generators of GPUs their states back: pg.set_rng_state does it for all devices.
+
+    Raises:
+      ArgumentError: there is one to give back.
+
+    >>> utils.checkpoint.set_device_states([], [])
+    """
+    if len(devices) or len(states):
+        raise ArgumentError("set_device_states: one generator draws for every device.", hint="pg.set_rng_state(state)")
+
+
 def _in_turn(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Returns the function that calls all of these, each with the result of the one before."""
 

@@ -6,6 +6,7 @@ import copy
 import ctypes
 import operator
 import pickle
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -255,3 +256,17 @@ def test_a_result_of_a_graph_is_not_copied_without_it(device):
         again = pickle.loads(pickle.dumps(result))
         assert again.requires_grad and again.is_leaf and again.tolist() == [2.0, 2.0]
         assert copy.deepcopy(result.detach()).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
+def test_a_tensor_keeps_attributes_and_its_copies_have_them_where_pytorchs_do(library: Any) -> None:
+    plain, weight = library.ones(2), library.nn.Parameter(library.ones(2))
+    for tensor in (plain, weight):
+        tensor.no_decay = tensor.require_grad = [True]  # not requires_grad
+        assert not hasattr(library.ones(2), "no_decay") and not plain.requires_grad
+        for twin in (copy.copy(tensor), pickle.loads(pickle.dumps(tensor))):
+            assert twin.no_decay == [True] and twin.tolist() == [1.0, 1.0]
+    assert copy.copy(plain).no_decay is plain.no_decay
+    twin = copy.deepcopy(plain)
+    assert twin.no_decay == [True] and twin.no_decay is not plain.no_decay
+    assert not hasattr(copy.deepcopy(weight), "no_decay")
