@@ -16,6 +16,7 @@ from pathlib import Path
 import picograd
 from picograd_torch.left_out import add_left_out
 from picograd_torch.nn_modules import FILES
+from picograd_torch.old_constructor import install_constructor
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
@@ -57,6 +58,7 @@ def install() -> None:
     for name in picograd.backends.__all__:
         sys.modules[f"torch.backends.{name}"] = getattr(picograd.backends, name)
     add_left_out()
+    install_constructor()
 
 
 def main(arguments: list[str]) -> None:

@@ -93,11 +93,46 @@ print([name for name, _ in student.train().named_parameters()], student.teacher[
 """
 
 
+def both(folder: Path, program: str) -> tuple[str, str]:
+    """Returns what a program prints with picograd in the place of torch, and what it prints with torch."""
+    (folder / "program.py").write_text(program)
+    where = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    runs = [[sys.executable, "-m", "picograd_torch"], [sys.executable]]
+    ours, theirs = (subprocess.run([*run, "program.py"], **where, capture_output=True, text=True) for run in runs)  # type: ignore[call-overload]
+    assert not ours.returncode and not theirs.returncode, ours.stderr + theirs.stderr
+    return ours.stdout, theirs.stdout
+
+
 def test_a_list_hides_modules_from_a_program_as_it_does_in_pytorch(tmp_path: Path) -> None:
-    (tmp_path / "hidden.py").write_text(HIDDEN)
-    runs = [[sys.executable], [sys.executable, "-m", "picograd_torch"]]
-    ours, theirs = (
-        subprocess.run([*run, "hidden.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
-        for run in runs
-    )
-    assert ours.stdout == theirs.stdout and ours.stdout.startswith(b"['net.weight', 'net.bias'] False"), ours.stderr
+    ours, theirs = both(tmp_path, HIDDEN)
+    assert ours == theirs and ours.startswith("['net.weight', 'net.bias'] False")
+
+
+CONSTRUCTOR = """
+import numpy as np
+import torch
+
+x, y = torch.ones(2, requires_grad=True), torch.tensor([1, 2])
+for made in (
+    torch.Tensor(), torch.Tensor(5), torch.Tensor(2, 3), torch.Tensor(1, 4, 1), torch.Tensor(x.size()),
+    torch.Tensor(np.int64(3)), torch.Tensor(size=(2, 3)), torch.Tensor(0), torch.FloatTensor(x.size()),
+    torch.LongTensor(2, 3), x.new(2, 3), y.new(x.size()), x.new(),
+):
+    print(tuple(made.shape), made.dtype == torch.float32)
+for made in (
+    torch.Tensor([1, 2]), torch.Tensor((1, 2)), torch.Tensor(np.array([1.5, 2])), torch.Tensor(np.array(3.0)),
+    torch.Tensor([True, False]), torch.Tensor(range(3)), torch.Tensor([y[0], y[1]]), torch.Tensor(y), torch.Tensor(2 * x),
+    torch.Tensor([]), y.new([1.5, 2]), x.new([1, 2]),
+):
+    print(made.tolist(), made.dtype == torch.float32, made.requires_grad, made.type())
+torch.Tensor(y)[0] = 7
+torch.Tensor(x).sum().backward()
+print(y.tolist(), x.grad.tolist(), type(x) is torch.Tensor)
+torch.set_default_dtype(torch.float64)
+print(torch.Tensor([1, 2]).type(), torch.nn.Linear(2, 1)(torch.Tensor([1, 2])).dtype == torch.float64)
+"""
+
+
+def test_the_old_constructor_makes_what_it_makes_in_pytorch(tmp_path: Path) -> None:
+    ours, theirs = both(tmp_path, CONSTRUCTOR)
+    assert ours == theirs

@@ -31,7 +31,7 @@ from picograd.tensor.build import (
     whole,
 )
 from picograd.tensor.conversions import NAMES
-from picograd.tensor.core import Operand
+from picograd.tensor.core import Operand, Size
 from picograd.tensor.generator import Generator
 from picograd.tensor.operators import result_of, scaled
 from picograd.tensor.random import random_bits, uniform_op
@@ -451,7 +451,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 # ---- constructors by dtype ----
 class OldType(str):
-    """The name of a type of tensors, which makes them: of lengths f(2, 3) of zeros to be written to, of data f([1, 2]).
+    """The name of a type of tensors, which makes them: of lengths f(2, 3) or a Size to be written to, of data f([1, 2]).
 
     dtype:  of the tensors
 
@@ -471,7 +471,8 @@ class OldType(str):
         return self
 
     def __call__(self, *args: Any) -> Tensor:
-        is_data = len(args) == 1 and not isinstance(args[0], int)
+        args = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
+        is_data = len(args) == 1 and not isinstance(args[0], (int, np.integer))
         return Tensor(args[0], self.dtype) if is_data else Tensor.empty(*(args or (0,)), dtype=self.dtype)
 
     def __instancecheck__(self, instance: object) -> bool:
