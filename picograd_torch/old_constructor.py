@@ -1,4 +1,4 @@
-"""The constructor torch.Tensor(...) as PyTorch has it, for programs that run with picograd as `torch`: lengths, or data as floats.
+"""The constructor torch.Tensor(...) of PyTorch, for programs that have picograd as `torch`: of lengths, or of data.
 
 picograd's own Tensor(data) keeps the data's dtype, and Tensor(5) is a number. So the constructor asks who calls it.
 """
@@ -18,7 +18,7 @@ from picograd.tensor.tensor import Tensor
 
 
 def made(dtype: DType, device: Any, args: tuple[Any, ...], data: Any = None, size: Any = None) -> Tensor:
-    """Returns what PyTorch's old constructor makes: an alias of a tensor, a tensor of data, or one of lengths to fill.
+    """Returns an alias of a tensor, a tensor of data, or one of these lengths, to be filled: PyTorch's old constructor.
 
     >>> made(pg.float32, None, ([1, 2],)), made(pg.float32, None, (2, 3)).shape
     (Tensor([1., 2.]), (2, 3))
