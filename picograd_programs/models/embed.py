@@ -93,8 +93,8 @@ class EmbedSettings:
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT ...")] = ()  # sentences
     file: Path | None = None  # a file of sentences, one a line
     json: bool = False  # print the vectors, a JSON list a line
-    # minilm, or the folder of an encoder as it is published: BERT, XLM-R, ModernBERT, nomic ...; or a GGUF file of BERT or
-    # nomic
+    # minilm, or the folder of an encoder as it is published: BERT, XLM-R, ModernBERT, nomic ...; or a GGUF file of
+    # BERT, nomic, or a decoder such as Qwen3-Embedding
     model: str = NAME
     pooling: str = ""  # cls, mean, max, lasttoken: for a folder without modules.json, or against it
     prompt: str | None = None  # goes before each text, as "query: "; without it, what the folder says

@@ -26,8 +26,8 @@ from picograd.record import Record
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
+from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.data.published import map_published
-from picograd_programs.data.tokenizer_json import Pipeline
 from picograd_programs.data.vocabulary import json_in
 from picograd_programs.models.architectures import ARCHITECTURES
 from picograd_programs.models.decoder import Decoder, Weights
@@ -82,7 +82,7 @@ class Embedder:
       manner:     from its output to vectors
     """
 
-    def __init__(self, network: Encoder | Decoder, tokenizer: Pipeline, manner: Manner):
+    def __init__(self, network: Encoder | Decoder, tokenizer: Tokenizer, manner: Manner):
         self.network, self.tokenizer, self.manner = network, tokenizer, manner
         self.longest = min(manner.longest, longest_of(network))
         self.vectors_of = jit(self._vectors)

@@ -1,6 +1,7 @@
-"""An encoder of sentences in a GGUF file: BERT, or nomic-bert. Weights are unpacked as they are multiplied.
+"""An encoder of sentences in a GGUF file: BERT, nomic-bert, or a decoder. Weights are unpacked as they are multiplied.
 
-The file writes pieces that begin words with a mark, and others without one; BERT's list of pieces is the other way round.
+A decoder's vector is the output at the last token of a text, or what else the file says. A file of BERT writes pieces that
+begin words with a mark, and others without one; BERT's list of pieces is the other way round.
 
 Source: ggml, llama.cpp, the architectures of these names in its converter.
 """
@@ -13,10 +14,13 @@ from typing import Any
 
 from picograd.errors import DataError
 from picograd_formats.gguf_file import GGUF, PackedTensor, read_gguf
-from picograd_programs.data.bpe import SPACE
+from picograd_programs.chat.turns import manner_of
+from picograd_programs.data.bpe import SPACE, Tokenizer
+from picograd_programs.data.tokenizer_gguf import tokenizer_of
 from picograd_programs.data.tokenizer_json import Pipeline, of_vocabulary
 from picograd_programs.models.architectures import PACKED, Positions, rotation_of
-from picograd_programs.models.decoder import rows_of
+from picograd_programs.models.decoder import Decoder, rows_of
+from picograd_programs.models.decoder_gguf import IN_GGUF, config_of, tensors_in
 from picograd_programs.models.embedder import LONGEST, POOLS, Embedder, Manner, layer_of
 from picograd_programs.models.encoder import Encoder, EncoderConfig
 from picograd_programs.models.entries import NEEDED, Entries
@@ -46,16 +50,18 @@ def read_embedder_file(path: Path, pooling: str = "") -> Embedder:
       DataError: it is damaged, or has another network.
     """
     file = read_gguf(path)
+    name = str(file.metadata.get("general.architecture"))
     try:
-        config, said = encoder_config_of(file)
-        tokenizer = pieces_of_file(file.metadata)
-        pool = pooling or POOLING.get(said)
+        config, said = (None, file.metadata.get(f"{name}.pooling_type")) if name in IN_GGUF else encoder_config_of(file)
+        pool = pooling or (POOLING.get(said) if isinstance(said, int) else None)
         if pool is None:
             raise DataError("does not say how vectors are made.", f"--pooling says it: {', '.join(POOLS)}.")
-        network = Encoder(config, encoder_tensors_in(file))
+        manner = Manner((pool,), (layer_of("Normalize", Path()),), LONGEST)
+        if config is None:
+            return Embedder(Decoder(config_of(file, LONGEST), tensors_in(file)), words_of_file(file.metadata), manner)
+        return Embedder(Encoder(config, encoder_tensors_in(file)), pieces_of_file(file.metadata), manner)
     except DataError as error:
         raise DataError(f"{path}: {error.fact}", error.hint) from None
-    return Embedder(network, tokenizer, Manner((pool,), (layer_of("Normalize", Path()),), LONGEST))
 
 
 def encoder_config_of(file: GGUF) -> tuple[EncoderConfig, Any]:
@@ -66,7 +72,7 @@ def encoder_config_of(file: GGUF) -> tuple[EncoderConfig, Any]:
     """
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
+        known = ", ".join([*ARCHITECTURES, *IN_GGUF])
         raise DataError(f"the file is of the architecture {str(name)[:40]!r}; {known} make vectors.")
     entries, settings = ARCHITECTURES[name]
     own = {key.removeprefix(f"{name}."): value for key, value in file.metadata.items() if key.startswith(f"{name}.")}
@@ -94,6 +100,18 @@ def encoder_config_of(file: GGUF) -> tuple[EncoderConfig, Any]:
     pooling = said.get("pooling_type")
     said.check_empty(FIXED)
     return config, pooling
+
+
+def words_of_file(metadata: Mapping[str, Any]) -> Tokenizer:
+    """Returns the tokenizer of a decoder, with the tokens that the file puts before and behind each text.
+
+    Raises:
+      DataError: it is of another kind, or damaged.
+    """
+    tokenizer = tokenizer_of(metadata)
+    manner, has_end = manner_of(metadata, tokenizer), metadata.get("tokenizer.ggml.add_eos_token", False)
+    tokenizer.start, tokenizer.end = manner.start, [*manner.ends] if has_end else []
+    return tokenizer
 
 
 def pieces_of_file(metadata: Mapping[str, Any]) -> Pipeline:

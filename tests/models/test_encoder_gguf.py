@@ -11,8 +11,11 @@ import pytest
 from picograd.errors import DataError
 from picograd_formats.gguf_file import GGUF
 from picograd_programs import cli
+from picograd_programs.data.bpe import LETTER_OF
 from picograd_programs.models.encoder_gguf import encoder_config_of, read_embedder_file
+from tests.models.published import config_of, logits_of, random_weights
 from tests.models.published_encoders import TURNING, turning_hidden, turning_weights
+from tests.models.test_decoder_gguf import metadata_of, tensors_of
 from tests.models.test_encoder_folder import PIECES, TEXTS, Said, Weights, drawn, hidden_of, pooled, said_of
 
 gguf = pytest.importorskip("gguf", reason="the gguf package, which writes files and knows the names, is not installed")
@@ -92,5 +95,50 @@ def test_what_is_not_done_is_refused(change: dict[str, Any], words: str, tmp_pat
 
 
 def test_another_network_is_named() -> None:
-    with pytest.raises(DataError, match="of the architecture 'llama'; bert, nomic-bert make vectors"):
-        encoder_config_of(GGUF({"general.architecture": "llama"}, {}))
+    with pytest.raises(DataError, match="of the architecture 'mamba'; bert, nomic-bert, llama, .* make vectors"):
+        encoder_config_of(GGUF({"general.architecture": "mamba"}, {}))
+
+
+@pytest.mark.req("D6")
+def test_a_decoder_makes_vectors_of_its_last_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said, path = config_of("Qwen 3"), tmp_path / "a.gguf"
+    weights = random_weights(said)
+    write_decoder(path, said, weights, pooling_type=3)
+    embedder = read_embedder_file(path)
+    texts = ["over 12", "a", "it is a longer text", ""]
+    assert embedder.numbers("a") == [97, 258] and embedder.numbers("") == [258], "the file wants an end"
+    vectors, table = embedder.embed(texts), weights["model.embed_tokens.weight"].double().numpy()
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    for text, vector in zip(texts, vectors):
+        logits = logits_of(said, weights, np.array(embedder.numbers(text)))[-1]  # the table is the output layer, too
+        hidden = np.linalg.lstsq(table, logits, rcond=None)[0]
+        np.testing.assert_allclose(vector, hidden / np.linalg.norm(hidden), rtol=1e-3, atol=1e-4)
+    assert cli.main(["embed", "abc", "a bij", "--model", str(path)]) == 0
+    assert "abc  |  a bij" in capsys.readouterr().out
+    write_decoder(path, said, weights, add_end=False)
+    assert cli.main(["embed", "abc", "a bij", "--model", str(path)]) == 1
+    assert "does not say how vectors are made" in capsys.readouterr().err
+    assert read_embedder_file(path, "mean").numbers("a") == [97]
+
+
+def write_decoder(path: Path, said: Said, weights: Weights, add_end: bool = True, **change: int) -> None:
+    """Writes a file of a decoder, with a tokenizer of bytes."""
+    writer = gguf.GGUFWriter(path, "qwen3")
+    metadata = metadata_of("qwen3", said) | {f"qwen3.{key}": value for key, value in change.items()}
+    for key, value in metadata.items():
+        if key != "general.architecture":
+            add = {int: writer.add_uint32, float: writer.add_float32}
+            add[type(value)](key, value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list([*LETTER_OF, "er", "<|im_start|>", "<|endoftext|>"])
+    writer.add_token_types([1] * 257 + [3, 3])
+    writer.add_token_merges(["e r"])
+    writer.add_eos_token_id(258)
+    writer.add_add_eos_token(add_end)
+    for name, array in tensors_of("qwen3", said, weights).items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
