@@ -368,9 +368,10 @@ def bpe(part: Json) -> tuple[Json, Numbers]:
 
 
 def unigram(part: Json) -> tuple[Json, Numbers]:
-    """Returns the vocabulary and the function of a Unigram: pieces whose scores have the largest sum."""
-    scored, unknown, falls_back = settings(part, vocab=[], unk_id=None, byte_fallback=False)
-    vocabulary = {piece: number for number, (piece, _) in enumerate(scored)}
+    """Returns the vocabulary and the function of a Unigram: pieces, no control tokens, with the largest sum of scores."""
+    scored, unknown, falls_back, control = settings(part, vocab=[], unk_id=None, byte_fallback=False, control=())
+    every = {piece: number for number, (piece, _) in enumerate(scored)}
+    vocabulary = {piece: number for piece, number in every.items() if piece not in control}
     scores = [float(score) for _, score in scored]
     cost, longest = min(scores, default=0.0) - UNKNOWN_COST, max(map(len, vocabulary), default=0)
 
@@ -406,7 +407,7 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
             found += [number] if number is not None else of_bytes if of_bytes is not None else [unknown]
         return found
 
-    return vocabulary, numbers
+    return every, numbers
 
 
 def wordpiece(part: Json) -> tuple[Json, Numbers]:
@@ -453,6 +454,8 @@ class Pipeline(Tokenizer):
             model["type"] = "Unigram" if isinstance(model.get("vocab"), list) else "BPE"
         self.normalize = made(content["normalizer"], NORMALIZERS, "normalizer") if content.get("normalizer") else str
         self.cut = made(content.get("pre_tokenizer"), PRE_TOKENIZERS, "pre_tokenizer")
+        if model["type"] == "Unigram":  # whose pieces control tokens are, too
+            model["control"] = {token["content"] for token in content.get("added_tokens") or [] if token.get("special")}
         vocabulary, self.numbers_of = made(model, MODELS, "model")
         added, number_of = {True: list[Added](), False: list[Added]()}, dict(vocabulary)
         for token in content.get("added_tokens") or []:

@@ -205,6 +205,8 @@ def test_text_is_encoded_and_written_as_by_the_library(name: str, tmp_path: Path
     for marked in (False, True):
         theirs.encode_special_tokens = not marked
         for text in hostile(name):
+            if not marked and "<s>" in text and KINDS[name][0] == "unigram":
+                continue  # a control token, which the library makes of its name, since it is a piece
             expected = theirs.encode(text, add_special_tokens=False).ids
             found = ours.encode_marked(text) if marked else ours.encode(text)
             assert found == expected, (marked, text)
@@ -214,6 +216,22 @@ def test_text_is_encoded_and_written_as_by_the_library(name: str, tmp_path: Path
                 assert "".join(map(stream.text, found)) + stream.rest() == ours.decode(found)
     assert len(ours.tokens) == theirs.get_vocab_size()
     assert ours.control.keys() >= {"<|im_start|>", "<|end|>"} and "<think>" not in ours.control
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_name_of_a_control_token_in_a_text_is_no_control_token(name: str, tmp_path: Path) -> None:
+    theirs = library_tokenizer(name)
+    theirs.add_special_tokens(["<pad>", "</s>"])  # a Unigram has them as pieces, too
+    content = json.loads(theirs.to_str())
+    if content["model"]["type"] == "Unigram":
+        pieces, added = content["model"]["vocab"], content["added_tokens"]
+        content["model"]["vocab"] = [*pieces, *([token["content"], 0.0] for token in added if token["id"] >= len(pieces))]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    ours = load_tokenizer(tmp_path / "tokenizer.json")
+    unknown = {content["model"].get("unk_id"), ours.control.get("[UNK]")}
+    for mark in ("<pad>", "</s>", "<|im_start|>"):
+        assert ours.control[mark] in ours.encode_marked(f"a {mark} b")
+        assert not {*ours.encode(f"a {mark} b")} & {*ours.control.values()} - unknown
 
 
 def test_what_is_hidden_breaks_a_mark_and_is_gone(tmp_path: Path) -> None:
