@@ -369,9 +369,12 @@ def bpe(part: Json) -> tuple[Json, Numbers]:
 
 def unigram(part: Json) -> tuple[Json, Numbers]:
     """Returns the vocabulary and the function of a Unigram: pieces, no control tokens, with the largest sum of scores."""
-    scored, unknown, falls_back, control = settings(part, vocab=[], unk_id=None, byte_fallback=False, control=())
-    every = {piece: number for number, (piece, _) in enumerate(scored)}
-    vocabulary = {piece: number for piece, number in every.items() if piece not in control}
+    scored, unknown, falls_back, control, numbered = settings(
+        part, vocab=[], unk_id=None, byte_fallback=False, control=(), numbers=None
+    )
+    places = {piece: place for place, (piece, _) in enumerate(scored)}
+    every: Json = places if numbered is None else numbered  # a file of SentencePiece has its numbers elsewhere
+    vocabulary = {piece: place for piece, place in places.items() if piece not in control}
     scores = [float(score) for _, score in scored]
     cost, longest = min(scores, default=0.0) - UNKNOWN_COST, max(map(len, vocabulary), default=0)
 
@@ -400,8 +403,8 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
             past, was_unknown = first, is_unknown
         found: list[int] = []
         for piece in reversed(pieces):
-            number = vocabulary.get(piece)
-            of_bytes = byte_numbers(piece, vocabulary) if number is None and falls_back else None
+            number = every.get(piece) if piece in vocabulary else None
+            of_bytes = byte_numbers(piece, every) if number is None and falls_back else None
             if number is None and of_bytes is None and unknown is None:
                 raise DataError(f"the vocabulary has no token for {piece[:40]!r}.")
             found += [number] if number is not None else of_bytes if of_bytes is not None else [unknown]

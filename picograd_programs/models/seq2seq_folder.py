@@ -1,6 +1,7 @@
 """Folders of sequence-to-sequence networks, as transformers publishes them.
 
-Files: config.json, model.safetensors or its parts, tokenizer.json, and perhaps generation_config.json.
+Files: config.json, model.safetensors or its parts, tokenizer.json or a model of SentencePiece, and perhaps
+generation_config.json.
 
 As for decoders, every entry of config.json is read, must have one value, or is known to change nothing, else it is refused
 before a weight is read.
@@ -25,13 +26,14 @@ from picograd_programs.chat.rules import Barred, EndsWith, Least, Rule
 from picograd_programs.chat.search import search_of
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.published import AROUND, map_published
-from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
+from picograd_programs.data.tokenizer_json import Pipeline
 from picograd_programs.data.vocabulary import json_in
 from picograd_programs.models.bart_folder import KINDS as KINDS_OF_BART
 from picograd_programs.models.bart_folder import made_of_bart, names_of_bart, read_bart_config
 from picograd_programs.models.decoder_folder import KINDS, drawing_of, packed
 from picograd_programs.models.folder_forms import Arrays
 from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from picograd_programs.models.seq2seq_words import words_in
 from picograd_programs.models.t5_folder import names_of_t5, read_t5_config
 
 OURS = re.compile(r"[\w.]+(?=\.(?:weight|bias)\b)")
@@ -132,7 +134,7 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     generation = json_in(path) if path.is_file() else content  # where the entries were, once
     content |= {key: generation[key] for key in AROUND_TEXTS if generation.get(key) is not None}
     form.read(content, 1, 1)  # errors come before other files are looked for
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    tokenizer = words_in(folder, content["model_type"])
     config, start, ends = form.read(content, len(tokenizer.tokens), context)
     tokenizer.fit(content["vocab_size"], config.width)
     repetition = drawing_of({"do_sample": True, "repetition_penalty": generation.get("repetition_penalty")})["repetition"]

@@ -22,7 +22,9 @@ from picograd_programs.chat.answer import Choice
 from picograd_programs.chat.run import Chat, TextToText
 from picograd_programs.chat.search import Search
 from picograd_programs.chat.writer import Way, Writer, tokens_of
+from picograd_programs.data.sentencepiece import CONTROL, NORMAL, UNKNOWN
 from picograd_programs.models.seq2seq_folder import Lengths, is_seq2seq, lengths_of, read_seq2seq
+from tests.data.test_sentencepiece import write as write_pieces
 from tests.models.torch_layers import NamedLayers
 
 Said = dict[str, Any]
@@ -280,6 +282,24 @@ def test_relatives_of_bart_have_the_logits_and_the_likeliest_text_of_their_equat
     way = Way(14 - len(found.manner.start), Choice(temperature=0.0, repetition=1.0))
     answer = [*writer.write(23, found.manner, way)]
     assert answer == [token for token in likeliest[len(found.manner.start) :] if token != 1]
+
+
+def test_a_folder_with_a_model_of_sentencepiece_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = bart_like("Marian")
+    write_folder(tmp_path, said, bart_weights(said))
+    (tmp_path / "tokenizer.json").unlink()
+    pieces = [("<unk>", 0.0, UNKNOWN), ("</s>", 0.0, CONTROL)]
+    pieces += [(piece, float(number - 40), NORMAL) for number, piece in enumerate(PIECES[3:])]
+    write_pieces(tmp_path / "source.spm", pieces)
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(PIECES)}))
+    found = read_seq2seq(tmp_path, 50)
+    written = ("\u2581the", "\u2581", "er", "</s>")
+    assert tokens_of(found.tokenizer, "the er", False) == [PIECES.index(piece) for piece in written]
+    assert found.network.config.vocabulary == len(PIECES)
+    assert cli.main(["chat", "--model", str(tmp_path), "--context", "50", "--prompt", "the", "--max-tokens", "4"]) == 0
+    (tmp_path / "source.spm").write_bytes(b"hello")
+    assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "the"]) == 1
+    assert "source.spm: is not a model of SentencePiece, or is damaged" in capsys.readouterr().err
 
 
 def test_languages_of_a_text_and_of_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
