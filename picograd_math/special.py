@@ -61,11 +61,18 @@ def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Ten
     Raises:
       DTypeError: both are numbers.
     """
-    return tensor_beside(name, input, other), tensor_beside(name, other, input)
+    return _beside(name, input, other), _beside(name, other, input)
+
+
+def _beside(name: str, operand: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Returns an operand; a number next to integers is a float, for -1 is not a uint8."""
+    if isinstance(operand, Tensor) or not isinstance(other, Tensor) or other.dtype.is_float:
+        return tensor_beside(name, operand, other)
+    return Tensor(float(operand), dtypes.default_float, other.device)
 
 
 def entr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns -input log(input); 0 at 0, minus infinity below.
+    """Returns -input log(input); 0 at 0, minus infinity below, where its gradient is NaN.
 
     >>> entr(Tensor([0.0, 1.0]))
     Tensor([ 0., -0.])
@@ -77,7 +84,9 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
         held = where(outside, 1.0, x)
         root = unary(OpCode.SQRT, where(zero, x, 1.0) + 0.0)  # as steep at 0
         end = where(zero, root, x * where(endless, x.filled(-math.inf), 1.0))
-        return where(compare(OpCode.CMPLT, x, 0.0), -math.inf, where(outside, end, -held * unary(OpCode.LOG, held)))
+        below = compare(OpCode.CMPLT, x, 0.0)
+        nothing = unary(OpCode.EXP, where(below, x, -1.0) * math.inf)  # 0, whose derivative is NaN
+        return where(below, nothing - math.inf, where(outside, end, -held * unary(OpCode.LOG, held)))
 
     return in_double("entr", formula, input)
 

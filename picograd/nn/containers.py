@@ -173,6 +173,12 @@ class Sequential(_Numbered):
         self._number(self._times(count))
         return self
 
+    def __add__(self, items: Iterable[Any]) -> Self:
+        return super().__add__(_sequential(items))
+
+    def __iadd__(self, items: Iterable[Any]) -> Self:
+        return super().__iadd__(_sequential(items))
+
     def __mul__(self, count: int) -> Self:
         made = self._of(self._names)
         made._number(self._times(count))
@@ -199,6 +205,14 @@ class Sequential(_Numbered):
         for name in self._names:
             input = getattr(self, name)(input)
         return input
+
+
+def _sequential(items: object) -> Sequential:
+    """Returns what is added to a Sequential; ArgumentTypeError where it is not one."""
+    if not isinstance(items, Sequential):
+        fact = f"Sequential: another Sequential can be added, got {shown(items)}."
+        raise ArgumentTypeError(fact, hint="extend takes a list.")
+    return items
 
 
 class ModuleList(_Numbered):

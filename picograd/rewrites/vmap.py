@@ -267,7 +267,7 @@ def for_all(
 
 
 def for_rows(
-    graphs: Callable[[Sequence[Op]], list[Op]], rows: Mapping[Op, Op], count: Dim, on_the_way: Iterable[Op]
+    graphs: Callable[[Sequence[Op]], list[Op]], rows: Mapping[Op, Op], count: Dim, on_the_way: Iterable[Op], apart: bool
 ) -> list[Op]:
     """Returns graphs for each row of some values: one graph over stand-ins for a row serves all rows.
 
@@ -277,9 +277,11 @@ def for_rows(
       graphs:      of a value for each stand-in, gradients of what is on the way
       rows:        stand-in -> its values, a row for each graph
       count:       how many rows there are
+      apart:       each row has a graph of its own in any case
     """
     gradients = [custom_gradient(op.arg) for op in on_the_way if op.code is OpCode.CALL]
-    if not isinstance(count, int) or all(made is None or made.backward is not None for made in gradients):
+    apart = apart or any(made is not None and made.backward is None for made in gradients)
+    if not apart or not isinstance(count, int):
         examples = Examples(count)
         return [operand.each(examples) for operand in for_all(graphs([*rows]), examples, rows)]
     by_row = [graphs([reshape(shrink_axis(op, 0, i, i + 1), op.shape[1:]) for op in rows.values()]) for i in range(count)]

@@ -408,6 +408,8 @@ def write_through(op: Op, view: View, value: Op) -> Op:
     """
     if not any(code in MOVEMENT for code, _ in view):
         return value if op.needs_grad and (OpCode.DETACH, None) not in view else detached(value)
+    if 0 in value.shape:
+        return op
     shown, view = [op], cut_first(op.shape, view)
     for code, arg in view:
         shown.append(apply_step(shown[-1], code, arg))

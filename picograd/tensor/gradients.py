@@ -457,7 +457,9 @@ def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: S
         found.update(_where_needed(seeds, leaves))
         return list(found.values())
 
-    every = for_rows(of_row, rows, counts.pop(), reached([root.op for root in roots]))
+    on_the_way = reached([root.op for root in roots])
+    apart = bool(LeafNumber.hooked and hooks_among(on_the_way))  # hooks may read values
+    every = for_rows(of_row, rows, counts.pop(), on_the_way, apart)
     return dict(zip(found, every))
 
 

@@ -773,6 +773,8 @@ def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
     if dim is None:
         return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
     op = self.read()
+    if not op.shape:
+        raise IndexingError(f"take_along_dim: a tensor without axes has no axis {dim}.", hint="leave dim out.")
     axis = axis_of("take_along_dim", op.shape, dim)
     positions = index_op(self, "take_along_dim", indices, op.shape, axis)
     if len(positions.shape) != len(op.shape):

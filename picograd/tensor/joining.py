@@ -180,7 +180,7 @@ def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None 
     >>> Tensor([1, 2, 3]).roll(1)
     Tensor([3, 1, 2])
     """
-    if dims is None:
+    if dims is None or (not is_integer(dims) and len(dims) == 0 and len(sizes("roll", (shifts,))) == 1):
         return self.flatten().roll(shifts, 0).reshape(self.shape)
     moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if is_integer(shifts) else shifts))
     axes = (dims,) if is_integer(dims) else tuple(dims)

@@ -237,6 +237,8 @@ def _cut_to(self: T, function: str, src: TensorCore, index: TensorCore) -> Op:
     """Returns the part of `src` that has an index."""
     op, shape = src.read(), index.op.shape or (1,)
     op = reshape(op, op.shape or (1,))
+    if 0 in shape:
+        return filled(0, op.dtype, shape)
     if len(op.shape) != len(shape) or any(n != m and not n < m for n, m in zip(shape, op.shape)):
         raise ShapeError(f"{function}: index of shape {index.shape} is larger than src of shape {src.shape}.")
     return shrink(op, tuple((0, n) for n in shape))

@@ -585,7 +585,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
     """Returns how often each integer 0, 1, ... comes in a vector, int64; computes it to know the greatest.
 
     Args:
-      weights:    what each element counts; the result is float64, or float32 for float32
+      weights:    what each element counts; the result is float64, or float32 for float32, and of no elements int64
       minlength:  the least length of the result
 
     Raises:
@@ -608,10 +608,10 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
     if weights is None:
         counts = np.bincount(found.astype(np.int64, copy=False), minlength=length)
         return type(self)(counts, dtypes.int64, self.device)
+    if not found.size:
+        return self.from_op(filled(0, dtypes.int64, (length,)), self.other_device("bincount", weights))
     dtype = weights.dtype if weights.dtype is dtypes.float32 else dtypes.float64
     counted, device = detached(cast(weights.read(), dtype)), self.other_device("bincount", weights)
-    if not length:
-        return self.from_op(filled(0, counted.dtype, (0,)), device)
     return self.from_op(_added(cast(op, dtypes.int64), counted, length), device)
 
 

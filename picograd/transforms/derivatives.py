@@ -18,6 +18,7 @@ from typing import Any, overload
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import jvp as jvp_of_graph
+from picograd.autodiff.gradient import reached
 from picograd.autodiff.modes import reverse, varying
 from picograd.control.closure import described, name_of
 from picograd.control.structure import Taken, put, take
@@ -30,6 +31,7 @@ from picograd.tensor import gradients
 from picograd.tensor.build import cast, detached
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
+from picograd.tensor.hooks import LeafNumber, hooks_among
 from picograd.tensor.modes import Mode, enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.vmap import check_function
@@ -154,7 +156,8 @@ class Point:
     # ---- derivatives ----
     def gradients(self, seeds: Mapping[Op, Op]) -> list[Op]:
         """Returns the gradient of each leaf, over the leaves, from those that arrive at roots; zeros where none does."""
-        found = reverse(seeds, set(self.leaves), chain_rules)
+        hooked = hooks_among(reached(list(seeds))) if LeafNumber.hooked else {}
+        found = reverse(seeds, set(self.leaves), chain_rules, changes=hooked)
         return [found.get(leaf, filled(0, leaf.dtype, leaf.shape)) for leaf in self.leaves]
 
     def tangents(self, moves: Mapping[Op, Op]) -> list[Op]:

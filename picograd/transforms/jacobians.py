@@ -20,6 +20,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.rewrites.vmap import Examples, for_all, for_rows
+from picograd.tensor.hooks import LeafNumber, hooks_among
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.derivatives import Argnums, Point, argument_numbers, jvp, renamed, value_and_grad, vjp
 from picograd.transforms.vmap import check_function
@@ -137,9 +138,11 @@ def _rows(point: Point, number: int, chunk_size: int | None) -> list[Op]:
     root = point.roots[number]
     stand = stand_in(root.dtype, root.shape, point.result.tensors[number].cell.device, False)
     parts: list[list[Op]] = []
+    on_the_way = reached([root])
+    apart = bool(LeafNumber.hooked and hooks_among(on_the_way))  # hooks may read values
     for start, count in _pieces(numel(root.shape), chunk_size):
         basis = {stand: _unit_vectors(stand, start, count)}
-        parts.append(for_rows(lambda values: point.gradients({root: values[0]}), basis, count, reached([root])))
+        parts.append(for_rows(lambda values: point.gradients({root: values[0]}), basis, count, on_the_way, apart))
     whole = [_joined(pieces) for pieces in zip(*parts)]
     return [reshape(op, (*root.shape, *leaf.shape)) for op, leaf in zip(whole, point.leaves)]
 

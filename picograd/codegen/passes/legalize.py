@@ -80,6 +80,8 @@ def convert(op: Op, half_in_hardware: bool) -> Op | None:
         return None
     if half_in_hardware and {x.dtype, target} == {dtypes.float16, dtypes.float32}:
         return None
+    if half_in_hardware and x.dtype is dtypes.float8_e5m2 and target is dtypes.float32:
+        return cast(bitcast(shl(cast(bits_of(x), dtypes.uint16), 8), dtypes.float16), target)  # the upper half of a float16
     if x.dtype.is_narrow:
         if target is not dtypes.float32:
             return cast(cast(x, dtypes.float32), target)

@@ -175,6 +175,9 @@ def _soft_cross_entropy(
             hint="target.long(), if these are classes.",
         )
     dim = 1 if input.ndim > 1 else 0
+    if not input.shape[dim]:
+        rows = input.sum(dim)
+        return rows if reduction == "none" else rows.sum() * (math.nan if reduction == "mean" else 0.0)
     target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
     parts = target * input.log_softmax(dim)
     if weight is not None:

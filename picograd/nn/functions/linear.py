@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import permute, scatter
+from picograd.ir.build import permute, reshape, scatter
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -31,10 +31,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Args:
       input:   (..., K)
-      weight:  (N, K)
+      weight:  (N, K), or (K,) where there is no bias
       bias:    (N,) or None
 
-    Returns:   (..., N)
+    Returns:   (..., N), or (...)
 
     Raises:
       ShapeError: the last axes of input and weight differ.
@@ -61,6 +61,9 @@ def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
 @formula
 def linear_op(x: Op, weight: Op, precision: DType | None, tf32: bool) -> Op:
     """Returns x @ weight.T, computed in the precision of products; `tf32`: those of float32 may take TF32."""
+    if len(weight.shape) == 1:
+        product = _product(x, reshape(weight, (1, *weight.shape)), precision, tf32)
+        return reshape(product, product.shape[:-1])
     return _product(x, weight, precision, tf32)
 
 
