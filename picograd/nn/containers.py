@@ -208,7 +208,7 @@ class Sequential(_Numbered):
 
 
 def _sequential(items: object) -> Sequential:
-    """Returns what is added to a Sequential; ArgumentTypeError where it is not one."""
+    """Returns a Sequential that is added to another; ArgumentTypeError where it is not one."""
     if not isinstance(items, Sequential):
         fact = f"Sequential: another Sequential can be added, got {shown(items)}."
         raise ArgumentTypeError(fact, hint="extend takes a list.")
