@@ -773,12 +773,10 @@ def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
     if dim is None:
         return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
     op = self.read()
-    if not op.shape:
-        raise IndexingError(f"take_along_dim: a tensor without axes has no axis {dim}.", hint="leave dim out.")
+    if len(indices.shape) != len(op.shape) or not op.shape:
+        raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes, and one.")
     axis = axis_of("take_along_dim", op.shape, dim)
     positions = index_op(self, "take_along_dim", indices, op.shape, axis)
-    if len(positions.shape) != len(op.shape):
-        raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes.")
     pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
     if any(m != n and 1 not in (m, n) for m, n in pairs):
         raise ShapeError(f"take_along_dim: indices {indices.shape} do not broadcast to {self.shape}.")
