@@ -26,6 +26,7 @@ from picograd.ir.origin import copy_lines, line_of
 from picograd.record import Record
 from picograd.tensor.cell import Cell, Trace, View, set_op, trace
 from picograd.tensor.core import leaf_ids
+from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.unasked import differentiable_cells
 
@@ -231,6 +232,7 @@ def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequ
 
     Raises:
       DeviceError: a value is copied to another device inside.
+      JitError:    a tensor made inside has a hook.
     """
     cut = _Cut(watch, roots, [*first, *last])
     slots = {stand: i for i, stand in enumerate([*first, *cut.invariants])}
@@ -240,6 +242,9 @@ def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequ
         if op in became:
             continue
         if op.code is OpCode.LEAF and cut.place[op] is Side.INSIDE:
+            if isinstance(op.arg, LeafNumber) and op.arg.hooks:
+                fact = f"{watch.transform}: {watch.function} registers a hook on a tensor of shape {op.shape} that it made;"
+                raise JitError(f"{fact} no gradient would go through it.", f"call it without {watch.transform}.")
             became[op] = became[op.src[0]]
         elif cut.place[op] is Side.ANYWHERE:
             became[op] = cut.true[op]

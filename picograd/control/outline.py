@@ -36,7 +36,7 @@ def outline(function: Callable[P, R]) -> Callable[P, R]:
       function: of Tensors, alone or in lists, tuples, dicts and dataclasses, and of anything else; or a Module
 
     Raises:
-      JitError: a value is asked for inside, a tensor made inside is kept, or an argument is written in place.
+      JitError: a value is asked for inside, a tensor made inside is kept or has a hook, or an argument is written in place.
 
     >>> layers = [nn.Linear(2, 2) for _ in range(3)]
     >>> x = Tensor.ones(1, 2)
@@ -107,7 +107,7 @@ def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
 
     Values and gradients are those of function(*args), random numbers inside are drawn once. Kept for the backward pass
     are the arguments and what else the function reads. A function that cannot be traced, since it asks for a value, keeps
-    a tensor made inside or writes to an argument, is called as it is, and keeps its inside.
+    a tensor made inside, hooks into its gradient or writes to an argument, is called as it is, and keeps its inside.
 
     Args:
       function:      or method, or Module

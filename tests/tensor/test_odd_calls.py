@@ -99,6 +99,22 @@ def test_hooks_within_a_differentiated_function_are_called() -> None:
     assert found(pg) == found(torch)
 
 
+def test_hooks_within_a_body_are_called_or_refused() -> None:
+    def hooked(x: pg.Tensor) -> pg.Tensor:
+        y = x * x
+        y.register_hook(lambda grad: grad * 2)
+        return y * 3
+
+    x = pg.tensor([1.0, 2.0], requires_grad=True)
+    pg.checkpoint(hooked, x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [12.0, 24.0]
+    fact = r"registers a hook on a tensor of shape \(2,\) that it made; no gradient would go through it"
+    with pytest.raises(pg.JitError, match=f"outline: .* {fact}"):
+        pg.outline(hooked)(x)
+    with pytest.raises(pg.JitError, match=fact):
+        pg.scan(lambda carry, row: (carry + hooked(row), None), x, x.reshape(1, 2))
+
+
 def test_hooks_read_values_of_each_row() -> None:
     def rows(library: Any) -> Any:
         x = library.tensor([1.0, 2.0, 3.0], requires_grad=True)
