@@ -1,6 +1,7 @@
 """Tokenizers of sequence-to-sequence networks whose folders have a model of SentencePiece and no tokenizer.json.
 
-Source: Hugging Face, transformers, the tokenizers of T5, MT5, Pegasus, Marian and M2M100: which numbers tokens have.
+Source: Hugging Face, transformers, the tokenizers of T5, MT5, Pegasus, Marian, M2M100 and MBart: which numbers tokens
+       have.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 EXTRA = 100  # gaps of T5, the first with the highest number
 OFFSET = 103  # tokens of Pegasus before the pieces of its file, but for the first two of these
 OFFSET_NAMED = (PADDING, END, "<mask_1>", "<mask_2>")
-SPOKEN = "en"  # of texts of M2M-100, where nothing says it
+LANGUAGES_BEHIND = 25  # of the first mBART
 
 
 def of_t5(folder: Path, found: Pieces, said: Json) -> Json:
@@ -45,21 +46,45 @@ def of_marian(folder: Path, found: Pieces, said: Json) -> Json:
 
 def of_m2m(folder: Path, found: Pieces, said: Json) -> Json:
     """Returns the content of a tokenizer.json of M2M-100: vocab.json, then names of languages."""
-    paths = folder / "vocab.json", folder / "special_tokens_map.json"
-    numbers = numbers_in(json_in(paths[0]), paths[0])
-    marks = json_in(paths[1]).get("additional_special_tokens") or []
-    names = [str(mark["content"] if isinstance(mark, dict) else mark) for mark in marks]
-    named = {name: len(numbers) + place for place, name in enumerate(names)}
-    start = f"__{said.get('src_lang') or SPOKEN}__"
-    if start not in named:
-        raise DataError(f"special_tokens_map.json has no language {start[:20]}, in which texts are by default.")
+    path = folder / "vocab.json"
+    numbers = numbers_in(json_in(path), path)
+    start = f"__{said.get('src_lang') or 'en'}__"
+    named = languages_in(folder, start, len(numbers))
     return content_of(found, numbers | named, UNKNOWN, [start], [END], [*named, PADDING, "<s>"])
+
+
+def of_mbart(folder: Path, found: Pieces, said: Json) -> Json:
+    """Returns the content of a tokenizer.json of mBART: pieces behind four tokens, then names of languages, a mask.
+
+    The language of a text goes before it, or behind it where the network knows 25.
+    """
+    named = {name: number for number, name in enumerate(("<s>", PADDING, END, UNKNOWN))}
+    pieces = {piece: place + 1 for place, (piece, _, _) in enumerate(found.pieces) if place > 2}
+    first, spoken = len(found.pieces) + 1, said.get("src_lang") or "en_XX"
+    languages = languages_in(folder, spoken, first)
+    numbers = named | pieces | languages | {"<mask>": first + len(languages)}
+    start, end = ([spoken], [END]) if len(languages) > LANGUAGES_BEHIND else ([], [END, spoken])
+    return content_of(found, numbers, UNKNOWN, start, end, [*named, *languages, "<mask>"])
+
+
+def languages_in(folder: Path, spoken: str, first: int) -> dict[str, int]:
+    """Returns the languages in a folder, numbered from `first` on.
+
+    Raises:
+      DataError: the one that is spoken by default is not among them.
+    """
+    marks = json_in(folder / "special_tokens_map.json").get("additional_special_tokens") or []
+    names = [str(mark["content"] if isinstance(mark, dict) else mark) for mark in marks]
+    if spoken not in names:
+        raise DataError(f"special_tokens_map.json has no language {spoken[:20]}, in which texts are by default.")
+    return {name: first + place for place, name in enumerate(names)}
 
 
 # model_type -> the file of SentencePiece, and what makes the content of a tokenizer.json of it
 FILES: dict[str, tuple[str, Callable[[Path, Pieces, Json], Json]]] = {
     "t5": ("spiece.model", of_t5), "mt5": ("spiece.model", of_t5), "pegasus": ("spiece.model", of_pegasus),
     "marian": ("source.spm", of_marian), "m2m_100": ("sentencepiece.bpe.model", of_m2m),
+    "mbart": ("sentencepiece.bpe.model", of_mbart),
 }  # fmt: skip
 
 

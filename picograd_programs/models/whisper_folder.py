@@ -97,7 +97,7 @@ def read_whisper(folder: Path) -> Speech:
         for key in ("suppress_tokens", "begin_suppress_tokens")
     )
     latest = generation.get("max_initial_timestamp_index", BEGIN_MAX)
-    if type(latest) is not int or latest < 0:
+    if latest is not None and (type(latest) is not int or latest < 0):
         raise DataError(f"max_initial_timestamp_index is {str(latest)[:40]}; a number of steps of time is needed.")
     times = Times(tokenizer.control[NO_TIMES] + 1, end, latest) if has_times else None
     names = AROUND_LAYERS | names_of_layers(config)

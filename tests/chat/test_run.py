@@ -52,6 +52,22 @@ def test_a_prompt_is_continued_as_it_is(tmp_path: Path, capsys: pytest.CaptureFi
     assert re.fullmatch(SPEED + "\n", capsys.readouterr().err).groups() == ("2", "5")
 
 
+def test_an_answer_is_searched_for(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    dialogue = Dialogue(Chat(model=model, beams=3, no_repeat=2, max_tokens=8))
+    assert dialogue.reader.plans.num == 3 and "3 beams, length penalty 1, repetition 1.1" in dialogue.describe()
+    for number, text in enumerate(("Hi", "And?")):
+        question = dialogue.question(text)
+        dialogue.answer(text)
+        written = dialogue.said[-1][1]
+        assert dialogue.reader.tokens[: len(question)] == question and len(dialogue.said) == 2 * number + 2
+        assert dialogue.reader.tokens[len(question) :][: len(written)] == [*written], "the answer was read"
+        pairs = [*zip(dialogue.reader.tokens, dialogue.reader.tokens[1:])]
+        assert all(pair not in pairs[:place] for place, pair in enumerate(pairs) if place >= len(question))
+    assert re.search(SPEED, capsys.readouterr().err)
+    assert cli.main(["chat", "--model", model, "--prompt", "a", "--target", "de_DE"]) == 1
+    assert "--source and --target are for networks that translate" in capsys.readouterr().err
+
+
 def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     left = iter(lines)
 

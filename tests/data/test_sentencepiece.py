@@ -156,6 +156,17 @@ def test_numbers_of_tokens_of_each_network(tmp_path: Path) -> None:
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": marks}))
     words = words_in(tmp_path, "m2m_100")
     assert words.control["__en__"] == 8 and words.control["__de__"] == 9 and words.start == [8] and words.end == [0]
+    marks = ["ar_AR", "en_XX", *(f"x{letter}_XX" for letter in LETTERS[1:])]
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": marks}))
+    words, num = words_in(tmp_path, "mbart"), len(pieces)
+    assert [words.control[name] for name in ("<s>", "<pad>", "</s>", "<unk>", "ar_AR")] == [0, 1, 2, 3, num + 1]
+    assert words.encode("the") == [places[f"{SPACE}the"] + 1] and words.control["<mask>"] == num + 1 + len(marks)
+    assert (words.start, words.end) == ([num + 2], [2]) and len(words.tokens) == num + 2 + len(marks)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": marks[:25]}))
+    words = words_in(tmp_path, "mbart")
+    assert (words.start, words.end) == ([], [2, num + 2]), "the first mBART has the language behind a text"
+    marks = [{"content": "__en__"}, "__de__"]
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": marks}))
     config.write_text(json.dumps({"src_lang": "fr"}))
     with pytest.raises(DataError, match="special_tokens_map.json has no language __fr__"):
         words_in(tmp_path, "m2m_100")
