@@ -24,6 +24,7 @@ from picograd_programs.models.decoder_folder import read_folder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.seq2seq_folder import PublishedSeq2Seq, is_seq2seq, read_seq2seq
+from picograd_programs.models.seq2seq_gguf import is_seq2seq_file, read_seq2seq_file
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
@@ -149,10 +150,10 @@ class Dialogue:
 
 
 class TextToText:
-    """A sequence-to-sequence network and its vocabulary, in a folder: each text is answered by itself.
+    """A sequence-to-sequence network and its vocabulary, in a folder or a file: each text is answered by itself.
 
     Raises:
-      DataError: the folder has another network, or is damaged.
+      DataError: it has another network, or is damaged.
     """
 
     def __init__(self, settings: Chat):
@@ -160,11 +161,13 @@ class TextToText:
         if settings.system:
             raise ArgumentError("--system is for models that hold dialogues; this one reads each text by itself.")
         try:
-            found = read_seq2seq(Path(settings.model), settings.context)
+            path = Path(settings.model)
+            found = (read_seq2seq if path.is_dir() else read_seq2seq_file)(path, settings.context)
         except FileError:
             raise
         except DataError as error:
-            raise DataError(f"{settings.model}: {error.fact}", error.hint) from None
+            fact = error.fact if settings.model in error.fact else f"{settings.model}: {error.fact}"
+            raise DataError(fact, error.hint) from None
         self.tokenizer, self.manner, self.lengths = found.tokenizer, in_languages(settings, found), found.lengths
         self.choice, self.search = choice_of(settings, found.manner), search_for(settings, found.manner)
         self.writer = Writer(found.network, found.network.config.context, num=self.search.beams)
@@ -255,7 +258,7 @@ def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, 
         model, tokenizer = chat_model(folder)
         return model, tokenizer, MANNER, model.config.context
     try:
-        if is_seq2seq(folder):
+        if is_seq2seq(folder) or is_seq2seq_file(folder):
             raise DataError("has an encoder and a decoder, and holds no dialogues.", "picograd chat answers with it.")
         if folder.is_dir():
             found = read_folder(folder, context)
@@ -293,7 +296,8 @@ def chat(settings: Chat) -> int:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
     check_settings(replace(settings, top_k=settings.top_k or None))  # 0 is all
-    dialogue = TextToText(settings) if is_seq2seq(Path(settings.model)) else Dialogue(settings)
+    path = Path(settings.model)
+    dialogue = TextToText(settings) if is_seq2seq(path) or is_seq2seq_file(path) else Dialogue(settings)
     if settings.prompt:
         dialogue.answer(settings.prompt)
         return 0
