@@ -132,6 +132,18 @@ def _compiler(module: Any) -> Any:
     return module
 
 
+def _old_names() -> None:
+    """Lets programs from before PyTorch 1.0 find the names that PyTorch has kept since, with a warning."""
+    init: Any = picograd.nn.init
+    names = "constant dirac eye kaiming_normal kaiming_uniform normal orthogonal uniform xavier_normal xavier_uniform"
+    for name in names.split():
+        setattr(init, name, getattr(init, f"{name}_"))
+    vars(picograd.nn)["NLLLoss2d"] = picograd.nn.NLLLoss
+    vars(picograd.nn.utils)["clip_grad_norm"] = picograd.nn.utils.clip_grad_norm_
+    module: Any = picograd.nn.Module  # the old hook sees the gradients of the last operation, mostly those of the module
+    module.register_backward_hook = module.register_full_backward_hook
+
+
 def _hub_folder() -> str:
     """Returns the folder in which PyTorch keeps files of models: libraries ask for it when they are imported."""
     return os.path.join(os.environ.get("TORCH_HOME", os.path.expanduser("~/.cache/torch")), "hub")
@@ -144,6 +156,7 @@ def add_left_out() -> None:
         _below(f"torch.{name}", LeftOut(f"torch.{name}"))
     sys.modules["torch.hub"].get_dir = _hub_folder  # type: ignore[attr-defined]
     _jit()
+    _old_names()
     _below("torch.jit", picograd.jit)
     _below("torch.compiler", _compiler(ModuleType("torch.compiler")))
     _compiler(sys.modules["torch._dynamo"])

@@ -136,3 +136,24 @@ print(torch.Tensor([1, 2]).type(), torch.nn.Linear(2, 1)(torch.Tensor([1, 2])).d
 def test_the_old_constructor_makes_what_it_makes_in_pytorch(tmp_path: Path) -> None:
     ours, theirs = both(tmp_path, CONSTRUCTOR)
     assert ours == theirs
+
+
+OLD_NAMES = """
+import warnings; warnings.simplefilter("ignore")
+import torch
+from torch import nn
+from torch.nn import init
+
+layer, seen = nn.Linear(2, 2), []
+init.constant(layer.weight, 0.5), init.xavier_uniform(nn.Linear(3, 3).weight), init.orthogonal(torch.empty(2, 2))
+layer.register_backward_hook(lambda module, grad_input, grad_output: seen.append(grad_output[0].tolist()))
+(layer(torch.ones(1, 2, requires_grad=True)) * torch.tensor([30.0, 40.0])).sum().backward()
+layer.bias.grad.zero_()
+torch.nn.utils.clip_grad_norm(layer.parameters(), 5.0)
+print(seen, [round(number, 3) for number in layer.weight.grad.flatten().tolist()], isinstance(nn.NLLLoss2d(), nn.NLLLoss))
+"""
+
+
+def test_names_that_pytorch_warns_of_are_there(tmp_path: Path) -> None:
+    ours, theirs = both(tmp_path, OLD_NAMES)
+    assert ours == theirs

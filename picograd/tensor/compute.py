@@ -429,8 +429,12 @@ def settle_step() -> None:
 
 
 def _living_plain() -> list[Cell]:
-    """Returns the values that are alive, without fills: those have no device, so that no plan is known by them."""
-    living = [cell for reference in plain_cells.copy() if (cell := reference()) is not None]
+    """Returns the values that are alive, without fills: those have no device, so that no plan is known by them.
+
+    A value that a program keeps from a trace, which has ended by now, is made of inputs without memory.
+    """
+    cells = [cell for reference in plain_cells.copy() if (cell := reference()) is not None]
+    living = [cell for cell in cells if cell.made_in is None]
     return [cell for cell in living if not (type(op := cell.content) is Op and op.code is OpCode.EXPAND and is_fill(op))]
 
 

@@ -70,6 +70,8 @@ class Word(Cell):
         """Returns its value, which is read from the device only where the host does not know it."""
         number = self.number
         if number is None:
+            if (active := trace.get()) is not None:
+                active.on_host_read("get_rng_state")
             op = self.op
             number = int(to_host(realize([op])[0]))
             with changing:

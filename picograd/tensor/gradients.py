@@ -24,7 +24,7 @@ from picograd.rewrites.vmap import for_rows
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
-from picograd.tensor.cell import Cell, grad_mode, last_change, trace
+from picograd.tensor.cell import Cell, grad_mode, last_change, read_through, trace
 from picograd.tensor.compute import compute_together, expect, look_at_gradients
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.first_values import compute_first
@@ -230,8 +230,20 @@ def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
     tensors = [tensor for number in sorted(LeafNumber.results) if (tensor := leaf_tensors.get(number)) is not None]
     among = {*on_the_way} if tensors else ()
     seen = {op.arg for op in among if op.code is OpCode.LEAF}
-    late = {t.op.src[0]: t for t in tensors if t.op.code is OpCode.LEAF and t.op.arg not in seen}
+    late = {_without_leaves(t, seen): t for t in tensors if t.op.code is OpCode.LEAF and t.op.arg not in seen}
     return {op: late[source] for source, op in _as_read([*late], among).items() if op.code is not OpCode.LEAF}
+
+
+def _without_leaves(tensor: TensorCore, seen: Collection[int]) -> Op:
+    """Returns the Op that users of a result read before it, or what it is a view of, got a hook or retained its gradient.
+
+    Args:
+      seen:  the numbers of the LEAFs that were there already
+    """
+    op = tensor.cell.op
+    while op.code is OpCode.LEAF and op.src[0].needs_grad and op.arg not in seen:
+        op = op.src[0]
+    return read_through(op, tensor.steps[:-1])
 
 
 def _as_read(results: Sequence[Op], among: Collection[Op]) -> dict[Op, Op]:

@@ -71,6 +71,25 @@ def retained_after_use(lib: Any, log: list[Any]) -> Any:
     return y.grad
 
 
+def retained_of_views_and_what_they_show(kind: str, first: str, uses_both: bool) -> Any:
+    """Returns a program: a result and a view of it are used, and then both retain their gradients, or get hooks."""
+    views = {"rows": lambda y: y.view(4), "transpose": lambda y: y.T, "part": lambda y: y[0], "expanded": lambda y: y[None]}
+
+    def program(lib: Any, log: list[Any]) -> Any:
+        x = lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        result = x * 2
+        view = views[kind](result)
+        out = (view * view).sum() + (result.sum() * 5 if uses_both else 0.0)
+        for tensor in (view, result) if first == "view" else (result, view):
+            tensor.retain_grad()
+        out.backward()
+        log.append((numbers(view.grad), numbers(result.grad)))
+        return x.grad
+
+    program.__name__ = f"retained_of_a_view_{kind}_{first}_first{'_both_used' * uses_both}"
+    return program
+
+
 def retained_of_the_last_value(lib: Any, log: list[Any]) -> Any:
     y = lib.tensor([1.0], requires_grad=True).clone()
     y.retain_grad()
@@ -242,6 +261,8 @@ PROGRAMS = [
     *[hook_of_a_view(kind, then, False) for kind in ("seeing", "changing", "retained")
       for then in ("nothing", "base", "view", "elements")],
     *[hook_of_a_view("changing", then, True) for then in ("nothing", "base", "view")],
+    *[retained_of_views_and_what_they_show(kind, first, both) for kind in ("rows", "transpose", "part", "expanded")
+      for first in ("view", "result") for both in (False, True)],
 ]  # fmt: skip
 
 

@@ -292,6 +292,29 @@ def test_a_function_that_reads_values_runs_as_it_is_called(device: str) -> None:
     assert found[0] == found[1]
 
 
+def test_a_function_that_keeps_the_state_of_draws_draws_the_same_again() -> None:
+    class Dropped(pg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # type: ignore[no-untyped-def, override]
+            pg.rand(3)  # so that the state is a number that only the device has
+            ctx.state = pg.get_rng_state()
+            return x * pg.rand(3)
+
+        @staticmethod
+        def backward(ctx, grad):  # type: ignore[no-untyped-def, override]
+            pg.set_rng_state(ctx.state)
+            return grad * pg.rand(3)
+
+    x = pg.ones(3, requires_grad=True)
+    for _ in range(2):
+        x.grad = None
+        y = Dropped.apply(x)
+        y.sum().backward()
+        assert x.grad is not None and x.grad.tolist() == y.tolist()
+    with pytest.raises(pg.JitError, match=r"get_rng_state\(\) asks for a value"):
+        pg.jit(lambda x: (pg.rand(2), pg.get_rng_state(), x)[-1])(pg.ones(3))
+
+
 def test_a_function_that_reads_values_writes_in_place_and_gets_none() -> None:
     found: list[list[Any]] = []
     for lib in (pg, torch):

@@ -193,6 +193,22 @@ def test_what_is_chosen_among_is_computed_with_the_choice() -> None:
     assert counts.plans == 2
 
 
+def test_what_is_left_of_a_trace_is_not_computed_with_a_choice() -> None:
+    left = []
+
+    class Reads(pg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):  # type: ignore[no-untyped-def, override]
+            left.append(x + 1)
+            x.tolist()  # which no trace can, so that it is called again
+            return x * 2
+
+    assert Reads.apply(pg.ones(2)).tolist() == [2, 2]
+    with pg.no_grad():
+        chosen = pg.rand(4, 8).argmax(1)
+    assert chosen.tolist() and len(left) == 2 and left[-1].tolist() == [2, 2]
+
+
 def test_values_that_died_where_no_gradients_are_recorded_are_forgotten() -> None:
     x = Tensor([1.0]).realize()
     compute.plain_cells.clear()
