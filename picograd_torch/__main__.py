@@ -52,7 +52,9 @@ def install() -> None:
     """Makes `import torch`, and of its modules those that picograd has, give picograd's."""
     sys.modules["torch"] = picograd
     for theirs, ours in {**dict(zip(SAME, SAME)), **OTHER}.items():
-        sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
+        module = sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
+        above, _, name = f"torch.{theirs}".rpartition(".")
+        vars(sys.modules[above]).setdefault(name, module)  # torch.distributions.normal.Normal, without an import of it
     picograd.nn.Module._lists_are_parts = False  # programs hide modules in lists: self.teacher = [teacher]
     sys.modules["torch.accelerator"] = picograd.accelerator
     for name in picograd.backends.__all__:

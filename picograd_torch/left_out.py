@@ -14,14 +14,17 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 import picograd
+from picograd.dtype import DType
 from picograd.errors import missing
+from picograd.tensor.core import Size
 from picograd.tensor.hooks import RemovableHandle
 from picograd_torch import foreach, library, pytree
 from picograd_torch.absent import INSTEAD
 
+RELEASE = picograd.__version__
 VERSION = "2.13.0"  # of PyTorch, whose names and arguments picograd has
 
 # Modules that picograd leaves out, which programs import and mostly do not use.
@@ -168,6 +171,12 @@ def add_left_out() -> None:
     _with("torch.utils.hooks", RemovableHandle=RemovableHandle)
     vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
     vars(picograd.optim)["required"] = object()  # the default of a setting that must be given, in PyTorch's optimizers
+    number, size = int | float | bool, Size | list[int] | tuple[int, ...]
+    _with("torch.types", Number=number, Device=picograd.device | str | int | None, FileLike=str | os.PathLike[str] | IO[bytes],
+          Storage=left_out("Storage", "Storage", "picograd"), _size=size, _device=picograd.device, _dtype=DType, _int=int,
+          _float=float, _bool=bool)  # fmt: skip
+    threads = f"{picograd.get_num_threads()} threads"
+    _with("torch.__config__", show=lambda: f"picograd {RELEASE}", parallel_info=lambda: threads)
     _with("torch.utils._foreach_utils", _group_tensors_by_device_and_dtype=foreach.group_by_kind)
     _with("torch.serialization", load=picograd.load, save=picograd.save, add_safe_globals=_unchanged)
     for place, names in INSTEAD.items():

@@ -143,6 +143,10 @@ import warnings; warnings.simplefilter("ignore")
 import torch
 from torch import nn
 from torch.nn import init
+from torch.types import Device, Number, _size
+
+assert torch.distributions.normal.Normal is torch.distributions.Normal and torch.optim.adamw.AdamW is torch.optim.AdamW
+assert torch.utils.data.dataloader.DataLoader is torch.utils.data.DataLoader and torch.__config__.show()
 
 layer, seen = nn.Linear(2, 2), []
 init.constant(layer.weight, 0.5), init.xavier_uniform(nn.Linear(3, 3).weight), init.orthogonal(torch.empty(2, 2))
