@@ -172,9 +172,9 @@ def add_left_out() -> None:
     vars(picograd).update(foreach.NAMES, _assert=_assert, __version__=VERSION)
     vars(picograd.optim)["required"] = object()  # the default of a setting that must be given, in PyTorch's optimizers
     number, size = int | float | bool, Size | list[int] | tuple[int, ...]
-    _with("torch.types", Number=number, Device=picograd.device | str | int | None, FileLike=str | os.PathLike[str] | IO[bytes],
-          Storage=left_out("Storage", "Storage", "picograd"), _size=size, _device=picograd.device, _dtype=DType, _int=int,
-          _float=float, _bool=bool)  # fmt: skip
+    device, file = picograd.device | str | int | None, str | os.PathLike[str] | IO[bytes]
+    _with("torch.types", Number=number, Device=device, FileLike=file, Storage=left_out("Storage", "Storage", "picograd"),
+          _size=size, _device=picograd.device, _dtype=DType, _int=int, _float=float, _bool=bool)  # fmt: skip
     threads = f"{picograd.get_num_threads()} threads"
     _with("torch.__config__", show=lambda: f"picograd {RELEASE}", parallel_info=lambda: threads)
     _with("torch.utils._foreach_utils", _group_tensors_by_device_and_dtype=foreach.group_by_kind)

@@ -145,7 +145,7 @@ from torch import nn
 from torch.nn import init
 from torch.types import Device, Number, _size
 
-assert torch.distributions.normal.Normal is torch.distributions.Normal and torch.optim.adamw.AdamW is torch.optim.AdamW
+assert torch.distributions.normal.Normal is torch.distributions.Normal
 assert torch.utils.data.dataloader.DataLoader is torch.utils.data.DataLoader and torch.__config__.show()
 
 layer, seen = nn.Linear(2, 2), []
