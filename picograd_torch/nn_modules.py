@@ -18,6 +18,7 @@ from typing import Any
 from picograd import nn
 from picograd.errors import missing
 from picograd.nn.layers import norms, pointwise, spatial
+from picograd.nn.module_state import IncompatibleKeys
 from picograd.tensor.tensor import Tensor
 from picograd_torch.old_reduction import reduction_of
 
@@ -71,12 +72,13 @@ def _ntuple(count: int) -> Callable[[Any], tuple[Any, ...]]:
 
 
 FILES: dict[str, dict[str, Any]] = {
-    **{name: {} for name in ("activation", "container", "distance", "flatten", "fold", "linear", "module", "normalization",
-                             "padding", "pixelshuffle", "rnn", "sparse", "transformer", "upsampling")},
+    **{name: {} for name in ("activation", "container", "distance", "flatten", "fold", "linear", "normalization", "padding",
+                             "pixelshuffle", "rnn", "sparse", "transformer", "upsampling")},
     "batchnorm": {"_BatchNorm": norms._BatchNorm, "_NormBase": norms._Running},
     "conv": {"_ConvNd": spatial._Convolution, "_ConvTransposeNd": spatial._ConvTranspose},
     "dropout": {"_DropoutNd": pointwise._Dropping},
     "instancenorm": {"_InstanceNorm": norms._InstanceNorm, "_NormBase": norms._Running},
+    "module": {"_IncompatibleKeys": IncompatibleKeys},
     "loss": {"_Loss": _Loss, "_WeightedLoss": _WeightedLoss},
     "pooling": {"_MaxPoolNd": spatial._MaxPool, "_AvgPoolNd": spatial._AvgPool, "_LPPoolNd": spatial._LPPool,
                 "_AdaptiveAvgPoolNd": spatial._AdaptiveAvgPool, "_AdaptiveMaxPoolNd": spatial._AdaptiveMaxPool},
