@@ -54,6 +54,7 @@ OF_NO_EFFECT = {  # arguments of PyTorch's, and the functions that take them
     },
     "sparse_grad": {"gather"},
 }  # fmt: skip
+COMPUTED_AS_OUT = {"cumprod", "cumsum", "mean", "nansum", "prod", "sum"}  # in the dtype of `out`
 _behind: dict[Any, Any] = {}  # by a published function the one that does the work
 _published: dict[Any, Any] = {}  # and back
 _owners: dict[Any, type] = {}  # by a method the class that users know it of
@@ -202,7 +203,8 @@ def _is_of_no_effect(function: str, name: str, value: Any) -> bool:
 def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a function without `out`, and stores what it returns there: one tensor, or several in a tuple; returns `out`.
 
-    No function has a parameter `out` of its own. One that makes tensors of no others makes them of the dtype of `out`.
+    No function has a parameter `out` of its own. One that makes tensors of no others makes them of the dtype of `out`, and
+    sums and products are computed in that.
 
     Raises:
       ArgumentTypeError: `out` is not as many tensors as the function returns.
@@ -214,8 +216,9 @@ def _stored(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if not all(map(_is_tensor, outs)):
         raise ArgumentTypeError(f"{function.__name__}: out must be a tensor, or as many as it returns, got {shown(out)}.")
-    if "dtype" in signature_of(function)[0].parameters and not any(map(_is_tensor, args)):
-        kwargs.setdefault("dtype", outs[0].dtype)
+    makes = "dtype" in signature_of(function)[0].parameters and not any(map(_is_tensor, args))
+    if (makes or function.__name__ in COMPUTED_AS_OUT) and kwargs.get("dtype") is None:
+        kwargs["dtype"] = outs[0].dtype
     returned = function(*args, **kwargs)
     results = returned if isinstance(returned, tuple) else (returned,)
     if len(results) != len(outs):

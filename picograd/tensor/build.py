@@ -86,6 +86,17 @@ def cast(op: Op, dtype: DType) -> Op:
     return Op(OpCode.CAST, dtype, (op,))
 
 
+def as_bits(op: Op, dtype: DType) -> Op:
+    """Returns the bits of `op` as a dtype of its width; those of a bool are a byte, which is true unless it is 0."""
+    if op.dtype is dtype:
+        return op
+    if op.dtype is dtypes.bool_:
+        op = cast(op, dtypes.uint8)
+    if dtype is dtypes.bool_:
+        return compare(OpCode.CMPNE, as_bits(op, dtypes.uint8), 0)
+    return op if op.dtype is dtype else Op(OpCode.BITCAST, dtype, (op,))
+
+
 def promoted(a: Op, b: Op) -> DType:
     """Returns the dtype of `a op b` by PyTorch's rule: a 0-d operand only lifts the other to its category."""
     if a.dtype is b.dtype:

@@ -14,7 +14,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.public import renamed
-from picograd.tensor.build import axis_of, static
+from picograd.tensor.build import as_bits, axis_of, static
 from picograd.tensor.build import cast as cast_op
 from picograd.tensor.core import T, TensorCore
 
@@ -203,7 +203,7 @@ def bitcast(self: T, dtype: DType) -> T:
     dtype = dtypes.named("bitcast", dtype)
     if dtype.itemsize != self.dtype.itemsize:
         raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
-    return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
+    return self.from_op(as_bits(self.read(), dtype), self.cell.device)
 
 
 def to(

@@ -20,7 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel, of_numbers
 from picograd.ir.symbolic import ceildiv, floordiv, mul
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import apply_step, axes_of, axis_of, is_integer, sizes, whole
+from picograd.tensor.build import apply_step, as_bits, axes_of, axis_of, is_integer, sizes, whole
 from picograd.tensor.cell import shape_after
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.indexing import one_place
@@ -46,19 +46,19 @@ def with_width(op: Op, dtype: DType) -> Op:
     """
     width, wanted = op.dtype.itemsize, dtype.itemsize
     if width == wanted:
-        return Op(OpCode.BITCAST, dtype, (op,))
+        return as_bits(op, dtype)
     if not op.shape:
         raise ShapeError(f"view: a number of {op.dtype} has no axis along which {dtype} fits its bits.")
     length = op.shape[-1]
-    bits = Op(OpCode.BITCAST, op.dtype.unsigned, (op,))
+    bits = as_bits(op, op.dtype.unsigned)
     if width > wanted:
         parts = _cut(bits, width // wanted, dtype.unsigned)
-        return Op(OpCode.BITCAST, dtype, (reshape_op(parts, (*op.shape[:-1], mul(length, width // wanted))),))
+        return as_bits(reshape_op(parts, (*op.shape[:-1], mul(length, width // wanted))), dtype)
     count = wanted // width
     if mul(floordiv(length, count), count) != length:
         raise ShapeError(f"view: the last axis of {op.shape} is not a multiple of {count}, the {op.dtype} in one {dtype}.")
     rows = reshape_op(bits, (*op.shape[:-1], floordiv(length, count), count))
-    return Op(OpCode.BITCAST, dtype, (_joined(rows, dtype.unsigned),))
+    return as_bits(_joined(rows, dtype.unsigned), dtype)
 
 
 def _cut(bits: Op, count: int, part: DType) -> Op:
