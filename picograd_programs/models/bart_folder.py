@@ -67,11 +67,10 @@ ENTRIES: dict[str, Any] = SIZES | {
     "forced_bos_token_id": None,
 }  # fmt: skip
 NO_MATTER: dict[str, Any] = OF_TRAINING | {
-    "is_encoder_decoder": True, "tie_word_embeddings": True, "add_bias_logits": False, "extra_pos_embeddings": Any,
-    "share_encoder_decoder_embeddings": True, "decoder_vocab_size": Any, "max_source_positions": Any,
-    "tokenizer_type": Any, "classif_dropout": Any, "output_past": Any,
-    "force_bos_token_to_be_generated": Any,
-    "save_step": Any,
+    "is_encoder_decoder": True, "tie_word_embeddings": True, "extra_pos_embeddings": Any, "save_step": Any,
+    "share_encoder_decoder_embeddings": True, "do_blenderbot_90_layernorm": False, "decoder_vocab_size": Any,
+    "max_source_positions": Any, "tokenizer_type": Any, "classif_dropout": Any, "output_past": Any,
+    "force_bos_token_to_be_generated": Any, "add_bias_logits": Any,  # the file has biases, or none
 }  # fmt: skip
 LAYER = {  # in the folder -> here
     "self_attn_layer_norm": "attn_norm", "encoder_attn_layer_norm": "cross_attn_norm", "final_layer_norm": "ffn_norm",

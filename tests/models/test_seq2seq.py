@@ -160,10 +160,11 @@ PRE: Said = {"normalize_before": True, "add_final_layer_norm": True, "normalize_
 RELATIVES: dict[str, Said] = {
     "mBART": {"model_type": "mbart"} | PRE | {"normalize_embedding": True, "activation_function": "relu"},
     "NLLB": {"model_type": "m2m_100", "scale_embedding": True, "activation_function": "relu"},
-    "Pegasus": {"model_type": "pegasus", "static_position_embeddings": True, "forced_bos_token_id": None} | PRE,
+    "Pegasus": {"model_type": "pegasus", "static_position_embeddings": True, "forced_bos_token_id": None,
+                "do_blenderbot_90_layernorm": False, "extra_pos_embeddings": 0, "save_step": 500} | PRE,
     "Marian": {"model_type": "marian", "scale_embedding": True, "static_position_embeddings": True,
                "normalize_embedding": False, "activation_function": "swish", "forced_bos_token_id": None,
-               "share_encoder_decoder_embeddings": True, "decoder_vocab_size": 40},
+               "share_encoder_decoder_embeddings": True, "decoder_vocab_size": 40, "add_bias_logits": True},
 }  # fmt: skip
 UNSAID = ("normalize_before", "add_final_layer_norm")  # by NLLB's files
 
