@@ -16,7 +16,7 @@ from picograd.engine.host_memory import block_on_host, value_on_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, joined, reshape, where
 from picograd.ir.build import pad as padded_op
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op, filled, is_memory
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import out_of_memory
 from picograd.ir.shape import numel
@@ -25,7 +25,7 @@ from picograd.tensor.arguments import at_least
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, common_dtype, is_integer, sizes, whole
 from picograd.tensor.build import broadcast_shapes as common_shape
 from picograd.tensor.cell import trace
-from picograd.tensor.compute import unrealized
+from picograd.tensor.compute import compute, unrealized
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.creation import shape_of_sizes
 from picograd.tensor.first_values import evaluated
@@ -44,7 +44,8 @@ __all__ = [
 # ---- repetitions, margins, joins ----
 DATA_PIECES_MIN = 5  # of a join on the host: fewer are a kernel's
 DATA_OPS_MAX = 8  # of the graph of a piece
-DATA_NBYTES_MAX = 1 << 20  # of all of them
+DATA_NBYTES_MAX = 1 << 24  # of all of them: the host copies them in a few milliseconds
+DATA_PIECES_LATE = 4  # one in so many may still have to be computed
 
 
 def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
@@ -269,7 +270,8 @@ def _joined_data(
 
     Why: a batch has other pieces each time, in places or of lengths of their own, and on the device each combination of
     lengths would be a plan. Where lengths differ, a piece that is a few operations from memory is computed by itself, by
-    the evaluator if its bits are those of a kernel: each length would be a kernel.
+    the evaluator if its bits are those of a kernel: each length would be a kernel. A list to which each turn of a loop adds
+    its own piece would be a plan for each number of pieces, so the latest are computed for it.
 
     Args:
       is_new:  the axis is a new one
@@ -286,14 +288,19 @@ def _joined_data(
         first = ops[0].shape
         shape = (len(ops), *first) if is_new else (sum([cast_to(int, op.shape[0]) for op in ops]), *first[1:])
         return flat.reshape(shape)
-    pieces = []
+    pieces, late = list[Any](), list[Op]()
     for tensor, op in zip(tensors, ops):
         piece = value_on_host(op)
         if piece is None and len(kinds) > 1 and unrealized(op, DATA_OPS_MAX) < DATA_OPS_MAX:
             piece = tensor.numpy() if (values := evaluated([op])) is None else values[0]
         if piece is None:
-            return None
+            late.append(op)
+            if len(late) * DATA_PIECES_LATE > len(ops) or is_memory(op):
+                return None
         pieces.append(piece)
+    if late:
+        compute((), late)
+        pieces = [value_on_host(op) if piece is None else piece for piece, op in zip(pieces, ops)]
     return np.stack(pieces, axis) if is_new else np.concatenate(pieces, axis)
 
 
