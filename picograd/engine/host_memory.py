@@ -31,7 +31,7 @@ from picograd.errors import OutOfMemoryError
 from picograd.interrupts import LivingKeys
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import ARRAY_NDIM_MAX
+from picograd.ir.shape import ARRAY_NDIM_MAX, of_numbers
 
 
 # ---- memory that other libraries share ----
@@ -175,25 +175,66 @@ def _bytes_type(nbytes: int) -> Any:
 
 
 def number_on_host(op: Op) -> Scalar | None:
-    """Returns the value of a view of host memory that has one element; None where it is anything else.
+    """Returns the value of an element of host memory, or of few operations on such; None where it is anything else.
 
-    Such as i of `for i in ix`, and i + 32: nothing runs, and no array is made.
+    Such as i of `for i in ix`, i + 32, and D[i, j] + 1 < D[i, k]: nothing runs, and no array is made. The operations are
+    those whose result IEEE 754 rounds in one way, so that a kernel's is the same.
     """
-    if op.code is OpCode.ADD and op.dtype is int64 and op.realized is None:
-        left, right = (x.arg if x.code is OpCode.CONST else number_on_host(x) for x in op.src)
-        return None if left is None or right is None else (left + right + 2**63) % 2**64 - 2**63
-    at = None  # its place in the memory that the steps behind it view
+    if op.realized is None and op.code in OF_NUMBERS and not op.shape and op.depth <= NUMBER_DEPTH_MAX:
+        if (dtype := op.src[0].dtype) not in (dtypes.float32, dtypes.float64, dtypes.bool_, int64):
+            return None
+        values = [x.arg if x.code is OpCode.CONST else number_on_host(x) for x in op.src]
+        if None in values or op.dtype not in NUMBERS:
+            return None
+        with np.errstate(all="ignore"):
+            found: Scalar = OF_NUMBERS[op.code](*map(dtype.numpy.type, values)).item()
+        return found
+    place = place_on_host(op)
+    return None if place is None else number_in(*place)
+
+
+def place_on_host(op: Op) -> tuple[Buffer, int] | None:
+    """Returns the memory that a view shows one element of, and its place there; None where it is anything else."""
+    at = 0
     while op.realized is None and op.code is not OpCode.BUFFER:
-        if op.code is OpCode.SHRINK and at is None:
-            at = 0
-            for (start, _), dim in zip(op.arg, op.src[0].shape):
-                if start.__class__ is not int or dim.__class__ is not int:
-                    return None
-                at = at * dim + start
+        if op.code in MOVES:
+            shape: Any = op.src[0].shape
+            starts = [start for start, _ in op.arg] if op.code is OpCode.SHRINK else ()
+            if not of_numbers((*shape, *op.shape, *starts)):
+                return None
+            places, at = MOVES[op.code](_places(at, op.shape), op.arg), 0
+            for place, length in zip(places, shape):
+                at = at * length + place
         elif op.code not in AS_THEY_LIE:
             return None
         op = op.src[0]
-    return number_in((op.realized or op).arg[0], at or 0)
+    return (op.realized or op).arg[0], at
+
+
+def _places(at: int, shape: Any) -> list[int]:
+    """Returns the place along each axis of an element, which is counted row by row."""
+    places = []
+    for length in reversed(shape):
+        at, place = divmod(at, length)
+        places.append(place)
+    return places[::-1]
+
+
+# Places along the axes of a view, and its argument -> places along the axes of what it shows.
+MOVES: dict[OpCode, Callable[[list[int], Any], list[int]]] = {
+    OpCode.SHRINK: lambda places, arg: [place + start for place, (start, _) in zip(places, arg)],
+    OpCode.PERMUTE: lambda places, arg: [places[arg.index(axis)] for axis in range(len(arg))],
+}
+
+
+def with_number(buffer: Buffer, at: int, value: Scalar) -> Array | None:
+    """Returns a copy of small host memory with another element in one place, flat; None of other memory."""
+    kind = NUMBERS.get(buffer.dtype)
+    if kind is None or type(buffer.memory) is not Memory or buffer.nbytes > WRITTEN_NBYTES_MAX:
+        return None
+    copy = bytearray(ctypes.string_at(buffer.memory.address, buffer.nbytes))
+    kind.from_buffer(copy, at * buffer.dtype.itemsize).value = value
+    return np.frombuffer(copy, buffer.dtype.numpy)
 
 
 def block_on_host(op: Op) -> bytes | None:
@@ -224,6 +265,12 @@ def number_in(buffer: Buffer, at: int = 0) -> Scalar | None:
     return found
 
 
+NUMBER_DEPTH_MAX = 8  # of operations on elements of host memory
+WRITTEN_NBYTES_MAX = 1 << 12  # of memory of which the host copies all to write one element
+OF_NUMBERS: dict[OpCode, Callable[..., Any]] = {
+    OpCode.ADD: np.add, OpCode.SUB: np.subtract, OpCode.MUL: np.multiply, OpCode.DIV: np.divide, OpCode.NEG: np.negative,
+    OpCode.CMPLT: np.less, OpCode.CMPLE: np.less_equal, OpCode.CMPEQ: np.equal, OpCode.CMPNE: np.not_equal,
+}  # fmt: skip
 AS_THEY_LIE = frozenset({OpCode.RESHAPE, OpCode.LEAF, OpCode.DETACH})
 NUMBERS: dict[DType, Any] = {
     dtypes.bool_: ctypes.c_bool, dtypes.float32: ctypes.c_float, dtypes.float64: ctypes.c_double,

@@ -20,7 +20,7 @@ from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
-from picograd.engine.host_memory import LYING, is_small, number_on_host, value_on_host
+from picograd.engine.host_memory import LYING, is_small, number_on_host, place_on_host, value_on_host, with_number
 from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys
@@ -281,6 +281,9 @@ class TensorCore:
             value = self._without_hooks_of_views(value)
         op = value if value.dtype is before.dtype else cast(value, before.dtype)
         if self.steps:
+            if not op.shape and active is None and (written := self._written_on_host(op)) is not None:
+                cell.op = written
+                return self
             op = write_through(before, self.steps, op)
         if active is None and begins_apart(before):
             if is_fill(op):
@@ -296,6 +299,18 @@ class TensorCore:
         record(op)
         settle(cell, op, num_pending)
         return self
+
+    def _written_on_host(self, value: Op) -> Op | None:
+        """Returns the cell's memory with a number in the place this shows; None where it is to be computed.
+
+        As graphs, writes to chosen elements would have a form for each way in which their places meet.
+        """
+        shown, given = self.op, value.needs_grad or is_shared(self.cell)
+        place = None if given or shown.needs_grad else place_on_host(shown)
+        number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)
+        if place is None or number is None or (array := with_number(*place, number)) is None:
+            return None
+        return from_host(array.reshape(self.cell.op.shape), value.dtype, place[0].device)
 
     def _check_writable(self, function: str) -> None:
         """Raises GradientError where this shows a leaf that requires grad."""
