@@ -167,7 +167,7 @@ def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
         return False
     if known.kept:
         roots = [*roots, *seen.numbered(known.kept)]
-        Carries.note(seen.number)
+        Carries.turn += 1
     plan, name = known.plan, seen.buffers[0].device
     read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
@@ -341,26 +341,18 @@ AT_TIMES_CARRIED = MOVEMENT - {OpCode.PAD, OpCode.EXPAND} | {OpCode.FORMULA, OpC
 CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
 TURN_DEPTH_MIN = 4  # of the graph of a value that a loop carries
 TURN_OPS_MAX = 16  # of such a graph, above the value that the turn before has kept
-READERS_MAX = 4096
 VIEW_STEPS_MAX = 8  # one after the other, that are taken again in each turn
 
 
 class Carries:
     """Knowledge of loops that carry a value.
 
-    depth:    of a graph that may be of such a loop, at least; no graph has it until there is one
-    readers:  of values that were kept lately, by their addresses: some of other Ops may be among them
+    depth:  of a graph that may be of such a loop, at least; no graph has it until there is one
+    turn:   number of the runs so far that have kept values on the way
     """
 
     depth = sys.maxsize
-    readers: set[int] = set()  # noqa: RUF012
-
-    @classmethod
-    def note(cls, graph: Iterable[Op]) -> None:
-        """Notes the Ops of a graph on whose way values have been kept."""
-        if len(cls.readers) > READERS_MAX:
-            cls.readers.clear()
-        cls.readers.update(map(id, graph))
+    turn = 0
 
 
 def on_memory(op: Op) -> Op:
@@ -417,7 +409,7 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
     that two plans have computed on their way is kept by the third; the line that made it is known from then on.
     """
     again, fresh, missing = set[Op](), set[Op](), [*missing, *kept]
-    for op in (order := order_of(missing)):
+    for op in order_of(missing):
         if op.needs_grad or op.realized is not None or op.numel > CARRIED_NUMEL_MAX:
             continue
         if op.code not in CARRIED and (op.code not in AT_TIMES_CARRIED or not _is_carried_too(op)):
@@ -433,8 +425,7 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
         if isinstance(_plans.get(key), Known):  # it does not keep them
             _plans.pop(key)
     kept = [*kept, *found, *(_known_to_recur(missing, fresh) if fresh else ())]
-    if kept:
-        Carries.note(order)
+    Carries.turn += bool(kept)
     return kept
 
 

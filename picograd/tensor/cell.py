@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.host_memory import own_copy, shared
+from picograd.engine.realize import Carries
 from picograd.errors import ShapeError
 from picograd.interrupts import LivingKeys, rlock, whole_at_fork
 from picograd.ir.build import pad, permute, reshape, where
@@ -150,9 +151,10 @@ class Cell:
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
     computed_with:  the cells that are computed with it, unasked, while it is not
+    turn:    `Carries.turn` when it was made, or read since
     """
 
-    __slots__ = ("content", "_named", "device", "made_in", "computed_with", "__weakref__")
+    __slots__ = ("content", "_named", "device", "made_in", "computed_with", "turn", "__weakref__")
 
     def __init__(self, value: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
@@ -162,7 +164,7 @@ class Cell:
             self.content = value
         else:
             self._set(value)
-        self.device, self.made_in = device, trace.get()
+        self.device, self.made_in, self.turn = device, trace.get(), Carries.turn
         self.computed_with: Sequence[weakref.ref[Cell]] = ()
         if self.made_in is not None:
             self.made_in.on_make(self)

@@ -176,7 +176,7 @@ class TensorCore:
             cell = new(Cell)
             cell.content, cell.device = op, device
             cell._named = cell.made_in = None
-            cell.computed_with = ()
+            cell.computed_with, cell.turn = (), Carries.turn
         tensor.cell, tensor.steps, tensor._grad, tensor._shown = cell, (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
@@ -195,7 +195,7 @@ class TensorCore:
         tensor, cell = new(cls), new(Cell)  # from_cell and Cell written out, as in from_op
         cell.content, cell.device = held, device
         cell._named = cell.made_in = tensor._grad = tensor._shown = None
-        cell.computed_with = ()
+        cell.computed_with, cell.turn = (), Carries.turn
         tensor.cell, tensor.steps = cell, ()
         return tensor
 
@@ -245,10 +245,11 @@ class TensorCore:
         if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (compute.py)
             named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
             op = cell.op if named is None or named[0] is not op else named[1]
-        may_hold = op.realized is not None or id(op) in Carries.readers
-        if may_hold and active is None and not op.needs_grad and (kept := on_memory(op)) is not op:
-            replace_op(cell, op, kept)  # else a loop's graphs hold each other
-            op = cell.op
+        if (op.realized is not None or cell.turn != Carries.turn) and active is None and not op.needs_grad:
+            cell.turn = Carries.turn
+            if op.code is not OpCode.BUFFER and (kept := on_memory(op)) is not op:
+                replace_op(cell, op, kept)  # else a loop's graphs hold each other
+                op = cell.op
         base = op
         if self.steps:
             shown = self._shown
@@ -299,18 +300,6 @@ class TensorCore:
         record(op)
         settle(cell, op, num_pending)
         return self
-
-    def _written_on_host(self, value: Op) -> Op | None:
-        """Returns the cell's memory with a number in the place this shows; None where it is to be computed.
-
-        As graphs, writes to chosen elements would have a form for each way in which their places meet.
-        """
-        shown, given = self.op, value.needs_grad or is_shared(self.cell)
-        place = None if given or shown.needs_grad else place_on_host(shown)
-        number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)
-        if place is None or number is None or (array := with_number(*place, number)) is None:
-            return None
-        return from_host(array.reshape(self.cell.op.shape), value.dtype, place[0].device)
 
     def _check_writable(self, function: str) -> None:
         """Raises GradientError where this shows a leaf that requires grad."""
@@ -525,6 +514,18 @@ class TensorCore:
         return self.from_cell(self.cell, (*view, (OpCode.DETACH, None)))
 
     # ---- computing ----
+    def _written_on_host(self, value: Op) -> Op | None:
+        """Returns the cell's memory with a number in the place this shows; None where it is to be computed.
+
+        As graphs, writes to chosen elements would have a form for each way in which their places meet.
+        """
+        shown, given = self.op, value.needs_grad or is_shared(self.cell)
+        place = None if given or shown.needs_grad else place_on_host(shown)
+        number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)
+        if place is None or number is None or (array := with_number(*place, number)) is None:
+            return None
+        return from_host(array.reshape(self.cell.op.shape), value.dtype, place[0].device)
+
     def realize(self) -> Self:
         """Computes the value now and keeps it; returns self. Inside a trace it does nothing.
 
