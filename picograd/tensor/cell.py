@@ -151,7 +151,7 @@ class Cell:
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
     computed_with:  the cells that are computed with it, unasked, while it is not
-    turn:    `Carries.turn` when it was made, or read since
+    turn:    `Carries.turn` when it was made, or read since; None for memory that nobody has read
     """
 
     __slots__ = ("content", "_named", "device", "made_in", "computed_with", "turn", "__weakref__")
@@ -164,7 +164,8 @@ class Cell:
             self.content = value
         else:
             self._set(value)
-        self.device, self.made_in, self.turn = device, trace.get(), Carries.turn
+        self.device, self.made_in = device, trace.get()
+        self.turn: int | None = Carries.turn
         self.computed_with: Sequence[weakref.ref[Cell]] = ()
         if self.made_in is not None:
             self.made_in.on_make(self)

@@ -194,8 +194,8 @@ class TensorCore:
         """Returns a tensor whose value is in memory that a plan has filled; not in a trace."""
         tensor, cell = new(cls), new(Cell)  # from_cell and Cell written out, as in from_op
         cell.content, cell.device = held, device
-        cell._named = cell.made_in = tensor._grad = tensor._shown = None
-        cell.computed_with, cell.turn = (), Carries.turn
+        cell._named = cell.made_in = cell.turn = tensor._grad = tensor._shown = None
+        cell.computed_with = ()
         tensor.cell, tensor.steps = cell, ()
         return tensor
 
