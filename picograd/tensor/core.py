@@ -192,11 +192,11 @@ class TensorCore:
     @classmethod
     def from_memory(cls, held: Held, device: str | None) -> Self:
         """Returns a tensor whose value is in memory that a plan has filled; not in a trace."""
-        tensor, cell = new(cls), new(Cell)  # from_cell and Cell written out, as in from_op
+        tensor = new(cls)  # from_cell and Cell written out, as in from_op
+        cell = tensor.cell = new(Cell)
         cell.content, cell.device = held, device
         cell._named = cell.made_in = cell.turn = tensor._grad = tensor._shown = None
-        cell.computed_with = ()
-        tensor.cell, tensor.steps = cell, ()
+        cell.computed_with = tensor.steps = ()
         return tensor
 
     def viewed(self, code: OpCode, arg: Any) -> Self:

@@ -463,10 +463,12 @@ def _is_of_a_library(member: Any) -> bool:
 
 
 def has_attributes(value: Any) -> bool:
-    """True for objects of users' classes and Modules; not for tensors, functions, classes and Python's own."""
+    """True for objects of users' classes, Modules and marked tensors; not for functions, classes and Python's own."""
     if isinstance(value, Module):
         return True
     kind = type(value)
+    if kind is Tensor:
+        return bool(vars(value))
     if not hasattr(value, "__dict__") or isinstance(value, type) or kind.__module__ in ("builtins", "functools"):
         return False
     return not callable(value) or is_users_code(getattr(kind.__call__, "__code__", None))
