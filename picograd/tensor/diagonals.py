@@ -227,7 +227,7 @@ def slice_scatter(self: T, src: Tensor, dim: int = 0, start: int | None = None, 
 
 def _thinned(self: T, step: int) -> T:
     """Returns the view of every `step`-th element of axis 0."""
-    return self if step == 1 else self.unfold(0, 1, step).select(-1, 0)
+    return self if step == 1 or not self.shape[0] else self.unfold(0, 1, step).select(-1, 0)
 
 
 @of_tensors

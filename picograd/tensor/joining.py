@@ -221,9 +221,8 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
     if (0,) in shapes and any(len(shape) > 1 for shape in shapes):  # empty vectors are ignored in any join
         tensors, ops = [t for t in tensors if t.op.shape != (0,)], [op for op in ops if op.shape != (0,)]
     first = ops[0].shape
-    if {*shapes} == {(0,)}:
-        return cls.from_op(filled(0, dtype, (0,)), device)
-    axis = axis_of("cat", first, dim if axis is None else axis)
+    chosen = dim if axis is None else axis
+    axis = axis_of("cat", first, 0 if {*shapes} == {(0,)} else chosen)  # empty vectors have any axis
     for op in ops:
         if op.shape[:axis] != first[:axis] or op.shape[axis + 1 :] != first[axis + 1 :]:
             shown = ", ".join(map(str, shapes))

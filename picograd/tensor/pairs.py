@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from picograd import dtype as dtypes
@@ -389,7 +390,8 @@ def ldexp(self: T, other: Operand) -> T:
     Tensor([3.000000e+00, 1.606938e+30])
     """
     if not isinstance(other, TensorCore):
-        return self * 2.0 ** scalar_of("ldexp", other)
+        number = scalar_of("ldexp", other)
+        return self * (2.0**number if number < 1024 else math.inf)
     if not other.dtype.is_int:
         return self * other.__rpow__(2.0)
     dtype = self.dtype if self.dtype.is_float else dtypes.default_float

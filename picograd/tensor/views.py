@@ -96,6 +96,8 @@ def _is_view(tensor: TensorCore, target: Shape) -> bool:
         if strides is None or code is OpCode.RESHAPE and not of_numbers(arg):
             return True  # nothing is known of symbolic lengths
         if code is OpCode.RESHAPE:
+            if numel(shape) != numel(arg):
+                return True  # the view itself is refused
             found = _reshaped(cast("tuple[int, ...]", shape), strides, arg)
             if found is None:
                 return False

@@ -51,6 +51,10 @@ CALLS: dict[str, Call] = {
     "a mean as its out": lambda L: L.mean(L.tensor([1.5, 2.6]), 0, out=L.empty((), dtype=L.float64)),
     "a running product as its out": lambda L: L.cumprod(L.tensor([1.5, 2.6]), 0, out=L.empty(2, dtype=L.int64)),
     "a greatest value and a narrow out": lambda L: L.amax(L.tensor([1.5, 2.6]), 0, out=L.empty((), dtype=L.int32)),
+    "an empty slice": lambda L: L.zeros(0).slice_scatter(L.zeros(0), 0, 3, None, 2),
+    "a view of a view in too few elements": lambda L: L.zeros(2, 3).t().reshape(0, 3),
+    "a view of a view in too many elements": lambda L: L.zeros(1, 3)[:, :1].expand(2, 1).reshape(2, 2, 2, 2),
+    "a power that overflows": lambda L: L.tensor([1.0, 0.5]).ldexp(L.tensor(2000.0)),
     "one pair": lambda L: transform(L, "irfft", 1),
     "one pair of a signal": lambda L: transform(L, "hfft", 1),
     "one pair and one number": lambda L: transform(L, "irfft", 1, n=1),
@@ -86,6 +90,11 @@ def test_an_odd_call_is_as_in_pytorch(name: str) -> None:
         return
     assert str(found.dtype) == str(expected.dtype).removeprefix("torch.")
     np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-6)
+
+
+def test_powers_of_numbers_overflow() -> None:
+    assert pg.tensor([1.0, -1.0]).ldexp(1e10).tolist() == [float("inf"), float("-inf")]
+    assert pg.zeros(0, requires_grad=True).roll(1).requires_grad
 
 
 def test_hooks_within_a_differentiated_function_are_called() -> None:
