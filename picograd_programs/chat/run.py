@@ -13,7 +13,7 @@ from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
 from picograd.record import replace as replace_in
 from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
-from picograd_programs.chat.search import BEAMS_MAX, Search, rules_of
+from picograd_programs.chat.search import BEAMS_MAX, PENALTY_MAX, Search, rules_of
 from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.chat.writer import Way, Writer, tokens_of
 from picograd_programs.data.bpe import Stream, Tokenizer
@@ -71,6 +71,9 @@ def search_for(settings: Chat, manner: Manner) -> Search:
     search = replace_in(before, **{key: value for key, value in wanted.items() if value is not None})
     if not 1 <= search.beams <= BEAMS_MAX:
         raise ArgumentError(f"--beams: got {search.beams}, it must be from 1 to {BEAMS_MAX}.")
+    if not abs(search.length_penalty) <= PENALTY_MAX:
+        fact = f"--length-penalty: got {search.length_penalty}, it must be from -{PENALTY_MAX} to {PENALTY_MAX}."
+        raise ArgumentError(fact)
     return search
 
 
@@ -295,7 +298,10 @@ def chat(settings: Chat) -> int:
     Raises:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
-    check_settings(replace(settings, top_k=settings.top_k or None))  # 0 is all
+    # 0 is all, or none; a penalty may be below 0
+    check_settings(
+        replace(settings, top_k=settings.top_k or None, no_repeat=settings.no_repeat or None, length_penalty=None)
+    )
     path = Path(settings.model)
     dialogue = TextToText(settings) if is_seq2seq(path) or is_seq2seq_file(path) else Dialogue(settings)
     if settings.prompt:

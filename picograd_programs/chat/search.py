@@ -21,7 +21,7 @@ from picograd.errors import DataError
 from picograd.record import Record
 from picograd_programs.chat.rules import BARRED, Logits, NoRepeat, Rule
 
-BEAMS_MAX = 32
+BEAMS_MAX, PENALTY_MAX = 32, 100
 NEVER = "never"
 
 
@@ -44,7 +44,7 @@ class Search(Record):
 # Field of Search -> its name in generation_config.json, and whether a value is in its range.
 SAID: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "beams": ("num_beams", lambda value: type(value) is int and 1 <= value <= BEAMS_MAX),
-    "length_penalty": ("length_penalty", lambda value: type(value) in (int, float) and abs(value) <= 100),
+    "length_penalty": ("length_penalty", lambda value: type(value) in (int, float) and abs(value) <= PENALTY_MAX),
     "early_stopping": ("early_stopping", lambda value: type(value) is bool or value == NEVER),
     "no_repeat": ("no_repeat_ngram_size", lambda value: type(value) is int and value >= 0),
 }

@@ -528,6 +528,12 @@ def test_options_of_a_search_replace_what_the_files_say(tmp_path: Path, capsys: 
     assert "--beams: got 0, it must be" in capsys.readouterr().err
     assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "a", "--beams", "3", "--max-tokens", "4"]) == 0
     assert "3 beams" in chat(beams=3).describe()
+    words = ["chat", "--model", str(tmp_path), "--prompt", "a", "--max-tokens", "3"]
+    assert cli.main([*words, "--beams", "2", "--no-repeat", "0", "--length-penalty", "-1"]) == 0
+    capsys.readouterr()
+    for option, value, fact in [("--length-penalty", "nan", "got nan, it must be from -100 to 100"),
+                                ("--no-repeat", "-1", "--no-repeat: got -1")]:  # fmt: skip
+        assert cli.main([*words, option, value]) == 1 and fact in capsys.readouterr().err
 
 
 def test_lengths_that_are_out_of_range_are_named() -> None:
