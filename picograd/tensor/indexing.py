@@ -188,32 +188,31 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
 
 
 def _one_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
-    """Returns the view steps of x[i], x[i:j], x[:, i] and their like, the commonest; None for all else."""
-    axis = 0
-    if index.__class__ is tuple and index:
-        while axis < len(index) - 1 and _is_whole(index[axis]):
-            axis += 1
-        if axis < len(index) - 1:
-            return None
-        index = index[axis]
-    if axis >= len(shape) or shape[axis].__class__ is not int:
+    """Returns the view steps for ints and slices of step 1, the commonest; None for all else, and what has no element."""
+    items = index if index.__class__ is tuple else (index,)
+    if len(items) > len(shape):
         return None
-    dim: Any = shape[axis]
-    before, after, final = shape[:axis], shape[axis + 1 :], tuple[Step, ...]()
-    if index.__class__ is int:
-        start = index if index >= 0 else dim + index
-        if not 0 <= start < dim:
+    block: list[tuple[Dim, Dim]] = []
+    left: list[Dim] = []
+    for item, dim in zip(items, shape):
+        if dim.__class__ is not int:
             return None
-        stop, final = start + 1, ((OpCode.RESHAPE, before + after),)
-    elif index.__class__ is slice and index.step is None and isinstance(index.start, ENDS) and isinstance(index.stop, ENDS):
-        start, stop, _ = _slice_indices(index, dim)
-        if start >= stop:
+        if item.__class__ is int:
+            start = item if item >= 0 else dim + item
+            stop = start + 1
+        elif item.__class__ is slice and item.step is None and isinstance(item.start, ENDS) and isinstance(item.stop, ENDS):
+            start, stop, _ = _slice_indices(item, dim)
+            left.append(stop - start)
+        else:
             return None
-    else:
-        return None
-    if (start, stop) == (0, dim):
-        return final
-    return ((OpCode.SHRINK, (*[(0, n) for n in before], (start, stop), *[(0, n) for n in after])), *final)
+        if not 0 <= start < stop <= dim:
+            return None
+        block.append((start, stop))
+    rest = shape[len(items) :]
+    block += [(0, n) for n in rest]
+    is_whole = all(start == 0 and stop == dim for (start, stop), dim in zip(block, shape))
+    steps: tuple[Step, ...] = () if is_whole else ((OpCode.SHRINK, tuple(block)),)
+    return steps if len(left) == len(items) else (*steps, (OpCode.RESHAPE, (*left, *rest)))
 
 
 def _is_whole(item: Any) -> bool:
