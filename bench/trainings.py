@@ -31,6 +31,7 @@ PICTURE_NBYTES_MAX = 160 * 2**10
 BESIDE = {
     "bigram": "2.4543562 by counting, a running sum in float32, and about 2.4726 by gradient descent (Karpathy, makemore)",
     "transformer": "about 1.92 on 1,000 test names, after training with 31,033 (Karpathy, makemore)",
+    "transformer-script": "about 1.92 on the same 1,000 test names (Karpathy, makemore)",
     "mnist": "95.3 % (LeCun et al. 1998, two layers, 300 hidden units)",
     "cnn": "99.05 % (LeCun et al. 1998, LeNet-5), 99.25 % after 12 epochs (Chollet, Keras's first example `mnist_cnn`)",
     "gpt": "validation loss 1.88 (Karpathy, nanoGPT, settings for a CPU)",
