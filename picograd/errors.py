@@ -194,6 +194,10 @@ class ArgumentError(PicogradError, ValueError):
     """An argument whose value the function has no meaning for."""
 
 
+class PathError(ArgumentError, AttributeError):
+    """A module has no part at a path."""
+
+
 class ArgumentTypeError(PicogradError, TypeError):
     """An argument of a type the function has no meaning for, or a call with too many or too few of them."""
 

@@ -29,8 +29,9 @@ VERSION = "2.13.0"  # of PyTorch, whose names and arguments picograd has
 
 # Modules that picograd leaves out, which programs import and mostly do not use.
 MODULES = (
-    "_dynamo", "distributed", "export", "fx", "hub", "mps", "multiprocessing", "nn.parallel", "overrides", "profiler",
-    "sparse", "testing", "utils.benchmark", "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "xpu",
+    "_dynamo", "autograd.graph", "distributed", "export", "fx", "hub", "mps", "multiprocessing",
+    "nn.attention.flex_attention", "nn.parallel", "overrides", "profiler", "sparse", "testing", "utils.benchmark",
+    "utils.cpp_extension", "utils.data.distributed", "utils.model_zoo", "xpu",
 )  # fmt: skip
 
 ASKED_FOR = ("picograd.nn.functional",)  # programs ask whether a function is here, and do without

@@ -58,6 +58,21 @@ def register_pytree_node(cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten
     _nodes[cls] = flatten_fn, unflatten_fn
 
 
+def _dict_flatten(node: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    """Returns the values of a dict, and its keys: libraries name it for classes of theirs that are dicts."""
+    return [*node.values()], [*node]
+
+
+def _dict_unflatten(values: Sequence[Any], keys: Sequence[Any]) -> dict[Any, Any]:
+    """Returns the dict of these keys and values."""
+    return dict(zip(keys, values))
+
+
+def _dict_flatten_with_keys(node: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """Returns the pairs of keys and values of a dict, and its keys."""
+    return [*node.items()], [*node]
+
+
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """Returns the leaves of a tree, and its form.
 

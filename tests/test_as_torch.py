@@ -143,12 +143,19 @@ import warnings; warnings.simplefilter("ignore")
 import torch
 from torch import nn
 from torch.nn import init
+from torch.autograd.graph import save_on_cpu
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from torch.nn.modules.module import _IncompatibleKeys
 from torch.types import Device, Number, _size
+from torch.utils import _pytree
 
 assert torch.distributions.normal.Normal is torch.distributions.Normal
+assert isinstance(nn.Linear(1, 1).load_state_dict({}, strict=False), _IncompatibleKeys)
+assert _pytree._dict_unflatten(*_pytree._dict_flatten({"a": 1})) == {"a": 1}
 assert torch.utils.data.dataloader.DataLoader is torch.utils.data.DataLoader and torch.__config__.show()
 
 layer, seen = nn.Linear(2, 2), []
+assert init._calculate_correct_fan(torch.ones(2, 3), "fan_in") == 3
 init.constant(layer.weight, 0.5), init.xavier_uniform(nn.Linear(3, 3).weight), init.orthogonal(torch.empty(2, 2))
 layer.register_backward_hook(lambda module, grad_input, grad_output: seen.append(grad_output[0].tolist()))
 (layer(torch.ones(1, 2, requires_grad=True)) * torch.tensor([30.0, 40.0])).sum().backward()

@@ -275,7 +275,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 
 # ---- old names ----
-_calculate_fan_in_and_fan_out = fans
+_calculate_fan_in_and_fan_out, _calculate_correct_fan = fans, _fan
 constant, dirac, eye, kaiming_normal, kaiming_uniform = constant_, dirac_, eye_, kaiming_normal_, kaiming_uniform_
 normal, orthogonal, sparse, uniform = normal_, orthogonal_, sparse_, uniform_
 xavier_normal, xavier_uniform = xavier_normal_, xavier_uniform_

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from picograd.annotations import shown
-from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.errors import ArgumentTypeError, PathError
 from picograd.nn.hooks import GradientWatch, after_forward, before_forward, registered
 from picograd.nn.module_state import ModuleState
 from picograd.nn.summary import Summary, summarized
@@ -47,6 +47,9 @@ class Module(ModuleState):
     training: bool = True
     _lists_are_parts: ClassVar[bool] = True  # not for programs of PyTorch's, which hide modules in lists (picograd_torch)
     _forward_hooks = _forward_pre_hooks = _backward_hooks = _backward_pre_hooks = MappingProxyType[int, Any]({})  # has none
+
+    def __init__(self) -> None:
+        """Does nothing, so that `super().__init__()` ends here: a mixin beside Module is called by its own name."""
 
     # ---- a call ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -197,21 +200,21 @@ class Module(ModuleState):
         """Returns the module at a path like "layers.0"; "" is this one.
 
         Raises:
-          ArgumentError: `target` leads to no module.
+          PathError: `target` leads to no module.
 
         >>> nn.MLP(2, [3, 1]).get_submodule("layers.0")
         Linear(in_features=2, out_features=3, bias=True)
         """
         found = dict(self.named_modules(remove_duplicate=False)).get(target)
         if found is None:
-            raise ArgumentError(f"get_submodule: {type(self).__name__} has no module {target!r}.")
+            raise PathError(f"get_submodule: {type(self).__name__} has no module {target!r}.")
         return found
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Puts `module` at the path `target`; with `strict` there must be one already.
 
         Raises:
-          ArgumentError: the path leads to no module, or ends in nothing while strict.
+          PathError: the path leads to no module, or ends in nothing while strict.
 
         >>> net = nn.MLP(2, [3, 1])
         >>> net.set_submodule("layers.0", nn.Identity())
@@ -221,7 +224,7 @@ class Module(ModuleState):
         before, _, name = target.rpartition(".")
         owner = self.get_submodule(before)
         if not name or (strict and not isinstance(getattr(owner, name, None), Module)):
-            raise ArgumentError(f"set_submodule: {type(self).__name__} has no module {target!r}.")
+            raise PathError(f"set_submodule: {type(self).__name__} has no module {target!r}.")
         setattr(owner, name, module)
 
     # ---- tensors inside ----
@@ -229,28 +232,28 @@ class Module(ModuleState):
         """Returns the parameter at a path like "layers.0.weight".
 
         Raises:
-          ArgumentError: `target` leads to no parameter.
+          PathError: `target` leads to no parameter.
 
         >>> nn.MLP(2, [3, 1]).get_parameter("layers.0.bias").shape
         (3,)
         """
         found = dict(self._named_tensors("parameter")).get(target)
         if found is None:
-            raise ArgumentError(f"get_parameter: {type(self).__name__} has no parameter {target!r}.")
+            raise PathError(f"get_parameter: {type(self).__name__} has no parameter {target!r}.")
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """Returns the buffer at a path like "norm.running_mean".
 
         Raises:
-          ArgumentError: `target` leads to no buffer.
+          PathError: `target` leads to no buffer.
 
         >>> nn.BatchNorm1d(2).get_buffer("running_var")
         Tensor([1., 1.])
         """
         found = dict(self.named_buffers(remove_duplicate=False)).get(target)
         if found is None:
-            raise ArgumentError(f"get_buffer: {type(self).__name__} has no buffer {target!r}.")
+            raise PathError(f"get_buffer: {type(self).__name__} has no buffer {target!r}.")
         return found
 
     def _named_tensors(

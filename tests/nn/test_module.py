@@ -286,3 +286,25 @@ def test_modules_that_an_attribute_names_have_its_name_and_place_though_a_list_h
     names = ["norm.weight", "norm.bias", "layer0.weight", "layer1.weight", "below.0.weight", "below.0.bias"]
     assert [name for name, _ in Net().named_parameters()] == list(Net().state_dict()) == names
     assert [name for name, _ in Net().named_children()] == ["norm", "layer0", "layer1", "below"]
+
+
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
+def test_a_mixin_beside_module_is_made_by_its_own_name_and_once(library: Any) -> None:
+    made = []
+
+    class Mixin:
+        def __init__(self, base: Any = None, scale: float = 1.0) -> None:
+            made.append(scale)
+            self.base = base
+
+    class Adapter(library.nn.Module, Mixin):  # type: ignore[misc, name-defined]
+        def __init__(self, base: Any) -> None:
+            super().__init__()
+            Mixin.__init__(self, base, 2.0)
+
+    adapter = Adapter(library.nn.Linear(1, 1))
+    assert made == [2.0] and [name for name, _ in adapter.named_parameters()] == ["base.weight", "base.bias"]
+    with pytest.raises(AttributeError):
+        adapter.get_submodule("embeddings.words")
+    with pytest.raises(TypeError):
+        library.nn.Module(1)
