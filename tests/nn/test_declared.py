@@ -41,7 +41,7 @@ def test_signature_annotations_and_defaults_are_those_of_the_fields() -> None:
         "(min_val: 'float' = -1.0, max_val: 'float' = 1.0, inplace: 'bool' = False)"
     )
     assert str(inspect.signature(nn.GaussianNLLLoss)).startswith("(*, full: 'bool' = False")
-    assert str(inspect.signature(nn.Tanh)) == "()" and arguments(nn.SmoothL1Loss) == ["reduction", "beta"]
+    assert not arguments(nn.Tanh) and arguments(nn.SmoothL1Loss) == ["reduction", "beta"]
     assert not hasattr(nn.Hardtanh, "min_val"), "a default is no attribute of the class"
 
 
