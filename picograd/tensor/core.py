@@ -519,12 +519,13 @@ class TensorCore:
 
         As graphs, writes to chosen elements would have a form for each way in which their places meet.
         """
-        shown, given = self.op, value.needs_grad or is_shared(self.cell)
-        place = None if given or shown.needs_grad else place_on_host(shown)
+        cell = self.cell  # NOTE: a graph, such as that of a clone of a transpose, has its places elsewhere
+        given = cell.held() is None or value.needs_grad or is_shared(cell)
+        place = None if given or (shown := self.op).needs_grad else place_on_host(shown)
         number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)
         if place is None or number is None or (array := with_number(*place, number)) is None:
             return None
-        return from_host(array.reshape(self.cell.op.shape), value.dtype, place[0].device)
+        return from_host(array.reshape(cell.op.shape), value.dtype, place[0].device)
 
     def realize(self) -> Self:
         """Computes the value now and keeps it; returns self. Inside a trace it does nothing.

@@ -88,3 +88,18 @@ def test_other_writes_to_elements_are_computed(kind: str, monkeypatch) -> None:
             x[0] = 1.0
         (x * 2).sum().backward()
         assert x.tolist() == [1.0, 0.0, 0.0] and x.grad.tolist() == [2.0, 2.0, 2.0] and x.is_leaf
+
+
+@pytest.mark.parametrize("copied", [lambda x: x.T, lambda x: x[1:], lambda x: x[1], lambda x: x.T.reshape(-1), lambda x: x])
+def test_elements_of_a_copy_of_a_view_have_its_own_places(copied, monkeypatch) -> None:
+    """A copy that is not computed yet is a graph on the memory of another shape and order: no write may go there."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    results = []
+    for library in (pg, torch):
+        x = library.arange(6.0).reshape(2, 3) * 1
+        assert x.tolist()
+        y = copied(x).clone()
+        y[(0, 1)[-y.ndim :]] = 50
+        y[..., -1:].fill_(7)
+        results.append((x.tolist(), y.tolist()))
+    assert results[0] == results[1]
