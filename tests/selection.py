@@ -46,6 +46,8 @@ def _left_out(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.It
     """Returns the variants that do not run by default, without the tenth that is asked for."""
     named = {arg.split("::", 1)[1].split("[")[0] for arg in config.args if "::" in arg}
     whole = [Path(path).resolve() for path in config.option.in_full]
+    if missing := [str(path) for path in whole if not path.exists()]:
+        raise pytest.UsageError(f"--in-full: {', '.join(missing)} is not there.")
     rows, variants = Counter[str](), 0
     left_out: list[pytest.Item] = []
     for item in items:

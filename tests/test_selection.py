@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -42,12 +43,14 @@ RUNS = {  # options, and how many tests run and are left out
 }
 TENTHS = [("--collect-only", "--tenth", str(tenth)) for tenth in range(10)]
 LISTS = [*TENTHS, ("--collect-only",), ("--collect-only", "--full")]
+WRONG = ("--in-full", "test_moved.py")
 PROGRAM = """
-import os, pytest
+import os, pytest, sys
 os.chdir({folder!r})
+sys.stderr = sys.stdout
 plugins = ["-ptests.selection", "-ptests.processes", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:xdist"]
 for options in {runs!r}:
-    assert pytest.main(["-q", *plugins, *options]) == 0
+    assert pytest.main(["-q", *plugins, *options]) == (pytest.ExitCode.USAGE_ERROR if options == {wrong!r} else 0)
     print({end!r}, flush=True)
 """
 END = "---- the end of a run ----"
@@ -56,12 +59,12 @@ END = "---- the end of a run ----"
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], str]:
     """Output of pytest by its options, in a folder of two files: in one process, which these tests are not in."""
-    folder, runs = tmp_path_factory.mktemp("tests"), [*RUNS, *LISTS]
+    folder, runs = tmp_path_factory.mktemp("tests"), [*RUNS, *LISTS, WRONG]
     (folder / "test_a.py").write_text(FILE)
     (folder / "test_b.py").write_text(FILE)
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
     with closing(Forks("pytest", PYTHONPATH=str(ROOT), PATH="/usr/bin:/bin", TEST_PART="0/1")) as processes:
-        ran = processes.run(PROGRAM.format(folder=str(folder), runs=runs, end=END), {})
+        ran = processes.run(PROGRAM.format(folder=str(folder), runs=runs, wrong=WRONG, end=END), {})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return dict(zip(runs, ran.stdout.split(END)[:-1], strict=True))
 
@@ -78,6 +81,12 @@ def test_tenths_are_all_variants_once(said) -> None:
     *rows, default, everything = ({line for line in said[run].splitlines() if "::" in line} for run in LISTS)
     assert set().union(*rows) == everything
     assert sum(len(each - default) for each in rows) == len(everything - default)
+
+
+def test_files_to_run_in_full_are_there(said) -> None:
+    assert "--in-full: " in said[WRONG] and "test_moved.py is not there." in said[WRONG]
+    named = re.findall(r"\btests/\S+\.py\b", (ROOT / ".ci" / "run").read_text())
+    assert len(named) >= 6 and [path for path in named if not (ROOT / path).is_file()] == []
 
 
 def test_a_changed_file_touches_its_tests() -> None:
