@@ -193,10 +193,14 @@ def number_on_host(op: Op) -> Scalar | None:
     return None if place is None else number_in(*place)
 
 
-def place_on_host(op: Op) -> tuple[Buffer, int] | None:
-    """Returns the memory that a view shows one element of, and its place there; None where it is anything else."""
+def place_on_host(op: Op, is_written: bool = False) -> tuple[Buffer, int] | None:
+    """Returns the memory that a view shows one element of, and its place there; None where it is anything else.
+
+    Args:
+      is_written:  the memory is that of the storage, though a copy of the view's value is kept elsewhere
+    """
     at = 0
-    while op.realized is None and op.code is not OpCode.BUFFER:
+    while op.code is not OpCode.BUFFER and (is_written or op.realized is None):
         if op.code in MOVES:
             shape: Any = op.src[0].shape
             starts = [start for start, _ in op.arg] if op.code is OpCode.SHRINK else ()
@@ -208,7 +212,7 @@ def place_on_host(op: Op) -> tuple[Buffer, int] | None:
         elif op.code not in AS_THEY_LIE:
             return None
         op = op.src[0]
-    return (op.realized or op).arg[0], at
+    return (op if op.code is OpCode.BUFFER else op.realized).arg[0], at  # type: ignore[union-attr]  # one has it
 
 
 def _places(at: int, shape: Any) -> list[int]:

@@ -521,7 +521,7 @@ class TensorCore:
         """
         cell = self.cell  # NOTE: a graph, such as that of a clone of a transpose, has its places elsewhere
         given = cell.held() is None or value.needs_grad or is_shared(cell)
-        place = None if given or (shown := self.op).needs_grad else place_on_host(shown)
+        place = None if given or (shown := self.op).needs_grad else place_on_host(shown, is_written=True)
         number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)
         if place is None or number is None or (array := with_number(*place, number)) is None:
             return None

@@ -103,3 +103,20 @@ def test_elements_of_a_copy_of_a_view_have_its_own_places(copied, monkeypatch) -
         y[..., -1:].fill_(7)
         results.append((x.tolist(), y.tolist()))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("view", [lambda x: x[1, 2], lambda x: x.T, lambda x: x[1:]], ids=["element", "transpose", "row"])
+def test_a_view_whose_value_is_kept_elsewhere_is_written_in_the_storage(view, monkeypatch) -> None:
+    """A copy of a view that has been computed has the same Op as the view, which then has memory of its own."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    results = []
+    for library in (pg, torch):
+        x = library.arange(6.0).reshape(2, 3) * 1
+        assert x.tolist()
+        y = view(x)
+        copied = y.clone()
+        if library is pg:
+            copied.realize()
+        y[(0, 1)[: y.ndim]] = 50
+        results.append((x.tolist(), copied.tolist(), y.tolist()))
+    assert results[0] == results[1]
