@@ -63,7 +63,8 @@ def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.rand
     Discouraged(choice.repetition)(logits_V, latest)
     if choice.temperature == 0.0:
         return int(logits_V.argmax())
-    scaled_V = (logits_V - logits_V.max()) / choice.temperature
+    with np.errstate(over="ignore"):  # -inf: a share of 0
+        scaled_V = (logits_V - logits_V.max()) / choice.temperature
     likely = np.flatnonzero(scaled_V > NEGLIGIBLE)  # few to sort
     order = likely[np.argsort(-scaled_V[likely], kind="stable")][: choice.top_k or None]
     shares = np.exp(scaled_V[order])

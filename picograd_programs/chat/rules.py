@@ -37,7 +37,8 @@ class Discouraged(Record):
         [1.0, 1.0, -2.0]
         """
         seen = np.unique(np.asarray(text, np.int64))
-        scores_V[seen] *= np.where(scores_V[seen] > 0, 1 / self.factor, self.factor)
+        with np.errstate(over="ignore"):  # of tokens that are barred
+            scores_V[seen] *= np.where(scores_V[seen] > 0, 1 / self.factor, self.factor)
 
 
 def discouraged(factor: float) -> list[Rule]:

@@ -32,6 +32,8 @@ from picograd_programs.train.program import check_settings
 
 ANSWER = 512  # most tokens of an answer, where nothing says it
 ANSWER_MIN = 16  # tokens that have to be left for an answer
+CONTEXT_MAX = 2**24  # tokens; the memory of a longer text is beyond all machines
+UNSAID = Manner("", {}, (), frozenset())  # of a model whose files say nothing
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ def search_for(settings: Chat, manner: Manner) -> Search:
     draws = (manner.drawing.get("temperature", 0.0) if settings.temperature is None else settings.temperature) > 0
     before = replace_in(manner.search, beams=1) if draws else manner.search
     search = replace_in(before, **{key: value for key, value in wanted.items() if value is not None})
+    if search.no_repeat < 0:
+        raise ArgumentError(f"--no-repeat: got {search.no_repeat}, it must be at least 0.")
     if not 1 <= search.beams <= BEAMS_MAX:
         raise ArgumentError(f"--beams: got {search.beams}, it must be from 1 to {BEAMS_MAX}.")
     if not abs(search.length_penalty) <= PENALTY_MAX:
@@ -292,16 +296,26 @@ def too_long(num: int, before: int, length: int, longest: int) -> str:
     return f"{fact} This model reads {longest:,} at most: shorten the text, or begin a new dialogue."
 
 
+def check_options(settings: Chat) -> None:
+    """Checks options that need no model, before it is loaded.
+
+    Raises:
+      ArgumentError: a number is out of its range.
+    """
+    check_settings(replace(settings, top_k=None, beams=None, length_penalty=None, no_repeat=None))
+    choice_of(settings, UNSAID)
+    search_for(settings, UNSAID)
+    if settings.context > CONTEXT_MAX:
+        raise ArgumentError(f"--context: got {settings.context:,}, it must be at most {CONTEXT_MAX:,}.")
+
+
 def chat(settings: Chat) -> int:
     """Answers one prompt, or holds a dialogue until an empty line or the end of the input; returns 0.
 
     Raises:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
-    # 0 is all, or none; a penalty may be below 0
-    check_settings(
-        replace(settings, top_k=settings.top_k or None, no_repeat=settings.no_repeat or None, length_penalty=None)
-    )
+    check_options(settings)
     path = Path(settings.model)
     dialogue = TextToText(settings) if is_seq2seq(path) or is_seq2seq_file(path) else Dialogue(settings)
     if settings.prompt:

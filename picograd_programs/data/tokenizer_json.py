@@ -53,6 +53,7 @@ from picograd_programs.data.wordpiece import (
 Cut = Callable[[str, bool], list[str]]  # a text, whether it begins the whole -> words
 OF_BYTES: Json = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 DIGITS: Json = {"type": "Digits", "individual_digits": True}
+SCORE_MAX = 1e38  # of a piece: sums of greater ones are not finite
 UNKNOWN_COST = 10.0  # below the least score: what a character costs that is not a piece (SentencePiece's kUnkPenalty)
 CONTROL_NAME = re.compile(r"<\|\w+\|>")  # in vocab.json nothing else tells a control token
 
@@ -376,6 +377,8 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
     every: Json = places if numbered is None else numbered  # a file of SentencePiece has its numbers elsewhere
     vocabulary = {piece: place for piece, place in places.items() if piece not in control}
     scores = [float(score) for _, score in scored]
+    if not all(abs(score) <= SCORE_MAX for score in scores):
+        raise DataError(f"a piece has a score that is not a number of at most {SCORE_MAX:g}.")
     cost, longest = min(scores, default=0.0) - UNKNOWN_COST, max(map(len, vocabulary), default=0)
 
     def numbers(word: str) -> list[int]:

@@ -20,7 +20,7 @@ from picograd.errors import DataError
 from picograd.record import Record
 from picograd_formats.gguf_file import Array
 from picograd_programs.models.decoder import SWIGLU_SLOPE, DecoderConfig, Sight
-from picograd_programs.models.entries import FIXED, NEEDED, Entries
+from picograd_programs.models.entries import FIXED, LAYERS_MAX, NEEDED, Entries
 from picograd_programs.models.experts import Routing, are_groups
 from picograd_programs.models.float8 import scaled_by
 from picograd_programs.models.folder_forms import Arrays, of_gpt_oss, with_corrections, without_heads
@@ -514,7 +514,8 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     if "quantization_config" not in kind.fixed:
         scaled_by(said.left.pop("quantization_config", None))
     rows, width, layers, longest = (
-        said.whole(key) for key in ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+        said.size(key, LAYERS_MAX) if key == "num_hidden_layers" else said.whole(key)
+        for key in ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
     )
     reach = reach_of(content.get("rope_parameters") or content.get("rope_scaling"), longest)
     latents, is_new = latents_of(said), said.flag("new_decoder_architecture")

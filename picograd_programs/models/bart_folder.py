@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from picograd.record import Record
 from picograd_programs.models.architectures import ACTIVATION_NAMES
-from picograd_programs.models.entries import FIXED, NEEDED, Entries
+from picograd_programs.models.entries import FIXED, LAYERS_MAX, NEEDED, NUMBER_MAX, Entries
 from picograd_programs.models.seq2seq import Seq2SeqConfig
 
 LONGEST_WAVE = 10_000.0  # of the slowest wave, divided by 2 pi
@@ -88,24 +88,19 @@ def sizes_of(said: Entries) -> dict[str, Any]:
     Raises:
       DataError: encoder and decoder differ where they must not, or heads do not divide the width.
     """
-    width, layers, hidden, heads = (
-        said.whole("d_model"),
-        *(
-            [said.whole(f"{side}_{key}") for side in ("encoder", "decoder")]
-            for key in ("layers", "ffn_dim", "attention_heads")
-        ),
+    width = said.size("d_model")
+    layers, hidden, heads = (
+        [said.size(f"{side}_{key}", most) for side in ("encoder", "decoder")]
+        for key, most in (("layers", LAYERS_MAX), ("ffn_dim", NUMBER_MAX), ("attention_heads", NUMBER_MAX))
     )
     for key, both in (("decoder_ffn_dim", hidden), ("decoder_attention_heads", heads)):
         if both[0] != both[1]:
             raise said.wrong(key, both[1], f"as many as of the encoder, {both[0]}, are done here")
     if width % heads[0]:
         raise said.wrong("encoder_attention_heads", heads[0], f"they must divide d_model, {width}")
-    activation = said.get("activation_function")
-    if activation not in ACTIVATION_NAMES:
-        raise said.wrong("activation_function", activation, f"{', '.join(ACTIVATION_NAMES)} are known")
     return {
         "encoder_layers": layers[0], "decoder_layers": layers[1], "width": width, "hidden": hidden[0], "heads": heads[0],
-        "features": width // heads[0], "activation": ACTIVATION_NAMES[activation],
+        "features": width // heads[0], "activation": ACTIVATION_NAMES[said.one_of("activation_function", ACTIVATION_NAMES)],
     }  # fmt: skip
 
 
@@ -118,7 +113,7 @@ def read_bart_config(
       DataError: it lacks an entry, or has one that is not known.
     """
     said, kind = Entries(content, "config.json", ENTRIES, {}), KINDS[content["model_type"]]
-    rows, positions = said.whole("vocab_size"), said.whole("max_position_embeddings")
+    rows, positions = said.size("vocab_size"), said.size("max_position_embeddings")
     sizes, is_scaled = sizes_of(said), said.flag("scale_embedding")
     names = ("decoder_start_token_id", "forced_bos_token_id", "eos_token_id")
     numbers = [said.get(name) for name in names]
@@ -126,8 +121,10 @@ def read_bart_config(
         if not (type(number) is int and 0 <= number < rows or number is None and name == names[1]):
             raise said.wrong(name, number, f"a number of the {rows} tokens is needed")
     said.check_empty(FIXED | NO_MATTER | kind.fixed())
+    longest = min(context, positions)
+    places = longest if kind.is_waves else positions  # waves are made, a table is in the file
     config = Seq2SeqConfig(
-        min(rows, tokens), min(context, positions), **sizes, positions=positions, text_positions=positions,
+        min(rows, tokens), longest, **sizes, positions=places, text_positions=places,
         first=kind.first, eps=1e-5, has_biases=True, key_biases=True, norms_after=kind.norms_after,
         norms_embedding=kind.norms_embedding, scale=None, embedding_scale=sizes["width"] ** 0.5 if is_scaled else 1.0,
     )  # fmt: skip

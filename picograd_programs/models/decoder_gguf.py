@@ -23,7 +23,7 @@ from picograd_formats.gguf_file import GGUF, PackedTensor, plain_tensor
 from picograd_programs.data.vocabulary import check_rows
 from picograd_programs.models.architectures import Positions, reach_of, rotation_of
 from picograd_programs.models.decoder import DecoderConfig, Sight, rows_of
-from picograd_programs.models.entries import NEEDED, Entries
+from picograd_programs.models.entries import LAYERS_MAX, NEEDED, Entries
 from picograd_programs.models.experts import Routing, are_groups
 from picograd_programs.models.rotary import Rotation
 
@@ -283,7 +283,7 @@ def experts_of(said: Entries, kind: Kind, tensors: Mapping[str, PackedTensor], h
     return {
         "experts": experts, "routing": routing_of(said, kind, tensors, experts, chosen), "expert_hidden": own,
         "shared_hidden": shared_hidden_of(tensors, shared),
-        "plain_layers": frozenset(range(said.whole("leading_dense_block_count") or 0)),
+        "plain_layers": frozenset(range(min(said.whole("leading_dense_block_count") or 0, LAYERS_MAX))),
     }  # fmt: skip
 
 

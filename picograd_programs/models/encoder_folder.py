@@ -23,7 +23,7 @@ from picograd_programs.data.vocabulary import json_in, text_in
 from picograd_programs.models.architectures import ACTIVATION_NAMES, PACKED, Names, Positions, rotation_of
 from picograd_programs.models.decoder_folder import KINDS, packed
 from picograd_programs.models.encoder import Encoder, EncoderConfig
-from picograd_programs.models.entries import FIXED, NEEDED, Entries
+from picograd_programs.models.entries import FIXED, LAYERS_MAX, NEEDED, Entries
 from picograd_programs.models.rotary import Rotation
 
 TENSOR = re.compile(r"(?:(?:encoder|transformer)\.layers?\.(\d+)\.)?(.+)\.(weight|bias|gamma|beta)")
@@ -155,10 +155,10 @@ def read_encoder_config(content: Mapping[str, Any], tokens: int) -> tuple[Encode
     if width % heads:
         raise said.wrong("num_attention_heads", heads, f"it must divide the width of {width}")
     config = EncoderConfig(
-        vocabulary=min(rows, tokens), positions=positions, layers=said.whole("num_hidden_layers"), width=width,
+        vocabulary=min(rows, tokens), positions=positions, layers=said.size("num_hidden_layers", LAYERS_MAX), width=width,
         hidden=said.whole("intermediate_size"), heads=heads, first=kind.first if padding is None else padding + 1,
         types=said.whole("type_vocab_size") or 0, buckets=said.whole("relative_attention_num_buckets") or 0,
-        eps=said.number("layer_norm_eps"), activation=ACTIVATION_NAMES[shown],
+        eps=said.rate("layer_norm_eps"), activation=ACTIVATION_NAMES[shown],
         rotation=rotation_in(said, width // heads, positions), **kind.settings,
     )  # fmt: skip
     said.check_empty(FIXED | dict(kind.fixed))

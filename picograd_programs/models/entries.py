@@ -8,12 +8,14 @@ Source: Hugging Face, transformers, `PretrainedConfig` and the configurations of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from picograd.errors import DataError
 
 NEEDED = object()  # the default of an entry that a file must have
+NUMBER_MAX = 2**31 - 1
+LAYERS_MAX = 10_000  # more are damage: their names alone would fill the memory
 # Entries of trainings, of which dropout is one, samplers, classifiers and programs
 HARMLESS = frozenset({
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "auto_map",
@@ -83,13 +85,42 @@ class Entries:
         kinds = (int,) if is_whole else (int, float)
         if value is None and self.defaults.get(key) is not NEEDED:
             return None
-        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 2**31:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= NUMBER_MAX:
             raise self.wrong(key, value, f"a {'whole ' * is_whole}number above 0 is needed")
         return value
 
     def whole(self, key: str, neutral: int | None = None) -> Any:
         """Returns a whole number above 0, or None. Raises as `number`."""
         return self.number(key, neutral, True)
+
+    def size(self, key: str, most: int = NUMBER_MAX) -> int:
+        """Returns a whole number from 1 to `most`; null is none.
+
+        Raises:
+          DataError: it is something else, or is needed and not there.
+        """
+        value: int | None = self.whole(key)
+        if value is None or value > most:
+            raise self.wrong(key, value, f"a whole number from 1 to {most:,} is needed")
+        return value
+
+    def rate(self, key: str) -> float:
+        """Returns a number above 0; null is none. Raises as `size`."""
+        value: float | None = self.number(key)
+        if value is None:
+            raise self.wrong(key, value, "a number above 0 is needed")
+        return value
+
+    def one_of(self, key: str, known: Collection[str]) -> str:
+        """Returns a name that is known.
+
+        Raises:
+          DataError: it is another one, or something else.
+        """
+        value = self.get(key)
+        if not isinstance(value, str) or value not in known:
+            raise self.wrong(key, value, f"{', '.join(known)} are known")
+        return value
 
     def flag(self, key: str, neutral: bool = False) -> bool:
         """Returns true or false; null is false.

@@ -140,10 +140,12 @@ def read_seq2seq(folder: Path, context: int) -> PublishedSeq2Seq:
     repetition = drawing_of({"do_sample": True, "repetition_penalty": generation.get("repetition_penalty")})["repetition"]
     drawing = drawing_of(generation) or {"temperature": 0.0, "repetition": repetition}
     lengths = lengths_of(generation, config.vocabulary)
-    made = {own: packed(array) for own, array in form.made(config).items()}
-    names = {name: own for name, own in form.names(config).items() if f"{own}.weight" not in made}
+    names = form.names(config)
     try:
         given = seq2seq_tensors(map_published(folder), names, config.own_output)
+        table = given.get("token_embd.weight")
+        fits = table is not None and table.shape[1:] == (config.width,)  # else its error comes before memory is taken
+        made = {own: packed(array) for own, array in form.made(config).items()} if fits else {}
         network = Seq2Seq(config, given | made)
     except DataError as error:
         raise DataError(in_their_names(error.fact, names), error.hint) from None

@@ -18,20 +18,35 @@ END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 EXTRA = 100  # gaps of T5, the first with the highest number
 OFFSET = 103  # tokens of Pegasus before the pieces of its file, but for the first two of these
 OFFSET_NAMED = (PADDING, END, "<mask_1>", "<mask_2>")
+ADDED_MAX = 10_000  # tokens; more are damage
 LANGUAGES_BEHIND = 25  # of the first mBART
+
+
+def number_in(said: Json, key: str, default: int) -> int:
+    """Returns how many tokens tokenizer_config.json adds to the pieces.
+
+    Raises:
+      DataError: it is not a whole number from 0 to ADDED_MAX.
+    """
+    value = said.get(key, default)
+    if type(value) is not int or not 0 <= value <= ADDED_MAX:
+        raise DataError(
+            f"tokenizer_config.json says {key} is {str(value)[:40]}; a number from 0 to {ADDED_MAX:,} is needed."
+        )
+    return value
 
 
 def of_t5(folder: Path, found: Pieces, said: Json) -> Json:
     """Returns the content of a tokenizer.json of T5: pieces by their places, then names of gaps."""
     numbers = {piece: number for number, (piece, _, _) in enumerate(found.pieces)}
-    extra = said.get("extra_ids", EXTRA)
+    extra = number_in(said, "extra_ids", EXTRA)
     gaps = {f"<extra_id_{place}>": len(numbers) + extra - 1 - place for place in range(extra)}
     return content_of(found, numbers | gaps, UNKNOWN, [], [END], [*gaps])
 
 
 def of_pegasus(folder: Path, found: Pieces, said: Json) -> Json:
     """Returns the content of a tokenizer.json of Pegasus: pieces behind tokens of its training."""
-    offset = said.get("offset", OFFSET)
+    offset = number_in(said, "offset", OFFSET)
     named = {name: number for number, name in enumerate(OFFSET_NAMED)}
     named |= {f"<unk_{number}>": number for number in range(len(named), offset + 2)}
     pieces = {piece: number + offset for number, (piece, _, _) in enumerate(found.pieces) if number > 1}

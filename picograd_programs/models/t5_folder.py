@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from picograd_programs.models.architectures import ACTIVATION_NAMES
-from picograd_programs.models.entries import FIXED, NEEDED, Entries
+from picograd_programs.models.entries import FIXED, LAYERS_MAX, NEEDED, NUMBER_MAX, Entries
 from picograd_programs.models.seq2seq import Seq2SeqConfig
 
 ENTRIES: dict[str, Any] = {
@@ -36,7 +36,8 @@ def read_t5_config(
     """
     said = Entries(content, "config.json", ENTRIES, {})
     rows, width, features, hidden, layers, heads = (
-        said.whole(key) for key in ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+        said.size(key, LAYERS_MAX if key == "num_layers" else NUMBER_MAX)
+        for key in ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
     )
     way, is_tied = said.get("feed_forward_proj"), said.get("tie_word_embeddings") is not False
     is_scaled = said.flag("scale_decoder_outputs") if "scale_decoder_outputs" in content else is_tied
@@ -49,12 +50,13 @@ def read_t5_config(
     for key, numbers in (("decoder_start_token_id", [start]), ("eos_token_id", ends)):
         if not all(type(number) is int and 0 <= number < rows for number in numbers):
             raise said.wrong(key, numbers, f"a number of the {rows} tokens is needed")
-    buckets = said.whole("relative_attention_num_buckets")
+    buckets = said.size("relative_attention_num_buckets")
     if buckets % 4:
         raise said.wrong("relative_attention_num_buckets", buckets, "a multiple of 4 is needed")
+    decoder_layers = layers if content.get("num_decoder_layers") is None else said.size("num_decoder_layers", LAYERS_MAX)
     config = Seq2SeqConfig(
-        min(rows, tokens), context, layers, said.whole("num_decoder_layers") or layers, width, hidden, heads, features,
-        buckets, eps=said.number("layer_norm_epsilon"), activation=ACTIVATION_NAMES[name], is_gated=gate == "gated",
+        min(rows, tokens), context, layers, decoder_layers, width, hidden, heads, features,
+        buckets, eps=said.rate("layer_norm_epsilon"), activation=ACTIVATION_NAMES[name], is_gated=gate == "gated",
         own_output=not is_scaled,
         logit_scale=width**-0.5 if is_scaled else 1.0,
     )  # fmt: skip

@@ -40,6 +40,7 @@ from picograd_programs.models.whisper_times import Part, parts_of
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOG_PROBABILITY_MIN, COMPRESSION_MAX, SILENCE_MAX = -1.0, 2.4, 0.6  # beyond them a text is written again, or is silence
 HINT = "ffmpeg -i FILE -ar 16000 -ac 1 sound.wav writes one."
+RATE_MIN, RATE_MAX = 1_000, 1_000_000  # samples a second; others are damage
 OFFSET = np.uint8(128)  # samples of eight bits are unsigned
 
 
@@ -58,7 +59,7 @@ def read_sound(path: Path) -> NDArray[np.float32]:
     except (wave.Error, EOFError) as error:
         reason = str(error) or "it ends in its header"
         raise DataError(f"{path}: is not a WAV file of whole numbers ({reason}).", HINT) from None
-    if not rate or not channels or nbytes not in (1, 2, 3, 4):
+    if not RATE_MIN <= rate <= RATE_MAX or not channels or nbytes not in (1, 2, 3, 4):
         raise DataError(f"{path}: has {channels} channels of {nbytes} bytes, {rate} a second.", HINT)
     whole = np.frombuffer(data[: len(data) // (channels * nbytes) * channels * nbytes], np.uint8).reshape(-1, nbytes)
     if nbytes == 1:

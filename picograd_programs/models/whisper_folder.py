@@ -139,7 +139,7 @@ def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2Se
         raise DataError(f"config.json says model_type is {str(content.get('model_type'))[:40]!r}; whisper is run.")
     said = Entries(content, "config.json", ENTRIES, {})
     rows, bands, positions, longest = (
-        said.whole(key) for key in ("vocab_size", "num_mel_bins", "max_source_positions", "max_target_positions")
+        said.size(key) for key in ("vocab_size", "num_mel_bins", "max_source_positions", "max_target_positions")
     )
     sizes, end = sizes_of(said), said.get("eos_token_id")
     if type(end) is not int or not 0 <= end < rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from picograd.errors import DataError
 from picograd_programs.data.bpe import SPACE
 from picograd_programs.data.charsmap import CharsMap
 from picograd_programs.data.patterns import compiled
-from picograd_programs.data.tokenizer_json import load_tokenizer
+from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
 models, normalizers, pre, decoders, processors, trainers = (
@@ -308,3 +309,10 @@ def test_classes_of_a_pattern_are_those_of_unicode() -> None:
     assert compiled(r"[^\S\n]+").findall("a \t\n\x1cb") == [" \t"]
     assert compiled(r"\x{e9}|\p{^L}").findall("aé!") == ["é", "!"]
     assert compiled(r"\d+").findall("12½٣") == ["12", "٣"]
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, -1e308])
+def test_a_score_whose_sums_are_no_numbers_is_refused(score: float) -> None:
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", score], ["b", -1.0]]}
+    with pytest.raises(DataError, match="a piece has a score that is not a number of at most 1e.38"):
+        Pipeline({"model": model, "normalizer": None, "pre_tokenizer": None, "decoder": None, "added_tokens": []})

@@ -596,6 +596,64 @@ def test_tensors_of_another_network_are_named(tensor: str, value: Any, words: st
     assert words in caught.value.fact
 
 
+@pytest.mark.parametrize(
+    ("said", "change", "words"),
+    [
+        (SIZES, {"num_layers": 10_001}, "num_layers is 10001; a whole number from 1 to 10,000"),
+        (SIZES, {"num_decoder_layers": 2**31 - 1}, "num_decoder_layers is 2147483647; a whole number from 1 to 10,000"),
+        (SIZES, {"relative_attention_num_buckets": None}, "relative_attention_num_buckets is None; a whole number"),
+        (SIZES, {"layer_norm_epsilon": None}, "layer_norm_epsilon is None; a number above 0 is needed"),
+        (BART, {"decoder_layers": 2**31 - 1}, "decoder_layers is 2147483647; a whole number from 1 to 10,000"),
+        (BART, {"encoder_layers": 2**31 - 1}, "encoder_layers is 2147483647; a whole number from 1 to 10,000"),
+        (BART, {"max_position_embeddings": None}, "max_position_embeddings is None; a whole number"),
+        (BART, {"activation_function": [[]]}, r"activation_function is \[\[\]\]; .*gelu.* are known"),
+    ],
+)
+def test_sizes_that_are_damage_are_refused_at_once(said: Said, change: Said, words: str, tmp_path: Path) -> None:
+    write_folder(tmp_path, said | change, None)
+    with pytest.raises(DataError, match=words):
+        read_seq2seq(tmp_path, 50)
+
+
+def test_waves_are_made_for_positions_that_are_read_and_a_width_that_the_file_has(tmp_path: Path) -> None:
+    said = bart_like("Marian") | {"max_position_embeddings": 2**31 - 1}
+    write_folder(tmp_path, said, bart_weights(said))
+    config = read_seq2seq(tmp_path, 50).network.config
+    assert (config.context, config.positions, config.text_positions) == (50, 50, 50)
+    (tmp_path / "config.json").write_text(json.dumps(said | {"d_model": 2**30}))
+    with pytest.raises(DataError, match=r"has to have a tensor shared.weight of \(\d+, 1073741824\)"):
+        read_seq2seq(tmp_path, 50)
+
+
+@pytest.mark.parametrize("value", [-1, True, 10_001, 10**12, "100", None, 1.0])
+@pytest.mark.parametrize("key", ["extra_ids", "offset"])
+def test_numbers_of_tokens_beside_pieces_have_a_range(key: str, value: Any, tmp_path: Path) -> None:
+    said = SIZES if key == "extra_ids" else bart_like("Pegasus")
+    write_folder(tmp_path, said, None)
+    (tmp_path / "tokenizer.json").unlink()
+    write_pieces(tmp_path / "spiece.model", [(piece, 0.0, UNKNOWN if n == 2 else NORMAL) for n, piece in enumerate(PIECES)])
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(DataError, match=f"tokenizer_config.json says {key} is {value}; a number from 0 to 10,000"):
+        read_seq2seq(tmp_path, 50)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--beams", "0", "must be from 1 to 32"), ("--beams", "33", "must be from 1 to 32"),
+        ("--no-repeat", "-1", "must be at least 0"), ("--length-penalty", "nan", "must be from -100 to 100"),
+        ("--top-k", "-1", "must be at least 0"),
+        ("--context", "99999999999", "must be at most 16,777,216"),
+    ],
+)  # fmt: skip
+def test_options_are_checked_before_a_model_is_read(
+    option: str, value: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path, SIZES, None)  # has no weights
+    assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "the", option, value]) == 1
+    assert f"ArgumentError: {option}" in (said := capsys.readouterr().err) and words in said
+
+
 def test_missing_and_damaged_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = CONFIGS["flan-T5"]
     write_folder(tmp_path, said, drawn(said))

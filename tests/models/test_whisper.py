@@ -358,6 +358,14 @@ def test_sounds_of_files(nbytes: int, channels: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(read_sound(tmp_path / "a.wav"), sound, atol=2.0 ** (2 - 8 * min(nbytes, 3)))
 
 
+@pytest.mark.parametrize("rate", [1, 999, 1_000_001, 2**31 - 1])
+def test_a_rate_that_is_damage_takes_no_memory(rate: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    write_sound(path, np.zeros(480_000, np.float32), rate)  # 31 GB at 16,000 samples a second, if a second had one
+    with pytest.raises(DataError, match=f"has 1 channels of 2 bytes, {rate} a second"):
+        read_sound(path)
+
+
 @pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
 def test_a_sound_of_another_rate_has_the_same_tones(rate: int) -> None:
     ours, theirs = (np.sin(2 * np.pi * 440 * np.arange(n) / n) for n in (16000, rate))
@@ -414,6 +422,13 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"cross_layers": 2}, "says cross_layers is 2, which is not known here"),
     ({"vocab_size": 100, "eos_token_id": 9}, "the network 100 vectors"),
 ]
+
+
+@pytest.mark.parametrize("key", ["num_mel_bins", "max_source_positions", "max_target_positions"])
+def test_null_is_no_size(key: str, tmp_path: Path) -> None:
+    write_folder(tmp_path, SIZES | {key: None}, None)
+    with pytest.raises(DataError, match=f"says {key} is None; a whole number from 1 to 2,147,483,647 is needed"):
+        read_whisper(tmp_path)
 
 
 @pytest.mark.parametrize(("change", "words"), CHANGES)
