@@ -94,7 +94,7 @@ class Entries:
         return self.number(key, neutral, True)
 
     def size(self, key: str, most: int = NUMBER_MAX) -> int:
-        """Returns a whole number from 1 to `most`; null is none.
+        """Returns a whole number from 1 to `most`; null is refused.
 
         Raises:
           DataError: it is something else, or is needed and not there.
@@ -105,7 +105,7 @@ class Entries:
         return value
 
     def rate(self, key: str) -> float:
-        """Returns a number above 0; null is none. Raises as `size`."""
+        """Returns a number above 0; null is refused. Raises as `size`."""
         value: float | None = self.number(key)
         if value is None:
             raise self.wrong(key, value, "a number above 0 is needed")
