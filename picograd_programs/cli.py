@@ -144,31 +144,8 @@ def main(args: list[str] | None = None) -> int:
       args:  words after `picograd`; None takes those of the process
     """
     hear_again()
-    flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
-    words = sys.argv[1:] if args is None else args
-    if words in (["--version"], ["-V"]):
-        print(f"picograd {picograd.__version__}")
-        return 0
-    if (wrong := wrong_command(words)) is not None:
-        print(wrong, file=sys.stderr)
-        return 2
-    words, of_program = own_words(words) if words[:1] in (["verify"], ["bisect"]) else (words, [])
-    settings: dict[str, Any] = {"prog": "picograd", "description": ABOUT, "args": words, "config": flat}
-    command, left = tyro.cli(Command, return_unknown_args=True, **settings)
-    if left and (wrong := wrong_words(command, words, left)) is not None:
-        print(wrong, file=sys.stderr)
-        return 2
-    if left:
-        tyro.cli(Command, **settings)  # which says what options there are, and ends
     try:
-        if isinstance(command, VerifyConfig):  # the program's warnings are its own
-            models = {each.name: partial(train_named, each.name) for each in PROGRAMS}
-            return verify_script(command, of_program, models)
-        if isinstance(command, BisectConfig):
-            return bisect_script(command, of_program)
-        with warnings.catch_warnings():
-            warnings.showwarning = show_warning
-            status = run(command)
+        status = answer(sys.argv[1:] if args is None else args)
         sys.stdout.flush()
         return status
     except PicogradError as error:
@@ -184,6 +161,33 @@ def main(args: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output, `head` say, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush fails again
         return 141
+
+
+def answer(words: list[str]) -> int:
+    """Runs the command that some words are; returns its exit status."""
+    flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+    if words in (["--version"], ["-V"]):
+        print(f"picograd {picograd.__version__}")
+        return 0
+    if (wrong := wrong_command(words)) is not None:
+        print(wrong, file=sys.stderr)
+        return 2
+    words, of_program = own_words(words) if words[:1] in (["verify"], ["bisect"]) else (words, [])
+    settings: dict[str, Any] = {"prog": "picograd", "description": ABOUT, "args": words, "config": flat}
+    command, left = tyro.cli(Command, return_unknown_args=True, **settings)
+    if left and (wrong := wrong_words(command, words, left)) is not None:
+        print(wrong, file=sys.stderr)
+        return 2
+    if left:
+        tyro.cli(Command, **settings)  # which says what options there are, and ends
+    if isinstance(command, VerifyConfig):  # the program's warnings are its own
+        models = {each.name: partial(train_named, each.name) for each in PROGRAMS}
+        return verify_script(command, of_program, models)
+    if isinstance(command, BisectConfig):
+        return bisect_script(command, of_program)
+    with warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        return run(command)
 
 
 def wrong_command(words: Sequence[str]) -> str | None:

@@ -283,8 +283,10 @@ def test_command_runs_as_a_process(cache: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{cache} is empty\n", "")
 
 
-def test_output_that_nobody_reads_any_more_ends_without_a_traceback(cache: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from picograd_programs.cli import main; sys.exit(main())", "cache", "ls"]
+@pytest.mark.parametrize("words", ["cache ls", "cache --help"])
+def test_output_that_nobody_reads_any_more_ends_without_a_traceback(words: str, cache: Path) -> None:
+    program = "import sys; from picograd_programs.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, *words.split()]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
