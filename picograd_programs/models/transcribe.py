@@ -55,7 +55,7 @@ def read_sound(path: Path) -> NDArray[np.float32]:
     try:
         with opened("transcribe", path) as whole_file, wave.open(whole_file, "rb") as file:
             channels, nbytes, rate, num, *_ = file.getparams()
-            data = file.readframes(num)
+            data = file.readframes(min(num, path.stat().st_size))  # heads of streams say more
     except (wave.Error, EOFError) as error:
         reason = str(error) or "it ends in its header"
         raise DataError(f"{path}: is not a WAV file of whole numbers ({reason}).", HINT) from None
@@ -255,6 +255,8 @@ def transcribe(settings: TranscribeSettings) -> int:
         raise ArgumentError("transcribe: there are no files.", hint="picograd transcribe sound.wav --model whisper-tiny")
     if not 1 <= settings.beams <= BEAMS_MAX:
         raise ArgumentError(f"--beams: got {settings.beams}, it must be from 1 to {BEAMS_MAX}.")
+    if settings.max_tokens < 1:
+        raise ArgumentError(f"--max-tokens: got {settings.max_tokens}, it must be at least 1.")
     sounds = [read_sound(path) for path in settings.files]
     try:
         speech = read_whisper(settings.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 import wave
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,26 @@ def test_sounds_of_files(nbytes: int, channels: int, tmp_path: Path) -> None:
     sound = a_sound(0.2)
     write_sound(tmp_path / "a.wav", sound, 16000, nbytes, channels)
     np.testing.assert_allclose(read_sound(tmp_path / "a.wav"), sound, atol=2.0 ** (2 - 8 * min(nbytes, 3)))
+
+
+def test_a_length_that_no_file_has_takes_no_memory(tmp_path: Path) -> None:
+    path, sound = tmp_path / "a.wav", a_sound(0.1)
+    write_sound(path, sound)
+    whole = read_sound(path)
+    data = bytearray(path.read_bytes())
+    data[4:8] = data[40:44] = b"\xff" * 4  # as a program writes that does not know how long the sound will be
+    path.write_bytes(data)
+    tracemalloc.start()
+    np.testing.assert_array_equal(read_sound(path), whole)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+def test_a_text_has_room_for_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sound(tmp_path / "a.wav", a_sound(0.1))
+    assert cli.main(["transcribe", str(tmp_path / "a.wav"), "--max-tokens", "0"]) == 1
+    assert "--max-tokens: got 0, it must be at least 1." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rate", [1, 999, 1_000_001, 2**31 - 1])
