@@ -20,7 +20,7 @@ from picograd.engine.realize import to_host
 from picograd.errors import AnomalyError, Line
 from picograd.evaluator.graph import evaluate
 from picograd.interrupts import whole_context
-from picograd.ir.bodies import at_once
+from picograd.ir.bodies import at_once, formula_results
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, SOURCES, OpCode
 from picograd.ir.origin import lines_of
@@ -146,14 +146,14 @@ def raise_for(op: Op, kind: str) -> None:
     Raises:
       AnomalyError: as it says.
     """
-    (root,) = written_out([op])
+    root = _graph(op)
     values = _all_values(root)
     way = [root]  # from the value to where its first NaN was made
     while (source := next((s for s in _sources(way[-1]) if s in values and _is_wrong(values[s])), None)) is not None:
         way.append(source)
     made = way[-1]
     line = next((lines_of(each)[0] for each in reversed(way) if lines_of(each)), None)
-    if made.code not in SOURCES:
+    if made.code not in SOURCES and _formula(made) is None:
         raise _error(made, values, kind, line)
     if kind == "gradient":
         fact = f"detect_anomaly: data of shape {tuple(made.shape)}, which a gradient is computed from, have a NaN."
@@ -167,11 +167,30 @@ def _sources(op: Op) -> tuple[Op, ...]:
     return op.src[0].src if op.code is OpCode.OUTPUT else op.src
 
 
+def _formula(op: Op) -> Op | None:
+    """Returns the formula whose result an Op is, where it is not written out."""
+    made_by = op.src[0] if op.code is OpCode.OUTPUT else op
+    return made_by if made_by.code is OpCode.FORMULA else None
+
+
+def _graph(op: Op) -> Op:
+    """Returns the graph of a value, also where it is a formula's result that has been computed."""
+    (root,) = written_out([op])
+    formula = _formula(root)
+    if formula is None:
+        return root
+    results = formula_results(formula.arg, formula.src, formula.lines)
+    (root,) = written_out([results[root.arg if root.code is OpCode.OUTPUT else 0]])
+    return root
+
+
 def _all_values(root: Op) -> Values:
     """Returns the values of an Op and of all it is computed from, by NumPy."""
     order = toposort([root])
     known = {op: to_host(op) for op in order if op.code is OpCode.BUFFER}
-    wanted = [op for op in order if op.dtype.is_float and op.code not in SEVERAL_RESULTS]
+    known |= {op: to_host(op.realized) for op in order if op.realized and _formula(op) is not None}  # data
+    order = toposort([root], stop=known)
+    wanted = [op for op in order if op.dtype.is_float and (op.code not in SEVERAL_RESULTS or op in known)]
     return dict(zip(wanted, evaluate(wanted, known)))
 
 

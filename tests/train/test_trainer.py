@@ -352,6 +352,17 @@ def test_a_loss_that_is_not_finite_is_traced_to_its_step_and_line(tmp_path: Any)
     assert ours.done == 0 and ours.is_finite()  # it has the state of the checkpoint
 
 
+def test_a_loss_of_drawn_data_is_traced_too(tmp_path: Any) -> None:
+    def grown(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x).exp().square().mean().log() * 1e30
+
+    pg.manual_seed(0)
+    model, x = nn.Linear(2, 1), pg.randn(64, 2)
+    with pytest.raises(AnomalyError, match="It comes from step .*: this line has the first") as caught:
+        Trainer(model, pg.optim.SGD(model.parameters(), lr=1e30), grown).fit([(x,)] * 9, 9, [Checkpoints(tmp_path, 1)])
+    assert caught.value.hint == "the checkpoint of step 0 is whole."
+
+
 def test_without_checkpoints_the_error_says_what_finds_the_line() -> None:
     pg.manual_seed(1)
     model = nn.Linear(2, 2)
