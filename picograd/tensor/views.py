@@ -107,7 +107,8 @@ def _is_view(tensor: TensorCore, target: Shape) -> bool:
         elif code is OpCode.FLIP:
             strides = tuple([-stride if axis in arg else stride for axis, stride in enumerate(strides)])
         elif code is OpCode.EXPAND:
-            strides = tuple([stride if a == b else 0 for stride, a, b in zip(strides, shape, arg)])
+            strides = strides or (0,) * len(arg)  # a number has no axes
+            strides = tuple([stride if a == b else 0 for stride, a, b in zip(strides, shape or arg, arg)])
         shape = shape_after(shape, (code, arg))
     return True
 

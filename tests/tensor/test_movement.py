@@ -230,3 +230,13 @@ def test_a_view_shows_a_transpose() -> None:
     x.T.view(6)[1] = 7
     x.T.view_as(x)[0, 0] = 9
     assert x.tolist() == [[9, 1, 2], [7, 4, 5]]
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2), (1, 2, 2)])
+@pytest.mark.parametrize("number", [lambda x: x[1], lambda x: x[1:2].reshape(())])
+def test_a_number_that_is_repeated_has_views_of_other_shapes(number, shape: tuple[int, ...]) -> None:
+    for dims in [(2, 2), (4, 1), (-1,), (1, 4)]:
+        x, other = pg.arange(3), torch.arange(3)
+        view, theirs = number(x).expand(shape).reshape(dims), number(other).expand(shape).reshape(dims)
+        x[1], other[1] = 9, 9
+        assert view.tolist() == theirs.tolist()
