@@ -189,6 +189,8 @@ def number_on_host(op: Op) -> Scalar | None:
         with np.errstate(all="ignore"):
             found: Scalar = OF_NUMBERS[op.code](*map(dtype.numpy.type, values)).item()
         return found
+    if op.realized is None and op.code not in IN_PLACE:
+        return None
     place = place_on_host(op)
     return None if place is None else number_in(*place)
 
@@ -276,6 +278,7 @@ OF_NUMBERS: dict[OpCode, Callable[..., Any]] = {
     OpCode.CMPLT: np.less, OpCode.CMPLE: np.less_equal, OpCode.CMPEQ: np.equal, OpCode.CMPNE: np.not_equal,
 }  # fmt: skip
 AS_THEY_LIE = frozenset({OpCode.RESHAPE, OpCode.LEAF, OpCode.DETACH})
+IN_PLACE = AS_THEY_LIE | {OpCode.BUFFER, *MOVES}
 NUMBERS: dict[DType, Any] = {
     dtypes.bool_: ctypes.c_bool, dtypes.float32: ctypes.c_float, dtypes.float64: ctypes.c_double,
     dtypes.int8: ctypes.c_int8, dtypes.int16: ctypes.c_int16, dtypes.int32: ctypes.c_int32, int64: ctypes.c_int64,

@@ -433,8 +433,8 @@ def _living_plain() -> list[Cell]:
 
     A value that a program keeps from a trace, which has ended by now, is made of inputs without memory.
     """
-    cells = [cell for reference in plain_cells.copy() if (cell := reference()) is not None]
-    living = [cell for cell in cells if cell.made_in is None]
+    references = plain_cells.copy()
+    living = [cell for reference in references if (cell := reference()) is not None and cell.made_in is None]
     return [cell for cell in living if not (type(op := cell.content) is Op and op.code is OpCode.EXPAND and is_fill(op))]
 
 
