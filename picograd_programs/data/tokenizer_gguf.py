@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,25 @@ STEPS: dict[str, list[Json]] = {  # `tokenizer.ggml.pre` -> steps of a tokenizer
 }  # fmt: skip
 
 
+def entry_in(metadata: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    """Returns an entry of a file's tokenizer.
+
+    Raises:
+      DataError: it is of another kind, or is not there and has no default.
+    """
+    value = metadata.get(f"tokenizer.ggml.{name}", default)
+    if not isinstance(value, kind):
+        raise DataError(f"the file's tokenizer.ggml.{name} is {str(value)[:40]}; a {kind.__name__} is needed.")
+    return value
+
+
 def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer:
     """Returns the tokenizer of a GGUF file.
 
     Raises:
       DataError: it is of another kind, or damaged.
     """
-
-    def entry(name: str, kind: type, default: Any = None) -> Any:
-        value = metadata.get(f"tokenizer.ggml.{name}", default)
-        if not isinstance(value, kind):
-            raise DataError(f"the file's tokenizer.ggml.{name} is {str(value)[:40]}; a {kind.__name__} is needed.")
-        return value
-
+    entry = partial(entry_in, metadata)
     model, tokens = entry("model", str), entry("tokens", list)
     kinds = entry("token_type", np.ndarray, np.full(len(tokens), TEXT)).tolist()
     if model == "gpt2":

@@ -6,6 +6,7 @@ Source: ggml, llama.cpp, the architecture t5 in its converter (entries, and name
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from picograd.errors import DataError
 from picograd_formats.gguf_file import GGUF, PackedTensor, read_gguf
 from picograd_programs.chat.turns import Manner
 from picograd_programs.data.sentencepiece import CONTROL, OWN, UNIGRAM, Pieces, content_of
+from picograd_programs.data.tokenizer_gguf import entry_in
 from picograd_programs.data.tokenizer_json import Pipeline
 from picograd_programs.models.entries import NEEDED, Entries
 from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -96,13 +98,7 @@ def words_of(metadata: Mapping[str, Any]) -> Pipeline:
     Raises:
       DataError: it is of another kind, or damaged.
     """
-
-    def entry(name: str, kind: type, default: Any = None) -> Any:
-        value = metadata.get(f"tokenizer.ggml.{name}", default)
-        if not isinstance(value, kind):
-            raise DataError(f"the file's tokenizer.ggml.{name} is {str(value)[:40]}; a {kind.__name__} is needed.")
-        return value
-
+    entry = partial(entry_in, metadata)
     model, tokens, scores, kinds = (
         entry("model", str), entry("tokens", list), entry("scores", np.ndarray), entry("token_type", np.ndarray)
     )  # fmt: skip
