@@ -390,11 +390,11 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
     """
     again, fresh = set[Op](), set[Op]()
     for op in seen.costly:
-        if op.was_computed:
+        # What is drawn is kept from the third graph on: to draw twice costs less than to have it kept.
+        if op.times_computed >= (2 if op.code is OpCode.FORMULA and op.arg.is_drawn else 1):
             again.add(op)
             continue
-        # What is drawn is kept from the third graph on: to draw twice costs less than to have it kept.
-        op.was_computed = op.code is not OpCode.FORMULA or not op.arg.is_drawn or op.was_computed is not None
+        op.times_computed += 1
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and (not op.lines or op.lines[:1] in made_by):
             fresh.add(op)
     if fresh and (known := _plans.get(seen.key)) is not None and known.kept:
@@ -414,10 +414,10 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
             continue
         if op.code not in CARRIED and (op.code not in AT_TIMES_CARRIED or not _is_carried_too(op)):
             continue
-        if op.was_computed:
+        if op.times_computed >= 2:
             again.add(op)
             continue
-        op.was_computed = op.was_computed is not None
+        op.times_computed += 1
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and op.lines[:1] in made_by:
             fresh.add(op)
     found = _learned(missing, again) if again else []

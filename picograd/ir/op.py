@@ -66,7 +66,7 @@ class Op:
     """
 
     __slots__ = (
-        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text", "was_computed",
+        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text", "times_computed",
         "__weakref__"
     )  # fmt: skip
     code: OpCode
@@ -80,7 +80,7 @@ class Op:
     lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str  # by which terms of a sum are ordered, once ir/symbolic.py has asked
-    was_computed: bool | None  # by a plan, perhaps without keeping its value; True: the next one is to store it
+    times_computed: int  # by plans that did not keep its value; not counted further once the next one is to keep it
 
     interned: ClassVar[dict[Hashable, weakref.ref[Op]]] = {}
     # Filled by ir/shape.py: a rule by opcode; and opcodes whose sources and result have one shape, which need no rule then.
@@ -96,7 +96,7 @@ class Op:
             if found is not None:
                 return found
         op = object.__new__(cls)
-        op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
+        op.code, op.dtype, op.src, op.arg, op.realized, op.times_computed, op.lines = code, dtype, src, arg, None, 0, ()
         depth, needs_grad, keeps_shape = -1, code is OpCode.LEAF, code in _shape_keeping
         shape = src[0].shape if keeps_shape else ()
         for s in src:
@@ -214,7 +214,7 @@ def is_memory(op: Op) -> bool:
 def memory_op(buffer: Buffer, shape: Shape) -> Op:
     """Returns the BUFFER Op of memory, at half the cost of `Op`: each result of a plan is one, and most are new."""
     op = object.__new__(Op)
-    op.code, op.dtype, op.src, op.realized, op.was_computed, op.lines = OpCode.BUFFER, buffer.dtype, (), None, None, ()
+    op.code, op.dtype, op.src, op.realized, op.times_computed, op.lines = OpCode.BUFFER, buffer.dtype, (), None, 0, ()
     op.arg, op.shape, op.needs_grad, op.depth = (buffer, shape), shape, False, 0
     key = (OpCode.BUFFER, buffer.dtype, (), op.arg)
     entry = weakref.ref(op, MethodType(_leave, key))
@@ -228,7 +228,7 @@ def unshared(code: OpCode, dtype: DType, src: tuple[Op, ...], arg: Any, shape: S
     It stands for a graph that is yet to be made, whose Ops are shared.
     """
     op = object.__new__(Op)
-    op.code, op.dtype, op.src, op.arg, op.realized, op.was_computed, op.lines = code, dtype, src, arg, None, None, ()
+    op.code, op.dtype, op.src, op.arg, op.realized, op.times_computed, op.lines = code, dtype, src, arg, None, 0, ()
     op.shape, op.needs_grad, op.depth = shape, needs_grad, 1 + max(map(DEPTH, src))
     return op
 

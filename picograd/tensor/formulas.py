@@ -60,7 +60,7 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
         dtype, shape = known.kinds[0]
         op = object.__new__(Op)  # `unshared` written out
         op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
-        op.realized = op.was_computed = None
+        op.realized, op.times_computed = None, 0
         op.shape, op.needs_grad, op.depth = shape, needs_grad and dtype.kind == "f", depth + known.depth
         if not gives_several:
             return op

@@ -192,7 +192,7 @@ def sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]
             differentiated |= own
             waiting.pop(one, None)
     if again:
-        asked_for.update([maker_of(op) for op in again if shared or op.was_computed])
+        asked_for.update([maker_of(op) for op in again if shared or op.times_computed >= 2])
     expected = _expected(work, differentiated) if followed and work else {}
     for root, grads in expected.items():
         shared += [Cell(root, None), *grads.values()]
@@ -201,7 +201,7 @@ def sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]
         return [], {}
     results = {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
     for op in {**work, **differentiated}:
-        op.was_computed = True
+        op.times_computed = 2  # with its gradients: a graph that has it once more shows that it is asked for
         is_asked = asked_for and maker_of(op) in asked_for
         if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
             shared.append(results.get(op) or Cell(op, None))
@@ -232,8 +232,8 @@ def _differentiable_in(
             continue
         if op.needs_grad and (op.code not in FREE or op.code is OpCode.OUTPUT):
             work[op] = None
-            if op.was_computed is None:
-                op.was_computed = False
+            if not op.times_computed:
+                op.times_computed = 1
             elif _has_value(op):
                 again.append(op)
                 continue
@@ -263,7 +263,7 @@ def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
     made = prepared.pop(root, None)
     if made is not None:
         followed[maker_of(root)] = FOLLOWED_MAX
-    elif Waiting.is_on and {op.was_computed for op in on_the_way} != {None} and (maker := maker_of(root)) not in not_there:
+    elif Waiting.is_on and {op.times_computed for op in on_the_way} != {0} and (maker := maker_of(root)) not in not_there:
         if followed.pop(maker, 0):
             not_there.add(maker)
         else:
