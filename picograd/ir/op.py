@@ -66,8 +66,8 @@ class Op:
     """
 
     __slots__ = (
-        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text", "times_computed",
-        "__weakref__"
+        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text",
+        "times_computed", "__weakref__"
     )  # fmt: skip
     code: OpCode
     dtype: DType
