@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, embed, pronounce, transcribe, chat, serve, doctor, cache, fuzz, ladder, verify ...
+"""The command `picograd`: train, sample, embed, transcribe, chat, perplexity, serve, doctor, cache, fuzz, ladder ...
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -34,6 +34,7 @@ from picograd_lab.ladder.run import LadderConfig, ladder
 from picograd_lab.verify.bisect import BisectConfig, bisect_script
 from picograd_lab.verify.run import VerifyConfig, own_words, verify_script
 from picograd_programs.cache import clear_cache, list_cache
+from picograd_programs.chat.perplexity import PerplexitySettings, measure
 from picograd_programs.chat.run import Chat, chat
 from picograd_programs.chat.serve import Serve, serve
 from picograd_programs.models.bag import Bag
@@ -114,7 +115,7 @@ class Cache:
     action: Annotated[Ls, tyro.conf.subcommand("ls")] | Annotated[Clear, tyro.conf.subcommand("clear")]
 
 
-TAKES_WORD = ("model", "weights", "checkpoint", "text", "out")  # options that a word without one may mean
+TAKES_WORD = ("text", "model", "weights", "checkpoint", "out")  # options that a word without one may mean
 ABOUT = """A deep-learning framework one person can read, from Tensor to machine code.
 
 Begin with `picograd train mnist`: it trains a network on handwritten digits in half a minute. `picograd doctor` lists what
@@ -127,6 +128,7 @@ Command = (
     | Annotated[PronounceSettings, tyro.conf.subcommand("pronounce")]
     | Annotated[TranscribeSettings, tyro.conf.subcommand("transcribe")]
     | Annotated[Chat, tyro.conf.subcommand("chat")]
+    | Annotated[PerplexitySettings, tyro.conf.subcommand("perplexity")]
     | Annotated[Serve, tyro.conf.subcommand("serve")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
@@ -243,6 +245,8 @@ def run(command: Any) -> int:
         return transcribe(command)
     if isinstance(command, Chat):
         return chat(command)
+    if isinstance(command, PerplexitySettings):
+        return measure(command)
     if isinstance(command, Serve):
         return serve(command)
     if isinstance(command, Cache):

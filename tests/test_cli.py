@@ -23,8 +23,8 @@ from picograd_programs.models.digits import MnistSettings
 from picograd_programs.models.names import BengioSettings
 from picograd_programs.models.recurrent import Lstm, LstmSettings
 
-COMMANDS = ["train", "sample", "embed", "pronounce", "transcribe", "chat", "serve", "doctor", "cache", "fuzz", "ladder"]
-COMMANDS += ["verify", "bisect"]
+COMMANDS = ["train", "sample", "embed", "pronounce", "transcribe", "chat", "perplexity", "serve", "doctor", "cache"]
+COMMANDS += ["fuzz", "ladder", "verify", "bisect"]
 TRAINED = [program.name for program in cli.PROGRAMS]
 SAMPLED = [program.name for program in cli.SAMPLED.values()]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from picograd import nn
 from picograd.errors import ArgumentError, DataError, FileError
@@ -34,6 +35,8 @@ ANSWER = 512  # most tokens of an answer, where nothing says it
 ANSWER_MIN = 16  # tokens that have to be left for an answer
 CONTEXT_MAX = 2**24  # tokens; the memory of a longer text is beyond all machines
 UNSAID = Manner("", {}, (), frozenset())  # of a model whose files say nothing
+# How the numbers of matrices are kept: as in the files, or as blocks of GGUF with eight or four bits, or as floats.
+Pack = Literal["file", "q8_0", "q4_1", "q4_0", "f16", "f32"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class Chat(Drawing):
     length_penalty: float | None = None  # of that search: above 0 prefers long answers; or the model's, 1
     no_repeat: int | None = None  # a group of so many tokens comes once in a text; 0: it may come again; or the model's, 0
     context: int = 2048  # most tokens of the dialogue, answers included
+    pack: Pack = "file"  # matrices in memory: as the files have them, or in eight or four bits a number, or as floats
     seed: int = 0  # of draws
 
 
@@ -118,7 +122,7 @@ class Dialogue:
         self.settings = settings
         if settings.source or settings.target:
             raise ArgumentError("--source and --target are for networks that translate, such as NLLB: say it in the text.")
-        self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context)
+        self.model, self.tokenizer, manner, self.longest = opened(settings.model, settings.context, settings.pack)
         self.choice, self.search = choice_of(settings, manner), search_for(settings, manner)
         self.start, self.ends = [*(manner.start or self.tokenizer.start)], {*manner.ends}
         self.turns: Turns | None = None
@@ -165,6 +169,8 @@ class TextToText:
 
     def __init__(self, settings: Chat):
         self.settings = settings
+        if settings.pack != "file":
+            raise ArgumentError("--pack is for models that hold dialogues; weights of this one stay as they are.")
         if settings.system:
             raise ArgumentError("--system is for models that hold dialogues; this one reads each text by itself.")
         try:
@@ -240,17 +246,22 @@ def described(name: str, model: nn.Module, length: int, choice: Choice, search: 
     Args:
       length:  most tokens of a text
     """
-    matrices = [part for part in model.modules() if isinstance(part, PackedMatrix)]
-    plain = [] if matrices else [*model.parameters()]
-    numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
-    nbytes = format_nbytes(sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain))
+    numbers, nbytes = extent_of(model)
     drawn = ", ".join(f"{key} {value:g}" for key, value in asdict(choice).items())
     if search.beams > 1:
         drawn = f"{search.beams} beams, length penalty {search.length_penalty:g}, repetition {choice.repetition:g}"
-    return f"{name}: {numbers:,} weights in {nbytes}, up to {length:,} tokens; {drawn}"
+    return f"{name}: {numbers:,} weights in {format_nbytes(nbytes)}, up to {length:,} tokens; {drawn}"
 
 
-def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, int]:
+def extent_of(model: nn.Module) -> tuple[int, int]:
+    """Returns how many numbers the matrices of a network have, and how many bytes they take."""
+    matrices = [part for part in model.modules() if isinstance(part, PackedMatrix)]
+    plain = [] if matrices else [*model.parameters()]
+    numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in matrices) + sum(part.numel() for part in plain)
+    return numbers, sum(each.nbytes() for each in matrices) + sum(each.nbytes for each in plain)
+
+
+def opened(name: str, context: int, pack: Pack = "file") -> tuple[Decoder | Nano, Tokenizer, Manner, int]:
     """Returns a network, its vocabulary, what its files say of dialogues, and the most tokens that it can read.
 
     Args:
@@ -258,20 +269,25 @@ def opened(name: str, context: int) -> tuple[Decoder | Nano, Tokenizer, Manner, 
       context:  most tokens that will be read
 
     Raises:
+      ArgumentError: weights of `picograd train nano`, which are in float32, are to be packed.
       DataError: the weights cannot be had, or are of another kind of network.
     """
+    packing = "" if pack == "file" else pack.upper()
     folder = Path(name).parent if name.endswith((".safetensors", ".bin", ".json")) else Path(name)
     if folder.is_dir() and not (folder / "config.json").is_file():
+        if packing:
+            raise ArgumentError(f"--pack {pack} is for published weights; those of picograd train nano stay as they are.")
         model, tokenizer = chat_model(folder)
         return model, tokenizer, MANNER, model.config.context
     try:
         if is_seq2seq(folder) or is_seq2seq_file(folder):
-            raise DataError("has an encoder and a decoder, and holds no dialogues.", "picograd chat answers with it.")
+            fact = "has an encoder and a decoder: it holds no dialogues, and continues no text."
+            raise DataError(fact, "picograd chat answers with it.")
         if folder.is_dir():
-            found = read_folder(folder, context)
+            found = read_folder(folder, context, packing=packing)
             return found.network, found.tokenizer, found.manner, found.longest
         file = load_weights(name)
-        longest, network = config_of(file).context, Decoder(config_of(file, context), tensors_in(file))
+        longest, network = config_of(file).context, Decoder(config_of(file, context), tensors_in(file), packing)
         tokenizer = tokenizer_of(file.metadata)
         return network, tokenizer, manner_of(file.metadata, tokenizer), longest
     except FileError:

@@ -40,7 +40,7 @@ from picograd.record import Record
 from picograd_programs.chat.answer import PIECES, Choice
 from picograd_programs.chat.desk import Desk, NotTaken, Question
 from picograd_programs.chat.rules import Logits
-from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue
+from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue, Pack
 from picograd_programs.data.bpe import Stream
 from picograd_programs.models.embed import embedder_of
 from picograd_programs.models.embedder import Embedder
@@ -69,6 +69,7 @@ class Serve:
 
     model: str = "smollm2"  # as in picograd chat
     context: int = 2048  # most tokens of a dialogue, answers included
+    pack: Pack = "file"  # as in picograd chat
     host: str = "127.0.0.1"  # address to listen at; beyond this machine, requests need a token
     port: int = 8000  # 0 takes a free one
     token: str = ""  # that requests must have; without one, a new one is printed where it is needed
@@ -339,7 +340,8 @@ class Answerer:
     """
 
     def __init__(self, settings: Serve):
-        self.dialogue = Dialogue(Chat(model=settings.model, context=settings.context), settings.together, PIECES)
+        wanted = Chat(model=settings.model, context=settings.context, pack=settings.pack)
+        self.dialogue = Dialogue(wanted, settings.together, PIECES)
         self.name, self.desk = settings.model, Desk(self.dialogue.reader.plans, settings.waiting)
         self.thread = threading.Thread(target=self.desk.work, daemon=True)
         self.embedder = embedder_of(settings.embed) if settings.embed else None

@@ -34,6 +34,7 @@ from picograd.errors import ArgumentError, DataError
 from picograd.nn import functional as F
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
+from picograd_formats.gguf_blocks import repacked
 from picograd_formats.gguf_file import PackedTensor
 from picograd_programs.models.cache import Cache, KVCache, NoCache, Position, Positions, at_each, rows_at
 from picograd_programs.models.experts import Expert, Experts, Router, Routing
@@ -149,10 +150,15 @@ def rows_of(tensor: PackedTensor, first: int, past: int) -> PackedTensor:
 
 
 class Weights:
-    """The tensors of a file, each taken once and checked. The dict is emptied, so that one that was taken can be freed."""
+    """The tensors of a file, each taken once and checked. The dict is emptied, so that one that was taken can be freed.
 
-    def __init__(self, tensors: dict[str, PackedTensor]):
-        self.tensors = tensors
+    Args:
+      packing:  name of the blocks in which matrices are kept; "": those of the file. A table of tokens takes eight bits at
+                least: it is read for each token, and an error there is in all that follows
+    """
+
+    def __init__(self, tensors: dict[str, PackedTensor], packing: str = ""):
+        self.tensors, self.packing = tensors, packing
 
     def take(self, name: str, *shape: int) -> PackedTensor:
         """Returns a tensor by its whole name.
@@ -166,15 +172,16 @@ class Weights:
             raise DataError(f"the file has to have a tensor {name} of {shape}, it has {found}.")
         return tensor
 
-    def matrix(self, name: str, rows: int, columns: int) -> PackedMatrix:
-        """Returns a matrix, packed as in the file."""
-        return PackedMatrix(self.take(f"{name}.weight", rows, columns))
+    def matrix(self, name: str, rows: int, columns: int, packing: str = "") -> PackedMatrix:
+        """Returns a matrix; `packing` goes before that of the others."""
+        return PackedMatrix(repacked(self.take(f"{name}.weight", rows, columns), packing or self.packing))
 
     def experts(self, name: str, num: int, rows: int, columns: int, has_biases: bool) -> Expert:
         """Returns some matrices, the rows of one after those of the other, and a bias for each if there is one."""
         tensor = self.take(f"{name}.weight", num, rows, columns)
         biases = Tensor(self.take(f"{name}.bias", num, rows).unpacked()).realize() if has_biases else None
-        return Expert(PackedMatrix(PackedTensor((num * rows, columns), tensor.packing, tensor.blocks)), biases, num)
+        flat = PackedTensor((num * rows, columns), tensor.packing, tensor.blocks)
+        return Expert(PackedMatrix(repacked(flat, self.packing)), biases, num)
 
     def table(self, name: str, rows: int, columns: int) -> PackedMatrix:
         """Returns the matrix of a vector for each token, without what fills it up behind them, as its bias is."""
@@ -182,7 +189,7 @@ class Weights:
             tensor = self.tensors.get(f"{name}.{part}")
             if tensor is not None and len(tensor.shape) == axes and tensor.shape[0] > rows:
                 self.tensors[f"{name}.{part}"] = rows_of(tensor, 0, rows)
-        return self.matrix(name, rows, columns)
+        return self.matrix(name, rows, columns, "Q8_0" if self.packing.startswith("Q") else "")
 
     def linear(self, name: str, rows: int, columns: int, has_bias: bool) -> Linear:
         """Returns a matrix, and a bias if there is one."""
@@ -457,13 +464,14 @@ class Decoder(nn.Module):
       config:   its shape
       tensors:  weights by the names of GGUF, which are taken out; without `output.weight` the table of embeddings is the
                 output layer
+      packing:  as of Weights
 
     Raises:
       DataError: a tensor is missing, has another shape, or belongs to no part of the network.
     """
 
-    def __init__(self, config: DecoderConfig, tensors: dict[str, PackedTensor]):
-        weights = Weights(tensors)
+    def __init__(self, config: DecoderConfig, tensors: dict[str, PackedTensor], packing: str = ""):
+        weights = Weights(tensors, packing)
         self.config = config
         self.embedding = weights.table("token_embd", config.vocabulary, config.width)
         table = weights.take("position_embd.weight", config.positions, config.width) if config.positions else None

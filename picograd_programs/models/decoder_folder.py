@@ -55,12 +55,13 @@ class Published(Record, eq=False):
     longest: int
 
 
-def read_folder(folder: Path, context: int, writes: bool = True) -> Published:
+def read_folder(folder: Path, context: int, writes: bool = True, packing: str = "") -> Published:
     """Returns the network in a folder.
 
     Args:
       context:  most tokens that will be read
       writes:   tokens will follow those that are read
+      packing:  as of Weights
 
     Raises:
       FileError: a file cannot be read.
@@ -76,7 +77,7 @@ def read_folder(folder: Path, context: int, writes: bool = True) -> Published:
     scaled = scaled_by(None if "quantization_config" in kind.fixed else content.get("quantization_config"))
     tensors = tensors_of(scaled(map_published(folder)), config, kind, is_tied)  # what is packed is in this dict alone
     try:
-        network = Decoder(config, tensors)
+        network = Decoder(config, tensors, packing)
     except DataError as error:
         raise DataError(in_their_names(error.fact, kind), error.hint) from None
     return Published(network, tokenizer, manner_of_folder(folder, content, tokenizer), longest)

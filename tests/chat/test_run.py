@@ -166,6 +166,14 @@ def test_mutants_of_a_file_are_models_or_data_errors(model: str, tmp_path: Path)
     assert 0 < ready < MUTANTS
 
 
+def test_weights_are_packed_in_fewer_bits(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {pack: Dialogue(Chat(model=model, pack=pack)).describe() for pack in ("file", "q8_0", "q4_0", "f32")}
+    nbytes = {pack: float(re.search(r"in ([\d.]+) KiB", line)[1]) for pack, line in lines.items()}
+    assert nbytes["file"] == nbytes["q4_0"] < nbytes["q8_0"] < nbytes["f32"] / 3
+    assert cli.main(["chat", "--model", str(tmp_path), "--pack", "q4_0", "--prompt", "Hi"]) == 1
+    assert "--pack q4_0 is for published weights" in capsys.readouterr().err
+
+
 # ---- published weights ----
 @pytest.mark.req("D9")
 @pytest.mark.variants(first=2)
@@ -194,3 +202,23 @@ def test_published_weights_have_the_logits_of_the_formulas_and_answer(name: str,
     likeliest = found.argmax(-1).tolist()
     assert written == likeliest[len(tokens) - 1 :][: len(written)], "decoding is recomputing everything"
     assert dialogue.tokenizer.decode(written).startswith(answer)
+
+
+@pytest.mark.req("I4")
+def test_perplexity_of_published_weights_in_fewer_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        load_weights("smollm2")
+    except DataError as error:
+        pytest.skip(f"the weights are not here: {error.fact.splitlines()[-1]}")
+    (tmp_path / "text").write_text(
+        "The village lies between two hills, and a river runs through it. In spring the water is high, and the road to "
+        "the mill is closed for a week or two. My grandmother used to say that the river gives back in autumn what it has "
+        "taken in spring; nobody knew what she meant by that, but everybody agreed with her."
+    )
+    packs = ["file", "q8_0", "q4_0"]
+    assert cli.main(["perplexity", "--text", str(tmp_path / "text"), "--context", "64", "--pack", *packs]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    found = {pack: float(value) for pack, _, _, value, *_ in rows}
+    assert [*found] == packs and found["file"] == pytest.approx(26.0562, abs=2e-3), "as by the formulas in float64"
+    assert found["q8_0"] == pytest.approx(found["file"], rel=0.02)
+    assert found["q4_0"] == pytest.approx(found["file"], rel=0.1)
