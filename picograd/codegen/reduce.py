@@ -427,8 +427,8 @@ def emit_together(rows: Rows, first: Dim, count: int, build: Builder, lanes: int
 
 
 def reduce_rows(
-    rows: Rows, places: Sequence[Sequence[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
-    next_rows: Sequence[Sequence[Dim]] = (),
+    rows: Rows, places: Sequence[Sequence[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]],
+    next_rows: Sequence[Sequence[Dim]],
 ) -> tuple[list[Results], dict[Op, Op]]:  # fmt: skip
     """Writes the reductions of some rows, a walk for each level; returns them, and memory with the kept values.
 

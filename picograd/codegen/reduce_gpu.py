@@ -755,7 +755,7 @@ class _NeighbourRows:
                     self.reduce(level, mul(part, layout.columns), shared)
                 if self.rows.of_elements:
                     with build.when(inside):
-                        self.each_column(0, self.store_elements)
+                        self.store_columns()
                 with build.when(both(inside, less(self.height, 1))), self.lanes() as lane:
                     self.store_rows(lane, part, partials)
 
@@ -788,11 +788,6 @@ class _NeighbourRows:
         column = add(start, add(mul(step, self.layout.high), self.height))
         with self.lanes() as lane:
             body(self.at(lane), [*unflatten(column, self.rows.column_extents)])
-
-    def each_column(self, start: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
-        """Runs body(row, column) for the thread's columns from `start` on."""
-        with self.build.loop(self.num_steps(start), AxisKind.LOOP) as step:
-            self.in_lanes(start, step, body)
 
     def reduce(self, level: list[Op], start: Dim, shared: Mapping[Op, Op]) -> None:
         """Writes the reductions of a level over the columns of a part; all threads of the rows know the results."""
@@ -836,6 +831,11 @@ class _NeighbourRows:
                 build.store(own[r], lane, joined(r.arg[0], [build.load(shared[r], place) for place in places]))
 
     # ---- what is stored ----
+    def store_columns(self) -> None:
+        """Stores the outputs for each element, of all of the thread's columns."""
+        with self.build.loop(self.num_steps(0), AxisKind.LOOP) as step:
+            self.in_lanes(0, step, self.store_elements)
+
     def store_elements(self, at: list[Dim], columns: list[Dim]) -> None:
         write_stores(self.build, element_stores(self.rows, at, columns, self.results))
 

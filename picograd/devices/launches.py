@@ -271,7 +271,7 @@ class LaunchList(Record):
         return (self.calls[: self.commit], self.calls[self.commit :]) if self.commit else (self.calls,)
 
 
-def list_launches(schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int] = NONE) -> LaunchList:
+def list_launches(schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int]) -> LaunchList:
     """Lists what a schedule launches, loops step by step.
 
     Args:

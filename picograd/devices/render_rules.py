@@ -151,7 +151,7 @@ def rule_for(op: Op, intervals: Intervals) -> Rule | None:
     return next((rule for rule in _BY_CODE.get(op.code, ()) if letter in rule.classes), None)
 
 
-def write_rule(rule: Rule, op: Op, operands: list[str], spelling: Spelling = CPP) -> str:
+def write_rule(rule: Rule, op: Op, operands: list[str], spelling: Spelling) -> str:
     """Returns the text of an operation by its row."""
     operand, computed = op.src[-1].dtype, dtypes.float32 if op.dtype.is_narrow else op.dtype
     moves_only = op.code is OpCode.WHERE
@@ -174,7 +174,7 @@ def write_rule(rule: Rule, op: Op, operands: list[str], spelling: Spelling = CPP
     return text
 
 
-def write_cast(op: Op, operand: str, spelling: Spelling = CPP) -> str:
+def write_cast(op: Op, operand: str, spelling: Spelling) -> str:
     """Returns the text of a CAST. Integers become 16- and 8-bit floats by way of float32, as in NumPy."""
     source, target = op.src[0].dtype, op.dtype
     if source is target:
@@ -188,7 +188,7 @@ def write_cast(op: Op, operand: str, spelling: Spelling = CPP) -> str:
     return CASTS[_cast_class(source), _cast_class(target)].format(a=operand, T=target, of_T=of_target, by_S=by_source)
 
 
-def write_bitcast(op: Op, operand: str, spelling: Spelling = CPP) -> str:
+def write_bitcast(op: Op, operand: str, spelling: Spelling) -> str:
     """Returns the text of a BITCAST."""
     return spelling.bitcast.format(a=operand, T=op.dtype, S=op.src[0].dtype)
 

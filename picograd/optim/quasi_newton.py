@@ -284,15 +284,16 @@ def _two_loops(y: Op, s: Op, ro: Op, q: Op, scale: Op) -> Op:
 
 
 # ---- the search along a line ----
+DECREASE, CURVATURE = 1e-4, 0.9  # c1 and c2 of the strong Wolfe conditions
+POINTS_MAX = 25  # of one search
+
+
 def strong_wolfe(
     at: Callable[[float], Point],
     start: Point,
     t: float,
     greatest: float,
     tolerance: float,
-    c1: float = 1e-4,
-    c2: float = 0.9,
-    most: int = 25,
 ) -> tuple[Point, int]:
     """Returns a point where the loss has fallen enough and the slope is flat enough, and how many were looked at.
 
@@ -305,11 +306,11 @@ def strong_wolfe(
     """
     low, point, count = start, at(t), 1
     bracket: list[Point] | None = None
-    while count <= most:
-        if point.loss > start.loss + c1 * point.t * start.slope or (count > 1 and point.loss >= low.loss):
+    while count <= POINTS_MAX:
+        if point.loss > start.loss + DECREASE * point.t * start.slope or (count > 1 and point.loss >= low.loss):
             bracket = [low, point]
             break
-        if abs(point.slope) <= -c2 * start.slope:
+        if abs(point.slope) <= -CURVATURE * start.slope:
             return point, count
         if point.slope >= 0:
             bracket = [low, point]
@@ -320,24 +321,16 @@ def strong_wolfe(
         count += 1
     if bracket is None:
         bracket = [start, point]
-    return _zoom(at, start, bracket, count, greatest, tolerance, c1, c2, most)
+    return _zoom(at, start, bracket, count, greatest, tolerance)
 
 
 def _zoom(
-    at: Callable[[float], Point],
-    start: Point,
-    bracket: list[Point],
-    count: int,
-    greatest: float,
-    tolerance: float,
-    c1: float,
-    c2: float,
-    most: int,
+    at: Callable[[float], Point], start: Point, bracket: list[Point], count: int, greatest: float, tolerance: float
 ) -> tuple[Point, int]:
     """Narrows a bracket until its better end will do."""
     best, other = sorted(bracket, key=lambda point: point.loss)
     is_stuck = False
-    while count < most and abs(other.t - best.t) * greatest >= tolerance:
+    while count < POINTS_MAX and abs(other.t - best.t) * greatest >= tolerance:
         left, right = sorted((best.t, other.t))
         t = _cubic(best, other, (left, right))
         margin = 0.1 * (right - left)
@@ -348,10 +341,10 @@ def _zoom(
         is_stuck = is_close
         point = at(t)
         count += 1
-        if point.loss > start.loss + c1 * t * start.slope or point.loss >= best.loss:
+        if point.loss > start.loss + DECREASE * t * start.slope or point.loss >= best.loss:
             best, other = (point, best) if point.loss < best.loss else (best, point)
             continue
-        if abs(point.slope) <= -c2 * start.slope:
+        if abs(point.slope) <= -CURVATURE * start.slope:
             return point, count
         best, other = point, best if point.slope * (other.t - best.t) >= 0 else other
     return best, count

@@ -168,19 +168,6 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
     return cast(weight.read(), root.dtype)
 
 
-def leaf_inputs(function: str, inputs: Several) -> list[Op]:
-    """Returns the LEAFs of inputs; GradientError for any other tensor."""
-    found: list[Op] = []
-    for tensor in listed(inputs):
-        if tensor.op.code is not OpCode.LEAF:
-            raise GradientError(
-                f"{function}: an input of shape {tensor.shape} is not a leaf.",
-                hint="requires_grad_() or retain_grad() it first.",
-            )
-        found.append(tensor.op)
-    return found
-
-
 # ---- on graphs ----
 FORMS = frozenset({OpCode.RESHAPE, OpCode.PERMUTE})  # two of which become one when they are built
 UNCLEAR = FORMS | {OpCode.LEAF}  # of which other tensors may have what a result has
@@ -513,7 +500,10 @@ def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
         raise ArgumentError(f"jvp: {len(moved_along)} tangents were given for {len(given)} inputs.")
     moves: dict[Op, Op] = {}
     on_the_way = reached([outputs.op])
-    for tensor, tangent, leaf in zip(given, moved_along, leaf_inputs("jvp", given)):
+    for tensor, tangent in zip(given, moved_along):
+        leaf, hint = tensor.op, "requires_grad_() or retain_grad() it first."
+        if leaf.code is not OpCode.LEAF:
+            raise GradientError(f"jvp: an input of shape {tensor.shape} is not a leaf.", hint)
         if tangent.shape != tensor.shape:
             raise ShapeError(f"jvp: a tangent of shape {tangent.shape} does not fit an input of shape {tensor.shape}.")
         for op in as_used([leaf], on_the_way)[leaf]:

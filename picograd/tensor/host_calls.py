@@ -81,7 +81,7 @@ def call(
     return op
 
 
-def refusal(function: str, batch: Shape, what: str, hint: str | None = None) -> Site:
+def refusal(function: str, batch: Shape, what: str, hint: str) -> Site:
     """Returns the words of an error about one matrix of a stack."""
     which = f"matrix {{}} of a stack of {numel(batch)}" if batch else "the matrix"
     return Site(f"{function}: {which} {what}.", hint)
@@ -153,7 +153,7 @@ def not_converged(function: str, a: Op) -> Site:
     return refusal(function, a.shape[:-2], "has no factors: the iteration did not converge", "look for NaN and inf in it.")
 
 
-def eigenvalues(function: str, a: Op, upper: bool = False) -> Op:
+def eigenvalues(function: str, a: Op, upper: bool) -> Op:
     """Returns the eigenvalues of a symmetric matrix, rising."""
     matrix(function, a, square=True)
     return call("eigvalsh", swap_last(a) if upper else a, site=not_converged(function, a))

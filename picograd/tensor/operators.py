@@ -73,7 +73,7 @@ def _lifted(self: T, function: str, dtype: DType, kinds: str) -> DType:
     raise DTypeError(f"{function}: needs integers or bools, got {dtype} of shape {self.shape}.")
 
 
-def result_of(self: T, function: str, op: Op, other: Any = None) -> T:
+def result_of(self: T, function: str, op: Op, other: Any) -> T:
     """Returns the tensor of an Op, on the device where its operands meet; an array went to the device of `self`."""
     if isinstance(other, TensorCore) and other.cell.device is not self.cell.device:
         return self.from_op(op, meeting_device(function, self, other))

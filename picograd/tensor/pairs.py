@@ -243,9 +243,9 @@ def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:
 
 
 # ---- arithmetic of two ----
-def _pair(self: T, function: str, make: Any, other: Any, kinds: str = "f") -> T:
-    """Returns a composition of both operands, of narrow floats in float32."""
-    lhs, rhs = self._operands(function, other, kinds)
+def _pair(self: T, function: str, make: Any, other: Any) -> T:
+    """Returns a composition of both operands as floats, of narrow floats in float32."""
+    lhs, rhs = self._operands(function, other, "f")
     return result_of(self, function, computed_in(lhs.dtype.compute_dtype, make, (lhs, rhs)), other)
 
 

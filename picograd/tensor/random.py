@@ -166,11 +166,6 @@ def weights(function: str, op: Op) -> Op:
     return guarded(op, inside, f"{function}: a weight is negative, infinite or NaN.")
 
 
-def not_all_zero(function: str, op: Op, total: Op) -> Op:
-    """Returns `op`, whose rows have sums of weights (..., 1): when it is computed, a sum not above 0 is an error."""
-    return guarded(op, compare(OpCode.CMPLT, total.filled(0), total), f"{function}: all weights of a row are 0.")
-
-
 # ---- uniform and normal numbers, integers, permutations ----
 def rand(
     cls: type[T],
@@ -507,7 +502,8 @@ def _shares(mass: Op) -> Op:
     """Returns weights as parts of the greatest of a row; when computed, a negative, infinite or NaN one is an error."""
     mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
     greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
-    return mass / broadcast_to(not_all_zero("multinomial", greatest, greatest), mass.shape)
+    is_above_0 = compare(OpCode.CMPLT, greatest.filled(0), greatest)
+    return mass / broadcast_to(guarded(greatest, is_above_0, "multinomial: all weights of a row are 0."), mass.shape)
 
 
 def integers_op(bits: Op, low: int, high: int) -> Op:

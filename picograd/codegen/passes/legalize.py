@@ -332,7 +332,7 @@ WITHOUT_FMA = PatternMatcher(
 
 @cache
 def rules_for(
-    language: str, has_narrow: bool = False, half_in_hardware: bool = False, has_fma: bool = True, has_erf: bool = False
+    language: str, has_narrow: bool = False, half_in_hardware: bool = False, *, has_fma: bool, has_erf: bool = False
 ) -> PatternMatcher:
     """Returns the rules of a target; those further right are asked first.
 
@@ -379,9 +379,9 @@ class Legalizer:
 
     def notice(self, op: Op) -> None:
         """Adds the rules that an Op asks for: of narrow floats, or of ERF."""
-        target = self.target
+        target, has_fma = self.target, self.target.has_fma
         self.has_narrow, self.has_erf = self.has_narrow or op.dtype.is_narrow, self.has_erf or op.code is OpCode.ERF
-        self.rules = rules_for(target.language, self.has_narrow, has_half(target), target.has_fma, self.has_erf)
+        self.rules = rules_for(target.language, self.has_narrow, has_half(target), has_fma=has_fma, has_erf=self.has_erf)
 
     def statement(self, statement: Statement) -> Statement:
         """Returns a statement with all its expressions rewritten."""

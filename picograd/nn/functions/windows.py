@@ -68,7 +68,7 @@ def without_batch(op: Op, has_batch: bool) -> Op:
 
 
 def _num_windows(
-    function: str, length: Dim, kernel: int, stride: int, padding: tuple[int, int], dilation: int, ceil_mode: bool = False
+    function: str, length: Dim, kernel: int, stride: int, padding: tuple[int, int], dilation: int, ceil_mode: bool
 ) -> int:
     """Returns how many windows an axis has; with ceil_mode one more that is cut off, if it starts before the end.
 
