@@ -31,7 +31,6 @@ from picograd_programs.models.cache import Cache, KVCache, Position, Positions, 
 PIECE = 64  # tokens read at once
 PIECES = (16, 32, PIECE)  # where texts end with fewer, and many are read: each length is a plan, which takes a second
 NEGLIGIBLE = -36.0  # logarithm of a share that float64 would lose beside 1
-LATEST = 64  # tokens that count as repeated, as in llama.cpp
 
 
 # ---- the choice of a token ----
@@ -42,11 +41,11 @@ class Choice:
     temperature: float = 0.2  # below 1 prefers what is likely; 0 always takes the likeliest
     top_k: int = 0  # draw from the likeliest so many tokens only; 0 is all
     top_p: float = 0.9  # draw from the likeliest tokens that together have this probability
-    repetition: float = 1.1  # logits of the latest 64 tokens are divided by it, or multiplied where negative; 1: neither
+    repetition: float = 1.1  # logits of all tokens of the text are divided by it, or multiplied where negative; 1: neither
 
 
-def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.random.Generator) -> int:
-    """Returns the number of the next token.
+def chosen(logits_V: Logits, text: Sequence[int], choice: Choice, rng: np.random.Generator) -> int:
+    """Returns the number of the token that follows a text.
 
     Raises:
       DataError: a logit is not finite.
@@ -60,7 +59,7 @@ def chosen(logits_V: Logits, latest: Sequence[int], choice: Choice, rng: np.rand
     logits_V = logits_V.astype(np.float64)
     if not np.isfinite(logits_V).all():
         raise DataError("the model's numbers are not finite: its file is damaged, or of another network.")
-    Discouraged(choice.repetition)(logits_V, latest)
+    Discouraged(choice.repetition)(logits_V, text)
     if choice.temperature == 0.0:
         return int(logits_V.argmax())
     with np.errstate(over="ignore"):  # -inf: a share of 0
@@ -282,7 +281,7 @@ class Reader:
         for _ in range(num):
             for rule in rules:
                 rule(logits, self.tokens)
-            token = chosen(logits, self.tokens[-LATEST:], choice, rng)
+            token = chosen(logits, self.tokens, choice, rng)
             logits = self._timed(self.write_speed, [token])
             if token in ends:
                 return

@@ -20,7 +20,7 @@ import numpy as np
 
 from picograd.errors import ArgumentError, PicogradError
 from picograd.tensor.modes import no_grad
-from picograd_programs.chat.answer import LATEST, Choice, Plans, Reader, chosen
+from picograd_programs.chat.answer import Choice, Plans, Reader, chosen
 from picograd_programs.chat.rules import Logits
 
 
@@ -219,7 +219,7 @@ class Desk:
         """Draws a token of an answer and hands it on; adds it to those drawn if the answer goes on behind it."""
         question, reader = answer.question, answer.reader
         assert answer.logits is not None, "the question is read"
-        token = chosen(answer.logits, reader.tokens[-LATEST:], question.choice, answer.rng)
+        token = chosen(answer.logits, reader.tokens, question.choice, answer.rng)
         if token in question.ends:
             self._finish(answer, "stop")
             return

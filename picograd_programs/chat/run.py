@@ -46,7 +46,7 @@ class Drawing:
     temperature: float | None = None  # below 1 prefers what is likely; 0 always takes the likeliest; or the model's, 0.2
     top_k: int | None = None  # draw from the likeliest so many tokens only; 0 is all; or the model's, 0
     top_p: float | None = None  # draw from the likeliest tokens that together have this probability; or the model's, 0.9
-    # logits of the latest 64 tokens are divided by it, or multiplied where negative; 1: neither; or the model's, 1.1
+    # logits of all tokens of the text are divided by it, or multiplied where negative; 1: neither; or the model's, 1.1
     repetition: float | None = None
 
 

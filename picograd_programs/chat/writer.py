@@ -17,7 +17,7 @@ from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
-from picograd_programs.chat.answer import LATEST, Choice, Speed, chosen
+from picograd_programs.chat.answer import Choice, Speed, chosen
 from picograd_programs.chat.rules import Logits, Rule, discouraged
 from picograd_programs.chat.search import Search, scored, searched
 from picograd_programs.chat.turns import Manner
@@ -25,6 +25,7 @@ from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.models.seq2seq import Seq2Seq
 
 READ_MIN = 16  # positions that shorter texts are padded to
+BEGIN_PIECE = 32  # tokens that an answer begins with and that are read at once, where they are as many
 
 
 class Way(Record):
@@ -64,6 +65,7 @@ class Writer:
         self.memory, self.cache = network.empty(read), network.empty(longest, num)
         self.length, self.place = Variable("length", 1, read), Variable("place", 0, longest - 1)
         self.source, self.target = (Variable(name, 0, num - 1) for name in ("source", "target"))
+        self.first = Variable("first", 0, max(longest - BEGIN_PIECE, 0))
         self.read_speed, self.write_speed, self.num_drawn = Speed(), Speed(), 0
         self.log_probability = 0.0
 
@@ -76,10 +78,15 @@ class Writer:
             return network.write(tokens_B1, self.cache, place, self.memory, length)[:, 0]
 
         @jit
+        def write_piece(tokens_BT: Tensor, first: Length, length: Length, last: Tensor) -> Tensor:
+            return network.write(tokens_BT, self.cache, first, self.memory, length).index_select(1, last)[:1, 0]
+
+        @jit
         def copy_text(source: Length, target: Length, place: Length) -> None:
             self.cache.copy_text(source, target, place + 1)
 
         self.read_text, self.write_tokens, self.copy_text = read_text, write_tokens, copy_text
+        self.write_piece = write_piece
 
     def read(self, tokens: Sequence[int]) -> int:
         """Reads a text into the memory; returns its length in tokens.
@@ -118,6 +125,24 @@ class Writer:
         found: Logits = self.rows([token] * self.num, place, length)[0]
         return found
 
+    def begin(self, tokens: Sequence[int], length: int) -> Logits:
+        """Writes the tokens that an answer begins with, the same of each text, and returns the logits (V,) after them.
+
+        Args:
+          length:  positions of the memory that are filled
+        """
+        if not BEGIN_PIECE <= len(tokens) <= self.longest:
+            return [self.logits(token, place, length) for place, token in enumerate(tokens)][-1]
+        for at in range(0, len(tokens), BEGIN_PIECE):
+            first = min(at, self.longest - BEGIN_PIECE)  # at the end of the cache with tokens that were written
+            part = tokens[first : first + BEGIN_PIECE]
+            row, last = [*part, *[0] * (BEGIN_PIECE - len(part))], Tensor([len(part) - 1])
+            with no_grad():
+                where = self.first.bind(first), self.length.bind(length)
+                logits = self.write_piece(Tensor([row] * self.num), *where, last)
+        found: Logits = logits.numpy()[0]
+        return found
+
     def write(self, length: int, manner: Manner, way: Way) -> Iterator[int]:
         """Yields the tokens of an answer, without those that begin and end it.
 
@@ -126,30 +151,36 @@ class Writer:
           manner:  the tokens that begin and that end an answer
         """
         self.write_speed, self.log_probability, self.num_drawn, written = Speed(), 0.0, 0, [*manner.start]
-        for place, token in enumerate(written[:-1]):
-            self.logits(token, place, length)
         past = min(len(written) + way.num, self.longest)
-        if way.search.beams > 1 and len(written) < past:
-            yield from self._searched(length, manner, way, past - len(written))
+        if len(written) >= past:
+            return
+        logits = self.begin(written, length)
+        if way.search.beams > 1:
+            yield from self._searched(logits, length, manner, way, past - len(written))
             return
         rng = np.random.default_rng((way.seed, length))
-        while len(written) < past:
-            logits = self.logits(written[-1], len(written) - 1, length)
+        while True:
             for rule in way.rules:
                 rule(logits, written)
-            token = chosen(logits, written[-LATEST:], way.choice, rng)
+            token = chosen(logits, written, way.choice, rng)
             self.log_probability += float(scored(logits)[token])
             self.num_drawn += 1
             if token in manner.ends:
                 return
             written.append(token)
             yield token
+            if len(written) == past:
+                return
+            logits = self.logits(token, len(written) - 1, length)
 
-    def _searched(self, length: int, manner: Manner, way: Way, num: int) -> list[int]:
-        """Returns the tokens of an answer that is searched for, when all but the last token before it were written."""
-        place, rules = len(manner.start), [*discouraged(way.choice.repetition), *way.rules]
-        logits = self.logits(manner.start[-1], place - 1, length)
-        beams = Beams(self, place, length)
+    def _searched(self, logits: Logits, length: int, manner: Manner, way: Way, num: int) -> list[int]:
+        """Returns the tokens of an answer that is searched for.
+
+        Args:
+          logits:  after the tokens that it begins with
+        """
+        rules = [*discouraged(way.choice.repetition), *way.rules]
+        beams = Beams(self, len(manner.start), length)
         found = searched(beams, logits, manner.start, way.counted, num, way.search, rules, manner.ends)
         self.num_drawn = len(found.tokens)
         self.log_probability = found.score * float(self.num_drawn + way.counted) ** way.search.length_penalty

@@ -214,6 +214,7 @@ class Seq2Seq(nn.Module):
         config = self.config
         names = ("encoder_biases", "decoder_biases", "places", "position_embd", "text_positions")
         tables: dict[str, Tensor | None] = dict.fromkeys(names)
+        tables["places"] = Tensor(np.arange(config.context, dtype=np.int32))
         if config.buckets:
             both, behind = (
                 weights.take(f"{side}.blk.0.attn_rel_b.weight", config.buckets, config.heads).unpacked()
@@ -222,7 +223,6 @@ class Seq2Seq(nn.Module):
             far_S = np.arange(config.context)
             tables["encoder_biases"] = Tensor(both)
             tables["decoder_biases"] = Tensor(behind[bucket_of_distance(far_S, config.buckets)])
-            tables["places"] = Tensor(far_S.astype(np.int32))
         for name, side, num in (
             ("position_embd", "dec", config.positions), ("text_positions", "enc", config.text_positions)
         ):  # fmt: skip
@@ -280,16 +280,24 @@ class Seq2Seq(nn.Module):
         if self.config.positions:
             x_BTC = x_BTC + rows_at(self.position_embd, position, tokens_BT.shape[1])
         x_BTC = self.written_norm(x_BTC)
-        mask = self._mask_at(position, tokens_BT.shape[1]) if self.config.buckets else None
+        mask = self._mask_at(position, tokens_BT.shape[1])
         for number, layer in enumerate(self.decoder):
             held = memory.keys[number][:, :, :length], memory.values[number][:, :, :length]
             x_BTC = layer.write(x_BTC, cache, held, number, position, mask)
         logits: Tensor = self.output(self.decoder_norm(x_BTC) * self.config.logit_scale)
         return logits if self.bias is None else logits + self.bias
 
-    def _mask_at(self, position: Position, length: int) -> Tensor:
-        """Returns the biases of scores, (H, T, S): -inf for positions behind each token."""
+    def _mask_at(self, position: Position, length: int) -> Tensor | None:
+        """Returns the biases of scores, (H, T, S): -inf for positions behind each token; or those it sees, bool (T, S).
+
+        A token alone without biases has None: it sees all.
+        """
+        if length == 1 and not self.config.buckets:
+            return None
         now_T1 = self.places[position : position + length].unsqueeze(1)
         far_TS = now_T1 - self.places[: position + length]
+        is_seen_TS: Tensor = far_TS >= 0
+        if not self.config.buckets:
+            return is_seen_TS
         added_HTS: Tensor = self.decoder_biases[far_TS.clamp(min=0)].permute(2, 0, 1)
-        return added_HTS.where(far_TS >= 0, -math.inf)
+        return added_HTS.where(is_seen_TS, -math.inf)

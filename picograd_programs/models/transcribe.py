@@ -1,10 +1,11 @@
 """`picograd transcribe`: the text of speech in a sound file, by a folder of Whisper that the user has.
 
 A sound is read in windows of half a minute. The text of one has times, and the next window begins where the last part that
-has ended does, so that no word is cut.
+has ended does, so that no word is cut. The text of a window continues that of the windows before it, but not one that was
+drawn at a high temperature.
 
-Source: Radford et al. 2022, arXiv:2212.04356, section 4.5: when a text is written again at a higher temperature, and when
-       there is silence.
+Source: Radford et al. 2022, arXiv:2212.04356, section 4.5: when a text is written again at a higher temperature, when
+       there is silence, and which text goes before a window.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from picograd_programs.chat.search import BEAMS_MAX, Search, scored
 from picograd_programs.chat.turns import Manner
 from picograd_programs.chat.writer import Way, Writer
 from picograd_programs.models.whisper import FRAME_POSITIONS, RATE, STEP, WINDOW, log_power, scaled
-from picograd_programs.models.whisper_folder import BEGIN, NO_TIMES, TASKS, Speech, read_whisper
+from picograd_programs.models.whisper_folder import BEFORE, BEGIN, NO_TIMES, TASKS, Speech, read_whisper
 from picograd_programs.models.whisper_times import Part, parts_of
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+CONTINUED_MAX = 0.5  # temperature of a text that the next window continues
 LOG_PROBABILITY_MIN, COMPRESSION_MAX, SILENCE_MAX = -1.0, 2.4, 0.6  # beyond them a text is written again, or is silence
 HINT = "ffmpeg -i FILE -ar 16000 -ac 1 sound.wav writes one."
 RATE_MIN, RATE_MAX = 1_000, 1_000_000  # samples a second; others are damage
@@ -87,10 +89,12 @@ class Draft(Record):
     """A text of a window.
 
     log_probability:  mean of its tokens
+    temperature:      at which it was drawn
     """
 
     tokens: tuple[int, ...]
     log_probability: float
+    temperature: float = 0.0
 
 
 class Transcriber:
@@ -131,9 +135,15 @@ class Transcriber:
         with no_grad():
             self.read_window(Tensor(np.pad(mel_MP, ((0, 0), (0, self.network.frames - mel_MP.shape[1]))))).realize()
 
-    def first_logits(self) -> Logits:
+    def first_logits(self, before: Sequence[int] = ()) -> Logits:
         """Returns the logits (V,) after the token that begins the text of the last window that was read."""
-        return self.writer.logits(self.speech.tokenizer.control[BEGIN], 0, self.network.positions)
+        return self.writer.begin([*self.earlier(before), self.speech.tokenizer.control[BEGIN]], self.network.positions)
+
+    def earlier(self, before: Sequence[int]) -> tuple[int, ...]:
+        """Returns the tokens that go before a window's own: the last ones of the text before, for which there is room."""
+        if not before:
+            return ()
+        return self.speech.tokenizer.control[BEFORE], *before[-max(1, self.writer.longest // 2 - 1) :]
 
     def language(self) -> str:
         """Returns the likeliest language of that window; "" where the network knows English alone."""
@@ -143,19 +153,23 @@ class Transcriber:
         logits = self.first_logits()
         return max(languages, key=lambda name: float(logits[languages[name]]))
 
-    def silence(self) -> float:
+    def silence(self, before: Sequence[int] = ()) -> float:
         """Returns the probability that nobody speaks in that window."""
-        scores_V = scored(self.first_logits())
+        scores_V = scored(self.first_logits(before))
         return float(np.exp(scores_V[self.speech.tokenizer.control[NO_TIMES] - 1]))
 
-    def draft(self, language: str, task: str, num: int, temperature: float = 0.0, seed: int = 0) -> Draft:
+    def draft(
+        self, language: str, task: str, num: int, temperature: float = 0.0, seed: int = 0, before: Sequence[int] = ()
+    ) -> Draft:
         """Returns a text of that window: the likeliest one, or one that is drawn.
 
         Args:
           language, task:  as `Speech.start` takes them
           num:             most tokens
+          before:          tokens of the text before
         """
-        speech, start = self.speech, self.speech.start(language, task)
+        speech = self.speech
+        start = (*self.earlier(before), *speech.start(language, task))
         rules: list[Rule] = [replace(speech.barred, start=len(start))]
         if speech.times is not None:
             rules.append(replace(speech.times, start=len(start)))
@@ -163,23 +177,26 @@ class Transcriber:
         search = Search() if temperature else self.search
         way = Way(num, Choice(temperature, top_p=1.0, repetition=1.0), rules, search, seed=seed)
         tokens = tuple(self.writer.write(self.network.positions, manner, way))
-        return Draft(tokens, self.writer.log_probability / max(self.writer.num_drawn, 1))
+        return Draft(tokens, self.writer.log_probability / max(self.writer.num_drawn, 1), temperature)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Returns the text of tokens, without times."""
         first = None if self.speech.times is None else self.speech.times.first
         return self.speech.tokenizer.decode([token for token in tokens if first is None or token < first])
 
-    def best(self, language: str, task: str, num: int, temperatures: Sequence[float]) -> Draft | None:
+    def best(
+        self, language: str, task: str, num: int, temperatures: Sequence[float], before: Sequence[int] = ()
+    ) -> Draft | None:
         """Returns the first text of that window that neither repeats itself nor is unlikely; None: it is silence.
 
         Args:
           temperatures:  one after the other, until a text is good enough; the last one's is taken anyway
+          before:        tokens of the text before
         """
         for number, temperature in enumerate(temperatures):
-            draft = self.draft(language, task, num, temperature, number)
+            draft = self.draft(language, task, num, temperature, number, before)
             is_unlikely = draft.log_probability < LOG_PROBABILITY_MIN
-            if is_unlikely and self.silence() > SILENCE_MAX:
+            if is_unlikely and self.silence(before) > SILENCE_MAX:
                 return None
             if not is_unlikely and compression(self.text(draft.tokens)) <= COMPRESSION_MAX:
                 break
@@ -189,23 +206,28 @@ class Transcriber:
         """Yields the parts of a sound's text, each window's when it is written."""
         mel_MP, at, frames, times = self.spectrogram(sound), 0, self.network.frames, self.speech.times
         language, task = settings.language, TASKS[settings.translate]
+        before = self.speech.tokenizer.encode(f" {settings.prompt.strip()}") if settings.prompt.strip() else []
+        continues = settings.previous_text and BEFORE in self.speech.tokenizer.control
         temperatures = TEMPERATURES if settings.retry else TEMPERATURES[:1]
         while at < mel_MP.shape[1]:
             window = mel_MP[:, at : at + frames]
             length, begin = window.shape[1], at * STEP / RATE
             self.read(window)
             language = language or self.language()
-            draft, at = self.best(language, task, settings.max_tokens, temperatures), at + length
+            draft, at = self.best(language, task, settings.max_tokens, temperatures, before), at + length
             if draft is None:
                 continue
             steps = length // FRAME_POSITIONS
             if times is None:
-                found, past = [Part(0.0, length * STEP / RATE, draft.tokens)], steps
+                found, past = [Part(0.0, length * STEP / RATE, draft.tokens, draft.tokens)], steps
             else:
                 found, past = parts_of(draft.tokens, times.first, steps)
             if past < steps:
                 at += max(past, 1) * FRAME_POSITIONS - length
-            yield from (Part(begin + part.begin, begin + part.end, part.tokens) for part in found if part.tokens)
+            parts = [part for part in found if part.tokens]
+            goes_on = continues and draft.temperature <= CONTINUED_MAX
+            before = [*before, *(token for part in parts for token in part.whole)] if goes_on else []
+            yield from (replace(part, begin=begin + part.begin, end=begin + part.end) for part in parts)
 
 
 def compression(text: str) -> float:
@@ -239,6 +261,8 @@ class TranscribeSettings:
     language: str = ""  # en, de, ...: that is spoken; without it, the likeliest at the beginning
     translate: bool = False  # writes English, whatever is spoken
     times: bool = False  # prints each part on a line, with the time where it begins and ends
+    previous_text: bool = True  # a window's text continues that of the windows before it, or else stands alone
+    prompt: str = ""  # words that may come, such as names: as if they had been said before
     beams: int = 1  # texts that are searched at once for the likeliest whole one; 1: the likeliest token is taken
     retry: bool = True  # writes a text that repeats itself, or is unlikely, again: drawn, at up to five higher temperatures
     max_tokens: int = 224  # most tokens for half a minute
@@ -270,6 +294,8 @@ def transcribe(settings: TranscribeSettings) -> int:
         raise ArgumentError(f"transcribe: --language {settings.language[:20]} is not one of {known}.")
     if settings.translate and not speech.languages:
         raise ArgumentError("transcribe: --translate needs a network that knows other languages than English.")
+    if settings.prompt.strip() and BEFORE not in speech.tokenizer.control:
+        raise ArgumentError(f"transcribe: --prompt needs a network whose vocabulary has {BEFORE}.")
     if settings.times and speech.times is None:
         raise ArgumentError("transcribe: --times needs a network whose vocabulary has times.")
     transcriber = Transcriber(speech, settings.beams)

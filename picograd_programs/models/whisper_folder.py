@@ -26,6 +26,7 @@ from picograd_programs.models.whisper import Whisper
 from picograd_programs.models.whisper_times import Times
 
 BEGIN, NO_TIMES, FIRST_TASK = "<|startoftranscript|>", "<|notimestamps|>", "<|translate|>"
+BEFORE = "<|startofprev|>"  # begins the text before a window
 TASKS = ("transcribe", "translate")
 BEGIN_MAX = 50  # steps of time before the first word
 MULTILINGUAL_MIN = 51_865  # tokens of a vocabulary that knows languages

@@ -57,11 +57,16 @@ class Times(Record):
 
 
 class Part(Record):
-    """Words between two times, in seconds of the sound."""
+    """Words between two times, in seconds of the sound.
+
+    tokens:  of the words
+    whole:   the same with their times, as they were written
+    """
 
     begin: float
     end: float
     tokens: tuple[int, ...]
+    whole: tuple[int, ...] = ()
 
 
 def parts_of(tokens: Sequence[int], first: int, window: int) -> tuple[list[Part], int]:
@@ -75,22 +80,24 @@ def parts_of(tokens: Sequence[int], first: int, window: int) -> tuple[list[Part]
       window:  length in steps
 
     >>> parts_of([100, 7, 8, 102, 103, 9], 100, 1500)
-    ([Part(begin=0.0, end=0.04, tokens=(7, 8))], 2)
-    >>> parts_of([100, 7, 8, 102], 100, 1500)
-    ([Part(begin=0.0, end=0.04, tokens=(7, 8))], 1500)
+    ([Part(begin=0.0, end=0.04, tokens=(7, 8), whole=(100, 7, 8, 102))], 2)
+    >>> parts_of([100, 7, 8], 100, 1500)
+    ([Part(begin=0.0, end=30.0, tokens=(7, 8), whole=(100, 7, 8))], 1500)
     """
     is_time = [token >= first for token in tokens]
     cuts = [place + 1 for place, both in enumerate(pairwise(is_time)) if all(both)]
     if not cuts:
         last = next((token - first for token in reversed(tokens) if token > first), window)
         words = tuple(token for token in tokens if token < first)
-        return [Part(0.0, last * SECONDS, words)], window
+        return [Part(0.0, last * SECONDS, words, tuple(tokens))], window
     is_whole = is_time[-2:] == [False, True]  # the last part has ended, and none has begun behind it
     if is_whole:
         cuts.append(len(tokens))
     pieces = [tokens[past:end] for past, end in pairwise([0, *cuts])]
     parts = [
-        Part((piece[0] - first) * SECONDS, (piece[-1] - first) * SECONDS, tuple(t for t in piece if t < first))
+        Part(
+            (piece[0] - first) * SECONDS, (piece[-1] - first) * SECONDS, tuple(t for t in piece if t < first), tuple(piece)
+        )
         for piece in pieces
     ]
     return parts, window if is_whole else pieces[-1][-1] - first

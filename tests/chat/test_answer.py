@@ -14,6 +14,8 @@ from picograd.errors import ArgumentError, DataError
 from picograd.tensor.modes import no_grad
 from picograd_formats.gguf_file import read_gguf
 from picograd_programs.chat.answer import Choice, Network, Plans, Reader, chosen
+from picograd_programs.chat.rules import discouraged
+from picograd_programs.chat.search import scored
 from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
 from picograd_programs.models.gpt import GPT, GPTConfig
@@ -170,3 +172,11 @@ def test_a_reading_that_is_interrupted_counts_for_nothing(model: Decoder, monkey
     monkeypatch.setattr(reader.plans, "read_piece", whole)
     assert reader.tokens == [1, 2]
     same_value(reader.read([3, 4]), expected, 1e-4, 1e-4)
+
+
+def test_a_penalty_counts_for_all_tokens_in_draws_and_searches() -> None:
+    seen, rng = [0, *[1] * 99], np.random.default_rng(0)
+    logits = np.array([3.0, 1.0, 2.9])
+    assert chosen(logits, seen, Choice(temperature=0.0), rng) == 2, "token 0 came 100 tokens before"
+    scores = scored(logits, seen, discouraged(1.1))
+    assert scores[0] < scored(logits)[0] and scores[2] == scored(logits)[2]

@@ -6,6 +6,8 @@ import json
 import math
 import tracemalloc
 import wave
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from picograd_programs.models.transcribe import (
     at_rate,
     read_sound,
 )
-from picograd_programs.models.whisper_folder import read_whisper
+from picograd_programs.models.whisper_folder import BEFORE, read_whisper
 from picograd_programs.models.whisper_times import Times, parts_of
 from tests.models.torch_layers import NamedLayers
 
@@ -211,18 +213,23 @@ FIRST = NO_TIMES + 1  # token of the time 0
 WHOLE = TranscribeSettings((), retry=False)
 
 
-def write_timed(folder: Path, names: bool = False) -> None:
-    """Writes a folder of a network whose vocabulary has 51 times, with names or without."""
+def write_timed(folder: Path, names: bool = False, continues: bool = False) -> None:
+    """Writes a folder of a network whose vocabulary has 51 times, with names or without.
+
+    Args:
+      continues:  it knows the token of a text before
+    """
     weights = drawn(TIMED)
     weights["model.decoder.embed_tokens.weight"][FIRST:] *= 1.5
     write_folder(folder, TIMED, weights, OF_TIMES)
-    if names:
-        tokens = [*LETTER_OF, *MARKS, *(f"<|{step / 50:.2f}|>" for step in range(51))]
+    if names or continues:
+        marks = [BEFORE if mark == "<|fr|>" and continues else mark for mark in MARKS]
+        tokens = [*LETTER_OF, *marks, *(f"<|{step / 50:.2f}|>" for step in range(51))]
         kinds = [TEXT] * 256 + [CONTROL] * (len(tokens) - 256)
         save_tokenizer(ByteLevel(tokens, [], kinds, "gpt-2"), folder / "tokenizer.json")
 
 
-# Parts that transformers 5.24 makes of two seconds, of which its network reads one at a time.
+# Parts that transformers 5.24 makes of two seconds, of which its network reads one at a time; with the text before, too.
 HEARD = {
     1: [(0.28, 0.58, (94,)), (0.84, 1.16, (93,)), (1.3, 1.7, (94,)), (1.7, 1.88, (10,)), (1.88, 2.16, (130,)),
         (2.3, 3.04, (159,)), (3.04, 3.12, (31,))],
@@ -241,6 +248,57 @@ def test_parts_and_windows_follow_times_as_in_transformers(beams: int, tmp_path:
         found = [(round(each.begin, 2), round(each.end, 2), each.tokens) for each in transcriber.parts(a_sound(2.2), WHOLE)]
         assert found == HEARD[beams]
     assert transcriber.writer.write_tokens.num_captures == transcriber.power.num_captures == 1
+
+
+CONTINUED = {
+    1: [(0.28, 0.58, (94,)), (0.72, 1.16, (93,)), (1.3, 1.7, (10,)), (1.7, 1.88, (10,)), (1.88, 2.06, (10,)),
+        (2.36, 2.94, (31,))],
+    3: [(0.28, 0.58, (239,)), (0.72, 1.16, (93,)), (1.3, 1.7, (10,)), (1.7, 1.74, (10,)), (1.74, 1.88, (120,)),
+        (1.88, 2.16, (10, 10)), (2.3, 3.04, (20,))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beams", CONTINUED)
+def test_a_window_continues_the_text_before_it_as_in_transformers(beams: int, tmp_path: Path) -> None:
+    write_timed(tmp_path, continues=True)
+    transcriber = Transcriber(read_whisper(tmp_path), beams)
+    for settings, expected in ((WHOLE, CONTINUED), (replace(WHOLE, previous_text=False), HEARD)):
+        found = [(round(e.begin, 2), round(e.end, 2), e.tokens) for e in transcriber.parts(a_sound(2.2), settings)]
+        assert found == expected[beams]
+
+
+def test_the_text_before_is_that_of_good_windows_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_timed(tmp_path, continues=True)
+    transcriber, before = Transcriber(read_whisper(tmp_path)), list[tuple[int, ...]]()
+    drafts = iter([
+        Draft((FIRST, 65, FIRST + 9, FIRST + 9), -0.1), None, Draft((FIRST, 66, FIRST + 5), -0.1, 0.4),
+        Draft((FIRST, 67, FIRST + 5), -0.1, 0.6), Draft((FIRST, 68, FIRST + 5), -0.1), None,
+    ])  # fmt: skip
+
+    def best(language: str, task: str, num: int, temperatures: Sequence[float], given: Sequence[int]) -> Draft | None:
+        before.append(tuple(given))
+        return next(drafts)
+
+    monkeypatch.setattr(transcriber, "best", best)
+    assert len([*transcriber.parts(a_sound(5.1), replace(WHOLE, prompt=" A "))]) == 4
+    first = (*transcriber.speech.tokenizer.encode(" A"),)
+    heard = (*first, FIRST, 65, FIRST + 9)
+    assert before == [first, heard, heard, (*heard, FIRST, 66, FIRST + 5), (), (FIRST, 68, FIRST + 5)]
+    assert transcriber.earlier([]) == () and transcriber.earlier([7, 8]) == (260, 7, 8)
+    assert transcriber.earlier([*range(99)]) == (260, *range(80, 99)), "half of the context, less one"
+
+
+def test_tokens_that_begin_a_text_are_read_at_once(tmp_path: Path) -> None:
+    said, rng = TIMED | {"max_target_positions": 80}, np.random.default_rng(0)
+    write_folder(tmp_path, said, drawn(said), OF_TIMES)
+    begun = rng.integers(0, 256, 80).tolist()
+    for num, place in ((1, 70), (2, 33), (1, 80)):
+        writer = Transcriber(read_whisper(tmp_path), num)
+        writer.read(writer.spectrogram(a_sound(1.0)))
+        found = writer.writer.begin(begun[:place], 50)
+        assert writer.writer.write_piece.num_captures == 1
+        each = [writer.writer.logits(token, at, 50) for at, token in enumerate(begun[:place])]
+        np.testing.assert_allclose(found, each[-1], atol=1e-5)
 
 
 def test_times_come_in_pairs_and_rise() -> None:
@@ -296,13 +354,13 @@ def test_a_text_that_repeats_itself_or_is_unlikely_is_written_again(
     write_folder(tmp_path, SIZES, drawn(SIZES))
     transcriber, temperatures = Transcriber(read_whisper(tmp_path)), list[float]()
 
-    def draft(language: str, task: str, num: int, temperature: float, seed: int) -> Draft:
+    def draft(language: str, task: str, num: int, temperature: float, seed: int, before: Sequence[int]) -> Draft:
         temperatures.append(temperature)
         text, log_probability = drafts[len(temperatures) - 1]
-        return Draft(tuple(text), log_probability)
+        return Draft(tuple(text), log_probability, temperature)
 
     monkeypatch.setattr(transcriber, "draft", draft)
-    monkeypatch.setattr(transcriber, "silence", lambda: silence)
+    monkeypatch.setattr(transcriber, "silence", lambda before: silence)
     found = transcriber.best("", "transcribe", 9, TEMPERATURES)
     assert (None if found is None else bytes(found.tokens)) == taken
     assert temperatures == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0][:tries]
@@ -320,7 +378,7 @@ def test_a_text_is_drawn_at_a_temperature(tmp_path: Path) -> None:
 def test_silence_has_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_timed(tmp_path)
     transcriber = Transcriber(read_whisper(tmp_path))
-    monkeypatch.setattr(transcriber, "silence", lambda: 0.9)
+    monkeypatch.setattr(transcriber, "silence", lambda before: 0.9)
     monkeypatch.setattr(transcriber, "draft", lambda *rest: Draft((FIRST, 65, FIRST + 9), -2.0))
     assert [*transcriber.parts(a_sound(2.2), WHOLE)] == []
 
@@ -335,6 +393,8 @@ def test_the_command_prints_parts_with_their_times(tmp_path: Path, capsys: pytes
                                                  "[00:00.840 --> 00:01.160] " + lines[1][26:27]]  # fmt: skip
     assert len(lines) == 7
     write_folder(tmp_path / "plain", SIZES, drawn(SIZES))
+    assert cli.main([*words, str(tmp_path / "plain"), "--prompt", "Ann"]) == 1
+    assert "--prompt needs a network whose vocabulary has <|startofprev|>" in capsys.readouterr().err
     assert cli.main([*words, str(tmp_path / "plain"), "--times"]) == 1
     assert "--times needs a network whose vocabulary has times" in capsys.readouterr().err
     assert cli.main([*words, str(tmp_path / "timed"), "--beams", "0"]) == 1
