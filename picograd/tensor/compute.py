@@ -76,29 +76,15 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
     written: list[Cell] = []
     expected: dict[Op, dict[Op, Cell]] = {}
     if joining or not all(map(is_memory, [*wanted.values(), *ops])):
-        if pending.starts:
-            compute_unasked(take_starts())
-        references: Sequence[weakref.ref[Cell]] = ()
-        for cell in (*asked, *joining):
-            if cell.computed_with is not references:  # cells that are computed together share one list
-                references = cell.computed_with
-                joining += [other for reference in references if (other := reference()) is not None]
-        if pending.writes.data:
-            joining += readers_of_writes()
-            written = pending.writes.living()
-        if Waiting.is_on and not unasked:
-            shared, expected = sharing([*wanted.values(), *ops, *([cell.op for cell in written] if written else ())])
-            joining += shared
-        given = frozenset(ops)
-        for other in [*joining, *written]:
-            if other in wanted:
-                continue
-            content = other.content
-            op = content if type(content) is Op else other.op
-            if op.code is not OpCode.BUFFER and op not in given and not (_failed and _failed.has(op)):
-                wanted[other] = op
+        written, expected = _join(wanted, ops, joining, shares=not unasked)
     try:
-        results = _compute_but_failures(wanted, ops, asked, written)
+        while True:
+            try:
+                results = _compute_all(wanted, ops)
+                break
+            except PicogradError as error:
+                if not _leave_out_failures(error, wanted, ops, asked, written):
+                    raise
     except Refused as error:
         _undo_writes_of(error)
         raise
@@ -116,6 +102,42 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cel
         for cell in (*asked, *unasked):
             cell.computed_with = ()
     return results
+
+
+def _join(
+    wanted: dict[Cell, Op], ops: Sequence[Op], joining: list[Cell], shares: bool
+) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]:
+    """Adds to `joining` the other cells that join a plan unasked, and to `wanted` all of these.
+
+    Args:
+      shares:  so do those that share work with the plan
+
+    Returns:   the cells that were written in place, and the gradients for which backward() will ask, by root and leaf
+    """
+    if pending.starts:
+        compute_unasked(take_starts())
+    written: list[Cell] = []
+    expected: dict[Op, dict[Op, Cell]] = {}
+    references: Sequence[weakref.ref[Cell]] = ()
+    for cell in (*wanted, *joining):
+        if cell.computed_with is not references:  # cells that are computed together share one list
+            references = cell.computed_with
+            joining += [other for reference in references if (other := reference()) is not None]
+    if pending.writes.data:
+        joining += readers_of_writes()
+        written = pending.writes.living()
+    if Waiting.is_on and shares:
+        shared, expected = sharing([*wanted.values(), *ops, *[cell.op for cell in written]])
+        joining += shared
+    given = frozenset(ops)
+    for other in [*joining, *written]:
+        if other in wanted:
+            continue
+        content = other.content
+        op = content if type(content) is Op else other.op
+        if op.code is not OpCode.BUFFER and op not in given and not (_failed and _failed.has(op)):
+            wanted[other] = op
+    return written, expected
 
 
 def compute_unasked(ops: Sequence[Op]) -> list[Op | None]:
@@ -162,32 +184,27 @@ def compute_writes(cell: Cell) -> None:
     compute([cell])
 
 
-def _compute_but_failures(
-    wanted: dict[Cell, Op], ops: Sequence[Op], asked: Sequence[Cell], written: Sequence[Cell]
-) -> list[Op]:
-    """Computes cells and Ops in one plan, without what nobody has asked for and fails: it is taken out of `wanted`.
+def _leave_out_failures(
+    error: PicogradError, wanted: dict[Cell, Op], ops: Sequence[Op], asked: Sequence[Cell], written: Sequence[Cell]
+) -> bool:
+    """Takes out of `wanted` what nobody has asked for and fails with this error; False where what was asked for fails.
 
     A write in place by hand counts as asked for: it is undone, where PyTorch would not have made it.
     """
-    while True:
-        try:
-            return _compute_all(wanted, ops)
-        except VerifyError:
-            raise
-        except PicogradError as error:
-            by_hand = [cell for cell in written if not cell.computed_with]
-            needed = {cell: op for cell in (*asked, *by_hand) if (op := wanted.get(cell)) is not None}
-            rest = {cell: op for cell, op in wanted.items() if cell not in needed}
-            if not rest or _that_reach(error, [*ops, *needed.values()]):
-                raise
-            failing = {*_that_fail([*rest.values()], error)}
-            for op in failing:
-                _failed.add(op)
-            if not failing:  # each alone
-                _compute_all(rest, ())
-            for cell, op in rest.items():
-                if op in failing or not failing:
-                    del wanted[cell]
+    by_hand = [cell for cell in written if not cell.computed_with]
+    needed = {cell: op for cell in (*asked, *by_hand) if (op := wanted.get(cell)) is not None}
+    rest = {cell: op for cell, op in wanted.items() if cell not in needed}
+    if isinstance(error, VerifyError) or not rest or _that_reach(error, [*ops, *needed.values()]):
+        return False
+    failing = {*_that_fail([*rest.values()], error)}
+    for op in failing:
+        _failed.add(op)
+    if not failing:  # each alone
+        _compute_all(rest, ())
+    for cell, op in rest.items():
+        if op in failing or not failing:
+            del wanted[cell]
+    return True
 
 
 def _that_fail(graphs: Sequence[Op], error: PicogradError) -> list[Op]:
