@@ -295,8 +295,8 @@ def lengths(text: str) -> Iterator[tuple[str, int]]:
             yield line.split("(")[0].split()[-1], end - i
 
 
-# An eager step runs the first two, where a part that is a function would be a call more; the third has PyTorch's arguments.
-LONG = {"look_at", "compute", "multi_head_attention_forward"}
+# An eager step runs the first, where a part that is a function would be a call more; the second has PyTorch's arguments.
+LONG = {"look_at", "multi_head_attention_forward"}
 
 
 def test_a_function_fits_a_screen() -> None:
