@@ -99,7 +99,7 @@ def _stages(shown: str, level: str) -> frozenset[str]:
     named = {part.strip() for part in shown.split(",") if part.strip()}
     for name in sorted(named - {*STAGES}):
         raise ArgumentError(f"PICOGRAD_SHOW={name}: there is no such stage; the stages are {', '.join(STAGES)}.")
-    # Other programs read DEBUG too: what is not a number is meant for them.
+    # Other programs read DEBUG too: a value that is not a number is meant for them.
     return frozenset(named | set(STAGES[: _count(level) or 0]))
 
 

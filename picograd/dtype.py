@@ -136,11 +136,11 @@ class DType(Record, eq=False, dict=True):
         return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
 
     def scalar(self, value: Scalar) -> Scalar:
-        """Returns `value` as the Python type of this dtype, wrapped or rounded to what it can hold."""
+        """Returns `value` as the Python type of this dtype, wrapped or rounded to a value of the dtype."""
         if self.kind == "b":
             return bool(value)
         if self is float32:
-            return ctypes.c_float(value).value  # what is too large becomes inf, without a warning
+            return ctypes.c_float(value).value  # a number that is too large becomes inf, without a warning
         if self.kind == "f":
             with np.errstate(over="ignore", invalid="ignore"):
                 return float(value) if self is float64 else float(np.float64(value).astype(self.numpy))

@@ -215,7 +215,7 @@ class SharingError(PicogradError, BufferError):
 
 
 class DataError(PicogradError, ValueError):
-    """A file that is corrupt, truncated or not what it should be."""
+    """A file that is corrupt, truncated or of another format."""
 
 
 class FileError(DataError, OSError):

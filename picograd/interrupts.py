@@ -302,7 +302,7 @@ class Ends:
 
 
 class WholeContext(ContextDecorator, Generic[R]):
-    """A context of contextlib's whose ends no interrupt cuts: what it puts back is put back."""
+    """A context of contextlib's whose ends no interrupt cuts, so that it puts back all it has changed."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[R]]):
         self._make = make
@@ -385,7 +385,7 @@ def _free_locks() -> None:
 def whole_at_fork(acquire: Callable[[], object], release: Callable[[], object]) -> None:
     """Has forks wait until nobody else holds a lock: for what must not be found half done.
 
-    For locks of modules that are loaded with picograd: a fork that waits releases what was named meanwhile, too. The
+    For locks of modules that are loaded with picograd: a fork that waits releases locks named meanwhile, too. The
     lock that was named last is taken first, so a thread that holds one may wait for those that were named before it.
     """
     if hasattr(os, "register_at_fork"):

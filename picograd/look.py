@@ -101,7 +101,7 @@ def place_of_dumps(kernel: Kernel, target: Target) -> Path | None:
 
 
 def _kept(path: Path, text: str) -> str:
-    """Returns the text of a file that is there; else writes it, and returns what was given."""
+    """Returns the text of a file that is there; else writes the given text, and returns that."""
     with suppress(FileNotFoundError, NotADirectoryError):
         _check_ours(path, os.lstat(path))
         with opened("PICOGRAD_DUMP", path) as found:
@@ -123,7 +123,7 @@ def _check_ours(path: Path, facts: os.stat_result) -> None:
 
 # ---- plans run by others ----
 class Recorder(Protocol):
-    """Runs plans in the engine's place, and notes what they take (picograd_lab/recorder.py)."""
+    """Runs plans in the engine's place, and notes their times (picograd_lab/recorder.py)."""
 
     def learn(self, plan: Plan, roots: Sequence[Op], form: Any, device: str, began: float | None) -> None:
         """Notes the graphs of a plan, by their form (engine/plan.py), and when its making `began`, if it was just made."""

@@ -71,7 +71,7 @@ def publish(page: dict[str, Any]) -> None:
     page.setdefault("__path__", [])  # Python asks for modules below it, too (picograd_torch/moved.py)
     page.setdefault("__dir__", lambda: names_on(page))
     for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
-        value = page.get(name)  # what is loaded late is not there yet
+        value = page.get(name)  # a name that is loaded late is not there yet
         if not str(getattr(value, "__module__", "")).startswith("picograd"):
             continue
         if isinstance(value, FunctionType):

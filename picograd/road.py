@@ -134,7 +134,7 @@ def finish(program: Program, target: Target) -> Program:
     program = each_phase(program, partial(linearize, numbers=numbers))  # one a line, where it is first known
     if OpCode.CHECK in map(CODE, ops):
         program = with_report(program)  # memory for what a CHECK has found
-    program = prove_bounds(program, numbers)  # what is not proved to be inside its memory has a condition
+    program = prove_bounds(program, numbers)  # an access not proved to be inside its memory gets a condition
     return narrow_indices(program, numbers) if target.is_gpu else program  # integers of 32 bits
 
 

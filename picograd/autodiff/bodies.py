@@ -1,4 +1,4 @@
-"""The derivatives of CALL and of what is like it: CALLs of the derivatives of its body.
+"""The derivatives of CALL and of Ops like it: CALLs of the derivatives of its body.
 
 The gradient of a body is cut in two. `keep` chooses what the forward part keeps: not what is there anyway (sources,
 results), a view of something, or what a few cheap operations make again. The CALL gives these values as further results;
@@ -133,7 +133,7 @@ def body_gradients(
 class CallGradient(Record):
     """The backward part of a CALL, for any arguments.
 
-    forward:  the body with what is kept as further results
+    forward:  the body with the kept values as further results
     body:     of the backward CALL
     reads:    what its sources are: ("source", slot), ("result", number) or ("grad", number of the result)
     places:   for each source asked for the result that is its gradient, or None

@@ -148,7 +148,7 @@ def is_fixed(body: Op, slot: int, num_carry: int) -> bool:
 class LoopGradient(Record):
     """The backward part of a LOOP, for any sources. Ops are over PARAMs of the body.
 
-    forward:  the body with what is kept as further rows
+    forward:  the body with the kept values as further rows
     body:     of the backward LOOP; its carry is the gradients of `carries`, then sums for `added`, then `fixed`
     carries:  slots whose gradient is handed from step to step
     added:    invariants whose gradients the LOOP adds up
@@ -281,7 +281,7 @@ class _Backward(Struct):
     params: dict[int, Op]
     seeds: dict[int, Op]
     given: dict[int, Op | None]
-    changing: set[Op] = field(default_factory=set)  # what is another value at each step
+    changing: set[Op] = field(default_factory=set)  # values that change from step to step
 
     def make(self, handed: list[int], found: dict[int, Op], fixed: list[int]) -> LoopGradient:
         """Returns the backward part.

@@ -146,7 +146,7 @@ def reverse(
       seeds:     root -> the gradient that arrives there
       wanted:    Ops; one in the middle of the graph collects its gradient and passes it on
       rules:     the derivative table
-      constant:  Ops known not to depend on what is wanted: the graph below is not looked at
+      constant:  Ops known not to depend on the wanted ones: the graph below is not looked at
       through:   whether anything that is wanted may be below an Op
       changes:   Op -> a function that its whole gradient passes through before it is handed on, or returned
     """

@@ -90,7 +90,7 @@ def _with_factors(grad: Op, axes: tuple[int, ...]) -> list[tuple[Op, Op]]:
 
 
 def _is_same_along(op: Op, axes: tuple[int, ...]) -> bool:
-    """True for what was repeated along all of `axes`, but for constants."""
+    """True for a value that was repeated along all of `axes`; not for constants."""
     if op.code is not OpCode.EXPAND or op.src[0].code is OpCode.CONST:
         return False
     shape = op.src[0].shape

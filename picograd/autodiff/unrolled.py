@@ -58,7 +58,7 @@ def rolled(
 ) -> tuple[Sequence[Op], Sequence[Op]]:
     """Returns graphs in which recurrences are LOOPs, and for each block the one that it is part of there, or itself.
 
-    Both are what was given where there is no recurrence.
+    Both are the given ones where there is no recurrence.
 
     Args:
       inputs:  constants that may be others the next time, and stay outside of bodies
@@ -421,7 +421,7 @@ class _Steps:
         return any(column[0].code in COSTLY or column[0].code in SEVERAL_RESULTS for column in self.columns)
 
     def are_formula(self) -> bool:
-        """True for a few steps of elements that differ in what is given: Horner's rule, a sum of many tensors.
+        """True for a few steps of elements that differ in their inputs: Horner's rule, a sum of many tensors.
 
         They are a kernel's, or a few kernels'; a loop would read constants from memory, and join the tensors first.
         """

@@ -97,7 +97,7 @@ class Heads(Record, dict=True):
         """The position of query 0 among the keys."""
         return subtract(self.num_keys, self.num_queries)
 
-    # ---- what is read ----
+    # ---- operands ----
     def element(self, source: int, b: Dim, head: Dim) -> Element:
         """Returns how to read an element of one of the sources."""
         value = self.anchor.src[source]
@@ -278,7 +278,7 @@ def _moved(value: Op, coords: Coords) -> Coords:
 def _are_apart(value: Op) -> bool:
     """True for a sum of PADs along one axis, each 0 where the others are not."""
     terms = [value]
-    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of what is not zero
+    spans: list[tuple[int, Dim, Dim]] = []  # axis, first and end of the elements that are not zero
     for term in terms:  # which grows meanwhile
         if term.code is OpCode.ADD:
             terms += term.src

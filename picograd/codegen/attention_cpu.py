@@ -188,7 +188,7 @@ def emit_attention(nest: Nest, context: Context) -> None:
 
 
 class Strips:
-    """A block of queries, strip by strip: packed, and what is known of them so far.
+    """A block of queries, strip by strip: packed, with their running maxima, sums and averages.
 
     first:      query of the block
     count:      strips that have a query

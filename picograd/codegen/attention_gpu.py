@@ -213,7 +213,7 @@ def rows_of(build: Builder, cut: Cut, heads: Heads, thread: Dim, target: Target)
 
 
 def tiles_of(seen: tuple[Dim, Dim], cut: Cut) -> tuple[Dim, Dim]:
-    """Returns the first position of the tiles that cover what is seen, and how many they are."""
+    """Returns the first position of the tiles that cover the keys that are seen, and the number of tiles."""
     start, stop = seen
     start = mul(floordiv(start, cut.columns), cut.columns)
     return start, num_blocks(subtract(stop, start), cut.columns)
@@ -295,7 +295,7 @@ class Averages:
         rows.add_averages(self.out, scores, self.v)
 
     def store_part(self, part: Dim, b: Dim, head: Dim, results: PartResults) -> None:
-        """Stores what is known after a part of the keys."""
+        """Stores maximum, sum and average after a part of the keys."""
         rows, build = self.rows, self.rows.build
         _, _, T, _, _, E = self.heads.lengths
         rows.join(self.total, OpCode.ADD)
@@ -507,7 +507,7 @@ class _FewQueries:
         build.barrier()
 
     def store(self, part: Dim, results: Results | PartResults) -> None:
-        """Joins the warps in order, and stores what was found of each row that is there."""
+        """Joins the warps in order, and stores the result of each row that is there."""
         build, parts, E = self.build, self.parts, self.E
         count = ceildiv(parts.rows * E, parts.threads)
         with build.loop(count, AxisKind.LOOP) as number:

@@ -158,7 +158,7 @@ class Side(Record, dict=True):
         self._each_lane(thread, one)
 
     def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
-        """Moves what was fetched into a stage of shared memory."""
+        """Moves the fetched elements into a stage of shared memory."""
 
         def one(place: Dim, at: Coords, lane: Dim) -> None:
             value = self.build.load(registers, add(place, lane))
@@ -597,7 +597,7 @@ def pipeline(
 # ---- multiply-adds ----
 PADDING_ELEMENTS = 4  # that a thread reads at once
 WARP_WIDE = 8
-ADDS_STAGES_MAX = 3  # not measured: a step of multiply-adds takes longer than what it needs is on its way
+ADDS_STAGES_MAX = 3  # not measured: a step of multiply-adds takes longer than its operands are on their way
 
 
 class BlockProduct(StagedProduct):
@@ -805,7 +805,7 @@ def _load_elements(
 
 # ---- matrix instructions ----
 PADDING_BYTES = 16
-MATRIX_STAGES_MAX = 4  # not measured: a step takes some hundred cycles, what it needs is on its way for more than that
+MATRIX_STAGES_MAX = 4  # not measured: a step takes some hundred cycles, and its operands are on their way for longer
 
 
 class TensorProduct(StagedProduct):

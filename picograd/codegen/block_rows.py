@@ -81,7 +81,7 @@ class Panel:
         self._at(head, first).fetch(self.rows.thread, 0, self.on_its_way)
 
     def put(self) -> None:
-        """Moves what was fetched into shared memory."""
+        """Moves the fetched elements into shared memory."""
         assert self.on_its_way is not None
         self.staged.put(self.rows.thread, 0, self.on_its_way, self.memory)
 

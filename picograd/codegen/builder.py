@@ -68,7 +68,7 @@ class Context:
 
 
 class Builder:
-    """A list of statements under construction; the innermost open loop receives what is written."""
+    """A list of statements under construction; they go into the innermost open loop."""
 
     def __init__(self) -> None:
         self._open: list[list[Statement]] = [[]]

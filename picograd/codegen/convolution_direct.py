@@ -311,7 +311,7 @@ class DirectTiles(Record, dict=True):
         """Most of K in a block."""
         return self.channels * self.taps * prod(self.inner_taps)
 
-    # ---- what is read of an image ----
+    # ---- the windows of an image ----
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """Extents of x, for a channel, under a block of taps: rows of the first axis, padding included."""

@@ -310,7 +310,7 @@ class TransposedReads:
     across:  the group of axes along which these operands are contiguous; the result is along the last one
     places:  placeholders of the position in each group
     loads:   of those operands, at `places`
-    stored:  where results go and what they are, at `places`
+    stored:  the index of a result in memory, then the results, at `places`
     """
 
     def __init__(self, roots: Sequence[Op], groups: Groups, extents: Sequence[Dim], domain: Shape):

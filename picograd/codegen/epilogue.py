@@ -73,7 +73,7 @@ class Values:
 
     @property
     def by_threads(self) -> bool:
-        """True where threads store results: a copy of tiles would overlap what it reads, or there are several."""
+        """True where threads store results: a copy of tiles would overlap the memory read, or there are several."""
         return len(self.roots) > 1 or bool(self.of_elements)
 
     @property
@@ -89,7 +89,7 @@ class Values:
 
 
 def why_no_epilogue(nest: Nest) -> str | None:
-    """Returns why what is computed of a product is not an epilogue, or None."""
+    """Returns why values computed of a product are not an epilogue, or None."""
     anchor = nest.anchor
     assert anchor is not None
     for op in toposort([value for _, value in nest.outputs], stop={anchor}):
@@ -132,7 +132,7 @@ def emit_epilogue(nest: Nest, params: Sequence[Param], columns: Columns, whole: 
 
 
 class _PartOfRow:
-    """The columns of a piece of a row that a thread has, in groups of neighbours, and what is loaded for them.
+    """The columns of a piece of a row that a thread has, in groups of neighbours, and the values loaded for them.
 
     place:     matrix, row, piece, and the first of the thread's columns in each group
     is_whole:  a piece is inside of the row, or outside
@@ -176,7 +176,7 @@ class _PartOfRow:
                 body(add(mul(group, columns.lanes), lane), self.at(group, lane))
 
     def load_shared(self) -> None:
-        """Loads what is the same for the row, and makes room for the rest."""
+        """Loads the values of the row, and makes room for those of elements."""
         build, of_row, of_columns = self.build, self.values.of_row, self.values.of_columns
         self.shared = [build.alloc(load.dtype, 1, MemorySpace.REGISTER) for load in of_row]
         for memory, value in zip(self.shared, self.put_in(of_row, self.at(0, 0))):

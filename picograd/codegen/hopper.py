@@ -65,7 +65,7 @@ from picograd.ir.stages import Kernel, Nest, NestKind, Param
 from picograd.ir.symbolic import affine, ceildiv, from_op, placeholder
 from picograd.record import Record, replace
 
-# ---- products: tiles and what they cost ----
+# ---- products: tiles and their costs ----
 DTYPES = ("float16", "bfloat16", "float32")
 ELEMENTS_MAX = 1 << 31
 BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
@@ -133,7 +133,7 @@ def product_tiles(product: PlainProduct, target: Target, values: Values | None =
     """Returns the menu for a product, by what each tile is thought to cost.
 
     Args:
-      values: what is computed of it as well; threads store that if there are several, or matrices are read for them
+      values: of the epilogue; threads store them if there are several, or if matrices are read for them
     """
     menu = [(rows, columns, False) for rows, columns in (MENU_OF_ADDS if product.adds else MENU)]
     if IN_TURN and not product.adds and product.parts == 1:
@@ -291,7 +291,7 @@ class AttentionSplit(Record):
     """A kernel in phases, one of which is a kernel written by hand.
 
     kernel:  computes the same as the one it was made of; its params are that one's, then what is stored in between
-    plain:   what is computed, by slots of `kernel`
+    plain:   the attention, by slots of `kernel`
     place:   the number of the attention's phase
     rest:    phases behind it that run; of the others the attention stores the results
     """
@@ -326,7 +326,7 @@ def split_attention(kernel: Kernel, target: Target) -> AttentionSplit | str:
 
 
 def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
-    """Raises NotPlain for what is not written by hand."""
+    """Raises NotPlain for an attention that no kernel written by hand computes."""
     arg: AttentionArg = anchor.arg
     if kernel.variables or not all(isinstance(dim, int) for source in anchor.src for dim in source.shape):
         raise NotPlain("it reads a symbolic integer")
@@ -442,7 +442,7 @@ def contiguous_heads(slot: int, shape: Shape) -> HeadsMatrix:
 
 # ---- how it is cut ----
 def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
-    """Returns the ways to cut an attention, what is thought to be fastest first.
+    """Returns the ways to cut an attention, the likely fastest first.
 
     Three warpgroups that look have 160 registers a thread: too few for an accumulator of 128 features, or for a soft cap.
     """

@@ -68,7 +68,7 @@ def elements(
     """
     known = known or {}
     done: dict[Point, Op] = {}
-    waiting: dict[Point, list[Point]] = {}  # those on the stack -> what they are computed from
+    waiting: dict[Point, list[Point]] = {}  # points on the stack -> points they are computed from
     starts = [(root, coords, valid) for root in roots]
     stack = starts[::-1]
     while stack:
@@ -137,7 +137,7 @@ def elements_anywhere(roots: Sequence[Op]) -> list[Op]:
 
 
 def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
-    """Returns expressions with RANGEs replaced, index arithmetic in normal form; what they share is replaced once.
+    """Returns expressions with RANGEs replaced, index arithmetic in normal form; shared parts are replaced once.
 
     Why not all of int64: a user's integers wrap, and expanding their products could take forever.
     """

@@ -93,7 +93,7 @@ def along(
     build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None],
     before: Callable[[Dim], None] | None = None, rest: Dim = 0,
 ) -> None:  # fmt: skip
-    """Runs `body` for start .. start + count: whole vectors, `before` before each, then what is left one by one.
+    """Runs `body` for start .. start + count: whole vectors, `before` before each, then the rest one by one.
 
     Args:
       rest:  elements behind the last whole vector, if they go in vectors of half the lanes, a quarter, ...; 0: one by one
@@ -214,8 +214,8 @@ def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractS
     bytes each, and no reason to read logits of two bytes by twos.
 
     Args:
-      values:  what is read, at placeholders
-      stored:  the dtypes of what is written for each element
+      values:  that are read, at placeholders
+      stored:  dtypes of the values written for each element
       along:   the placeholders of the axes along which neighbouring elements are walked
     """
     widest = max([ACCESS_ELEMENT_BYTES_MIN, *[dtype.itemsize for dtype in stored]])

@@ -132,7 +132,7 @@ def better_transposed(nest: Nest) -> bool:
 
 
 def _reads_more(nest: Nest) -> bool:
-    """True where what is made of the product reads other memory as large as the product, or of a length not known here."""
+    """True where the epilogue reads other memory as large as the product, or of a length not known here."""
     after = toposort([value for _, value in nest.outputs], stop={_product(nest)})
     lengths = [numel(op.shape) for op in after if op.code is OpCode.PARAM]
     own = numel(_product(nest).shape)
@@ -539,7 +539,7 @@ class _FewRows:
         return multiply_add(row, element, total, self.has_fma)
 
     def store(self, row: Dim, column: Dim, total: Op) -> None:
-        """Writes what is made of the sum of a column."""
+        """Writes the epilogue of a column."""
         coords = (*self.at, row, column)
         store_outputs(self.nest, self.params, coords, cast(total, self.anchor.dtype), self.build)
 
@@ -571,7 +571,7 @@ class _FewRows:
 
     # ---- column-major matrices ----
     def by_squares(self, rows_at: Callable[[Coords], Rows]) -> None:
-        """Writes the loops: GRID over vectors of columns, and what is left of them."""
+        """Writes the loops: GRID over vectors of columns, and the columns that fill no vector."""
         build, lanes, batch = self.build, self.lanes, self.batch
         whole = floordiv(self.n, lanes)
         with build.loop(numel((*batch, whole)), AxisKind.GRID) as position:
@@ -618,7 +618,7 @@ class _FewRows:
         return lambda c: build.load(line, c)
 
     def _finish(self, tile: Tile, start: Dim, count: Dim, acc: Op) -> None:
-        """Writes what is made of a tile: from registers, or where that is written once for all rows, from memory."""
+        """Writes the epilogue of a tile: from registers, or where it is written once for all rows, from memory."""
         build = self.build
         if self.m == 1 and count == self.lanes:
             tile.each(build, lambda i, c, where: self.store(i, add(start, c), build.load(acc, where)))

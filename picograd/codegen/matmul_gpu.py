@@ -51,7 +51,7 @@ THREAD_ELEMENTS_MIN = 4  # elements of a thread's tile: below that shared memory
 TILES_HIGH_MAX, TILES_WIDE_MAX = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
 WARP_DEPTH_BYTES = 64  # bytes of K in shared memory for matrix instructions
 PARTS_MAX = 16  # of K, that blocks share
-PART_K_MIN = 512  # of K: what storing and adding sums costs is then less than what it saves
+PART_K_MIN = 512  # of K: storing and adding sums then costs less than it saves
 DEPTH_K = 16  # of K in shared memory; half of it for the largest tiles, whose elements wait in registers
 
 
@@ -501,7 +501,7 @@ def box_of(windows: Windows, target: Target) -> tuple[BlockTile, Box, int] | Non
     """Returns how blocks of threads cut a convolution into boxes, and K into parts; None: it is better read by columns.
 
     Elements of an image are read once a block for all taps, but a box has whole places, so some threads may have no
-    result; and what is brought around the windows counts the more, the smaller the box.
+    result; and the margin around the windows counts the more, the smaller the box.
     """
     anchor, arg = windows.anchor, windows.arg
     x, w = anchor.src

@@ -123,7 +123,7 @@ def in_blocks(
     pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
     fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
 ) -> None:  # fmt: skip
-    """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
+    """Fills panels of `width` a block of K at a time, so that the panels stay in cache, and the pages read in the TLB.
 
     fill(batch, panel, how much of its width, first k, how many)
     """

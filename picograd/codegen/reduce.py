@@ -205,7 +205,7 @@ def plan_rows(nest: Nest, params: Sequence[Op], target: Target, others: Sequence
 
 
 def _values_at_placeholders(nest: Nest, reductions: Sequence[Op], others: Sequence[Op]) -> list[Op]:
-    """Returns all that a nest computes for an element and for a row, and the places of what it stores."""
+    """Returns all that a nest computes for an element and for a row, and the places of its outputs."""
     coords = placeholders(nest.domain)
     row = tuple([coords[axis] for axis in nest.row_axes])
     known = {r: (row, const(0, r.dtype)) for r in reductions}
@@ -356,10 +356,10 @@ def is_cached(rows: Rows) -> bool:
 
 
 def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
-    """Returns how many rows are written together, so that what they share is read once: few where each takes many steps.
+    """Returns how many rows are written together, so that shared operands are read once: few where each takes many steps.
 
     Args:
-      values: what is computed for elements
+      values: computed for elements
     """
     if is_cached(rows):
         return 1
@@ -378,7 +378,7 @@ def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int
             body(add(subtract(count, rest), index), 1)
 
 
-KnownRow = tuple[Sequence[Dim], Results]  # a row's position, and what is known of it and of its element at a column
+KnownRow = tuple[Sequence[Dim], Results]  # a row's position, and the results of it and of its element at a column
 AtColumn = Callable[[list[Dim], Sequence[KnownRow]], None]  # writes what several rows give to sums down a column
 
 
@@ -663,7 +663,7 @@ class _Walk:
 
 
 def _joined_lanes(code: OpCode, value: Op, width: int) -> Op:
-    """Returns the lanes of a vector joined by halves; what has one value in all lanes is joined with itself as often."""
+    """Returns the lanes of a vector joined by halves; one value for all lanes is joined with itself as often."""
     if width > 1 and any(op.code is OpCode.RANGE and op.arg[1] is AxisKind.VECTOR for op in toposort([value])):
         return Op(OpCode.REDUCE, value.dtype, (value,), (code, ()))
     while width > 1:

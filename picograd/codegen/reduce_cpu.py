@@ -247,7 +247,7 @@ class _Strip:
         self.totals: dict[Op, Op] = {}  # of levels that are done: reduction -> memory of a number for each row
 
     def write(self) -> None:
-        """Writes each level of reductions, then what is computed for elements, then what is computed for rows."""
+        """Writes each level of reductions, then the outputs for elements, then those for rows."""
         for level in self.rows.levels:
             self.totals |= _LevelOfStrip(self, level).add_up()
         if self.rows.of_elements:

@@ -240,7 +240,7 @@ class _TeamRows:
                 self.write_rows(add(mul(block, teams), floordiv(thread, threads)), shared)
 
     def write_rows(self, tile: Dim, shared: Mapping[Op, Op]) -> None:
-        """Writes the rows of a team: what they are read for, and what is stored if there are such rows."""
+        """Writes the rows of a team: their reductions, and the outputs of rows that there are."""
         total = numel(self.tiles)
         self.tile = unflatten(minimum(tile, subtract(total, 1)), self.tiles)
         self.at, self.are_there = zip(*[self.row(number) for number in range(self.team.rows)])
@@ -442,7 +442,7 @@ class _TeamRows:
     def add_down_columns(self, number: int, lane: Op, at: list[Dim], columns: list[Dim], known: Results) -> None:
         """Adds an element to sums down its column, where there are such sums."""
 
-    # ---- what is stored ----
+    # ---- outputs ----
     def store(self) -> None:
         """Writes the outputs for elements, then those for the rows."""
         build, rows = self.build, self.rows
@@ -702,7 +702,7 @@ def _layout(rows: Rows, target: Target) -> Layout:
     high = _num_sharing(accesses, columns, target.block_threads) if nbytes <= SHARED_BYTES_MAX else 1
     wide = target.block_threads // high
     if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or rows.of_elements:
-        return Layout(lanes, wide, high, 1, columns)  # blocks that share rows know what they found in the next phase alone
+        return Layout(lanes, wide, high, 1, columns)  # blocks that share rows have results in the next phase alone
     wanted = min(ceildiv(RESIDENT_BLOCKS_WANTED, max(1, ceildiv(accesses, wide))), columns // (high * PART_COLUMNS_MIN))
     length = ceildiv(columns, max(1, wanted))
     return Layout(lanes, wide, high, max(1, ceildiv(columns, max(1, length))), length)
@@ -830,7 +830,7 @@ class _NeighbourRows:
                 places = [add(places[0], n * layout.wide * layout.lanes) for n in range(layout.high)]
                 build.store(own[r], lane, joined(r.arg[0], [build.load(shared[r], place) for place in places]))
 
-    # ---- what is stored ----
+    # ---- outputs ----
     def store_columns(self) -> None:
         """Stores the outputs for each element, of all of the thread's columns."""
         with self.build.loop(self.num_steps(0), AxisKind.LOOP) as step:
@@ -858,7 +858,7 @@ def joined(code: OpCode, parts: list[Op]) -> Op:
 
 
 def _join_parts(rows: Rows, layout: Layout, partials: Mapping[Op, Op], build: Builder, target: Target) -> None:
-    """Writes the phase that joins parts in order, a thread a row, and stores what is of the rows."""
+    """Writes the phase that joins parts in order, a thread a row, and stores the outputs of rows."""
     num_rows = numel(rows.row_extents)
     with grid_of_threads(build, num_rows, target) as row:
 

@@ -215,7 +215,7 @@ class _Scan:
             build.barrier()
 
     def join(self, build: Builder, thread: Dim, sums: Op) -> Dim:
-        """Writes the steps that turn what each thread has into what it has with all before it; returns where they are."""
+        """Writes the steps from the total of each thread to that of all threads up to it; returns where these are."""
         half, other, distance = 0, self.threads, 1
         while distance < self.threads:
             mine = build.load(sums, add(half, thread))

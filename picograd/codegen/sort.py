@@ -82,7 +82,7 @@ def int64(value: int) -> Op:
 
 
 def at_most(side: Op, last: Op) -> Op:
-    """Returns the smaller of two positions, compared as what they are: without a sign, so that it is never below 0."""
+    """Returns the smaller of two positions, compared without a sign, so that it is never below 0."""
     smaller = Op(OpCode.MIN, dtypes.uint64, (unsigned(side), unsigned(last)))
     return Op(OpCode.BITCAST, dtypes.int64, (smaller,))
 

@@ -423,7 +423,7 @@ class RowOrder(Record):
         return lambda i: self.element(last, i)[1]
 
     def increase(self, counts: Op, place: Dim) -> Op:
-        """Adds 1 to a count; returns what it was."""
+        """Adds 1 to a count; returns the count before."""
         count = self.build.load(counts, place)
         self.build.store(counts, place, integer(OpCode.ADD, count, 1))
         return count
@@ -447,7 +447,7 @@ class RowOrder(Record):
 
     # ---- one element by its rank ----
     def select(self, element: Element, count: Dim, rank: Op) -> tuple[Op, Op]:
-        """Returns the element of a rank among the first `count`: what it is kept as, and its position.
+        """Returns the element of a rank among the first `count`: its key, and its position.
 
         The distance between the least and the greatest is cut into parts, and the elements of each are counted; those of
         the part that has the rank are kept in the second table, in their order, and are cut again, until all are equal.

@@ -44,7 +44,7 @@ from picograd.record import Record, replace
 
 # ---- splitting a kernel around its product ----
 AROUND = (ELEMENTWISE | MOVEMENT | {OpCode.PARAM, OpCode.CONST}) - {OpCode.CHECK}  # what a user's kernel computes
-BETWEEN_RATIO_MAX = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger
+BETWEEN_RATIO_MAX = 2  # times the bytes of a kernel's own params: values stored in between may not be larger
 
 
 class Cut(Record):
@@ -226,11 +226,11 @@ def _one_product(kernel: Kernel) -> Nest:
 
 
 class _Draft:
-    """A split under construction: the params so far, and what is stored before the product."""
+    """A split under construction: the params so far, and the values stored before the product."""
 
     def __init__(self, kernel: Kernel):
         self._kernel, self._params = kernel, [*kernel.params]
-        self._before: dict[Op, Nest] = {}  # by what is stored
+        self._before: dict[Op, Nest] = {}  # by the stored value
         self._of_launches: list[Param] = []
 
     def temporary(self, value: Op) -> Op:
@@ -314,7 +314,7 @@ class _Draft:
         return Split(cut.kernel, cut.place, product or product_of(nest))
 
     def cut(self, nest: Nest, rest: Sequence[Nest] = ()) -> Cut:
-        """Returns the cut with `nest` as what is not generated; raises NotPlain where it stores too much."""
+        """Returns the cut with `nest` as the part that is not generated; raises NotPlain where it stores too much."""
         phases = [phase for phase in (tuple(self._before.values()), (nest,), tuple(rest)) if phase]
         own = self._params[: len(self._kernel.params)]
         needed, held = _nbytes(self._params[len(own) :]) - _nbytes(self._of_launches), _nbytes(own)
@@ -358,7 +358,7 @@ def _cast_vectors(values: Sequence[Op], anchor: Op) -> list[Op]:
 
 
 def _with_rest(draft: _Draft, nest: Nest) -> Split:
-    """Returns the split in which what is computed of the product is an elementwise nest of its own; raises NotPlain."""
+    """Returns the split in which the epilogue is an elementwise nest of its own; raises NotPlain."""
     anchor = nest.anchor
     assert anchor is not None
     product, kept = draft.product(anchor), draft.kept(nest, anchor)

@@ -79,7 +79,7 @@ class FunctionTrace:
                 cell.op = op
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, in a `with` block of the trace: an interrupt ends it, but waits for what is put back."""
+        """Calls the function, in a `with` block of the trace: an interrupt ends it, and waits while cells are put back."""
         return self._hold.let_in(function, *args, **kwargs)
 
     def enter(self, cell: Cell) -> None:

@@ -111,7 +111,7 @@ class Function:
 
     @staticmethod
     def forward(ctx: FunctionContext, *args: Any) -> Any:
-        """Computes the result from `args`, keeping for backward what it tells `ctx`."""
+        """Computes the result from `args`, and saves for backward whatever it gives to `ctx`."""
         raise NotImplementedError("autograd.Function: a subclass defines forward(ctx, *args).")
 
     @staticmethod
@@ -206,7 +206,7 @@ class _Applied:
                 return self._called([*self.args])
         body, sources, returned, constant = self._forward()
         back, back_sources, reads, places = self._backward(body, returned.tensors, len(sources))
-        sources = [*sources, *map(detached, back_sources)]  # no gradient flows to what is read as a closure
+        sources = [*sources, *map(detached, back_sources)]  # no gradient flows to values that are read as a closure
         every: list[int | None] = [None] * len(sources)
         every[: len(places)] = places
         mark = mark_of(CustomGradient(back, reads, len(returned.tensors), tuple(every))) if back is not None else None

@@ -85,7 +85,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
 
 
 def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op]:
-    """Returns the value of each root as a result of one CALL; what is only passed on is not a result."""
+    """Returns the value of each root as a result of one CALL; a value that is only passed on is not a result."""
     computed = tuple(dict.fromkeys(root for root in roots if root.code is not OpCode.PARAM))
     values: dict[Op, Op] = {}
     if computed:

@@ -3,7 +3,7 @@
 In:    statements of the linear form, a Target, the Dialect of a kind of machine
 Out:   `LlvmWriter`, from which a device's renderer makes functions (devices/cpu/render.py, devices/ptx/render.py)
 
-Three ideas keep LLVM from searching for what is known already.
+Three ideas keep LLVM from searching for known facts.
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with the
 same number of lanes. So a place is a name for the value stored last (a Slot), and a loop or branch that changes it has a
@@ -425,7 +425,7 @@ class LlvmWriter(ABC):
         return ""
 
     def _body_of(self, loop: For, here: OpenLoop, label: str) -> list[str]:
-        """Returns the lines of a loop's body; what it needs before the first iteration goes to `here`."""
+        """Returns the lines of a loop's body; lines needed before the first iteration go to `here`."""
         outside, self.lines = self.lines, []
         self.loops.append(here)
         self.ranges[here.range] = here.index

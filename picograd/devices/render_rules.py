@@ -1,6 +1,6 @@
 """Operations in languages like C: a table of rows with names, and the differences between the languages.
 
-In:    one Op of the linear form, what is known of its integer operands, a Spelling
+In:    one Op of the linear form, intervals of its integer operands, a Spelling
 Out:   the text of an expression
 
 The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with their

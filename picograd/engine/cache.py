@@ -266,7 +266,7 @@ def _target_text(target: Target) -> str:
 
 
 def kept(name: str | None, begin: Callable[[], Callable[[], Binary]]) -> Callable[[], Binary]:
-    """Looks for the Binary of an entry; the result gives it, or finishes what is begun and keeps it, on any thread.
+    """Looks for the Binary of an entry; the result gives it, or finishes making one and keeps that, on any thread.
 
     Args:
       name:  None: nothing is looked for nor kept

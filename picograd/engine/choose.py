@@ -337,7 +337,7 @@ def call_of(cut: Cut) -> Op:
 
 
 def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
-    """Returns why the code of an offered kernel cannot be with what is generated around it; "" if it can."""
+    """Returns why generated code cannot surround an offered kernel; "" if it can."""
     given = call_of(cut).arg[0]
     language = given.language
     if language not in writes:
@@ -349,7 +349,7 @@ def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
 
 
 def with_given(cut: Cut, generated: Source | None, writes: Writes) -> Source:
-    """Returns a kernel's source: that of an offered kernel, behind what was generated for the rest; its name says so."""
+    """Returns a kernel's source: that of an offered kernel, behind the code generated for the rest; its name says so."""
     call, params = call_of(cut), cut.kernel.params if generated is None else generated.params
     own = writes[call.arg[0].language](Kernel(f"{cut.kernel.name}_given", params, (), ((cut.nest,),)), call)
     own = replace(own, name=f"{cut.kernel.name.removesuffix('_split')}_by_{call.arg[0].name}")

@@ -1,4 +1,4 @@
-"""Takes kernels down the road to callable code, several at a time, keeping what was made.
+"""Takes kernels down the road to callable code, several at a time, and keeps it.
 
 In:    Kernel, Device
 Out:   Executable
@@ -55,7 +55,7 @@ _running = lock()
 
 
 def pipelined(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int) -> Iterable[Result]:
-    """Returns begin(item)() for each item: `begin` runs here, what it returns on any thread.
+    """Returns begin(item)() for each item: `begin` runs here, the function it returns on any thread.
 
     The error raised is that of the first item in order, as if one were done after the other. No thread is started
     for a single item, nor while another call has some: an item is then begun when its result is asked for.
@@ -313,7 +313,7 @@ class Compiler:
         names: list[str | None] = []
 
         def begin(one: Wanted) -> Callable[[], Binary]:
-            """Begins a kernel by the best choice; what is returned gives its code."""
+            """Begins a kernel by the best choice; returns the function that gives its code."""
             with _naming_line_of(one.kernel):
                 choice = self._choice(one)
                 name = self._entry_of(one.text, choice)

@@ -1,7 +1,7 @@
 """Memory that the host can see: what other libraries share with tensors, and values read where they are.
 
 In:    NumPy arrays over memory of another library, or of a tensor;  Ops
-Out:   `Shared`, `share`; `shared`: what is known of each Buffer on such memory; `own_copy`
+Out:   `Shared`, `share`; `shared`: facts about each Buffer on such memory; `own_copy`
        `value_on_host`: the value of a view, where nothing has to be computed or brought;  `number_on_host`: a number
 
 A Buffer of ours holds one value for ever, so what was computed from it once is never computed again. The other library may
@@ -133,7 +133,7 @@ def is_small(op: Op) -> bool:
     return op.numel <= SMALL_NUMEL_MAX
 
 
-LYING = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # of what has not been computed only these may be in host memory
+LYING = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # of values not computed yet only these may be in host memory
 
 
 def value_on_host(op: Op) -> Array | None:
@@ -227,7 +227,7 @@ def _places(at: int, shape: Any) -> list[int]:
     return places[::-1]
 
 
-# Places along the axes of a view, and its argument -> places along the axes of what it shows.
+# Places along the axes of a view, and its argument -> places along the axes of its source.
 MOVES: dict[OpCode, Callable[[list[int], Any], list[int]]] = {
     OpCode.SHRINK: lambda places, arg: [place + start for place, (start, _) in zip(places, arg)],
     OpCode.PERMUTE: lambda places, arg: [places[arg.index(axis)] for axis in range(len(arg))],

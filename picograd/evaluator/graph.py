@@ -346,7 +346,7 @@ def evaluate(
       Refused: a CHECK does not let an index pass, or a matrix has no result.
       UnsupportedOp: an Op that needs more than one process, or a CUSTOM without a NumPy meaning.
 
-    Cost:      memory for what is still to be read: a result is dropped after its last use.
+    Cost:      memory for values that are still to be read: a result is dropped after its last use.
 
     >>> from picograd import dtype as dtypes
     >>> x = Op(OpCode.IOTA, dtypes.float32, (), 3)

@@ -77,7 +77,7 @@ class Copy(Record):
     values: Array
 
     def arrive(self) -> None:
-        """Stores what was copied."""
+        """Stores the copied elements."""
         self.memory.array[self.at] = self.values
         assert self.memory.stored is not None
         self.memory.stored[self.at] = True

@@ -466,7 +466,7 @@ def _first_that_fits(
 
 
 def _registers(cut: Cut, needs: Needs, wide: DType, copied: bool) -> int:
-    """Returns the 32-bit words that a thread keeps: accumulators, and what is not copied of the tiles on their way."""
+    """Returns the 32-bit words that a thread keeps: accumulators, and tiles on their way unless `copied`."""
     width = needs.scores * cut.columns + sum(map(padded, needs.results))
     on_its_way = 0 if copied else cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
     return (cut.own_rows * width // cut.row_threads * wide.itemsize + on_its_way) // 4

@@ -42,7 +42,7 @@ class MemoryUse(Protocol):
         ...
 
     def reset_peak(self) -> None:
-        """Makes the peaks start from what is held now."""
+        """Starts the peaks from the memory held now."""
         ...
 
 
@@ -65,7 +65,7 @@ class MemoryCount:
         self._in_use = self._peak = 0
 
     def take(self, nbytes: int) -> AtDeath:
-        """Counts memory for as long as somebody holds what is returned."""
+        """Counts memory for as long as somebody holds the returned object."""
         if later:
             finish_later()
         held, give_back = AtDeath.__new__(AtDeath), partial(self._given.append, -nbytes)
@@ -103,7 +103,7 @@ class MemoryCount:
     peak_with_scratch = peak
 
     def reset_peak(self) -> None:
-        """Makes the peak start from what is held now."""
+        """Starts the peak from the memory held now."""
         with self._lock:
             self._collect()
             self._peak = self._in_use

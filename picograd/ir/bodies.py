@@ -183,7 +183,7 @@ at_once: ContextVar[bool] = ContextVar("picograd_at_once", default=False)  # gra
 
 
 class Formula(Record, cache_hash=True):
-    """A function, and what is known of its results before they have graphs.
+    """A function, and facts about its results that are known before these have graphs.
 
     function:  (options, *operands) -> results
     options:   what decides which graphs they have

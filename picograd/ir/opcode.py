@@ -109,7 +109,7 @@ class OpCode(Named):
     # ---- elementwise, three operands ----
     WHERE: ClassVar[OpCode]  #           (condition, a, b)
     FMA: ClassVar[OpCode]  #             (a, b, c)            a * b + c with one rounding
-    # ---- elementwise, with an error for what it does not let pass ----
+    # ---- elementwise, with an error for values that are refused ----
     CHECK: ClassVar[OpCode]  #           (x,)                 (site, length): x where 0 <= x < length, else 0 and an error
     # ---- along axes ----
     REDUCE: ClassVar[OpCode]  #          (x,)                 (ADD | MUL | MAX | MIN, axes): the axes disappear

@@ -407,7 +407,7 @@ class Epilogue(Record):
     factor:  of the addition
     added:   (m, n), in the dtype of the result, row-major; None where nothing is
     bias:    (n,), in the dtype of the result; None where there is none
-    relu:    whether what is not above 0 becomes 0
+    relu:    whether elements that are not above 0 become 0
     """
 
     scale: float = 1.0
@@ -472,7 +472,7 @@ class Columns(Record):
     groups:                  of a thread
     apart:                   from one group of a thread to the next, in groups; the first is less than that
     dtype:                   name of that of the product's elements, which they are rounded to
-    stores:                  the thread stores what is made of them; else a copy of tiles does
+    stores:                  the thread stores the values computed of them; else a copy of tiles does
     is_long:                 the statements for each of them are many
     """
 
@@ -556,7 +556,7 @@ class Offered(Record):
     """The choice to have a user's kernel compute values of a kernel; what it leaves is generated.
 
     name:    of the Offer (ir/host.py)
-    digest:  of its source and launch, and of what is generated around it
+    digest:  of its source and launch, and of the code generated around it
     """
 
     name: str

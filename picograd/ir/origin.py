@@ -1,6 +1,6 @@
 """Origins of Ops and memory: the user's line of each Op, values whose graph has ended, owners of a device's memory.
 
-The line of an Op stands in a slot that is not part of what it is, so that equal graphs stay equal.
+The line of an Op is in a slot that is not part of its identity, so that equal graphs stay equal.
 
 A value that a jitted function computed from tensors that require grad has no graph that leads back from it, and its memory
 says so. Without jit a gradient would flow on from it. A backward() that comes upon one would leave that part out, so it is

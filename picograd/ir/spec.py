@@ -382,7 +382,7 @@ class _Checker:
         self.good: set[Op] = set()  # expressions whose own operations are right, at any place
 
     def body(self, statements: Sequence[Statement], scope: _Scope) -> None:
-        """Checks statements in order; what they name is defined from there on."""
+        """Checks statements in order; a name is defined from its statement on."""
         for place, statement in enumerate(statements):
             rule = next(self.failures(statement, scope), None)
             if rule is not None:

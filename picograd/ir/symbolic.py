@@ -47,7 +47,7 @@ def _integer(value: int) -> Op:
 def from_op(op: Op) -> Dim:
     """Returns a constant of int64 as a Python int, any other Op unchanged.
 
-    A constant of another dtype stays what it is: it may be below a CAST, and `to_op` would make an int64 of it.
+    A constant of another dtype stays an Op: it may be below a CAST, and `to_op` would make an int64 of it.
     """
     return int(op.arg) if op.code is OpCode.CONST and op.dtype is dtypes.int64 else op
 
@@ -218,7 +218,7 @@ def bounds(value: Dim) -> Interval:
         return value, value
     exact: Interval | None = None
     if value.code is OpCode.ADD or (value.code is OpCode.MUL and value.src[1].code is OpCode.CONST):
-        terms, low = affine(value)  # a sum: what is added and taken away again has no part in it
+        terms, low = affine(value)  # a sum: terms that cancel have no part in it
         high = low
         for atom, coefficient in terms.items():
             ends = [end * coefficient for end in bounds(atom)]
@@ -243,7 +243,7 @@ OF_INDICES = frozenset(
 
 @lru_cache(KNOWN_RESULTS_MAX)
 def floordiv(a: Dim, divisor: Dim) -> Dim:
-    """Returns a // divisor, rounding to minus infinity; what is divided by 0 is 0."""
+    """Returns a // divisor, rounding to minus infinity; a // 0 is 0."""
     if divisor == 1:
         return a
     if isinstance(divisor, int) and divisor <= 0:

@@ -77,7 +77,7 @@ def format_expression(value: Op | int) -> str:
 
 
 class _Writer:
-    """Names for what has an identity, and the expressions that get a line of their own."""
+    """Names of memory, loops and variables, and the expressions that get a line of their own."""
 
     def __init__(self, program: Program, share: bool = True):
         self.program = program

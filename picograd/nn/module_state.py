@@ -439,6 +439,6 @@ def _store(path: str, own: Tensor, given: Tensor) -> None:
     held = own.detach()
     try:
         held.assign(given.detach().to(held.device, held.dtype))
-    except ShapeError as error:  # what was expanded has no memory for each element
+    except ShapeError as error:  # an expanded tensor has no memory for each element
         error.restate(f"load_state_dict: {path}: {error.fact}")
         raise

@@ -149,7 +149,7 @@ class HeldBy(MutableMapping[str, Any]):
         delattr(self._module, name)
 
     def replace(self, given: Mapping[str, Any]) -> None:
-        """Holds what is given, and nothing else."""
+        """Holds the given value, and nothing else."""
         given = dict(given)
         for name in self._names():
             if name not in given:

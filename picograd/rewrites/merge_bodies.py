@@ -148,7 +148,7 @@ class _Graph:
         return op.src
 
     def read(self) -> list[Op]:
-        """Finds what is read; returns the Ops that are, sources first, of each group the first member."""
+        """Finds the Ops that are read; returns them, sources first, of each group the first member."""
         order = toposort(self.roots, sources=self._sources)
         live = set(self.roots)
         for op in reversed(order):

@@ -57,7 +57,7 @@ Rule = Callable[[Op, Sequence[Operand], Examples], Op]
 
 
 def spread(x: Op, count: Dim) -> Op:
-    """Returns x repeated along a new axis 0; what is repeated already is only repeated more often.
+    """Returns x repeated along a new axis 0; a value that is repeated already is only repeated more often.
 
     >>> spread(filled(0.5, dtypes.float32, (3,)), 4) is filled(0.5, dtypes.float32, (4, 3))
     True

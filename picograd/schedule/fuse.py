@@ -259,7 +259,7 @@ class _Fuser:
         self.drawn = drawn_for_several(roots, self.order) if draws else set()
 
     def run(self) -> Fused:
-        """Visits every Op, stores what is asked for, and returns the nests in order."""
+        """Visits every Op, stores the roots, and returns the nests in order."""
         # Stored when they are visited: a nest that computes one of them itself would later read it from memory instead.
         self.wanted.update(source for op in self.order if op.code in WITH_BODY for source in memory_sources(op))
         self.wanted.update(source for op in self.order for source in sources_in_memory(op))
@@ -362,7 +362,7 @@ class _Fuser:
         self.store(op)
 
     def visit_loop(self, op: Op) -> None:
-        """Stores what a CALL or a LOOP reads; its OUTPUTs are what it stores."""
+        """Stores the values that a CALL or a LOOP reads; it stores its OUTPUTs itself."""
         sources = memory_sources(op)
         for s in sources:
             self.store(s)
@@ -511,7 +511,7 @@ class _Fuser:
             self.put_free(op)
 
     def put_free(self, op: Op) -> None:
-        """Stores a free value: in a nest that computes it from what it stores already, or in a new one.
+        """Stores a free value: in a nest that computes it from values it stores already, or in a new one.
 
         On a GPU that may be a product's: a weight is stored with the averages of its gradient, which are not read again.
         """

@@ -119,7 +119,7 @@ def _result(op: Op) -> Op:
 
 # ---- after fusion ----
 def roots_in_order(loop: Op) -> tuple[Op, ...]:
-    """Returns the roots of a body as its schedule has them: the results of a step, then what it carries.
+    """Returns the roots of a body as its schedule has them: the results of a step, then its carries.
 
     A jitted function has its results before the state that it writes. The order decides how kernels are fused, and so in
     which order some sums add up: many steps in one LOOP have the bits of the same steps one by one.

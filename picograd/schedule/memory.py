@@ -143,7 +143,7 @@ class Unit(Record):
     """A unit of execution: a kernel, or a loop over a schedule.
 
     kernel:   None for a loop
-    values:   by slot of the kernel what is stored there; of a loop the CALL or LOOP
+    values:   the value stored in each slot of the kernel; of a loop the CALL or LOOP
     phases:   by slot the first and the last phase that reads or writes it
     read:     values it reads; an UPDATE reads its base
     written:  values it stores
@@ -219,7 +219,7 @@ def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
 
 
 def _refused_updates(units: Sequence[Unit], needs: _Needs, failing: Sequence[int]) -> set[Op]:
-    """Has UPDATEs run after the readers of what they overwrite, and after CHECKs; returns those that cannot."""
+    """Has UPDATEs run after the readers of the values they overwrite, and after CHECKs; returns those that cannot."""
     refused = set()
     for number, unit in enumerate(units):
         for value in unit.written:

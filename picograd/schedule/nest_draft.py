@@ -307,8 +307,8 @@ class Nests:
         self.home: dict[Op, Draft] = {}
         self.attached: dict[Op, Attached] = {}
         self._num_made = 0
-        self._bound: dict[Op, int] = {}  # what is bound to a nest -> how many bound sources it has; an anchor has one more
-        self._readers: dict[Op, list[Op]] = {}  # what is bound -> the attached Ops that read it
+        self._bound: dict[Op, int] = {}  # an Op bound to a nest -> its number of bound sources; an anchor has one more
+        self._readers: dict[Op, list[Op]] = {}  # an Op bound to a nest -> the attached Ops that read it
         self._num_ops: dict[Op, int] = {}  # at least the length of an expression; what it uses twice may count twice
         self._by_rows: dict[Rows, list[Draft]] = {}
         self._merged_into: dict[Draft, Draft] = {}
@@ -361,7 +361,7 @@ class Nests:
 
     # ---- attached, free, stored ----
     def is_bound(self, op: Op) -> bool:
-        """True when `op` is attached to a nest and cannot be had from memory, nor computed from what is there."""
+        """True when `op` is attached to a nest and can neither be read from memory nor computed from values there."""
         return op in self._bound
 
     def is_storable(self, op: Op) -> bool:
@@ -405,7 +405,7 @@ class Nests:
         """True when `nest` may compute so many Ops more."""
         return nest.num_ops + num_ops <= NEST_OPS_MAX and len(nest.stored) < NEST_STORED_MAX
 
-    # ---- what is read, and what must run before ----
+    # ---- values that are read, and nests that must run before ----
     def leaves(self, ops: Iterable[Op], stored: Collection[Op] = (), blocks: bool = False) -> Leaves:
         """Returns the memory that free `ops` read; where `stored` were in memory, they and no bound value.
 
@@ -447,7 +447,7 @@ class Nests:
 
     # ---- nests to join ----
     def nest_for(self, op: Op, kinds: Collection[NestKind]) -> Draft | None:
-        """Returns a nest of elements that computes the free value `op` from what it stores already, or None.
+        """Returns a nest of elements that computes the free value `op` from values it stores already, or None.
 
         It now runs after the other nests that `op` reads. Where several elementwise nests store what `op` is computed from,
         as the two averages of Adam, they become one.

@@ -1,4 +1,4 @@
-"""Takes values out of memory again that their readers can compute from what they read anyway.
+"""Takes values out of memory again that their readers can compute from values they read anyway.
 
 In:    the nests of a graph, when all readers of each stored value are known
 Out:   the same nests, which store fewer values and together move fewer bytes

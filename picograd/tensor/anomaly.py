@@ -123,7 +123,7 @@ def look_at(ops: Iterable[Op], kind: str) -> None:
 
 
 def _value_of(op: Op) -> np.ndarray[Any, Any]:
-    """Returns the value of a computed Op; what is made of constants alone is not stored."""
+    """Returns the value of a computed Op; a graph of constants alone is not stored."""
     memory = op if op.code is OpCode.BUFFER else op.realized
     if memory is not None:
         return to_host(memory)

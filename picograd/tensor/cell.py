@@ -381,7 +381,7 @@ whole_at_fork(changing.acquire, changing.release)
 class Pending(threading.local):
     """Work that this thread has not computed yet (see compute.py).
 
-    writes:  in place: for each cell what it held before each of these
+    writes:  in place: for each cell its values before each of these
     starts:  first values of leaves that backward() has met, and of what was written to, each with its device
     """
 

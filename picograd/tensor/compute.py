@@ -168,7 +168,7 @@ def look_at_gradients(roots: Iterable[Op], grads: Iterable[Op]) -> None:
 
 
 def compute_writes(cell: Cell) -> None:
-    """Computes what was written in place to a cell.
+    """Computes the pending writes in place to a cell.
 
     A small value in memory is written step by step: each write has the form of the others, while all of them together
     have a form, and so a plan, that depends on the elements that they meet.
@@ -429,7 +429,7 @@ def _is_order(op: Op) -> bool:
 
 
 def settle_step() -> None:
-    """Computes what is alive where numbers are drawn again and no gradients are recorded, if that is a long graph.
+    """Computes all live values where numbers are drawn again and no gradients are recorded, if that is a long graph.
 
     A loop that removes noise step by step would be one graph of all its steps, each a network and each with numbers of its
     own; step by step, they have one form.

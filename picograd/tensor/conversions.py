@@ -310,7 +310,7 @@ def named_cast(dtype: DType, about: str, example: str, via: str = "to") -> Calla
     """Returns a method called by the name in NAMES of a dtype, which hands that to the method `via`.
 
     Args:
-      about:    what it returns, the beginning of its docstring
+      about:    the beginning of its docstring: its result
       example:  of a call, with {} for its name, up to what has the dtype
     """
 

@@ -59,7 +59,7 @@ Operand = Union["Tensor", Scalar]  # noqa: UP007  # the class is made of those f
 if TYPE_CHECKING:
 
     class of_class(Generic[P]):  # noqa: N801
-        """A classmethod, whose type is told: the class it is asked of is what it returns."""
+        """A classmethod with the type of one that returns an object of the class that it is called on."""
 
         def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None: ...
 
@@ -537,7 +537,7 @@ class TensorCore:
         return self
 
     def contiguous(self) -> Self:
-        """Returns the value stored in order of its axes, cut from what is fused with it.
+        """Returns the value, stored in row-major order; it is not fused with its readers.
 
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous()
         Tensor([[1, 3],

@@ -651,7 +651,7 @@ def reduced(self: Tensor) -> tuple[Any, ...]:
 
 
 def shown_steps(tensor: Tensor) -> View:
-    """Returns the steps of a view that change what is shown: none of those that concern gradients."""
+    """Returns the steps of a view that move elements, without those that concern gradients."""
     return tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
 
 

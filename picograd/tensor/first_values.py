@@ -58,9 +58,9 @@ def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
 
 
 def take_starts() -> list[Op]:
-    """Takes the first values of leaves, and of what is written to; returns those that need a kernel.
+    """Takes the first values of leaves and of tensors that are written to; returns those that need a kernel.
 
-    Constants are stored from the host, what is small is evaluated.
+    Constants are stored from the host, small graphs are evaluated.
     """
     starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
     left = {op: device for op, device in starts if op is not None and not is_memory(op)}
@@ -74,7 +74,7 @@ def take_starts() -> list[Op]:
 
 
 def evaluate_beginnings() -> None:
-    """Computes what was written before anything was computed, such as random weights, where that needs no kernel."""
+    """Computes values written before the first plan, such as random weights, where that needs no kernel."""
     evaluate_first([cell.op for cell in pending.writes.living()])
 
 

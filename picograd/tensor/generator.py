@@ -94,7 +94,7 @@ class Word(Cell):
                     return
 
     def advance(self) -> int:
-        """Adds 1, and returns what it held; for outside a trace. Each of several threads gets another number."""
+        """Adds 1, and returns the number before; for outside a trace. Each of several threads gets another number."""
         while True:
             number = self.number
             number = self.on_host() if number is None else number

@@ -21,7 +21,7 @@ _keys = itertools.count()
 
 
 class LeafNumber(int):
-    """The number of a LEAF, with what is known of its tensor.
+    """The number of a LEAF, with facts about its tensor.
 
     make:      Op -> tensor of the kind and on the device of the leaf
     collects:  backward() adds to the `.grad` of its tensor

@@ -1,4 +1,4 @@
-"""Linear algebra on Ops: what is asked of the operands, and what is made of the functions of the host."""
+"""Linear algebra on Ops: checks of operands, and the results of functions of the host taken apart."""
 
 from __future__ import annotations
 

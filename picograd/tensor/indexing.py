@@ -188,7 +188,7 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
 
 
 def _one_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
-    """Returns the view steps for ints and slices of step 1, the commonest; None for all else, and what has no element."""
+    """Returns the view steps for ints and slices of step 1, the commonest; None for others, and for no elements."""
     items = index if index.__class__ is tuple else (index,)
     if len(items) > len(shape):
         return None
@@ -670,7 +670,7 @@ def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = F
     Args:
       indices:     a tuple of integer tensors, bool masks and Nones, which mean whole axes
       values:      a tensor of this dtype
-      accumulate:  add to what is there; where a place is named several times, each time
+      accumulate:  add to the elements there; where a place is named several times, each time
 
     Raises:
       ShapeError:    the values do not broadcast to x[indices].

@@ -174,7 +174,7 @@ def remainder(self: T, other: Operand) -> T:
 
 
 def _rounded(self: T, function: str, code: OpCode, other: Operand, swap: bool = False) -> T:
-    """Returns a quotient rounded to minus infinity, or what it leaves."""
+    """Returns a quotient rounded to minus infinity, or its remainder."""
     lhs, rhs = self._operands(function, other, "iuf")
     lhs, rhs = (rhs, divisor(lhs)) if swap else (lhs, divisor(rhs))
     if code is OpCode.IDIV and lhs.dtype.is_float:

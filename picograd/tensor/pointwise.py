@@ -290,14 +290,14 @@ def sigmoid(x: Op) -> Op:
 
 @formula
 def silu(x: Op) -> Op:
-    """x * sigmoid(x); of -inf and what is near it 0 too."""
+    """x * sigmoid(x); 0 for -inf and for numbers near it."""
     held = _not_overflowing(x)
     return held * _logistic(held)
 
 
 @formula
 def mish(x: Op) -> Op:
-    """x * tanh(softplus(x)); of -inf and what is near it 0 too."""
+    """x * tanh(softplus(x)); 0 for -inf and for numbers near it."""
     held = _not_overflowing(x)
     return held * unary(OpCode.TANH, softplus(held, 1.0, 20.0))
 

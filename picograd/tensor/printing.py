@@ -40,7 +40,7 @@ def set_printoptions(
       threshold:  elements from which on the middle of a tensor is left out
       edgeitems:  elements of each axis that are shown then, at its beginning and at its end
       linewidth:  characters of a line
-      profile:    "default" forgets what was set; "short" and "full" set several at once
+      profile:    "default" forgets earlier settings; "short" and "full" set several at once
       sci_mode:   True: floats as 1.0000e+00. False: never so
 
     Raises:

@@ -116,7 +116,7 @@ def _over_count(total: Op, count: Dim) -> Op:
 # ---- the p-norm on Ops ----
 @formula
 def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts what is not 0, inf and -inf are the greatest and the least |x|.
+    """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts nonzeros, inf and -inf are the greatest and the least |x|.
 
     Gradients are 0 where x is 0, as in PyTorch, but for p = 0 and between p = 0 and 1. Narrow floats are computed with in
     float32: the square of 300 is not a float16.

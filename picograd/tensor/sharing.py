@@ -68,7 +68,7 @@ def store(function: str, cell: Cell, op: Op) -> None:
 
 
 def share_storage(cell: Cell) -> Shared:
-    """Makes the memory of a computed cell on the CPU one that other libraries may know, and returns what is known of it.
+    """Makes the memory of a computed cell on the CPU one that other libraries may know, and returns its entry in `shared`.
 
     Memory that some graph or another cell can still read stays theirs: the cell moves to a copy.
     """

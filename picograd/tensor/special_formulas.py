@@ -198,7 +198,7 @@ def lgamma(x: Op) -> Op:
 
 
 def _whole_and_rest(x: Op) -> tuple[Op, Op]:
-    """Returns the nearest integer and what is left, of -0.0 itself."""
+    """Returns the nearest integer and the rest, which of -0.0 is -0.0 itself."""
     nearest = round_even(x)
     return nearest, where(compare(OpCode.CMPEQ, nearest, 0.0), x, x - nearest)
 

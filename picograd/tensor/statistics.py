@@ -245,7 +245,7 @@ def diff(
 
     Args:
       n:                how often; 0 leaves self as it is
-      prepend, append:  what is joined to self before
+      prepend, append:  tensors that are joined to self before
 
     Raises:
       ShapeError:    self has no axis.

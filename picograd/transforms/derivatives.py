@@ -103,7 +103,7 @@ class Point:
             )
         return returned
 
-    # ---- what it returned ----
+    # ---- its result ----
     def scalar(self) -> Op:
         """Returns the one result, which must be a float of shape ().
 

@@ -425,7 +425,7 @@ class Jit:
 
     def record(self, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
-        with _tracing, held_back() as hold:  # what was put aside comes back before anything is interrupted
+        with _tracing, held_back() as hold:  # values put aside come back before anything is interrupted
             return self._recorded(hold, args, kwargs, given)
 
     def _recorded(self, hold: held_back, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
@@ -459,7 +459,7 @@ class Jit:
         check_donated(given, updated, self.name)
         result = Returned(mapped(returned, lambda _: None), recipes, collected)
         for tensors in (leaves, made, grads):
-            tensors.clear()  # what is alive without these is kept by somebody else
+            tensors.clear()  # a tensor that is alive without these is kept by somebody else
         del returned
         watch.check_replaced([*stand_ins, *(tensor._grad for tensor in stand_ins if tensor._grad is not None)])
         guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())

@@ -458,7 +458,7 @@ class Replay:
     def _bind_again(
         self, brought: list[Buffer], came: Sequence[int], known: dict[int, Buffer | None]
     ) -> tuple[list[Any], list[Any], list[int]]:
-        """Returns inputs, outputs and places of fresh state where somebody has looked at it: what has readers is left."""
+        """Returns inputs, outputs and places of fresh state where it was looked at: buffers with readers are left."""
         state, taken = self.state, self.state.taken
         for place in known.keys() - taken.out:
             del known[place]  # which would be a reader; left are graphs that are kept, for their gradients

@@ -141,7 +141,7 @@ class Collected(Record):
 
     @property
     def depends(self) -> bool:
-        """True where what is in `.grad` decides whether this fits."""
+        """True where the present `.grad` decides whether this fits."""
         return bool(self.looked)
 
     def fits(self) -> bool:
@@ -192,7 +192,7 @@ class TraceOfGradients:
             leaf._grad = None
 
     def on_look(self, leaf: Any) -> None:
-        """Called before `.grad` is read: puts back what was there, with what backward() has added."""
+        """Called before `.grad` is read: puts back the gradient before the trace, with the sum that was added."""
         place = id(leaf)
         if place in self._looked or place in self._forgotten or place not in self._before:
             return
@@ -250,7 +250,7 @@ class TraceOfGradients:
 class Returned:
     """The way from the memory that a run has filled to what the function returns and leaves in `.grad`.
 
-    container:  what was returned, with a mark for each Tensor
+    container:  the returned object, with a mark for each Tensor
     recipes:    of these; None where each is a value of its own
     collected:  what becomes of `.grad` of leaves, if anything
     is_single:  one Tensor is returned, a value of its own, and no gradient comes

@@ -42,7 +42,7 @@ class ExampleTrace(FunctionTrace):
         self.before[cell] = cell.op
 
     def changed(self) -> dict[Cell, Op]:
-        """Returns the cells made before that the function wrote to, and what it left in them."""
+        """Returns the cells made before that the function wrote to, and their values after it."""
         return {cell: op for cell, op in self.written.items() if op is not self.before[cell]}
 
 

@@ -1,4 +1,4 @@
-"""Proves that every access is inside its memory, and guards what it cannot prove.
+"""Proves that every access is inside its memory, and guards the others.
 
 In:    Program in the linear form
 Out:   the same Program where all is proved; else one whose guarded accesses touch nothing outside
@@ -74,7 +74,7 @@ class _Prover:
     """Walks a Program and collects the accesses that it cannot prove to be inside.
 
     named:     VAR -> the operation whose value it has
-    inside:    what was proved: facts, memory, index, number of contiguous elements
+    inside:    the proved accesses: facts, memory, index, number of contiguous elements
     unproved:  ids of the accesses that are not
     lengths:   of memory
     """
@@ -116,7 +116,7 @@ class _Prover:
         self.span(access, access.memory, access.index, span, access.valid, known, is_sure)
 
     def where_valid(self, statement: Statement, known: Known, is_sure: bool) -> None:
-        """Proves what a statement touches where it is valid, or notes it; what it touches anyhow must be proved."""
+        """Proves the accesses that a statement makes where it is valid, or notes it; the others must be proved."""
         if id(statement) in self.unproved:
             raise self.unsafe(statement)
         for memory, index, span in statement.spans_where_valid():
@@ -262,7 +262,7 @@ class _Guards:
         return self.name(Op(OpCode.EXPAND, value.dtype, (value,), lanes), lanes)
 
     def name(self, value: Op, lanes: int) -> Op:
-        """Writes a Let and returns what it names."""
+        """Writes a Let and returns its VAR."""
         var = Op(OpCode.VAR, value.dtype, (), (f"v{next(self.numbers)}", lanes))
         self.written.append(Let(var, value))
         return var

@@ -490,7 +490,7 @@ def _wave(x: Op, quarters: int) -> Op:
 
 
 def _reduce_float32(x: Op) -> tuple[Op, Op]:
-    """Returns the quadrant (its low two bits count) and what is left, in radians.
+    """Returns the quadrant (its low two bits count) and the rest, in radians.
 
     The turns in x are added up chunk by chunk of 1 / (2 pi). Whole turns are dropped after each, which leaves every
     sum exact: a chunk times x has 52 bits, and where it is larger than 2**53 all sums before it were whole.

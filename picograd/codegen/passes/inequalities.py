@@ -158,7 +158,7 @@ class Sums:
             rule = RULES.get(meaning.code)
             found = None if rule is None else rule(self, meaning)
             low, high = whole_interval(op.dtype)
-            # NOTE: what leaves the range of its type may have wrapped, so nothing follows from what it is made of.
+            # NOTE: a value outside the range of its type may have wrapped, so nothing follows from its operands.
             if found is None or found.low < low or found.high > high:
                 found = self.new(low, high)
             self.sums[op] = found
@@ -481,7 +481,7 @@ class Known(Sums):
             self.sum_of(op)
         for condition, holds in conditions:
             self._learn(condition, holds)
-        self._least, self._sharp = {}, {}  # what was found meanwhile did not know all
+        self._least, self._sharp = {}, {}  # bounds found meanwhile did not use all facts
 
     def also(self, condition: Op) -> Known:
         """The facts with one more condition that holds."""
@@ -515,7 +515,7 @@ class Known(Sums):
         return list(found)
 
     def is_never_negative(self, terms: Terms) -> bool:
-        """True where that was proved: of the polynomial itself, or with what is divided taken apart."""
+        """True where that was proved: of the polynomial itself, or with dividends taken apart."""
         if self._is_never:
             return True
         if self._is_shown(terms):
@@ -528,7 +528,7 @@ class Known(Sums):
         return False
 
     def _is_shown(self, terms: Terms) -> bool:
-        """True where a search finds a proof: a short one, one with what is divided taken apart, a long one."""
+        """True where a search finds a proof: a short one, one with dividends taken apart, a long one."""
         if self._search(terms, SHORT_SEARCH_STEPS_MAX):
             return True
         if self.has_failed_often():
@@ -749,7 +749,7 @@ class Known(Sums):
         return [free for free in derived if free and free.get((last,), 0) * wanted > 0]
 
     def _without_shared(self, terms: Terms, enough: int) -> Iterator[int]:
-        """Yields 0 where an atom that is not negative divides all terms, and what is left is not negative."""
+        """Yields 0 where an atom that is not negative divides all terms, and the quotient is not negative."""
         if len(terms) > 1 and enough <= 0:
             for shared in set.intersection(*map(set, terms)):
                 rest = factor_of(shared, terms)

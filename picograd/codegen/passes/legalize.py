@@ -158,7 +158,7 @@ def _round(x: Op, target: DType) -> Op:
 
 
 def _to_odd(x: Op) -> Op:
-    """float64 to float32 rounded to odd: what is not exact ends in a 1, so that rounding again does no harm.
+    """float64 to float32 rounded to odd: an inexact result ends in a 1, so that rounding again does no harm.
 
     Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums", section 3.
     """

@@ -81,7 +81,7 @@ class _Scope:
 #   first_address  the part that all copies of an unrolled body share
 #   first_element  the index of `address_here` alone
 class _Linearizer:
-    """The state of the walk: open scopes, what they hold, and the copy of an unrolled body that is being written."""
+    """The state of the walk: open scopes with their values, and the copy of an unrolled body that is being written."""
 
     def __init__(self, statements: Sequence[Statement], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False, False)]
@@ -158,7 +158,7 @@ class _Linearizer:
     def inside(
         self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, may_be_skipped: bool, index: Op | None
     ) -> tuple[Statement, ...]:
-        """Returns the statements of a body, written in a scope of its own; what it stores makes earlier loads stale."""
+        """Returns the statements of a body, written in a scope of its own; its stores make earlier loads stale."""
         self.scopes.append(_Scope(stored, conditional, may_be_skipped))
         if index is not None:
             self.depth_of[index] = self.depth_of[self.ranges[index]] = len(self.scopes) - 1
@@ -190,7 +190,7 @@ class _Linearizer:
 
     # ---- expressions ----
     def value(self, op: Op) -> Op:
-        """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
+        """Returns the VAR, RANGE or CONST that holds `op`, computing missing operands; iterative, for deep chains."""
         found = self.values.get(op)
         if found is not None:
             return found

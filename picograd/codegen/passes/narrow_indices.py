@@ -184,7 +184,7 @@ class _Writer:
         return replace(statement, **changed) if changed else statement
 
     def as_short(self, op: Op) -> Op:
-        """Returns an operand as int32; one that is not an int64 stays what it is."""
+        """Returns an operand as int32; one that is not an int64 as it is."""
         if op.dtype is not dtypes.int64:
             return op
         return const(op.arg, dtypes.int32) if op.code is OpCode.CONST else self.short[op]

@@ -153,7 +153,7 @@ class _Room:
         address = free.pop() if free else self._fresh(nbytes)
         first = address & -mmap.PAGESIZE
         length = (address + nbytes - first + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
-        # Others may run what is in the same pages, so these stay executable while they are written.
+        # Others may run code in the same pages, so these stay executable while they are written.
         _protect(first, length, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         ctypes.memmove(address, code, len(code))
         _protect(first, length, mmap.PROT_READ | mmap.PROT_EXEC)

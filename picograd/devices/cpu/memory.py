@@ -107,7 +107,7 @@ class MemoryPool:
         self._in_use = self._peak = self._kept = 0
         self._scratch = self._peak_with_scratch = 0
 
-    # ---- what is held ----
+    # ---- memory that is held ----
     @property
     def in_use(self) -> int:
         """Bytes that somebody holds, as they were asked for; of an arena, those that a run has for temporaries."""
@@ -134,7 +134,7 @@ class MemoryPool:
         return self._peak_with_scratch
 
     def reset_peak(self) -> None:
-        """Makes the peaks start from what is held now."""
+        """Starts the peaks from the memory held now."""
         with self._lock:
             self._collect()
             self._peak, self._peak_with_scratch = self._in_use, self._in_use + self._scratch

@@ -405,7 +405,7 @@ def chunk_of(count: int, work: int, num_threads: int) -> int:
     return min(patience, -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1)
 
 
-# ---- what is used ----
+# ---- memory that is used ----
 def _use(place: Place, nbytes: int, writes: bool) -> Use:
     space, at = place
     if space == "arena":

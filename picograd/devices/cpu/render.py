@@ -90,7 +90,7 @@ class CpuWriter(LlvmWriter):
 
     streamed:    ids of the Stores that pass by the cache
     sink_nbytes: of the block of the stack that nobody reads
-    lane_values: VAR of several lanes -> what is known of them, where a Load asked
+    lane_values: VAR of several lanes -> its LaneValues, where a Load asked
     """
 
     dialect = PROCESSOR

@@ -109,7 +109,7 @@ def _lead_elsewhere(walk: Callable[[], None], state: Words, may_stop: bool) -> N
 
     Args:
       state:     of the plan: the walker looks there whether it is to stop
-      may_stop:  False where what is wanted is overwritten: an interrupt then waits until all of it is
+      may_stop:  False where the plan overwrites its inputs: an interrupt then waits until it is done
     """
     state[STOP] = 0  # an interrupt of an interrupt may have left it
     turn, finished = threading.Lock(), threading.Event()
@@ -294,7 +294,7 @@ class Runner:
         return found
 
     def _raise_failure(self) -> None:
-        """Raises what went wrong in a function of the host of this plan, but for what it refused."""
+        """Raises the error of a function of the host of this plan, but for values it refused."""
         for report in self._reports:
             for code in self._host_code:
                 failure = code.failures.pop(report.ctypes.data, None)

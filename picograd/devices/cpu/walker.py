@@ -60,13 +60,13 @@ from picograd.record import Record
 # one, with an order behind it atomically, and `%x.at` is its address from there on.
 STATE_WORDS = 24
 ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, ARGUMENTS_MAX, HELPERS, WAKES, LED, ALL_DONE = *range(10), 16, 17
-ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
+ENTRY_WORDS = 16  # two cache lines: words that are read, and words that all threads write
 FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
 PATCHES, STEPS, TURN = PLACES, COUNT, DONE  # a loop's
 PATCH_WORDS = 5
 KIND, SET, BASE, OTHER, STRIDE = range(PATCH_WORDS)
 ROW, REVERSED, CARRIED, TURNS = range(4)  # kinds of patches
-LINE_WORDS = 24  # three cache lines: what leaders write, what is read, what the helper counts
+LINE_WORDS = 24  # three cache lines: words that leaders write, words that are read, counts of the helper
 JOB, NEXT_LINE, ENDS, LOCK, ACQUIRE, RELEASE, CLOCK, CLOCK_ID, SPIN_NS, LINE_YIELD, SLEEPS, PLANS = 0, 1, *range(8, 18)
 IDLE, ASLEEP = 0, 1  # jobs
 LOOKS = 64  # between two looks at the clock, some 4 us

@@ -156,7 +156,7 @@ class Made:
 class Description:
     """A product as the library has it described.
 
-    operation:           what is computed
+    operation:           the product
     left, right, result: the layout of three matrices; `left` is b.T
     added:               the layout of the added matrix; the result, times 0, where nothing is
     """

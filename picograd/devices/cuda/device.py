@@ -162,7 +162,7 @@ class CudaDevice:
             self._give_back()
 
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
-        """Stores a C-contiguous host array at the start of `memory`, before what is submitted later."""
+        """Stores a C-contiguous host array at the start of `memory`, before work submitted later."""
         if array.nbytes:
             with self._alone():
                 # New memory waits for what used it before; other memory for all that was submitted so far.
@@ -176,7 +176,7 @@ class CudaDevice:
                 self.queue.copy_out(memory.address, array.ctypes.data, array.nbytes)
 
     def copy(self, target: Memory, source: Memory, nbytes: int) -> None:
-        """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
+        """Copies the first `nbytes` bytes, after all work submitted before and before work submitted later."""
         if nbytes:
             with self._alone():
                 self.queue.copy(target.address, source.address, nbytes)
@@ -226,7 +226,7 @@ class CudaDevice:
         return binary.executable(functions, module)
 
     def _give_back(self) -> None:
-        """Gives the driver what is no longer needed, once none of it runs: graphs before the code that they launch."""
+        """Gives the driver unneeded graphs, then the code that they launch, once none of it runs."""
         with self.queue.lock:
             for handles in (self.ready_graphs, self.graphs):
                 handles.give_back(len(handles))

@@ -268,10 +268,10 @@ class Loader:
             ) from None
 
     def unload(self, wait: Callable[[], None]) -> None:
-        """Unloads what has been dropped, once none of it still runs. One thread at a time may call it.
+        """Unloads dropped code, once none of it still runs. One thread at a time may call it.
 
         Args:
-          wait:  returns when everything submitted is done; what is dropped meanwhile stays loaded
+          wait:  returns when everything submitted is done; code dropped meanwhile stays loaded
         """
         count = len(self.modules)
         if count:

@@ -154,7 +154,7 @@ class Pool:
         return None
 
     def _take(self, block: Block, wanted: int) -> None:
-        """Hands a free block out; what is left of it stays free, if it is worth it."""
+        """Hands a free block out; the rest of it stays free, if it is worth it."""
         self._remove(block)
         rest = block.nbytes - wanted
         if rest >= (STEP if block.is_small else SMALL_NBYTES_MAX):

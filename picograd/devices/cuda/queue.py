@@ -33,7 +33,7 @@ class Staging:
     """A ring of pinned memory.
 
     Args:
-      events:    by which it knows what is done
+      events:    by which it knows which work is done
       wait_for:  waits for one
     """
 
@@ -241,7 +241,7 @@ class CommandQueue:
             self._events.give(event)
 
     def wait_for(self, event: Any) -> None:
-        """Waits for an event. Ctrl-C ends the waiting, and nothing else: what was submitted goes on."""
+        """Waits for an event. Ctrl-C ends the waiting, and nothing else: submitted work goes on."""
         wait_until(lambda: self.is_done(event))
 
     # ---- time ----

@@ -24,7 +24,7 @@ class NoMemory(Record):
 
 
 class NullDevice:
-    """Implements ir/backend.py's Device: what is copied out is zeros."""
+    """Implements ir/backend.py's Device: copies to the host are zeros."""
 
     def __init__(self, target: Target):
         self.name, self.target = "NULL", replace(target, device="NULL")

@@ -205,7 +205,7 @@ class OpenClDevice:
             self._copy(array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
 
     def copy(self, target: OpenClMemory, source: OpenClMemory, nbytes: int) -> None:
-        """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
+        """Copies the first `nbytes` bytes, after all work submitted before and before work submitted later."""
         if nbytes:
             self._copy(target.buffer, source.buffer, byte_count=nbytes)
 

@@ -378,7 +378,7 @@ class PtxWriter(LlvmWriter):
         return f"{kind} {self._where(self._condition(load, lane), kind, make)}"
 
     def write(self, store: Store) -> None:
-        """Writes a Store; what others see is stored by one thread where all would store the same."""
+        """Writes a Store; one thread stores to memory that others see where all would store the same."""
         if self.in_block:
             self._store_elements(store)
             return
