@@ -23,12 +23,12 @@ from picograd_programs.models.decoder import SWIGLU_SLOPE, DecoderConfig, Sight
 from picograd_programs.models.entries import FIXED, LAYERS_MAX, NEEDED, Entries
 from picograd_programs.models.experts import Routing, are_groups
 from picograd_programs.models.float8 import scaled_by
-from picograd_programs.models.folder_forms import Arrays, of_gpt_oss, with_corrections, without_heads
+from picograd_programs.models.folder_forms import Arrays, of_conv1d, of_gpt_oss, with_corrections, without_heads
 from picograd_programs.models.rotary import Rotation
 
 ACTIVATION_NAMES = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "relu": "relu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "relu2": "relu2",
 }  # fmt: skip
 
 # ---- angles ----
@@ -260,6 +260,28 @@ COHERE_NAMES: Names = AROUND | ATTENTION | GATED | {"input_layernorm": "attn_nor
 OF_COHERE: dict[str, Any] = {
     "subtracts_mean": True, "norm_biases": False, "pairs_are_halves": False, "is_parallel": True, "norms_once": True,
 }  # fmt: skip
+GPT: dict[str, Any] = SIZES | {"intermediate_size": None, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+GPT_NAMES: Names = {
+    "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "ln_1": "attn_norm",
+    "ln_2": "ffn_norm", "attn.c_attn": PACKED, "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}  # fmt: skip
+OF_GPT: dict[str, Any] = {
+    "subtracts_mean": True, "is_gated": False, "attention_biases": True, "output_bias": True, "feed_forward_biases": True,
+}  # fmt: skip
+OF_GPT2 = {
+    "hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions", "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation_function",
+}  # fmt: skip
+OF_OLMO: dict[str, Any] = {"norms_before": False, "norms_after": True}
+GLM: dict[str, Any] = LLAMA | {
+    "attention_bias": True, "head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-07,
+    "partial_rotary_factor": 0.5,
+}  # fmt: skip
+GLM_NAMES: Names = AROUND | ATTENTION | BEFORE | {"mlp.gate_up_proj": ("ffn_gate", "ffn_up"), "mlp.down_proj": "ffn_down"}
+OF_GLM: dict[str, Any] = {"output_bias": False, "pairs_are_halves": False}
+PLAIN_NAMES: Names = AROUND | ATTENTION | BEFORE | {"mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # no gates
 OF_GEMMA: dict[str, Any] = {"norm_offset": 1.0, "scales_embedding": True, "activation": "gelu_pytorch_tanh"}
 
 
@@ -274,6 +296,7 @@ class Architecture(Record, eq=False):
     slides_every:       layers see a window but for the last of so many; 1: all do
     sees_all_first:     the first of so many instead
     turns_near_alone:   layers that see everything turn nothing
+    turns_without:      but where no layer has a window, all turn
     heads_are_packed:   rows of queries, keys and values alternate, by heads that share keys, where they are of one matrix
     norm_offset:        is added to weights of norms
     scales_embedding:   by the root of the width
@@ -290,6 +313,7 @@ class Architecture(Record, eq=False):
     slides_every: int = 1
     sees_all_first: bool = False
     turns_near_alone: bool = False
+    turns_without: bool = False
     heads_are_packed: bool = False
     norm_offset: float = 0.0
     scales_embedding: bool = False
@@ -407,7 +431,58 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "olmo2": Architecture(
         LLAMA | {"attention_bias": False, "rms_norm_eps": 1e-5}, AROUND | ATTENTION | HEAD_NORMS | GATED | AFTER,
-        {"norms_before": False, "norms_after": True, "norms_queries": True},
+        OF_OLMO | {"norms_queries": True},
+    ),
+    "olmo3": Architecture(
+        LLAMA | WINDOW | {
+            "attention_bias": False, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "sliding_window": 4096,
+            "rope_local_base_freq": None,
+        },
+        AROUND | ATTENTION | HEAD_NORMS | GATED | AFTER, OF_OLMO | {"norms_queries": True}, slides_every=4,
+    ),
+    "exaone4": Architecture(
+        LLAMA | WINDOW | {"rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4},
+        AROUND | ATTENTION | HEAD_NORMS | GATED | AFTER, OF_OLMO | {"norms_heads": True}, slides_every=4,
+        turns_near_alone=True, turns_without=True,
+    ),
+    "seed_oss": Architecture(
+        LLAMA | BIASES | {"attention_bias": True, "attention_out_bias": False, "head_dim": 128, "num_key_value_heads": 8},
+        LLAMA_NAMES,
+    ),
+    "ernie4_5": Architecture(
+        LLAMA | {
+            "use_bias": False, "head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+            "tie_word_embeddings": True,
+        },
+        LLAMA_NAMES, {"pairs_are_halves": False}, fixed={"compression_ratio": 1.0},
+    ),
+    "helium": Architecture(
+        LLAMA | BIASES | {"head_dim": 128, "num_key_value_heads": 20, "rms_norm_eps": 1e-8, "rope_theta": 1e5},
+        LLAMA_NAMES, {"pairs_are_halves": False, "output_bias": False},
+    ),
+    "ministral": Architecture(LLAMA | WINDOW | {"num_key_value_heads": 8, "sliding_window": 4096}, LLAMA_NAMES),
+    "internlm3": Architecture(
+        LLAMA | BIASES | {"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5}, LLAMA_NAMES,
+        names={"attention_bias": "qkv_bias", "mlp_bias": "bias"},
+    ),
+    "glm": Architecture(GLM, GLM_NAMES, OF_GLM),
+    "glm4": Architecture(
+        GLM, GLM_NAMES | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
+        OF_GLM | {"norms_after": True},
+    ),
+    "stablelm": Architecture(
+        LLAMA | {
+            "attention_bias": False, "rms_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "use_parallel_residual": False,
+            "num_ln_in_parallel_attn": None,
+        },
+        LLAMA_NAMES, {"subtracts_mean": True, "output_bias": False}, fixed={"qk_layernorm": False},
+        names={"rms_norm_eps": "layer_norm_eps", "attention_bias": "use_qkv_bias"},
+    ),
+    "arcee": Architecture(LLAMA | BIASES | {"rms_norm_eps": 1e-5}, PLAIN_NAMES, {"is_gated": False}, activation="relu2"),
+    "nemotron": Architecture(
+        LLAMA | BIASES | {"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5}, PLAIN_NAMES,
+        {"is_gated": False, "subtracts_mean": True}, names={"rms_norm_eps": "norm_eps"}, norm_offset=1.0,
+        activation="relu2",
     ),
     "starcoder2": Architecture(
         LLAMA | {"sliding_window": None, "use_bias": True, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
@@ -474,22 +549,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         fixed={"apply_residual_connection_post_layernorm": False},
     ),
+    "gpt2": Architecture(
+        GPT, GPT_NAMES, OF_GPT, names=OF_GPT2, activation="gelu_new", form=of_conv1d, fixed={
+            "n_ctx": Any, "scale_attn_by_inverse_layer_idx": False, "reorder_and_upcast_attn": Any,
+        },
+    ),
     "gpt_bigcode": Architecture(
-        SIZES | {"intermediate_size": None, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "multi_query": True},
-        {
-            "wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output", "ln_1": "attn_norm",
-            "ln_2": "ffn_norm", "attn.c_attn": PACKED, "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up",
-            "mlp.c_proj": "ffn_down",
-        },
-        {
-            "subtracts_mean": True, "is_gated": False, "attention_biases": True, "output_bias": True,
-            "feed_forward_biases": True,
-        },
-        names={
-            "hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer",
-            "num_attention_heads": "n_head", "max_position_embeddings": "n_positions", "rms_norm_eps": "layer_norm_epsilon",
-            "hidden_act": "activation_function",
-        },
+        GPT | {"multi_query": True}, GPT_NAMES, OF_GPT, names=OF_GPT2,
         activation="gelu_pytorch_tanh", heads_are_packed=True, fixed={
             "num_key_value_heads": Any, "n_ctx": Any, "inference_runner": 0, "validate_runner_input": Any,
             "max_batch_size": Any, "pre_allocate_kv_cache": Any,
@@ -594,7 +660,8 @@ def biases_of(said: Entries) -> dict[str, Any]:
     """Returns the fields about biases: `use_bias` says that all have one, `attention_bias` and `mlp_bias` some."""
     attention = said.flag("attention_bias") or said.flag("use_bias")
     feed_forward = said.flag("mlp_bias") or "use_bias" in said.defaults and attention
-    return {"attention_biases": attention, "output_bias": attention, "feed_forward_biases": feed_forward}
+    output = said.flag("attention_out_bias", attention)
+    return {"attention_biases": attention, "output_bias": output, "feed_forward_biases": feed_forward}
 
 
 def factors_of(said: Entries, kind: Architecture, width: int) -> dict[str, Any]:
@@ -726,7 +793,7 @@ def sights_of(said: Entries, kind: Architecture, layers: int, features: int, lon
     where = "rope_parameters" if found["rope_parameters"] else "rope_scaling"
     parts, base = found[where] or {}, said.number("rope_theta")
     near_base = said.number("rope_local_base_freq") or base
-    both = [parts, {"rope_theta": near_base}] if near_base != base else [parts, parts]
+    both = [parts, {"rope_theta": near_base} if "rope_local_base_freq" in said.defaults else parts]
     if isinstance(parts, dict) and "full_attention" in parts:
         both = [parts.get("full_attention"), parts.get("sliding_attention")]
     share, before = said.number("partial_rotary_factor"), said.whole("original_max_position_embeddings")
@@ -737,7 +804,8 @@ def sights_of(said: Entries, kind: Architecture, layers: int, features: int, lon
     turns = list_of(said, "no_rope_layers", layers, (0, 1))
     every = said.whole("no_rope_layer_interval")
     turns = turns or [not every or (layer + 1) % every for layer in range(layers)]
-    turns = [turned and (slid or not kind.turns_near_alone) for turned, slid in zip(turns, slides)]
+    all_turn = not kind.turns_near_alone or kind.turns_without and not any(slides)
+    turns = [turned and (slid or all_turn) for turned, slid in zip(turns, slides)]
     return [
         Sight(window if slid else 0, (near if slid else far) if turned else None) for slid, turned in zip(slides, turns)
     ]
@@ -751,6 +819,9 @@ def window_of(said: Entries, kind: Architecture, layers: int) -> tuple[int, list
     """
     if said.left.get("sliding_window") == 0:  # as null, in files of today
         said.left["sliding_window"] = None
+    pattern = said.left.get("sliding_window_pattern")  # "LLLG": three local layers, then a global one
+    if isinstance(pattern, str) and pattern == "L" * (len(pattern) - 1) + "G":
+        said.left["sliding_window_pattern"] = len(pattern)
     window, is_used = said.whole("sliding_window"), said.flag("use_sliding_window", True)
     first, every = (
         said.whole("max_window_layers") if is_used else said.get("max_window_layers"),

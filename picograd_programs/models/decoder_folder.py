@@ -34,7 +34,7 @@ TENSOR = re.compile(r"(?:(?:layers|h)\.(\d+)\.)?(.+)\.(weight|bias)")
 AROUND = re.compile(r"(?:(?:module|_orig_mod|model|transformer|gpt_neox)\.)*")  # begins names
 EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(.+)")  # one of several tensors that are one here
 OURS = re.compile(r"\b(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
-OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|attention\.(?:masked_)?bias|attn\.bias)")  # follows from config.json
+OLD = re.compile(r"(?:.+\.)?(?:rotary_emb\.inv_freq|(?:attention|attn)\.(?:masked_)?bias)")  # follows from config.json
 NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")  # in tokenizer_config.json, which templates may name
 LENGTHS_MAX = 2**31  # tokens
 KINDS = {"float32": 0, "float16": 1, "float64": 28, "bfloat16": 30}  # numbers of GGUF's packings
@@ -111,7 +111,8 @@ def tensors_of(arrays: Arrays, config: DecoderConfig, kind: Architecture, is_tie
         elif expert:
             parts.setdefault(f"{place}{ours}.{found[3]}", {})[int(expert[2])] = packed(array)
         else:
-            is_moved = kind.norm_offset and ours.endswith("norm") and not isinstance(array, PackedTensor)
+            is_weight = ours.endswith("norm") and found[3] == "weight"
+            is_moved = kind.norm_offset and is_weight and not isinstance(array, PackedTensor)
             moved = np.asarray(array, np.float32) + np.float32(kind.norm_offset) if is_moved else array
             tensors[f"{place}{ours}.{found[3]}"] = packed(moved)
     for name, each in parts.items():

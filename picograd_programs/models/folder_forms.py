@@ -20,6 +20,7 @@ OF_BOTH = re.compile(r"(.+\.experts\.)gate_up_proj(_bias|)")
 OF_ONE = re.compile(r"(.+\.experts\.down_proj)(_bias|)")
 HEADS = re.compile(r"(?:head|decoder|classifier)\..+")  # of other tasks than vectors
 CORRECTION = re.compile(r"(.+)_(bias)")
+OF_CONV1D = re.compile(r"(?:.+\.)?c_(?:attn|proj|fc)\.weight")
 
 
 def of_gpt_oss(arrays: Arrays) -> Arrays:
@@ -76,6 +77,14 @@ def with_corrections(arrays: Arrays) -> Arrays:
     """Returns tensors with a name of a bias for what corrects the choice of experts."""
     return {
         CORRECTION.sub(r"\1.\2", name) if name.endswith("correction_bias") else name: array
+        for name, array in arrays.items()
+    }
+
+
+def of_conv1d(arrays: Arrays) -> Arrays:
+    """Returns tensors with GPT-2's matrices, which have a column for each output, transposed."""
+    return {
+        name: array.T if OF_CONV1D.fullmatch(name) and not isinstance(array, PackedTensor) else array
         for name, array in arrays.items()
     }
 

@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as TF
 
 from tests.models.published_mixtures import MIXTURES, mixture_logits, mixture_shapes
+from tests.models.published_recent import FACTS, RECENT, recent_logits, recent_shapes
 
 Weights = dict[str, torch.Tensor]
 Said = dict[str, Any]
@@ -155,6 +156,7 @@ CONFIGS: dict[str, tuple[str, Said]] = {
         "multi_query": False,
         "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}),
     **{name: (kind, SIZES | said) for name, (kind, said) in MIXTURES.items()},
+    **{name: (kind, said if "n_embd" in said else SIZES | said) for name, (kind, said) in RECENT.items()},
 }  # fmt: skip
 IN_MIXTURES = {kind for kind, _ in MIXTURES.values()}  # whose equations are there
 
@@ -194,6 +196,8 @@ def random_weights(said: Said, seed: int = 0) -> Weights:
 
     if kind in IN_MIXTURES:
         shapes = mixture_shapes(said)
+    elif kind in FACTS:
+        shapes = recent_shapes(said)
     elif kind == "gpt_neox":
         has_bias = said.get("attention_bias", True)
         linear("gpt_neox.embed_in", vocabulary, width)
@@ -406,6 +410,8 @@ def logits_of(said: Said, weights: Weights, tokens: np.ndarray, context: int = 6
       context:  most positions that are read, by which Phi chooses its angles
     """
     kind = said["model_type"]
+    if kind in FACTS:
+        return recent_logits(said, weights, tokens)
     w = {name: value.double() for name, value in weights.items()}
     if kind in IN_MIXTURES:
         by = lambda layer_type, features: speeds_of(said, layer_type, features, context)  # noqa: E731

@@ -222,7 +222,7 @@ def test_tokens_are_drawn_as_the_files_say_where_nobody_says_it(tmp_path: Path) 
 
 # ---- what is refused ----
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
-    ("Llama 2", {"model_type": "mpt"}, "says model_type is 'mpt'; cohere, cohere2, deepseek_v2, deepseek_v3, "),
+    ("Llama 2", {"model_type": "mpt"}, "says model_type is 'mpt'; arcee, cohere, cohere2, deepseek_v2, "),
     ("DeepSeek V2", {"first_k_dense_replace": "1"}, "says first_k_dense_replace is 1; a number of layers is needed"),
     ("DeepSeek V2", {"n_group": 3}, "says n_group is 3; it must divide the 8 experts into groups of two or more"),
     ("DeepSeek V2", {"topk_method": "noaux_tc"}, "says topk_method is noaux_tc; greedy and group_limited_greedy are known"),
