@@ -16,8 +16,10 @@ from picograd.errors import ArgumentError
 from picograd.evaluator.graph import evaluate
 from picograd.ir.build import (
     both,
-    compare,
     either,
+    equal,
+    less,
+    less_equal,
     reduce,
     reshape,
     static_shape,
@@ -120,7 +122,7 @@ def _sum(x: Op) -> Op:
 
 
 def _equal(x: Op, y: Op | float) -> Op:
-    return compare(OpCode.CMPEQ, x, y)
+    return equal(x, y)
 
 
 def _is_number(x: Op) -> Op:
@@ -128,27 +130,27 @@ def _is_number(x: Op) -> Op:
 
 
 def _is_above(x: Op, low: Op | float) -> Op:
-    return compare(OpCode.CMPLT, low, x)
+    return less(low, x)
 
 
 def _is_below(x: Op, high: Op | float) -> Op:
-    return compare(OpCode.CMPLT, x, high)
+    return less(x, high)
 
 
 def _is_from(x: Op, low: Op | float) -> Op:
-    return compare(OpCode.CMPLE, low, x)
+    return less_equal(low, x)
 
 
 def _is_within(x: Op, low: Op | float, high: Op | float) -> Op:
-    return both(compare(OpCode.CMPLE, low, x), compare(OpCode.CMPLE, x, high))
+    return both(less_equal(low, x), less_equal(x, high))
 
 
 def _is_within_half(x: Op, low: Op | float, high: Op | float) -> Op:
-    return both(compare(OpCode.CMPLE, low, x), compare(OpCode.CMPLT, x, high))
+    return both(less_equal(low, x), less(x, high))
 
 
 def _is_probability_above_0(x: Op) -> Op:
-    return both(compare(OpCode.CMPLT, 0, x), compare(OpCode.CMPLE, x, 1))
+    return both(less(0, x), less_equal(x, 1))
 
 
 def _is_whole(x: Op) -> Op:
@@ -156,7 +158,7 @@ def _is_whole(x: Op) -> Op:
 
 
 def _is_whole_from(x: Op, low: Op | float) -> Op:
-    return both(_is_whole(x), compare(OpCode.CMPLE, low, x))
+    return both(_is_whole(x), less_equal(low, x))
 
 
 def _is_whole_within(x: Op, low: Op | float, high: Op | float) -> Op:
@@ -184,7 +186,7 @@ def _are_weights(x: Op) -> Op:
 def _are_counts(x: Op, most: Op) -> Op:
     """Rows of whole numbers whose sum is not above `most`, an array of the shape of x."""
     most = reduce(most, OpCode.MAX, (len(x.shape) - 1,))
-    return both(_all(_is_whole_from(x, 0), 1), compare(OpCode.CMPLE, _sum(x), most))
+    return both(_all(_is_whole_from(x, 0), 1), less_equal(_sum(x), most))
 
 
 def _places(x: Op) -> tuple[Op, Op]:
@@ -195,7 +197,7 @@ def _places(x: Op) -> tuple[Op, Op]:
 
 def _is_lower_triangular(x: Op) -> Op:
     """Elements of matrices that are 0 above the diagonal, and numbers elsewhere."""
-    return where(compare(OpCode.CMPLT, *_places(x)), _equal(x, 0), _equal(x, x))
+    return where(less(*_places(x)), _equal(x, 0), _equal(x, x))
 
 
 def _is_lower_cholesky(x: Op) -> Op:

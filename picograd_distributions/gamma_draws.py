@@ -16,7 +16,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.control.custom import Function, FunctionContext
 from picograd.dtype import DType
-from picograd.ir.build import both, cast, compare, either, maximum, minimum, unary, where
+from picograd.ir.build import both, cast, either, less, maximum, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
@@ -48,7 +48,7 @@ def _drawn(a: Op, *bits: Op, logarithm: bool) -> Op:
     """
     dtype = a.dtype.compute_dtype
     wide = cast(a, dtypes.float64)
-    low, a = compare(OpCode.CMPLT, wide, 2.0), cast(a, dtype)
+    low, a = less(wide, 2.0), cast(a, dtype)
     d = where(low, a + 2.0, a) - 1 / 3
     width = unary(OpCode.SQRT, d * 9.0)
     cube = d.filled(1.0)
@@ -60,7 +60,7 @@ def _drawn(a: Op, *bits: Op, logarithm: bool) -> Op:
             root = maximum(Op(OpCode.DIV, dtype, (x, width)) + 1.0, 2.0**-40)
             v = root * root * root
             most = x * x * 0.5 + (log_alike(root) * 3.0 - v + 1.0) * d
-            cube = where(compare(OpCode.CMPLT, log_alike(_fraction(chance, dtype)), most), v, cube)
+            cube = where(less(log_alike(_fraction(chance, dtype)), most), v, cube)
     powers = [Op(OpCode.DIV, dtypes.float64, (log_alike(_fraction(word, dtypes.float64)), wide + i))
               for i, word in enumerate((bits[-1], _upper(bits[-1])))]  # fmt: skip
     power = cast(where(low, powers[0] + powers[1], 0.0), dtype)
@@ -147,7 +147,7 @@ def _exp(x: Op) -> Op:
 def _root(b: Op, square: Op, last: float) -> Op:
     """Returns the positive v with square v^2 + b v = last, without cancellation."""
     root = unary(OpCode.SQRT, b * b + square * (4.0 * last))
-    above = compare(OpCode.CMPLT, 0.0, b)
+    above = less(0.0, b)
     return where(above, b.filled(2.0 * last), root - b) / where(above, root + b, square * 2.0)
 
 
@@ -165,7 +165,7 @@ def log_gamma_slope(a: Op, x: Op) -> Op:
     dtype, (last, nodes) = a.dtype, _rule(a.dtype)
     a, x = cast(a, dtypes.float64), cast(x, dtypes.float64)
     raised = _log(x) - digamma(a + 1.0)
-    low = compare(OpCode.CMPLT, raised, 0.0)
+    low = less(raised, 0.0)
     p, delta = where(low, a + 1.0, a), where(low, raised, raised + unary(OpCode.RECIPROCAL, a))
     # 1 - e^-v <= 2 v / (2 + v), and e^v - 1 >= v + v^2 / 2, which is as good up to v = 1 or so
     below = _root((p - x) * 2.0 - last, p, 2.0 * last)
@@ -199,8 +199,8 @@ def logit_share_slope(a: Op, b: Op, x: Op) -> Op:
     of_total, of_a, log_x = digamma(total), digamma(a), _log(x)
     upper = log_x - of_a + of_total
     lower = upper - unary(OpCode.RECIPROCAL, a)
-    is_left = either(compare(OpCode.CMPLT, upper, 0.0), compare(OpCode.CMPLT, x, 0.5))
-    low = both(compare(OpCode.CMPLT, lower, 0.0), is_left)
+    is_left = either(less(upper, 0.0), less(x, 0.5))
+    low = both(less(lower, 0.0), is_left)
     # of the upper side z is 1 - x, and w runs down from -logit x
     p, q, z = where(low, a, b) + 1.0, where(low, b, a), where(low, x, -x + 1.0)
     whole, half = total + 1.0, (-z + 1.0) * 0.5

@@ -17,10 +17,9 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, compare, pad, positions, shrink, where
+from picograd.ir.build import cast, equal, pad, positions, shrink, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
 from picograd.record import Record, replace
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axes_of, is_integer, whole
@@ -286,7 +285,7 @@ def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
 def conjugate(x: Op) -> Op:
     """Returns pairs with the imaginary parts negated."""
     last = len(x.shape) - 1
-    return where(compare(OpCode.CMPEQ, positions(x.shape, last), 0), x, -x)
+    return where(equal(positions(x.shape, last), 0), x, -x)
 
 
 def real_input(name: str, value: Any, lengths: Any, dim: Any, norm: str | None, is_forward: bool = True) -> Tensor:

@@ -11,7 +11,7 @@ import math
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.ir.build import compare, either, unary, where
+from picograd.ir.build import either, equal, less, less_equal, unary, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -79,12 +79,12 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
     """
 
     def formula(x: Op) -> Op:
-        zero, endless = compare(OpCode.CMPEQ, x, 0.0), compare(OpCode.CMPEQ, x, math.inf)
-        outside = either(compare(OpCode.CMPLE, x, 0.0), endless)  # where NaN is not
+        zero, endless = equal(x, 0.0), equal(x, math.inf)
+        outside = either(less_equal(x, 0.0), endless)  # where NaN is not
         held = where(outside, 1.0, x)
         root = unary(OpCode.SQRT, where(zero, x, 1.0) + 0.0)  # as steep at 0
         end = where(zero, root, x * where(endless, x.filled(-math.inf), 1.0))
-        below = compare(OpCode.CMPLT, x, 0.0)
+        below = less(x, 0.0)
         nothing = unary(OpCode.EXP, where(below, x, -1.0) * math.inf)  # 0, whose derivative is NaN
         return where(below, nothing - math.inf, where(outside, end, -held * unary(OpCode.LOG, held)))
 
@@ -448,8 +448,8 @@ def spherical_bessel_j0(input: Tensor) -> Tensor:  # noqa: A002
     """
 
     def formula(x: Op) -> Op:
-        held = where(compare(OpCode.CMPEQ, x, 0.0), 1.0, where(is_infinite(x), 1.0, x))
+        held = where(equal(x, 0.0), 1.0, where(is_infinite(x), 1.0, x))
         value = where(is_infinite(x), 0.0, unary(OpCode.SIN, held) / held)
-        return where(compare(OpCode.CMPEQ, x, 0.0), 1.0, value)
+        return where(equal(x, 0.0), 1.0, value)
 
     return in_double("spherical_bessel_j0", formula, input)

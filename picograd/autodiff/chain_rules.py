@@ -59,7 +59,7 @@ from picograd.autodiff.transposes import (
     update_base,
     update_value,
 )
-from picograd.ir.build import both, cast, compare, unary, where, zeros_like
+from picograd.ir.build import both, cast, equal, less, less_equal, unary, where, zeros_like
 from picograd.ir.op import Op, const_value
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, Rule
@@ -68,7 +68,7 @@ from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 # ---- elementwise rows of more than one line ----
 def relu_derivative(grad: Op, out: Op) -> Op:
     """d relu(x) = dx where relu(x) > 0: the result decides, so the backward pass keeps only that."""
-    return where(compare(OpCode.CMPLT, zeros_like(out), out), grad, zeros_like(grad))
+    return where(less(zeros_like(out), out), grad, zeros_like(grad))
 
 
 def mod_divisor(grad: Op, out: Op) -> Op:
@@ -94,7 +94,7 @@ def pow_base(grad: Op, out: Op) -> Op:
     """d(a^b) / da = b a^(b - 1); 0 at a = b = 0, where the formula would say 0 / 0."""
     base, exponent = out.src
     zero = zeros_like(base)
-    undefined = both(compare(OpCode.CMPEQ, base, zero), compare(OpCode.CMPEQ, exponent, zero))
+    undefined = both(equal(base, zero), equal(exponent, zero))
     lowered = where(undefined, zero, exponent - 1)
     return grad * (exponent * Op(OpCode.POW, out.dtype, (base, lowered)))
 
@@ -103,7 +103,7 @@ def pow_exponent(grad: Op, out: Op) -> Op:
     """d(a^b) / db = a^b log a; 0 at a = 0 and b >= 0, where the formula would say 0 log 0."""
     base, exponent = out.src
     zero = zeros_like(base)
-    undefined = both(compare(OpCode.CMPEQ, base, zero), compare(OpCode.CMPLE, zero, exponent))
+    undefined = both(equal(base, zero), less_equal(zero, exponent))
     return grad * (out * unary(OpCode.LOG, where(undefined, base.filled(1), base)))
 
 

@@ -16,10 +16,11 @@ from picograd.errors import GradientError
 from picograd.ir.build import (
     along_columns,
     along_rows,
-    compare,
     either,
+    equal,
     everywhere,
     factors_of,
+    less,
     pad,
     positions,
     product,
@@ -229,10 +230,10 @@ def fft_grad(grad: Op, out: Op) -> Op:
 def _ends(x: Op, length: int, axis: int) -> Op:
     """Returns where the frequency of half a spectrum (..., k, .., 2) is its own opposite."""
     frequency = positions(x.shape, len(x.shape) - 1 + axis)
-    first = compare(OpCode.CMPEQ, frequency, 0)
+    first = equal(frequency, 0)
     if length % 2:
         return first
-    return either(first, compare(OpCode.CMPEQ, frequency, length // 2))
+    return either(first, equal(frequency, length // 2))
 
 
 def rfft_grad(grad: Op, out: Op) -> Op:
@@ -252,9 +253,9 @@ def irfft_grad(grad: Op, out: Op) -> Op:
 def gammainc_grad(grad: Op, out: Op) -> Op:
     """G x^(a - 1) e^-x / gamma(a) by x; log_gamma, the third operand, is that of a + 1."""
     a, x, log_gamma = out.src
-    positive = where(compare(OpCode.CMPLT, x.filled(0.0), x), x, 1.0)
+    positive = where(less(x.filled(0.0), x), x, 1.0)
     slope = unary(OpCode.EXP, unary(OpCode.LOG, positive) * (a - 1.0) - positive - log_gamma) * a
-    return grad * where(compare(OpCode.CMPEQ, positive, x), slope, 0.0)
+    return grad * where(equal(positive, x), slope, 0.0)
 
 
 def gammaincc_grad(grad: Op, out: Op) -> Op:

@@ -16,11 +16,14 @@ from picograd.dtype import bool_, int64
 from picograd.ir.arithmetic import identity
 from picograd.ir.build import (
     cast,
-    compare,
+    differs,
     either,
+    equal,
     expand,
     flip,
     gather,
+    less,
+    less_equal,
     move_back,
     move_last,
     pad_axis,
@@ -46,8 +49,8 @@ TREE_MAX = 32  # elements of a product whose gradient is a tree
 
 
 def _of_two(grad: Op, mine: Op, other: Op, code: OpCode) -> Op:
-    loses = compare(OpCode.CMPLT, mine, other) if code is OpCode.MAX else compare(OpCode.CMPLT, other, mine)
-    ties = compare(OpCode.CMPEQ, mine, other)
+    loses = less(mine, other) if code is OpCode.MAX else less(other, mine)
+    ties = equal(mine, other)
     return where(ties, grad * 0.5, where(loses, zeros_like(grad), grad))
 
 
@@ -71,8 +74,8 @@ def _share(grad: Op, count: Op) -> Op:
 
 def _holds(x: Op, extreme: Op) -> Op:
     """True where x is the extreme of its elements: equal to it, or a NaN, which wins."""
-    same = compare(OpCode.CMPEQ, x, extreme)
-    return either(same, compare(OpCode.CMPNE, x, x)) if x.dtype.is_float else same
+    same = equal(x, extreme)
+    return either(same, differs(x, x)) if x.dtype.is_float else same
 
 
 def reduce_extreme(grad: Op, out: Op) -> Op:
@@ -261,7 +264,7 @@ def _product_before(x: Op, keys: Op) -> Op:
 
     def earlier(op: Op, step: int) -> Op:
         """The value `step` places before, where the key is the same; else 1."""
-        same = compare(OpCode.CMPEQ, keys, pad_axis(shrink_axis(keys, -1, 0, count - step), -1, step, 0))
+        same = equal(keys, pad_axis(shrink_axis(keys, -1, 0, count - step), -1, step, 0))
         return where(same, pad_axis(shrink_axis(op, -1, 0, count - step), -1, step, 0), op.filled(1))
 
     level, step = x, 1
@@ -277,7 +280,7 @@ def _filled_with_ones(x: Op, axis: int, start: int, stop: int) -> Op:
         return x
     position = positions(x.shape, axis)
     if start:
-        inside = compare(OpCode.CMPLE, start, position)
+        inside = less_equal(start, position)
     else:
-        inside = compare(OpCode.CMPLT, position, stop)
+        inside = less(position, stop)
     return where(inside, x, x.filled(1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from picograd.dtype import int64
 from picograd.ir.build import (
     cast,
-    compare,
+    equal,
     expand,
     flip,
     gather,
@@ -154,7 +154,7 @@ def gather_transpose(grad: Op, out: Op) -> Op:
         return scatter(zeros_like(x), index, grad, OpCode.ADD, axis, batch)
     left, right = x.shape[:axis], x.shape[axis + 1 :]
     place = reshape(index, (*index.shape[:batch], *(1,) * (len(x.shape) - batch)))
-    is_read = compare(OpCode.CMPEQ, positions(x.shape, axis, index.dtype), expand(place, x.shape))
+    is_read = equal(positions(x.shape, axis, index.dtype), expand(place, x.shape))
     return where(is_read, expand(reshape(grad, (*left, 1, *right)), x.shape), zeros_like(x))
 
 
@@ -176,7 +176,7 @@ def scatter_store_updates(grad: Op, out: Op) -> Op:
     number = reshape(count, index.shape)  # which update each index belongs to
     base = filled(0, int64, (*index.shape[:batch], out.shape[axis]))
     last = scatter(base, index, number, OpCode.MAX, batch, batch)
-    counted = compare(OpCode.CMPEQ, gather(last, index, batch, batch), number)  # (batch..., J...)
+    counted = equal(gather(last, index, batch, batch), number)  # (batch..., J...)
     left, right = axis - batch, len(out.shape) - axis - 1
     shape = (*index.shape[:batch], *(1,) * left, *index.shape[batch:], *(1,) * right)
     taken = gather(grad, index, axis, batch)

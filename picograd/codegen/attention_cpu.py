@@ -41,7 +41,7 @@ from picograd.codegen.matmul import Tile, most_rows
 from picograd.codegen.panels import lines_apart
 from picograd.codegen.reduce import PIECE_ELEMENTS
 from picograd.device import Target
-from picograd.ir.build import cast, compare, maximum, static_shape, swap_last, unary, where
+from picograd.ir.build import cast, differs, maximum, static_shape, swap_last, unary, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -540,7 +540,7 @@ class Keys:
             grad_weight = build.load(gradients, at)
             if heads.arg.dropout:  # a weight is 0 where it was dropped, or where its slope is 0 in any case
                 weight = build.load(self.weights, self._of_weight(add(row, i), c))
-                grad_weight = heads.where_kept(compare(OpCode.CMPNE, weight, 0.0), grad_weight)
+                grad_weight = heads.where_kept(differs(weight, 0.0), grad_weight)
             slope = build.load(self.grad_scores, place) * (grad_weight - queries.delta(query(i)))
             build.store(self.grad_scores, place, slope)
 

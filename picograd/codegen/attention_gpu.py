@@ -83,7 +83,7 @@ from picograd.ir.attention import (
     part_of_keys,
     parts_of,
 )
-from picograd.ir.build import cast, compare, maximum, multiply_add, static_shape, unary, where
+from picograd.ir.build import cast, equal, maximum, multiply_add, static_shape, unary, where
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -118,7 +118,7 @@ class Results:
     def put(self, build: Builder, part: Dim, row: Row, feature: Dim, out: Op, total: Op) -> None:
         """Stores a feature of the average of a row, given its sum and that of the weights."""
         if 0 in self.slots:
-            found = where(compare(OpCode.CMPEQ, total, 0.0), const(0, out.dtype), out / total)
+            found = where(equal(total, 0.0), const(0, out.dtype), out / total)
             anchor = self.heads.anchor
             self.slots[0].store(build, (*row, feature), anchor.shape, cast(found, anchor.dtype))
 

@@ -46,7 +46,7 @@ from picograd.codegen.reduce import (
 )
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.build import cast, combined, compare, where
+from picograd.ir.build import cast, combined, differs, equal, where
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MOVEMENT, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -384,7 +384,7 @@ class _TeamRows:
         build, warps = self.build, self.team.threads // WARP_THREADS
         lane, warp = mod(self.thread, WARP_THREADS), floordiv(self.thread, WARP_THREADS)
         each = WARP_THREADS // num_rows  # neighbours in a warp that have the value of one row
-        with build.when(compare(OpCode.CMPEQ, mod(lane, each), 0)):
+        with build.when(equal(mod(lane, each), 0)):
             build.store(memory, add(mul(warp, num_rows), floordiv(lane, each)), value)
         build.barrier()
         first = mul(floordiv(self.thread, self.team.threads), warps * num_rows)
@@ -435,7 +435,7 @@ class _TeamRows:
 
     def has_bit(self, distance: int) -> Op:
         """Returns whether the thread's number has a bit."""
-        return compare(OpCode.CMPNE, mod(floordiv(self.thread, distance), 2), 0)
+        return differs(mod(floordiv(self.thread, distance), 2), 0)
 
     adds_down_columns = False
 
@@ -461,7 +461,7 @@ class _TeamRows:
         if self.team.rows > 1:  # each has a thread that stores what is its own
             at, is_there = self.row(self.member)
             for number, others in enumerate(self.results):
-                is_this = compare(OpCode.CMPEQ, to_op(self.member), number)
+                is_this = equal(to_op(self.member), number)
                 results = {r: where(is_this, value, results[r]) for r, value in others.items()}
         with build.when(both(less(self.member, self.team.rows), is_there)):
             write_stores(build, row_stores(rows, rows.row_coords(at), results))

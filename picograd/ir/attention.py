@@ -29,8 +29,10 @@ from picograd.dtype import DType
 from picograd.ir.build import (
     both,
     cast,
-    compare,
+    equal,
     expand,
+    less,
+    less_equal,
     positions,
     product,
     reduce,
@@ -74,7 +76,7 @@ def is_kept(number: Op, seed: Op, probability: float) -> Op:
     """Returns whether dropout keeps a weight: the upper 24 of its bits, as a fraction, are not below a float32."""
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (cast(number, dtypes.uint64), seed))
     fraction = cast(Op(OpCode.SHR, bits.dtype, (bits, bits.filled(40))), dtypes.uint32)
-    return compare(OpCode.CMPLE, least_kept(probability), fraction)
+    return less_equal(least_kept(probability), fraction)
 
 
 def least_kept(probability: float) -> int:
@@ -112,10 +114,10 @@ def _averages(attention: Op) -> list[Op]:
     for mask in masks:
         scores = where(mask, scores, NOTHING) if mask.dtype is dtypes.bool_ else scores + mask
     greatest = unary(OpCode.DETACH, reduce(scores, OpCode.MAX, (3,)))
-    greatest = where(compare(OpCode.CMPEQ, greatest, NOTHING), 0.0, greatest)
+    greatest = where(equal(greatest, NOTHING), 0.0, greatest)
     powers = unary(OpCode.EXP, scores - _along(greatest, scores))
     total = reduce(powers, OpCode.ADD, (3,))
-    sees_none = compare(OpCode.CMPEQ, total, 0.0)
+    sees_none = equal(total, 0.0)
     total = where(sees_none, 1.0, total)
     weights = _dropped(powers * _along(unary(OpCode.RECIPROCAL, total), powers), attention)
     return [product(weights, v), where(sees_none, NOTHING, greatest + unary(OpCode.LOG, total))]
@@ -167,9 +169,9 @@ def _visible(scores: Op, op: Op) -> Op:
     position, key = positions(heads, 3) + expand(to_op(subtract(S, T)), heads), positions(heads, 4)
     seen: list[Op] = []
     if arg.causal:
-        seen.append(compare(OpCode.CMPLE, key, position))
+        seen.append(less_equal(key, position))
     if arg.window:
-        seen.append(compare(OpCode.CMPLT, position, key + arg.window))
+        seen.append(less(position, key + arg.window))
     return where(reshape(seen[0] if len(seen) == 1 else both(*seen), scores.shape), scores, NOTHING)
 
 

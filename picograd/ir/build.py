@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
@@ -155,6 +156,10 @@ def compare(code: OpCode, a: Op | Scalar, b: Op | Scalar) -> Op:
     return Op(code, bool_, (b.filled(a), b))
 
 
+less, less_equal = partial(compare, OpCode.CMPLT), partial(compare, OpCode.CMPLE)
+equal, differs = partial(compare, OpCode.CMPEQ), partial(compare, OpCode.CMPNE)
+
+
 def both(a: Op, b: Op) -> Op:
     """Returns where two conditions hold together."""
     return Op(OpCode.AND, bool_, (a, b))
@@ -206,18 +211,6 @@ def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
     if c.dtype is bool_:
         return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
     return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
-
-
-def less(a: Op, b: Op | Scalar) -> Op:
-    return compare(OpCode.CMPLT, a, b)
-
-
-def equal(a: Op, b: Op | Scalar) -> Op:
-    return compare(OpCode.CMPEQ, a, b)
-
-
-def differs(a: Op, b: Op | Scalar) -> Op:
-    return compare(OpCode.CMPNE, a, b)
 
 
 def floor(a: Op) -> Op:

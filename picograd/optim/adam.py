@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from picograd.ir.build import compare, maximum, unary, where
+from picograd.ir.build import equal, less, maximum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, moments, nearer, power
@@ -268,11 +268,11 @@ class RAdam(Declared):
         limit = (beta2 + 1.0) / (-beta2 + 1.0)
         correction = -power(beta2, step) + 1.0
         length = -(step * 2.0 * power(beta2, step) / correction) + limit
-        known = compare(OpCode.CMPLT, 5.0, length)
+        known = less(5.0, length)
         safe = where(known, length, 6.0)
         ratio = (safe - 4.0) * (safe - 2.0) * limit / (safe * ((limit - 4.0) * (limit - 2.0)))
         adaptive = where(known, unary(OpCode.SQRT, ratio * correction), 0.0)
-        return lr / (-power(beta1, step) + 1.0), adaptive, cast(compare(OpCode.CMPEQ, adaptive, 0.0), step.dtype)
+        return lr / (-power(beta1, step) + 1.0), adaptive, cast(equal(adaptive, 0.0), step.dtype)
 
     @staticmethod
     def _formula(now: Now) -> Result:
@@ -334,6 +334,6 @@ class LAMB(Declared):
             update = update + value * now["weight_decay"]
         axes = tuple(range(len(value.shape)))
         ratio = norm_op(value, 2, axes) / norm_op(update, 2, axes)
-        known = compare(OpCode.CMPLT, maximum(ratio, -ratio), float("inf"))  # neither 0 / 0 nor x / 0
-        ratio = where(known, where(compare(OpCode.CMPEQ, ratio, 0.0), 1.0, ratio), 1.0)
+        known = less(maximum(ratio, -ratio), float("inf"))  # neither 0 / 0 nor x / 0
+        ratio = where(known, where(equal(ratio, 0.0), 1.0, ratio), 1.0)
         return value - update * (now.lr * broadcast_to(ratio, value.shape)), state

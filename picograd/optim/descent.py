@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.ir.build import compare, maximum, minimum, unary, where
+from picograd.ir.build import equal, less, less_equal, maximum, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, computed, decayed_by, nearer, nearer_square
@@ -158,7 +158,7 @@ class ASGD(Declared):
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         mu = shared["mu"].read()
-        eta = where(compare(OpCode.CMPEQ, step, 1.0), lr, shared["eta"].read())  # of the first step
+        eta = where(equal(step, 1.0), lr, shared["eta"].read())  # of the first step
         base = lr * group["lambd"] * step + 1.0
         falling = Op(OpCode.POW, base.dtype, (base, Op(OpCode.CONST, base.dtype, (), group["alpha"])))
         shared["eta"].write("step", lr / falling)
@@ -169,7 +169,7 @@ class ASGD(Declared):
     def _formula(now: Now) -> Result:
         eta, keep, mu = now.factors
         value, average = now.value * keep - now.d * eta, now.state["ax"]
-        return value, {"ax": where(compare(OpCode.CMPEQ, mu, 1.0), value, average + (value - average) * mu)}
+        return value, {"ax": where(equal(mu, 1.0), value, average + (value - average) * mu)}
 
 
 class Lion(Declared):
@@ -265,10 +265,10 @@ class Rprop(Declared):
     @staticmethod
     def _formula(now: Now) -> Result:
         (shrink, grow), (least, greatest), (step,) = now["etas"], now["step_sizes"], now.factors
-        length = where(compare(OpCode.CMPEQ, step, 1.0), now.lr, now.state["step_size"])  # it begins with the rate of then
+        length = where(equal(step, 1.0), now.lr, now.state["step_size"])  # it begins with the rate of then
         agreement = now.d * now.state["prev"]
-        turned = compare(OpCode.CMPLT, agreement, 0.0)
-        kept = where(compare(OpCode.CMPLE, agreement, 0.0), length, length * grow)
+        turned = less(agreement, 0.0)
+        kept = where(less_equal(agreement, 0.0), length, length * grow)
         length = minimum(maximum(where(turned, length * shrink, kept), least), greatest)
         d = where(turned, 0.0, now.d)
         return now.value - pointwise.sign(d) * length, {"prev": d, "step_size": length}

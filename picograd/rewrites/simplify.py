@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from picograd.dtype import DType
 from picograd.ir.arithmetic import fold, identity
-from picograd.ir.build import cast, compare, expand, iota, pad, permute, reduce, reshape, shrink, where
+from picograd.ir.build import cast, equal, expand, iota, pad, permute, reduce, reshape, shrink, where
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
@@ -221,7 +221,7 @@ def diagonal_matrix(out: Op, padded: Op) -> Op | None:
     if (padded.src[0].shape, padded.arg, out.src[0].arg) != ((*batch, n, 1), margins, kept):
         return None
     row, column = (expand(reshape(iota(n), (*(1,) * len(batch), *own)), shape) for own in ((n, 1), (1, n)))
-    return where(compare(OpCode.CMPEQ, row, column), expand(padded.src[0], shape), 0)
+    return where(equal(row, column), expand(padded.src[0], shape), 0)
 
 
 # ---- along axes ----

@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import compare, either, expand, iota, permute, reshape, where
+from picograd.ir.build import differs, either, equal, expand, iota, less_equal, permute, reshape, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
@@ -73,7 +73,7 @@ def broadcast_to(op: Op, shape: Shape) -> Op:
 def same_as_iota(op: Op, shape: Shape) -> Op:
     """Returns, over shape = (*op.shape, n), whether op equals the position along the last axis."""
     line = cast(iota(shape[-1]), op.dtype)
-    return compare(OpCode.CMPEQ, broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
+    return equal(broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
 
 
 # ---- dtypes ----
@@ -93,7 +93,7 @@ def as_bits(op: Op, dtype: DType) -> Op:
     if op.dtype is dtypes.bool_:
         op = cast(op, dtypes.uint8)
     if dtype is dtypes.bool_:
-        return compare(OpCode.CMPNE, as_bits(op, dtypes.uint8), 0)
+        return differs(as_bits(op, dtypes.uint8), 0)
     return op if op.dtype is dtype else Op(OpCode.BITCAST, dtype, (op,))
 
 
@@ -147,12 +147,12 @@ def guarded(op: Op, inside: Op, fact: str, hint: str | None = None) -> Op:
     """Returns `op`; when it is computed, it is an error that something broadcast to its shape is not `inside`."""
     wrong = where(inside, filled(0, dtypes.int64, inside.shape), 1)
     passed = checked(wrong, 1, Site(fact, hint, of_values=True))
-    return where(broadcast_to(compare(OpCode.CMPEQ, passed, 0), op.shape), op, 0)
+    return where(broadcast_to(equal(passed, 0), op.shape), op, 0)
 
 
 def not_negative(function: str, name: str, op: Op) -> Op:
     """Returns `op`; when it is computed, an element that is negative is an error, NaN is not."""
-    inside = either(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPNE, op, op))
+    inside = either(less_equal(op.filled(0), op), differs(op, op))
     return guarded(op, inside, f"{function}: an element of {name} is negative.")
 
 
@@ -163,7 +163,7 @@ def divisor(op: Op) -> Op:
     fact, hint = "division: an integer is divided by 0.", "x / y gives floats; y.masked_fill(y == 0, 1) has no 0."
     if const_value(op) is not None:
         raise ArgumentError(fact, hint)
-    return guarded(op, compare(OpCode.CMPNE, op, 0), fact, hint)
+    return guarded(op, differs(op, 0), fact, hint)
 
 
 # ---- arguments as users write them ----

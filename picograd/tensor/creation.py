@@ -14,7 +14,7 @@ from picograd.device import chosen_device
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import compare, iota, positions, where
+from picograd.ir.build import equal, iota, less, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract
@@ -125,7 +125,7 @@ def eye(
             [0., 1.]])
     """
     shape = shape_of_sizes("eye", (n, n if m is None else m))
-    diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
+    diagonal = equal(positions(shape, 0), positions(shape, 1))
     return made(cls, cast(diagonal, dtypes.known("eye", dtype, dtypes.default_float)), device, requires_grad)
 
 
@@ -403,4 +403,4 @@ def _evenly(start: float, end: float, steps: int, dtype: DType) -> Op:
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     rising = cast(place, dtypes.float64) * step + start
     falling = cast(-place + (steps - 1), dtypes.float64) * -step + end
-    return where(compare(OpCode.CMPLT, place, (steps + 1) // 2), rising, falling)
+    return where(less(place, (steps + 1) // 2), rising, falling)

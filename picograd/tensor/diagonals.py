@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, compare, positions, where
+from picograd.ir.build import both, equal, positions, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import ceildiv
@@ -268,8 +268,8 @@ def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
     rows = positions(shape, 0)
     if wrap and len(shape) == 2:
         rows = Op(OpCode.MOD, rows.dtype, (rows, filled(shape[1] + 1, rows.dtype, shape)))
-    chosen = compare(OpCode.CMPEQ, rows, positions(shape, 1))
+    chosen = equal(rows, positions(shape, 1))
     for axis in range(2, len(shape)):
-        chosen = both(chosen, compare(OpCode.CMPEQ, rows, positions(shape, axis)))
+        chosen = both(chosen, equal(rows, positions(shape, axis)))
     value = filled(fitting("fill_diagonal_", fill_value, self.dtype), self.dtype, shape)
     return self.write("fill_diagonal_", where(chosen, value, self.read()))

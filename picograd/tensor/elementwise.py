@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError
-from picograd.ir.build import compare, unary, where
+from picograd.ir.build import equal, less, less_equal, unary, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
@@ -336,7 +336,7 @@ def hardshrink(self: T, lambd: float = 0.5) -> T:
     Tensor([-1.,  0.,  1.])
     """
     need_float("hardshrink", self.op)
-    return float_composed(self, lambda x: where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, x))
+    return float_composed(self, lambda x: where(less_equal(pointwise.absolute(x), lambd), 0.0, x))
 
 
 def in_one_rounding(function: Callable[..., T], first: T, *others: Any) -> T:
@@ -518,7 +518,7 @@ def isposinf(self: T) -> T:
     >>> Tensor([float("inf"), float("-inf")]).isposinf()
     Tensor([ True, False])
     """
-    return float_composed(self, lambda x: compare(OpCode.CMPEQ, x, math.inf))
+    return float_composed(self, lambda x: equal(x, math.inf))
 
 
 def isneginf(self: T) -> T:
@@ -527,7 +527,7 @@ def isneginf(self: T) -> T:
     >>> Tensor([float("inf"), float("-inf")]).isneginf()
     Tensor([False,  True])
     """
-    return float_composed(self, lambda x: compare(OpCode.CMPEQ, x, -math.inf))
+    return float_composed(self, lambda x: equal(x, -math.inf))
 
 
 def isreal(self: T) -> T:
@@ -560,7 +560,7 @@ def angle(self: T) -> T:
     Tensor([3.1415927, 0.       ])
     """
     op = to_float(self.read())
-    value = where(compare(OpCode.CMPLT, op, 0.0), math.pi, op.filled(0.0))
+    value = where(less(op, 0.0), math.pi, op.filled(0.0))
     return self.from_op(where(pointwise.is_nan(op), op * 0.0, value), self.cell.device)
 
 

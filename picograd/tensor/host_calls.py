@@ -6,8 +6,9 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import (
-    compare,
     diagonal,
+    differs,
+    equal,
     factors_of,
     gather,
     pad_axis,
@@ -210,7 +211,7 @@ def lu(function: str, a: Op, pivot: bool = True) -> tuple[Op, Op]:
     if m > k:
         # NOTE: a column without a pivot is 0 from there on, and so are its factors.
         pivots = diagonal(corner)
-        some = where(compare(OpCode.CMPEQ, pivots, 0), pivots.filled(1), pivots)
+        some = where(equal(pivots, 0), pivots.filled(1), pivots)
         upper = swap_last(with_diagonal(triangle(corner, False), some))
         below = call("solve_triangular", upper, swap_last(shrink_axis(a, -2, k, m)), options=(False, False))
         joined = beside(joined, swap_last(below), -2)
@@ -223,7 +224,7 @@ def lu_parts(joined: Op) -> tuple[Op, Op]:
     k = min(m, n)
     lower = triangle(shrink_axis(joined, -1, 0, k), True, 0.0)
     last = len(lower.shape) - 1
-    on = compare(OpCode.CMPEQ, positions(lower.shape, last - 1), positions(lower.shape, last))
+    on = equal(positions(lower.shape, last - 1), positions(lower.shape, last))
     lower = where(on, lower.filled(1), lower)
     return lower, triangle(shrink_axis(joined, -2, 0, k), False)
 
@@ -238,14 +239,14 @@ def zero_pivot(joined: Op) -> Op:
     pivots = diagonal(joined)
     last = len(pivots.shape) - 1
     count = int(pivots.shape[last])
-    number = where(compare(OpCode.CMPEQ, pivots, 0), positions(pivots.shape, last) + 1, count + 1)
+    number = where(equal(pivots, 0), positions(pivots.shape, last) + 1, count + 1)
     least = reduce(number, OpCode.MIN, (last,)) if count else filled(0, dtypes.int64, pivots.shape[:-1])
-    return cast(where(compare(OpCode.CMPEQ, least, count + 1), zeros_like(least), least), dtypes.int32)
+    return cast(where(equal(least, count + 1), zeros_like(least), least), dtypes.int32)
 
 
 def where_possible(a: Op, info: Op) -> Op:
     """Returns the matrices whose info is 0, and for the others the identity."""
-    impossible = compare(OpCode.CMPNE, info, 0)
+    impossible = differs(info, 0)
     whole = broadcast_to(Op(OpCode.RESHAPE, impossible.dtype, (impossible,), (*impossible.shape, 1, 1)), a.shape)
     one = with_diagonal(zeros_like(a), filled(1, a.dtype, a.shape[:-1]))
     return where(whole, one, a)

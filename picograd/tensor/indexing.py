@@ -18,7 +18,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import compare, iota, permute, reshape, shrink, where
+from picograd.ir.build import iota, less, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
@@ -660,7 +660,7 @@ def positions(function: str, index: Op, shape: Shape, axis: int) -> Op:
     op = cast(index, dtypes.int64)
     if index.dtype.kind == "u":
         return along_axis(function, op, shape, axis)
-    wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(shape[axis], op.shape), op)
+    wrapped = where(less(op, 0), op + _repeated(shape[axis], op.shape), op)
     return along_axis(function, wrapped, shape, axis, from_end=True)
 
 

@@ -8,9 +8,11 @@ from picograd import dtype as dtypes
 from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.build import (
-    compare,
     diagonal,
+    differs,
+    equal,
     gather,
+    less,
     positions,
     shrink_axis,
     swap_last,
@@ -116,7 +118,7 @@ def logdet(self: T) -> T:
     0.0
     """
     sign, logarithm = slogdet_ops("logdet", self.read())
-    negative = compare(OpCode.CMPLT, sign, 0)
+    negative = less(sign, 0)
     return of_op(self, where(negative, sign.filled(float("nan")), logarithm))
 
 
@@ -207,7 +209,7 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
     factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
     fact = "cholesky_inverse: an element of the diagonal is 0: there is no inverse."
     pivots = _reshaped(diagonal(factor), (*factor.shape[:-2], 1, factor.shape[-1]))
-    factor = guarded(factor, compare(OpCode.CMPNE, pivots, 0), fact)
+    factor = guarded(factor, differs(pivots, 0), fact)
     return of_op(self, cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
 
 
@@ -460,4 +462,4 @@ def order_matrix(rows: Op, like: Op) -> Op:
     m, last = rows.shape[-1], len(rows.shape)
     shape = (*rows.shape, m)
     chosen = broadcast_to(Op(OpCode.RESHAPE, rows.dtype, (rows,), (*rows.shape[:-1], 1, m)), shape)
-    return ir_cast(compare(OpCode.CMPEQ, positions(shape, last - 1), chosen), like.dtype)
+    return ir_cast(equal(positions(shape, last - 1), chosen), like.dtype)

@@ -17,11 +17,14 @@ from picograd.engine.host_memory import is_small, value_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
     both,
-    compare,
+    differs,
     either,
+    equal,
     gather,
     iota,
     joined,
+    less,
+    less_equal,
     pad,
     pad_axis,
     positions,
@@ -70,23 +73,23 @@ def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
         place = Op(OpCode.MIN, dtypes.int64, (further, further.filled(length))) - 1
         element = gather(ordered, place, batch, batch)
         comes_before = not_above(element, values) if right else below(element, values)
-        inside = compare(OpCode.CMPLE, further, length)
+        inside = less_equal(further, length)
         count = where(both(inside, comes_before), further, count)
     return count
 
 
 def below(a: Op, b: Op) -> Op:
     """Returns a < b, NaN being greater than every number."""
-    less = compare(OpCode.CMPLT, a, b)
+    is_less = less(a, b)
     if not a.dtype.is_float:
-        return less
-    return either(less, both(compare(OpCode.CMPNE, b, b), compare(OpCode.CMPEQ, a, a)))
+        return is_less
+    return either(is_less, both(differs(b, b), equal(a, a)))
 
 
 def not_above(a: Op, b: Op) -> Op:
     """Returns a <= b, NaN being greater than every number and equal to itself."""
-    less = compare(OpCode.CMPLE, a, b)
-    return either(less, compare(OpCode.CMPNE, b, b)) if a.dtype.is_float else less
+    is_less = less_equal(a, b)
+    return either(is_less, differs(b, b)) if a.dtype.is_float else is_less
 
 
 # ---- sorts ----
@@ -267,7 +270,7 @@ def _median_along(self: T, function: str, dim: int, keepdim: bool, skips_nan: bo
             rank = Op(OpCode.MAX, dtypes.int64, (rank.filled(length - 1) - count, rank.filled(0)))
             rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
         else:  # the first NaN comes after all numbers
-            rank = where(compare(OpCode.CMPLT, 0, count), rank.filled(length) - count, rank)
+            rank = where(less(0, count), rank.filled(length) - count, rank)
     places = self.from_op(_places_of_ranks(op, rank), self.cell.device)
     return _at_rank(line, places, dim, keepdim, self.ndim)
 
@@ -403,7 +406,7 @@ def _fractions(self: T, function: str, q: Any) -> Op:
         raise ShapeError(f"{function}: q must be a number or a vector, got shape {q.shape}.")
     self.other_device(function, q)
     op = reshape(q.read(), q.op.shape or (1,))
-    inside = both(compare(OpCode.CMPLE, 0, op), compare(OpCode.CMPLE, op, 1))
+    inside = both(less_equal(0, op), less_equal(op, 1))
     return guarded(op, inside, f"{function}: an element of q is not from 0 to 1.")
 
 
@@ -411,7 +414,7 @@ def _fractions(self: T, function: str, q: Any) -> Op:
 def _shared_by_equals(op: Op, value: Op) -> Op:
     """Returns `value`, an element of the vector `op`, as the maximum of all that equal it: they share its gradient."""
     wanted = broadcast_to(value, op.shape)
-    chosen = compare(OpCode.CMPEQ, op, wanted)
+    chosen = equal(op, wanted)
     if op.dtype.is_float:
         chosen = either(chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted)))
     return reduce(where(chosen, op, op.dtype.min), OpCode.MAX, (0,))
@@ -420,9 +423,9 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
 def starts_run(ordered: Op) -> Op:
     """Returns, along the last axis, whether an element differs from the one before it."""
     last, length = len(ordered.shape) - 1, ordered.shape[-1]
-    differs = compare(OpCode.CMPNE, shrink_axis(ordered, last, 1, length), shrink_axis(ordered, last, 0, length - 1))
-    first = compare(OpCode.CMPEQ, positions(ordered.shape, last), 0)
-    return either(first, pad_axis(differs, last, 1, 0))
+    is_new = differs(shrink_axis(ordered, last, 1, length), shrink_axis(ordered, last, 0, length - 1))
+    first = equal(positions(ordered.shape, last), 0)
+    return either(first, pad_axis(is_new, last, 1, 0))
 
 
 def _place_in_run(ordered: Op) -> Op:
@@ -449,7 +452,7 @@ def _ranks(rows: Op, fractions: Op, skips_nan: bool) -> Op:
         count = Op(OpCode.MAX, dtypes.int64, (last - nans, last.filled(0)))
         return part * broadcast_to(cast(count, wide), shape)
     rank = part * float(length - 1)
-    has_nan = broadcast_to(compare(OpCode.CMPLT, 0, nans), shape)
+    has_nan = broadcast_to(less(0, nans), shape)
     return where(has_nan, rank.filled(length - 1), rank)
 
 
@@ -462,7 +465,7 @@ def _between(rows: Op, rank: Op, interpolation: str) -> Op:
         return _values_at(rows, above if interpolation == "higher" else below)
     weight = rank - below
     if interpolation == "midpoint":
-        weight = where(compare(OpCode.CMPLT, 0, weight), weight.filled(0.5), weight)
+        weight = where(less(0, weight), weight.filled(0.5), weight)
     axis, count = len(rank.shape) - 1, rank.shape[-1]
     ends = _values_at(rows, joined([below, above], axis))
     low, high = (shrink_axis(ends, axis, start, add(start, count)) for start in (0, count))
@@ -685,7 +688,7 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
         results.append(self.from_op(reshape(places, shape) if dim is None or not shape else places, device))
     if counts:
         ends = pad(shrink(begins, ((min(1, total), total),)), ((0, min(1, total)),))
-        last = compare(OpCode.CMPEQ, iota(total), total - 1)
+        last = equal(iota(total), total - 1)
         results.append(self.from_op(where(last, length, ends) - begins, device))
     return tuple(results) if len(results) > 1 else results[0]
 

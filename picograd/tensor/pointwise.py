@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.dtype import Scalar, float32, float64, int32, int64
-from picograd.ir.build import both, compare, either, maximum, unary, where
+from picograd.ir.build import both, differs, either, equal, less, less_equal, maximum, unary, where
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled
@@ -41,13 +41,13 @@ def absolute(x: Op) -> Op:
 def sign(x: Op) -> Op:
     """-1, 0 or 1, for any number. For a float it is a flat function of x, not a constant: its gradient is 0, not None."""
     minus_one, zero, one = (x.filled(value) for value in (-1, 0, 1))
-    positive = where(compare(OpCode.CMPLT, zero, x), one, flat_zero(x) if x.dtype.is_float else zero)
-    return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
+    positive = where(less(zero, x), one, flat_zero(x) if x.dtype.is_float else zero)
+    return positive if x.dtype.kind in "bu" else where(less(x, zero), minus_one, positive)
 
 
 def flat_zero(x: Op) -> Op:
     """0.0 as a flat function of floats: its gradient is 0, not none."""
-    return where(compare(OpCode.CMPEQ, x, 0.0), unary(OpCode.FLOOR, x) + 0.0, 0.0)
+    return where(equal(x, 0.0), unary(OpCode.FLOOR, x) + 0.0, 0.0)
 
 
 # ---- rounding ----
@@ -64,7 +64,7 @@ def ceil(x: Op) -> Op:
 @formula
 def trunc(x: Op) -> Op:
     """x without its fraction; integers are their own."""
-    return where(compare(OpCode.CMPLT, x, 0), ceil(x), floor(x)) if x.dtype.is_float else x
+    return where(less(x, 0), ceil(x), floor(x)) if x.dtype.is_float else x
 
 
 @formula
@@ -76,8 +76,8 @@ def round_even(x: Op) -> Op:
         return cast(round_even(cast(x, float32)), x.dtype)
     low = floor(x)
     rest = x - low
-    odd = compare(OpCode.CMPNE, floor(low * 0.5) * 2.0, low)
-    up = either(compare(OpCode.CMPLT, 0.5, rest), both(compare(OpCode.CMPEQ, rest, 0.5), odd))
+    odd = differs(floor(low * 0.5) * 2.0, low)
+    up = either(less(0.5, rest), both(equal(rest, 0.5), odd))
     return where(up, ceil(x), low)  # and not low + 1, which makes 0.0 of -0.5
 
 
@@ -86,9 +86,9 @@ def floor_divide(a: Op, b: Op) -> Op:
     """a / b rounded to minus infinity, from the exact remainder as Python and PyTorch do."""
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
-    signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
-    result = where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
-    apart = compare(OpCode.CMPLT, where(is_infinite(b), a * sign(b), a), 0.0)  # of a number and infinity: -1 or 0
+    signed = where(equal(nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
+    result = where(equal(b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
+    apart = less(where(is_infinite(b), a * sign(b), a), 0.0)  # of a number and infinity: -1 or 0
     return where(both(is_infinite(b), is_finite(a)), where(apart, a.filled(-1.0), a / b), result)
 
 
@@ -100,15 +100,15 @@ def trunc_divide(a: Op, b: Op) -> Op:
     low = Op(OpCode.IDIV, a.dtype, (a, b))
     if a.dtype.kind == "u":
         return low
-    rest = compare(OpCode.CMPNE, Op(OpCode.MOD, a.dtype, (a, b)), 0)
-    below = compare(OpCode.CMPLT, Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
+    rest = differs(Op(OpCode.MOD, a.dtype, (a, b)), 0)
+    below = less(Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
     return low + cast(both(rest, below), a.dtype)
 
 
 # ---- tests ----
 def is_nan(x: Op) -> Op:
     """True for NaN."""
-    return compare(OpCode.CMPNE, x, x)
+    return differs(x, x)
 
 
 def nan_unless(condition: Op, x: Op) -> Op:
@@ -118,17 +118,17 @@ def nan_unless(condition: Op, x: Op) -> Op:
 
 def is_infinite(x: Op) -> Op:
     """True for plus and minus infinity."""
-    return compare(OpCode.CMPEQ, absolute(x), math.inf)
+    return equal(absolute(x), math.inf)
 
 
 def is_finite(x: Op) -> Op:
     """True for neither NaN nor infinity."""
-    return compare(OpCode.CMPLT, absolute(x), math.inf)
+    return less(absolute(x), math.inf)
 
 
 def is_extreme(x: Op, extreme: Op) -> Op:
     """True where x is the extreme among its elements, of any number: the extreme itself, or a NaN, which wins."""
-    found = compare(OpCode.CMPEQ, x, extreme)
+    found = equal(x, extreme)
     return either(found, is_nan(x)) if x.dtype.is_float else found
 
 
@@ -171,7 +171,7 @@ def rsqrt(x: Op) -> Op:
 @formula
 def flat_sqrt(x: Op) -> Op:
     """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of the squared value."""
-    zero = compare(OpCode.CMPEQ, x, 0.0)
+    zero = equal(x, 0.0)
     return where(zero, 0.0, unary(OpCode.SQRT, where(zero, 1.0, x)))
 
 
@@ -183,7 +183,7 @@ def log10(x: Op) -> Op:
 @formula
 def log1p(x: Op) -> Op:
     """log(1 + x), exact near 0: log1p(x) = 2 artanh(s) with s = x / (2 + x), a series in s^2."""
-    near = compare(OpCode.CMPLT, absolute(x), 0.25)
+    near = less(absolute(x), 0.25)
     small = where(near, x, 0.0)
     s = small / (small + 2.0)
     square = s * s  # s^2 < 0.0205, so that six terms leave 2^-30, twelve 2^-64
@@ -191,16 +191,16 @@ def log1p(x: Op) -> Op:
     series = polynomial(square, [1 / (2 * k + 1) for k in range(terms + 1)])
     held = where(near, 1.0, x)
     total = held + 1.0
-    divisor = where(compare(OpCode.CMPEQ, total, 0.0), 1.0, total)
+    divisor = where(equal(total, 0.0), 1.0, total)
     lost = detached((held - (total - 1.0)) / divisor)  # the part that the sum has rounded off, as a fraction of it
-    lost = where(compare(OpCode.CMPLT, absolute(held), 2.0**52), lost, 0.0)
+    lost = where(less(absolute(held), 2.0**52), lost, 0.0)
     return where(near, s * series * 2.0, unary(OpCode.LOG, total) + lost)
 
 
 @formula
 def expm1(x: Op) -> Op:
     """exp(x) - 1, exact near 0: 2 t / (1 - t) with t = tanh(x / 2)."""
-    near = compare(OpCode.CMPLT, absolute(x), 0.5)
+    near = less(absolute(x), 0.5)
     t = unary(OpCode.TANH, where(near, x, 0.0) * 0.5)
     return where(near, t * 2.0 / (-t + 1.0), unary(OpCode.EXP, x) - 1.0)
 
@@ -215,12 +215,12 @@ def tan(x: Op) -> Op:
 @formula
 def sinh(x: Op) -> Op:
     """(exp(x) - exp(-x)) / 2, exact near 0."""
-    near = compare(OpCode.CMPLT, absolute(x), 0.5)
+    near = less(absolute(x), 0.5)
     e = expm1(where(near, x, 0.0))
     far, large = _half_exp(x)
     held = where(far, 0.0, x)
     middle = (unary(OpCode.EXP, held) - unary(OpCode.EXP, -held)) * 0.5
-    return where(near, (e + e / (e + 1.0)) * 0.5, where(far, where(compare(OpCode.CMPLT, x, 0), -large, large), middle))
+    return where(near, (e + e / (e + 1.0)) * 0.5, where(far, where(less(x, 0), -large, large), middle))
 
 
 @formula
@@ -234,7 +234,7 @@ def cosh(x: Op) -> Op:
 def _half_exp(x: Op) -> tuple[Op, Op]:
     """Returns where |x| is so large that exp(|x|) may overflow, and exp(|x|) / 2 there."""
     magnitude = absolute(x)
-    far = compare(OpCode.CMPLT, _exp_limit(x) - 1, magnitude)
+    far = less(_exp_limit(x) - 1, magnitude)
     root = unary(OpCode.EXP, where(far, magnitude, 0.0) * 0.5)
     return far, root * 0.5 * root
 
@@ -242,14 +242,14 @@ def _half_exp(x: Op) -> tuple[Op, Op]:
 @formula
 def sinc(x: Op) -> Op:
     """sin(pi x) / (pi x); near 0, where derivatives of the quotient lose digits, its series in x^2."""
-    near = compare(OpCode.CMPLT, absolute(x), 0.15)
+    near = less(absolute(x), 0.15)
     small = where(near, x, 0.0) * math.pi
     terms = 9 if x.dtype is float64 else 5
     series = polynomial(small * small, [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)])
     held = where(near, 1.0, x)
     whole = round_even(held)
     sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of the rest of whole turns: pi x has too few digits
-    odd = compare(OpCode.CMPNE, floor(whole * 0.5) * 2.0, whole)
+    odd = differs(floor(whole * 0.5) * 2.0, whole)
     return where(near, series, where(odd, -sine, sine) / (held * math.pi))
 
 
@@ -259,9 +259,9 @@ def logit(x: Op, eps: float | None) -> Op:
     if eps is not None:
         x = clamp(x, eps, 1.0 - eps)
     else:
-        x = nan_unless(both(compare(OpCode.CMPLE, 0.0, x), compare(OpCode.CMPLE, x, 1.0)), x)
+        x = nan_unless(both(less_equal(0.0, x), less_equal(x, 1.0)), x)
     centered = x * 2.0 - 1.0
-    near = compare(OpCode.CMPLT, absolute(centered), 0.5)
+    near = less(absolute(centered), 0.5)
     z, held = where(near, centered, 0.0), where(near, 0.5, x)
     terms = 28 if x.dtype is float64 else 14  # z^2 < 1/4, so that two orders of derivatives have their digits
     series = polynomial(z * z, [1 / (2 * k + 1) for k in range(terms)])
@@ -271,15 +271,15 @@ def logit(x: Op, eps: float | None) -> Op:
 def nan_to_num(x: Op, nan: float, posinf: float, neginf: float) -> Op:
     """x with numbers for NaN and infinities."""
     x = where(is_nan(x), nan, x)
-    x = where(compare(OpCode.CMPEQ, x, math.inf), posinf, x)
-    return where(compare(OpCode.CMPEQ, x, -math.inf), neginf, x)
+    x = where(equal(x, math.inf), posinf, x)
+    return where(equal(x, -math.inf), neginf, x)
 
 
 # ---- activations ----
 @formula
 def relu(x: Op) -> Op:
     """0 where x <= 0, else x; of any number. NaN stays."""
-    return where(compare(OpCode.CMPLE, x, 0), 0, x)
+    return where(less_equal(x, 0), 0, x)
 
 
 @formula
@@ -305,7 +305,7 @@ def mish(x: Op) -> Op:
 def _not_overflowing(x: Op) -> Op:
     """x, but no less than where exp(-x) overflows: so the gradient is 0 there and not NaN."""
     least = -_exp_limit(x)
-    return where(compare(OpCode.CMPLT, x, least), least, x)
+    return where(less(x, least), least, x)
 
 
 def _exp_limit(x: Op) -> int:
@@ -321,7 +321,7 @@ def _logistic(x: Op) -> Op:
 def softplus(x: Op, beta: float, threshold: float) -> Op:
     """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
     scaled = x * beta
-    large = compare(OpCode.CMPLT, threshold, scaled)
+    large = less(threshold, scaled)
     return where(large, x, log1p(unary(OpCode.EXP, where(large, 0.0, scaled))) / beta)
 
 
@@ -337,15 +337,15 @@ def gelu(x: Op, approximate: bool) -> Op:
 def clamp(x: Op, low: Any, high: Any) -> Op:
     """x held between low and high (scalars or None); the gradient at a bound is 1, as in PyTorch."""
     if low is not None:
-        x = where(compare(OpCode.CMPLT, x, low), low, x)
+        x = where(less(x, low), low, x)
     if high is not None:
-        x = where(compare(OpCode.CMPLT, high, x), high, x)
+        x = where(less(high, x), high, x)
     return x
 
 
 def clamp_to(x: Op, limit: Op, low: bool) -> Op:
     """x held above or below a limit; a limit that is NaN gives NaN."""
-    past = compare(OpCode.CMPLT, x, limit) if low else compare(OpCode.CMPLT, limit, x)
+    past = less(x, limit) if low else less(limit, x)
     return where(either(past, is_nan(limit)) if x.dtype.is_float else past, limit, x)
 
 
@@ -357,7 +357,7 @@ def is_negative(x: Op) -> Op:
     """True where the sign bit is set, of -0.0 and of a negative NaN too; of any number."""
     if x.dtype.is_float:
         x = Op(OpCode.BITCAST, x.dtype.signed, (x,))
-    return compare(OpCode.CMPLT, x, 0)
+    return less(x, 0)
 
 
 def negated(condition: Op, x: Op) -> Op:
@@ -368,7 +368,7 @@ def negated(condition: Op, x: Op) -> Op:
 # ---- angles ----
 def _angle(t: Op) -> Op:
     """atan(t) for 0 <= t <= 1: above tan(pi / 12) the angle pi / 6 is taken off, and a series gives the rest."""
-    far = compare(OpCode.CMPLT, math.tan(math.pi / 12), t)
+    far = less(math.tan(math.pi / 12), t)
     rest = where(far, (t * math.sqrt(3) - 1.0) / (t + math.sqrt(3)), t)
     square = rest * rest  # < 0.0718, so that seven terms leave 2^-30, fourteen 2^-58
     terms = 14 if t.dtype is float64 else 7
@@ -381,7 +381,7 @@ def atan(x: Op) -> Op:
     """The angle with the tangent x: pi / 2 - atan(1 / x) where x > 1."""
     below = is_negative(x)
     magnitude = negated(below, x)
-    far = compare(OpCode.CMPLT, 1.0, magnitude)
+    far = less(1.0, magnitude)
     angle = _angle(where(far, unary(OpCode.RECIPROCAL, where(far, magnitude, 1.0)), magnitude))
     return negated(below, where(far, -angle + math.pi / 2, angle))
 
@@ -391,10 +391,10 @@ def atan2(y: Op, x: Op) -> Op:
     """The angle of the point (x, y), in -pi..pi; signs of zeros count. The gradient at (0, 0) is 0, as in PyTorch."""
     low, left = is_negative(y), is_negative(x)
     a, b = negated(low, y), negated(left, x)
-    steep = compare(OpCode.CMPLT, b, a)
+    steep = less(b, a)
     num, den = where(steep, b, a), where(steep, a, b)
     diagonal = both(is_infinite(num), is_infinite(den))
-    nothing = both(compare(OpCode.CMPEQ, num, 0.0), compare(OpCode.CMPEQ, den, 0.0))
+    nothing = both(equal(num, 0.0), equal(den, 0.0))
     ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
     angle = _angle(ratio)
     angle = where(steep, -angle + math.pi / 2, angle)
@@ -408,7 +408,7 @@ def _arc(z: Op) -> Op:
 
 def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
     """Returns where |x| > 1/2, and acos(|x|) / 2 = asin(sqrt((1 - |x|) / 2)) there, asin(|x|) elsewhere."""
-    far, end = compare(OpCode.CMPLT, 0.5, magnitude), compare(OpCode.CMPEQ, magnitude, 1.0)
+    far, end = less(0.5, magnitude), equal(magnitude, 1.0)
     half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
     return far, where(end, half, _arc(where(end, 0.0, where(far, half, magnitude))))
 
@@ -447,7 +447,7 @@ def asinh(x: Op) -> Op:
 def acosh(x: Op) -> Op:
     """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
     far, t = _within(x - 1.0, SQUARED_MAX[x.dtype is float64])
-    end, root = compare(OpCode.CMPEQ, t, 0.0), unary(OpCode.SQRT, t)
+    end, root = equal(t, 0.0), unary(OpCode.SQRT, t)
     inner = where(end, 1.0, t)
     near = log1p(inner + where(end, 1.0, root) * unary(OpCode.SQRT, inner + 2.0))
     return where(far, _log_of_double(x, far), where(end, root * math.sqrt(2), near))
@@ -461,7 +461,7 @@ def atanh(x: Op) -> Op:
 
 def _within(x: Op, bound: float) -> tuple[Op, Op]:
     """Returns where x is beyond the bound, and x with 1 in its place there."""
-    far = compare(OpCode.CMPLT, bound, x)
+    far = less(bound, x)
     return far, where(far, 1.0, x)
 
 
@@ -478,9 +478,9 @@ def hypot(a: Op, b: Op) -> Op:
     """
     infinite = either(is_infinite(a), is_infinite(b))
     x, y = negated(is_negative(a), a), negated(is_negative(b), b)
-    steep = compare(OpCode.CMPLT, x, y)
+    steep = less(x, y)
     longer, shorter = where(steep, y, x), where(steep, x, y)
-    nothing = both(compare(OpCode.CMPEQ, a, 0.0), compare(OpCode.CMPEQ, b, 0.0))
+    nothing = both(equal(a, 0.0), equal(b, 0.0))
     held = where(nothing, 1.0, longer)
     ratio = where(infinite, 0.0, shorter / held)
     length = where(nothing, 0.0, held * unary(OpCode.SQRT, ratio * ratio + 1.0))
@@ -504,18 +504,18 @@ def gcd(a: Op, b: Op) -> Op:
 def lcm(a: Op, b: Op) -> Op:
     """The least common multiple of integers, 0 where one of them is 0; one that overflows wraps around, as products do."""
     divisor = gcd(a, b)
-    return trunc_divide(absolute(a), where(compare(OpCode.CMPEQ, divisor, 0), 1, divisor)) * absolute(b)
+    return trunc_divide(absolute(a), where(equal(divisor, 0), 1, divisor)) * absolute(b)
 
 
 # ---- choices ----
 def fmax(a: Op, b: Op) -> Op:
     """The greater of both; a number wins over NaN. Where both are equal a gets the gradient, as in PyTorch."""
-    return where(either(compare(OpCode.CMPLE, b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
+    return where(either(less_equal(b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
 
 
 def fmin(a: Op, b: Op) -> Op:
     """The smaller of both; a number wins over NaN. Where both are equal a gets the gradient, as in PyTorch."""
-    return where(either(compare(OpCode.CMPLE, a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
+    return where(either(less_equal(a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
 
 
 def _extreme(code: OpCode, a: Op, b: Op) -> Op:
@@ -524,8 +524,8 @@ def _extreme(code: OpCode, a: Op, b: Op) -> Op:
 
 def heaviside(x: Op, values: Op) -> Op:
     """0 where x < 0, 1 where x > 0, `values` where x = 0; of NaN 0, as in PyTorch."""
-    above = compare(OpCode.CMPLT, 0, x)
-    return where(compare(OpCode.CMPEQ, x, 0), values, where(above, x.filled(1), 0))
+    above = less(0, x)
+    return where(equal(x, 0), values, where(above, x.filled(1), 0))
 
 
 @formula
@@ -533,8 +533,8 @@ def copysign(a: Op, b: Op) -> Op:
     """|a| with the sign bit of b; the derivatives at a = 0 and by b are 0, as in PyTorch."""
     low = is_negative(b)
     zero = where(low, a.filled(-0.0), flat_zero(b))
-    differs = compare(OpCode.CMPNE, is_negative(a), low)
-    return where(compare(OpCode.CMPEQ, a, 0.0), zero, negated(differs, a))
+    sign_differs = differs(is_negative(a), low)
+    return where(equal(a, 0.0), zero, negated(sign_differs, a))
 
 
 # ---- sums of exponentials ----
@@ -559,7 +559,7 @@ def logaddexp2(a: Op, b: Op) -> Op:
 
 def _apart(a: Op, b: Op) -> tuple[Op, Op]:
     """Returns the greater and what the smaller is below it; 0 of equal infinities."""
-    steep = compare(OpCode.CMPLT, a, b)
+    steep = less(a, b)
     high, low = where(steep, b, a), where(steep, a, b)
     same = _same_infinity(a, b)
     return high, where(same, 0.0, where(same, 0.0, low) - where(same, 0.0, high))
@@ -570,7 +570,7 @@ def _shared(a: Op, b: Op, total: Op) -> Op:
 
 
 def _same_infinity(a: Op, b: Op) -> Op:
-    return both(compare(OpCode.CMPEQ, a, b), is_infinite(a))
+    return both(equal(a, b), is_infinite(a))
 
 
 # ---- products with logarithms ----
@@ -587,13 +587,13 @@ def xlog1py(x: Op, y: Op) -> Op:
 
 
 def _no_logarithm(x: Op, y: Op) -> Op:
-    outside = either(compare(OpCode.CMPLE, y, 0.0), is_infinite(y))
-    return both(compare(OpCode.CMPEQ, x, 0.0), outside)
+    outside = either(less_equal(y, 0.0), is_infinite(y))
+    return both(equal(x, 0.0), outside)
 
 
 def _steep(x: Op, y: Op, product: Op) -> Op:
     """The product, but with y = infinity a root of x = 0: its derivative is infinite, as the logarithm is."""
-    steep = both(compare(OpCode.CMPEQ, x, 0.0), compare(OpCode.CMPEQ, y, math.inf))
+    steep = both(equal(x, 0.0), equal(y, math.inf))
     return where(steep, unary(OpCode.SQRT, where(steep, x, 1.0) + 0.0), product)
 
 
@@ -601,7 +601,7 @@ def _steep(x: Op, y: Op, product: Op) -> Op:
 def nextafter(a: Op, b: Op) -> Op:
     """The next float after a in the direction of b, derivatives 1 by a, 0 by b: a plus the step, which is exact."""
     after = detached(_next(a, b))
-    moves = both(both(compare(OpCode.CMPNE, a, b), is_finite(a)), compare(OpCode.CMPNE, after, 0.0))
+    moves = both(both(differs(a, b), is_finite(a)), differs(after, 0.0))
     return where(moves, a + (after - detached(where(moves, a, 0.0)) + flat_zero(b)), after)
 
 
@@ -609,11 +609,11 @@ def _next(a: Op, b: Op) -> Op:
     """The next float after a in the direction of b: its bits, as an integer, plus or minus 1."""
     bits = a.dtype.signed
     number = Op(OpCode.BITCAST, bits, (a,))
-    outward = compare(OpCode.CMPEQ, compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, 0.0, a))
+    outward = equal(less(a, b), less(0.0, a))
     moved = Op(OpCode.BITCAST, a.dtype, (number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)),))
     least = Op(OpCode.BITCAST, a.dtype, (filled(1, bits, a.shape),))
-    result = where(compare(OpCode.CMPEQ, a, 0.0), negated(is_negative(b), least), moved)
-    result = where(compare(OpCode.CMPEQ, a, b), b, result)
+    result = where(equal(a, 0.0), negated(is_negative(b), least), moved)
+    result = where(equal(a, b), b, result)
     return where(either(is_nan(a), is_nan(b)), a.filled(math.nan), result)
 
 
@@ -621,14 +621,14 @@ def frexp(x: Op) -> tuple[Op, Op]:
     """A mantissa of 1/2 <= |m| < 1 and an int32 exponent with x = m 2^e; 0 has the exponent 0, inf and NaN too."""
     stored, bias = x.dtype.mantissa, x.dtype.exponent_bias
     width = x.dtype.bits - x.dtype.precision
-    normal = compare(OpCode.CMPLE, 2.0 ** (1 - bias), absolute(x))
+    normal = less_equal(2.0 ** (1 - bias), absolute(x))
     raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
     bits = x.dtype.signed
     number = Op(OpCode.BITCAST, bits, (raised,))
     shifted = Op(OpCode.SHR, bits, (number, filled(stored, bits, x.shape)))
     biased = Op(OpCode.AND, bits, (shifted, filled((1 << width) - 1, bits, x.shape)))
     power = ir_cast(biased, int32) - (bias - 1)
-    odd = either(compare(OpCode.CMPEQ, x, 0.0), either(is_infinite(x), is_nan(x)))
+    odd = either(equal(x, 0.0), either(is_infinite(x), is_nan(x)))
     power = where(odd, 0, power)
     mantissa = where(odd, x, _scaled(raised, power))
     return mantissa, where(normal, power, where(odd, 0, power - (stored + 2)))
@@ -646,16 +646,16 @@ def _scaled(x: Op, power: Op) -> Op:
 @formula
 def is_close(a: Op, b: Op, rtol: float, atol: float, equal_nan: bool) -> Op:
     """|a - b| <= atol + rtol |b|; equal infinities are close, NaN to NaN only if asked."""
-    near = compare(OpCode.CMPEQ, a, b)
+    near = equal(a, b)
     if a.dtype.kind == "b" or (rtol == 0 and atol == 0):
         close = near
     elif a.dtype.is_float:
         allowed = absolute(b * rtol) + atol
         distance = absolute(a - b)
-        finite = compare(OpCode.CMPLT, distance, math.inf)
-        close = either(near, both(finite, compare(OpCode.CMPLE, distance, allowed)))
+        finite = less(distance, math.inf)
+        close = either(near, both(finite, less_equal(distance, allowed)))
     else:
         wide = [ir_cast(x, int64) for x in (a, b)]
         bound = absolute(ir_cast(wide[1], float64) * rtol) + atol
-        close = either(near, compare(OpCode.CMPLE, ir_cast(absolute(wide[0] - wide[1]), float64), bound))
+        close = either(near, less_equal(ir_cast(absolute(wide[0] - wide[1]), float64), bound))
     return either(close, both(is_nan(a), is_nan(b))) if equal_nan and a.dtype.is_float else close

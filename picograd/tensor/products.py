@@ -18,7 +18,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, diagonal, expand, permute, positions, reduce, reshape, where
+from picograd.ir.build import diagonal, expand, less_equal, permute, positions, reduce, reshape, where
 from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import MatmulArg, numel
@@ -281,7 +281,7 @@ def _triangle(self: T, function: str, diagonal: int, lower: bool) -> T:
         raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
     row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
     rows, columns = positions(op.shape, row) + whole(function, "diagonal", diagonal), positions(op.shape, column)
-    kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
+    kept = less_equal(columns, rows) if lower else less_equal(rows, columns)
     return self.from_op(where(kept, op, 0), self.cell.device)
 
 

@@ -20,7 +20,7 @@ from picograd.codegen.passes.functions import ATANH, EXP, EXP_RANGE, LN2, LOG2_E
 from picograd.dtype import DType
 from picograd.engine.devices import default_device, device_or_default
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, iota, maximum, minimum, reduce, reshape, shrink_axis, unary
+from picograd.ir.build import both, iota, less, less_equal, maximum, minimum, reduce, reshape, shrink_axis, unary
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
@@ -156,13 +156,13 @@ def probability(function: str, name: str, p: float) -> float:
 
 def probabilities(function: str, op: Op, hint: str | None = None) -> Op:
     """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error with a hint."""
-    inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLE, op, op.filled(1)))
+    inside = both(less_equal(op.filled(0), op), less_equal(op, op.filled(1)))
     return guarded(op, inside, f"{function}: a probability is not in [0, 1].", hint)
 
 
 def weights(function: str, op: Op) -> Op:
     """Returns `op`; when it is computed, an element that is negative, infinite or NaN is an error."""
-    inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLT, op, op.filled(math.inf)))
+    inside = both(less_equal(op.filled(0), op), less(op, op.filled(math.inf)))
     return guarded(op, inside, f"{function}: a weight is negative, infinite or NaN.")
 
 
@@ -316,7 +316,7 @@ def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = 
     else:
         chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
     uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
-    return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
+    return self.from_op(cast(less(uniform, chance), self.dtype), self.cell.device)
 
 
 def multinomial(self: T, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> T:
@@ -502,7 +502,7 @@ def _shares(mass: Op) -> Op:
     """Returns weights as parts of the greatest of a row; when computed, a negative, infinite or NaN one is an error."""
     mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
     greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
-    is_above_0 = compare(OpCode.CMPLT, greatest.filled(0), greatest)
+    is_above_0 = less(greatest.filled(0), greatest)
     return mass / broadcast_to(guarded(greatest, is_above_0, "multinomial: all weights of a row are 0."), mass.shape)
 
 
@@ -536,7 +536,7 @@ def bernoulli_(self: T, p: float | Tensor = 0.5, *, generator: Generator | None 
     else:
         chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
     uniform = uniform_op(_bits(self, generator), dtypes.float32)
-    return store_drawn(self, "bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
+    return store_drawn(self, "bernoulli_", cast(less(uniform, chance), self.dtype))
 
 
 def exponential_(self: T, lambd: float = 1.0, *, generator: Generator | None = None) -> T:

@@ -25,16 +25,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType, float64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast as ir_cast
-from picograd.ir.build import (
-    compare,
-    maximum,
-    minimum,
-    positions,
-    reduce,
-    unary,
-    where,
-    zeros_like,
-)
+from picograd.ir.build import differs, equal, maximum, minimum, positions, reduce, unary, where, zeros_like
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -123,7 +114,7 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
     """
     if p == 0:
         return ir_cast(
-            reduce(ir_cast(compare(OpCode.CMPNE, x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype
+            reduce(ir_cast(differs(x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype
         )
     wide = ir_cast(x, x.dtype.compute_dtype)
     if p == 2:
@@ -137,14 +128,14 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
 
 def _powers(magnitude: Op, p: float) -> Op:
     """Returns |x|^p; at 0 a constant, whose derivative is 0."""
-    is_zero = compare(OpCode.CMPEQ, magnitude, 0)
+    is_zero = equal(magnitude, 0)
     safe = where(is_zero, magnitude.filled(1), magnitude)
     return where(is_zero, magnitude.filled(0.0 if p > 0 else math.inf), Op(OpCode.POW, safe.dtype, (safe, safe.filled(p))))
 
 
 def _root(total: Op, p: float) -> Op:
     """Returns total^(1/p) with the derivative 0 at 0."""
-    is_zero = compare(OpCode.CMPEQ, total, 0)
+    is_zero = equal(total, 0)
     some = where(is_zero, total.filled(1), total)
     return where(is_zero, zeros_like(total), Op(OpCode.POW, some.dtype, (some, some.filled(1 / p))))
 
@@ -358,7 +349,7 @@ def _along(self: T, function: str, code: OpCode, dim: int, keepdim: bool) -> Max
     if not op.shape or not op.needs_grad:
         return MaxResult(_reduced(self, function, code, op, axis, keepdim, None), places)
     # The element at that place and zeros, summed: this and its gradient join the kernel that reads them, as no gather does.
-    is_it = compare(OpCode.CMPEQ, positions(op.shape, axis), broadcast_to(_place(detached(op), code, axis, True), op.shape))
+    is_it = equal(positions(op.shape, axis), broadcast_to(_place(detached(op), code, axis, True), op.shape))
     return MaxResult(self.from_op(reduce(where(is_it, op, 0.0), OpCode.ADD, (axis,), keepdim), self.cell.device), places)
 
 

@@ -16,7 +16,7 @@ from picograd import dtype as dtypes
 from picograd.autodiff.reductions import no_candidate
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, gather, iota, move_back, move_last, pad, reshape, scan, shrink, where
+from picograd.ir.build import both, equal, gather, iota, less_equal, move_back, move_last, pad, reshape, scan, shrink, where
 from picograd.ir.build import reduce as reduce_op
 from picograd.ir.build import scatter as scatter_op
 from picograd.ir.checks import Site, checked
@@ -586,7 +586,7 @@ def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:
         return self.from_op(shrink(self.read(), empty), device)
     fact = f"repeat_interleave: repeats must not be negative, and add up to {total}, the output_size."
     least, count = (reduce_op(times, code, (0,)) for code in (OpCode.MIN, OpCode.ADD))
-    holds = both(compare(OpCode.CMPLE, 0, least), compare(OpCode.CMPEQ, count, total))
+    holds = both(less_equal(0, least), equal(count, total))
     begins = shrink(scan(times, OpCode.ADD, 0), ((0, length - 1),))
     marks = scatter_op(filled(0, dtypes.int64, (total,)), begins, filled(1, dtypes.int64, (length - 1,)), OpCode.ADD, 0, 0)
     return self.from_op(gather(self.read(), scan(guarded(marks, holds, fact), OpCode.ADD, 0), axis, 0), device)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from picograd.ir.build import both, compare, either, minimum, unary, where
+from picograd.ir.build import both, either, equal, less, less_equal, minimum, unary, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -61,7 +61,7 @@ def _bell(x: Op) -> Op:
     """e^(-x^2), with the rounding error of the square made up for."""
     square = x * x
     rest = detached(Op(OpCode.FMA, x.dtype, (x, x, -square)))
-    held = compare(OpCode.CMPLT, square, 750.0)  # beyond, the result is 0 and the rest may be NaN
+    held = less(square, 750.0)  # beyond, the result is 0 and the rest may be NaN
     return unary(OpCode.EXP, -square) * (where(held, -rest, 0.0) + 1.0)
 
 
@@ -72,15 +72,15 @@ def erfcx(x: Op) -> Op:
     right = _scaled_right(negated(low, x))
     square = where(low, x, 0.0)
     rest = detached(Op(OpCode.FMA, x.dtype, (square, square, -(square * square))))
-    finite = compare(OpCode.CMPLT, square * square, 750.0)
+    finite = less(square * square, 750.0)
     return where(low, unary(OpCode.EXP, square * square) * (where(finite, rest, 0.0) + 1.0) * 2.0 - right, right)
 
 
 @formula
 def erfc(x: Op) -> Op:
     """1 - erf(x), with all its digits where erf(x) is almost 1."""
-    far = compare(OpCode.CMPLT, 0.5, x)
-    nothing = compare(OpCode.CMPLE, 30.0, x)
+    far = less(0.5, x)
+    nothing = less_equal(30.0, x)
     held = where(nothing, 1.0, where(far, x, 1.0))
     tail = where(nothing, 0.0, _bell(held) * _scaled_right(held))
     return where(far, tail, -unary(OpCode.ERF, where(far, 0.5, x)) + 1.0)
@@ -94,12 +94,12 @@ def _inverse(value: Op, rest: Op) -> Op:
     value over the slope of erf. One step leaves the fourth power of an error of 7e-8; it gives three orders of derivatives.
     """
     log = -unary(OpCode.LOG, rest * (value + 1.0))
-    far = compare(OpCode.CMPLT, 6.25, log)
+    far = less(6.25, log)
     root = unary(OpCode.SQRT, where(far, log, 6.25))
     tail = root * polynomial((unary(OpCode.RECIPROCAL, root) - 0.2187) * (1 / 0.1813), TAIL)
     middle = value * polynomial(where(far, 6.25, log) * (1 / 3.125) - 1.0, MIDDLE)
     y = detached(where(far, tail, middle))
-    near = compare(OpCode.CMPLT, value, 0.5)
+    near = less(value, 0.5)
     slope = unary(OpCode.EXP, y * y) * (math.sqrt(math.pi) / 2)
     beyond = _scaled_right(y) * (math.sqrt(math.pi) / 2) - rest * slope
     distance = where(near, (value - unary(OpCode.ERF, y)) * slope, beyond)
@@ -111,14 +111,14 @@ def erfinv(x: Op) -> Op:
     """y with erf(y) = x; infinite at -1 and 1, NaN beyond."""
     low = is_negative(x)
     magnitude = negated(low, x)
-    inside = compare(OpCode.CMPLT, magnitude, 1.0)
+    inside = less(magnitude, 1.0)
     held = where(inside, magnitude, 0.25)
     return negated(low, where(inside, _inverse(held, -held + 1.0), _infinite(inside, -magnitude + 1.0)))
 
 
 def _infinite(inside: Op, distance: Op) -> Op:
     """1 / distance, infinite at the end of a range, and NaN beyond it: with such derivatives of all orders."""
-    at_end = compare(OpCode.CMPEQ, distance, 0.0)
+    at_end = equal(distance, 0.0)
     held = where(inside, 1.0, distance + 0.0)  # of -0, too
     return unary(OpCode.RECIPROCAL, held) * where(either(inside, at_end), held.filled(1.0), math.nan)
 
@@ -133,7 +133,7 @@ def ndtr(x: Op) -> Op:
 @formula
 def log_ndtr(x: Op) -> Op:
     """log(ndtr(x)), where ndtr itself is 0 too."""
-    low = compare(OpCode.CMPLT, x, -1.0)
+    low = less(x, -1.0)
     left, right = where(low, x, -1.0), where(low, 0.0, x)
     tail = unary(OpCode.LOG, _scaled_right(left * -math.sqrt(0.5)) * 0.5) - left * left * 0.5
     return where(low, tail, log1p(erfc(right * math.sqrt(0.5)) * -0.5))
@@ -142,9 +142,9 @@ def log_ndtr(x: Op) -> Op:
 @formula
 def ndtri(p: Op) -> Op:
     """x with ndtr(x) = p; infinite at 0 and 1, NaN beyond."""
-    low = compare(OpCode.CMPLT, p, 0.5)
+    low = less(p, 0.5)
     tail = where(low, p, -p + 1.0) * 2.0
-    inside = compare(OpCode.CMPLT, 0.0, tail)
+    inside = less(0.0, tail)
     held = where(inside, tail, 0.75)
     return negated(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), _infinite(inside, tail)))
 
@@ -158,7 +158,7 @@ RAISED = 8  # arguments are raised to at least this; nine terms of the series th
 
 
 def _less(a: Op, bound: float) -> Op:
-    return compare(OpCode.CMPLT, a, bound)
+    return less(a, bound)
 
 
 def _right_half(x: Op) -> tuple[Op, Op, Op, Op]:
@@ -192,7 +192,7 @@ def lgamma(x: Op) -> Op:
     nothing, near, angle = _apart(rest * math.pi)
     sine = where(nothing, near, unary(OpCode.SIN, angle))
     # At 0 it is as steep as on its side, at the other poles, where both sides are, its derivative is 0 and that of log NaN.
-    sine = where(compare(OpCode.CMPEQ, nearest, 0.0), negated(is_negative(sine), sine), absolute(sine))
+    sine = where(equal(nearest, 0.0), negated(is_negative(sine), sine), absolute(sine))
     mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
     return where(infinite, outside, where(left, mirrored, value))
 
@@ -200,12 +200,12 @@ def lgamma(x: Op) -> Op:
 def _whole_and_rest(x: Op) -> tuple[Op, Op]:
     """Returns the nearest integer and the rest, which of -0.0 is -0.0 itself."""
     nearest = round_even(x)
-    return nearest, where(compare(OpCode.CMPEQ, nearest, 0.0), x, x - nearest)
+    return nearest, where(equal(nearest, 0.0), x, x - nearest)
 
 
 def _apart(angle: Op) -> tuple[Op, Op, Op]:
     """Returns where an angle is 0, it there, and it elsewhere. At 0 its sine is the angle itself."""
-    nothing = compare(OpCode.CMPEQ, angle, 0.0)
+    nothing = equal(angle, 0.0)
     return nothing, where(nothing, angle, 1.0), where(nothing, 1.0, angle)
 
 
@@ -218,7 +218,7 @@ def _cotangent(angle: Op) -> Op:
 @formula
 def digamma(x: Op) -> Op:
     """The derivative of log gamma(x): its series, less 1 / x + ... + 1 / (x + 7); psi(1 - x) - pi / tan(pi x) below 1/2."""
-    infinite = compare(OpCode.CMPEQ, x, math.inf)
+    infinite = equal(x, math.inf)
     left, y, small, z = _right_half(where(infinite, 1.0, x))
     series = _inverse_powers(z, [b / (2 * k) for k, b in enumerate(BERNOULLI[:9], 1)])
     value = unary(OpCode.LOG, z) - (series / z + 0.5) / z
@@ -229,7 +229,7 @@ def digamma(x: Op) -> Op:
     value = where(small, value - total, value)
     rest = where(left, _whole_and_rest(x)[1], 0.25)
     mirrored = value - _cotangent(rest * math.pi) * math.pi
-    pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))
+    pole = both(_less(x, 0.0), equal(rest, 0.0))
     # The value is not that of either side, which are infinite; both have the same infinite slope.
     return where(infinite, math.inf, where(left, mirrored, value) + where(pole, x.filled(math.nan), 0.0))
 
@@ -240,8 +240,8 @@ def zeta(s: Op, q: Op) -> Op:
     last = 10
     power = -s
     first = Op(OpCode.POW, q.dtype, (where(_less(q, 0.0), 1.0, q), power))
-    at_pole, endless = compare(OpCode.CMPEQ, q, 0.0), either(is_infinite(q), is_infinite(s))
-    whole, negative = compare(OpCode.CMPEQ, q, round_even(q)), _less(q, 0.0)
+    at_pole, endless = equal(q, 0.0), either(is_infinite(q), is_infinite(s))
+    whole, negative = equal(q, round_even(q)), _less(q, 0.0)
     q = where(either(either(at_pole, negative), endless), 1.0, q)
     s, given = where(is_infinite(s), 2.0, s), s
     power = -s
@@ -258,7 +258,7 @@ def zeta(s: Op, q: Op) -> Op:
         factor = factor * (s + (2 * j - 1)) * (s + 2 * j) * inverse * inverse
     below = where(whole, total.filled(math.inf), total.filled(math.nan))
     total = where(negative, below, where(either(at_pole, endless), first, total))
-    return where(compare(OpCode.CMPEQ, given, 1.0), math.inf, where(_less(given, 1.0), math.nan, total))
+    return where(equal(given, 1.0), math.inf, where(_less(given, 1.0), math.nan, total))
 
 
 def polygamma(n: int, x: Op) -> Op:
@@ -320,7 +320,7 @@ FAR_1 = (
 
 def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
     """Returns where x >= 0 is near, I(x) there, and e^-x I(x) beyond."""
-    near = compare(OpCode.CMPLE, x, NEAR)
+    near = less_equal(x, NEAR)
     inner = where(near, x, 0.0)
     quarter = inner * inner * 0.25
     terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(27)]
@@ -341,7 +341,7 @@ def bessel(x: Op, order: int, scaled: bool) -> Op:
     if scaled:
         value = where(near, direct * unary(OpCode.EXP, -absolute(where(near, x, 0.0))), far)  # flat at 0, as |x| is
     else:
-        endless = compare(OpCode.CMPLT, LARGEST, magnitude)  # where it overflows, its derivatives do
+        endless = less(LARGEST, magnitude)  # where it overflows, its derivatives do
         half = unary(OpCode.EXP, where(either(near, endless), 0.0, magnitude) * 0.5)  # e^x overflows before e^x / sqrt(x)
         beyond = magnitude * magnitude * where(endless, x.filled(math.inf), 1.0)
         value = where(endless, beyond, where(near, direct, half * far * half))

@@ -19,8 +19,11 @@ from picograd.ir.build import (
     both,
     compare,
     diagonal,
+    differs,
     expand,
     iota,
+    less,
+    less_equal,
     move_back,
     move_last,
     pad_axis,
@@ -396,7 +399,7 @@ def _logsumexp_of_pairs(op: Op) -> Op:
     """
     axis = len(op.shape)
     pairs = (*op.shape, op.shape[-1])
-    is_later = compare(OpCode.CMPLT, positions(pairs, axis - 1), positions(pairs, axis))
+    is_later = less(positions(pairs, axis - 1), positions(pairs, axis))
     terms = where(is_later, -math.inf, expand(reshape(op, (*op.shape[:-1], 1, op.shape[-1])), pairs))
     greatest = detached(reduce(terms, OpCode.MAX, (axis,), keepdim=True))
     of_each = expand(greatest, pairs)
@@ -740,7 +743,7 @@ def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
     """
     finite = reduce(cast(pointwise.is_finite(op), dtypes.int64), OpCode.MIN, (0,))
     fact = f"{function}: an element is infinite or NaN, so that bins have no widths."
-    op = guarded(op, compare(OpCode.CMPNE, finite, 0), fact, "give the range of the bins.")
+    op = guarded(op, differs(finite, 0), fact, "give the range of the bins.")
     low, high = (broadcast_to(reduce(op, code, (0,)), op.shape) for code in (OpCode.MIN, OpCode.MAX))
     equal = compare(OpCode.CMPEQ, low, high)
     return where(equal, low - room, low), where(equal, high + room, high)
@@ -750,7 +753,7 @@ def _bins(op: Op, low: Op, high: Op, count: int) -> Op:
     """Returns the bin of each element of `count` equal ones; -1 outside."""
     place = cast(pointwise.floor((op - low) * float(count) / (high - low)), dtypes.int64)
     place = Op(OpCode.MIN, dtypes.int64, (place, place.filled(count - 1)))
-    return where(both(compare(OpCode.CMPLE, low, op), compare(OpCode.CMPLE, op, high)), place, -1)
+    return where(both(less_equal(low, op), less_equal(op, high)), place, -1)
 
 
 def _differences(edges: Op) -> Op:

@@ -15,9 +15,8 @@ from picograd.autodiff.gradient import reached
 from picograd.control.closure import name_of, stand_in
 from picograd.control.structure import mapped
 from picograd.errors import ArgumentError, DTypeError
-from picograd.ir.build import cast, compare, expand, iota, move_last, reshape
+from picograd.ir.build import cast, equal, expand, iota, move_last, reshape
 from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.rewrites.vmap import Examples, for_all, for_rows
 from picograd.tensor.hooks import LeafNumber, hooks_among
@@ -163,7 +162,7 @@ def _unit_vectors(stand: Op, start: int, count: Dim) -> Op:
     length = numel(stand.shape)
     vector = expand(reshape(iota(count) + start if start else iota(count), (count, 1)), (count, length))
     element = expand(reshape(iota(length), (1, length)), (count, length))
-    return reshape(cast(compare(OpCode.CMPEQ, vector, element), stand.dtype), (count, *stand.shape))
+    return reshape(cast(equal(vector, element), stand.dtype), (count, *stand.shape))
 
 
 def _pieces(count: Dim, chunk_size: int | None) -> Iterator[tuple[int, Dim]]:

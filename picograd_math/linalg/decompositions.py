@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last, triangle
+from picograd.ir.build import cast, equal, positions, shrink_axis, swap_last, triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
@@ -222,10 +222,10 @@ def householder_product(A: Any, tau: Any) -> Tensor:
     if m < n or not isinstance(k, int) or not 0 <= k <= n or t.shape[:-1] != a.shape[:-2]:
         raise ShapeError(f"{name}: A {a.shape} and tau {t.shape} do not fit (..., m, n) and (..., k) with m >= n >= k.")
     row, column = (positions(a.shape, len(a.shape) - 2 + i) for i in range(2))
-    product = cast(compare(OpCode.CMPEQ, row, column), a.dtype)
+    product = cast(equal(row, column), a.dtype)
     below = triangle(a, True, 0.0)
     for i in reversed(range(k)):
-        unit = cast(compare(OpCode.CMPEQ, positions((*a.shape[:-1], 1), len(a.shape) - 2), i), a.dtype)
+        unit = cast(equal(positions((*a.shape[:-1], 1), len(a.shape) - 2), i), a.dtype)
         v = shrink_axis(below, -1, i, i + 1) + unit
         scale = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(t, -1, i, i + 1),), (*t.shape[:-1], 1, 1))
         inner = Op(OpCode.MATMUL, a.dtype, (swap_last(v), product))

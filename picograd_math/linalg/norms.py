@@ -9,7 +9,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, compare, permute, reduce, repeat_axes, where
+from picograd.ir.build import cast, equal, less, permute, reduce, repeat_axes, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls, pointwise
@@ -171,7 +171,7 @@ def cond(A: Any, p: float | str | None = None) -> Tensor:
     info = host_calls.first_zero_pivot(name, op)
     inverse = host_calls.inverse(name, host_calls.where_possible(op, info))
     product = _matrix(name, op, p, dims, False) * _matrix(name, inverse, p, dims, False)
-    return given(where(compare(OpCode.CMPEQ, info, 0), product, product.filled(math.inf)), name, a)
+    return given(where(equal(info, 0), product, product.filled(math.inf)), name, a)
 
 
 def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
@@ -194,5 +194,5 @@ def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool =
     values = host_calls.singular_values(name, op)
     axis = len(values.shape) - 1
     least = repeat_axes(broadcast_to(least_value(name, op, atol, rtol), values.shape[:-1]), (axis,), values.shape)
-    kept = cast(compare(OpCode.CMPLT, least, values), dtypes.int64)
+    kept = cast(less(least, values), dtypes.int64)
     return given(reduce(kept, OpCode.ADD, (axis,)), name, a)

@@ -8,7 +8,7 @@ from typing import Any
 
 from picograd.dtype import int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, compare, positions, repeat_axes, reshape, scan, where
+from picograd.ir.build import cast, equal, positions, repeat_axes, reshape, scan, where
 from picograd.ir.build import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
@@ -266,5 +266,5 @@ def powers(op: Op, count: Any) -> Op:
     shape, last = (*op.shape, count), len(op.shape)
     factors = repeat_axes(op, (last,), shape)
     ones = factors.filled(1)
-    return scan(where(compare(OpCode.CMPEQ, positions(shape, last), 0), ones, factors), OpCode.MUL, last)
+    return scan(where(equal(positions(shape, last), 0), ones, factors), OpCode.MUL, last)
 

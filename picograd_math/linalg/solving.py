@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, compare, maximum, positions, reduce, repeat_axes, swap_last, where
+from picograd.ir.build import cast, less, less_equal, maximum, positions, reduce, repeat_axes, swap_last, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
@@ -229,7 +229,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
     op = host_calls.matrix(name, a.read(), square=hermitian)
     if hermitian:
         rows, columns = (positions(op.shape, len(op.shape) - 2 + side) for side in (0, 1))
-        op = where(compare(OpCode.CMPLE, columns, rows), op, swap_last(op))
+        op = where(less_equal(columns, rows), op, swap_last(op))
     return given(host_calls.pseudoinverse(name, op, *tolerances(name, op, atol, rcond if rtol is None else rtol)), name, a)
 
 
@@ -273,7 +273,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     empty = filled(0, a.dtype, (0,))
     residuals = (rest * rest).sum(-2).read() if m > n and driver in ("gels", "gelsd", "gelss") else empty
     last = len(values.shape) - 1
-    kept = compare(OpCode.CMPLT, repeat_axes(least, (last,), values.shape), values)
+    kept = less(repeat_axes(least, (last,), values.shape), values)
     rank = reduce(cast(kept, dtypes.int64), OpCode.ADD, (last,)) if driver != "gels" else filled(0, dtypes.int64, (0,))
     shown = detached(values) if driver in ("gelsd", "gelss") else empty
     result = solution.read()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
-from picograd.ir.build import compare, unary, where
+from picograd.ir.build import less, less_equal, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
@@ -111,8 +111,8 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """
 
     def formula(x: Op) -> Op:
-        upper = where(compare(OpCode.CMPLE, 3.0, x), 1.0, x * (1 / 6) + 0.5)
-        return where(compare(OpCode.CMPLE, x, -3.0), 0.0, upper)
+        upper = where(less_equal(3.0, x), 1.0, x * (1 / 6) + 0.5)
+        return where(less_equal(x, -3.0), 0.0, upper)
 
     return of_each("hardsigmoid", input, formula, inplace)
 
@@ -129,8 +129,8 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
     def formula(x: Op) -> Op:
         inner = _between(x, -3.0, 3.0, x)
-        upper = where(compare(OpCode.CMPLT, x, 3.0), inner * (inner + 3.0) * (1 / 6), x)
-        return where(compare(OpCode.CMPLE, x, -3.0), 0.0, upper)
+        upper = where(less(x, 3.0), inner * (inner + 3.0) * (1 / 6), x)
+        return where(less_equal(x, -3.0), 0.0, upper)
 
     return of_each("hardswish", input, formula, inplace)
 
@@ -160,8 +160,8 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     check_nonnegative("softshrink", "lambd", lambd)
 
     def formula(x: Op) -> Op:
-        outside = where(compare(OpCode.CMPLT, x, 0.0), x + lambd, x - lambd)
-        return where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, outside)
+        outside = where(less(x, 0.0), x + lambd, x - lambd)
+        return where(less_equal(pointwise.absolute(x), lambd), 0.0, outside)
 
     return of_each("softshrink", input, formula)
 
@@ -180,7 +180,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 def _threshold(x: Tensor, bound: float, value: float, inplace: bool) -> Tensor:
     def formula(x: Op) -> Op:
-        return where(compare(OpCode.CMPLE, x, _as(x, bound)), _as(x, value), x)
+        return where(less_equal(x, _as(x, bound)), _as(x, value), x)
 
     return of_each("threshold", x, formula, inplace, "fiu")
 
@@ -303,18 +303,18 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  #
 
 def _between(x: Op, low: Scalar, high: Scalar, middle: Op) -> Op:
     """low where x <= low, high where x >= high, else `middle`; NaN stays."""
-    upper = where(compare(OpCode.CMPLE, high, x), x.filled(high), middle)
-    return where(compare(OpCode.CMPLE, x, low), x.filled(low), upper)
+    upper = where(less_equal(high, x), x.filled(high), middle)
+    return where(less_equal(x, low), x.filled(low), upper)
 
 
 def _sloped(x: Op, below: Op) -> Op:
     """x where it is positive, else `below`."""
-    return where(compare(OpCode.CMPLT, 0.0, x), x, below)
+    return where(less(0.0, x), x, below)
 
 
 def _exponential(x: Op, factor: float) -> Op:
     """exp(factor x) - 1 where x is not positive, else 0."""
-    return pointwise.expm1(where(compare(OpCode.CMPLT, 0.0, x), 0.0, x) * factor)
+    return pointwise.expm1(where(less(0.0, x), 0.0, x) * factor)
 
 
 def _as(x: Op, value: float) -> Scalar:

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.control.custom import Function
 from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, reduce, scatter, where
+from picograd.ir.build import differs, equal, reduce, scatter, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -116,7 +116,7 @@ def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) ->
     if ignore_index is not None:
         # NOTE: an unsigned label is never a negative ignore_index; as int64 it is compared by its value.
         labels = cast(labels, dtypes.int64)
-        labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
+        labels = where(differs(labels, ignore_index), labels, 0)
         hint += f"; rows of class {ignore_index} (ignore_index) are left out"
     return checked(labels, count, Site(f"{function}: target {{}} is not one of the {count} classes.", hint + "."))
 
@@ -143,7 +143,7 @@ def _reduced_rows(rows: Op, labels: Op, factor: Op | None, ignore_index: int | N
     axes = tuple(range(len(rows.shape)))
     count: Op | None = None if factor is None else factor
     if ignore_index is not None:
-        counted = compare(OpCode.CMPNE, labels, ignore_index)
+        counted = differs(labels, ignore_index)
         rows = where(counted, rows, 0.0)
         count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
     if reduction == "none":
@@ -154,7 +154,7 @@ def _reduced_rows(rows: Op, labels: Op, factor: Op | None, ignore_index: int | N
             return mean_op(rows, axes)
         shares = reduce(count, OpCode.ADD, axes)
         if factor is not None:  # weights that are 0 together make NaN, with smoothing too, which leaves something above 0
-            shares = where(compare(OpCode.CMPEQ, shares, 0.0), math.nan, shares)
+            shares = where(equal(shares, 0.0), math.nan, shares)
         return total / shares  # NaN of no rows
     return total
 

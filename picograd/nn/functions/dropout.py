@@ -7,9 +7,8 @@ from collections.abc import Callable
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ShapeError, warn_user
-from picograd.ir.build import compare, where
+from picograd.ir.build import less_equal, where
 from picograd.ir.op import Op, filled
-from picograd.ir.opcode import OpCode
 from picograd.nn.functions.activations import SELU_ALPHA, SELU_SCALE
 from picograd.tensor.build import broadcast_to, need_float
 from picograd.tensor.generator import Generator
@@ -193,7 +192,7 @@ def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op
     """Returns the mask of kept elements: drawn over the first `axes` axes, repeated along the others."""
     shape = input.op.shape[:axes] + (1,) * (input.ndim - axes)
     uniform = uniform_op(random_bits(shape, generator, input.device), dtypes.float32)
-    return broadcast_to(compare(OpCode.CMPLE, filled(p, dtypes.float32, shape), uniform), input.op.shape)
+    return broadcast_to(less_equal(filled(p, dtypes.float32, shape), uniform), input.op.shape)
 
 
 def _check_rank(function: str, input: Tensor, shapes: str, ranks: tuple[int, ...]) -> None:  # noqa: A002

@@ -17,10 +17,12 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import (
     both,
-    compare,
+    equal,
     expand,
     gather,
     iota,
+    less,
+    less_equal,
     maximum,
     minimum,
     reduce,
@@ -395,7 +397,7 @@ def _base_line(length: int, align_corners: bool, like: Op) -> Op:
 
 def _above(place: Op, start: float) -> Op:
     """Returns a place, or `start` where it is not above it, or NaN; flat there."""
-    return where(compare(OpCode.CMPLT, start, place), place, start)
+    return where(less(start, place), place, start)
 
 
 class Sampler:
@@ -454,7 +456,7 @@ class Sampler:
         if self.padding_mode == "reflection":
             place = self._mirrored(place, length)
         inner, end = _above(place, 0.0), float(length - 1)
-        return where(compare(OpCode.CMPLT, inner, end), inner, end)
+        return where(less(inner, end), inner, end)
 
     def between_edges(self, place: Op, length: int) -> Op:
         """Applies `padded` to a place beyond an outer edge; one within half an element of the edge stays."""
@@ -463,7 +465,7 @@ class Sampler:
         if self.padding_mode == "reflection":
             return self._mirrored(place, length)
         low, span = self._edges(length)
-        is_between = both(compare(OpCode.CMPLE, low, place), compare(OpCode.CMPLE, place, low + span))
+        is_between = both(less_equal(low, place), less_equal(place, low + span))
         return where(is_between, place, self.padded(place, length))
 
     def _edges(self, length: int) -> tuple[float, float]:
@@ -476,9 +478,9 @@ class Sampler:
 
     def read(self, places: Sequence[Op]) -> Op:
         """Returns the elements at whole places (N, *new), 0 outside: (N, C, *new)."""
-        flat, inside = places[0].filled(0), compare(OpCode.CMPEQ, places[0], places[0])
+        flat, inside = places[0].filled(0), equal(places[0], places[0])
         for place, length in zip(places, self.lengths):
-            holds = both(compare(OpCode.CMPLE, 0, place), compare(OpCode.CMPLT, place, length))
+            holds = both(less_equal(0, place), less(place, length))
             flat, inside = flat * length + place, both(inside, holds)
         images = (*self.x.shape[:2], math.prod(self.lengths))
         return gather(reshape(self.x, images), where(inside, flat, -1), 2, 1)
@@ -496,4 +498,4 @@ def _reflected(place: Op, low: float, span: float) -> Op:
     turns = unary(OpCode.FLOOR, distance * (1.0 / span))
     rest = distance - turns * span
     is_odd = turns - unary(OpCode.FLOOR, turns * 0.5) * 2.0
-    return where(compare(OpCode.CMPEQ, is_odd, 0.0), rest, unary(OpCode.NEG, rest) + span) + low
+    return where(equal(is_odd, 0.0), rest, unary(OpCode.NEG, rest) + span) + low

@@ -17,10 +17,13 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
     both,
-    compare,
+    differs,
+    equal,
     expand,
     gather,
     iota,
+    less,
+    less_equal,
     maximum,
     minimum,
     pad,
@@ -301,12 +304,12 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     if not is_padded:
         return _read(x, index, greatest)
     first = [maximum(start, _modulo(start, step)) for start, step in zip(starts, windows.steps)]
-    index = where(compare(OpCode.CMPEQ, greatest, least), _flat(first, x.shape[2:], index.shape), index)
+    index = where(equal(greatest, least), _flat(first, x.shape[2:], index.shape), index)
     value, index = _read(x, index, greatest)
     for axis, (place, step, length) in enumerate(zip(first, windows.steps, x.shape[2:])):
         if step > static(length):
             others = (i for i in range(len(index.shape)) if i != 2 + axis)
-            has_tap = repeat_axes(compare(OpCode.CMPLT, place, static(length)), others, index.shape)
+            has_tap = repeat_axes(less(place, static(length)), others, index.shape)
             value = where(has_tap, value, least)
     return value, index
 
@@ -331,7 +334,7 @@ def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> t
         if place.shape[1] and length % static(place.shape[1]):  # bins of several lengths
             end = repeat_axes(end_of_bin(iota(place.shape[1]), length, static(place.shape[1])), (0,), place.shape)
             others = (i for i in range(len(seen.shape)) if i // 2 != axis + 1)
-            holds = repeat_axes(compare(OpCode.CMPLT, place, end), others, seen.shape)
+            holds = repeat_axes(less(place, end), others, seen.shape)
             inside = holds if inside is None else both(inside, holds)
     greatest, index = _first_greatest(seen, inside, _strides(lengths, (1,) * axes))
     index = _flat([_first_row(place) for place in places], lengths, index.shape) + index
@@ -365,12 +368,12 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
     for axis, stride in zip(taps, strides):
         distance = distance + positions(shape, axis, distance.dtype) * stride
     none = distance.dtype.max
-    key = where(compare(OpCode.CMPEQ, seen, repeat_axes(greatest, taps, shape)), distance, none)
+    key = where(equal(seen, repeat_axes(greatest, taps, shape)), distance, none)
     if seen.dtype.is_float:
-        key = where(compare(OpCode.CMPNE, seen, seen), unary(OpCode.NEG, distance) - 1, key)
+        key = where(differs(seen, seen), unary(OpCode.NEG, distance) - 1, key)
     found = reduce(key if inside is None else where(inside, key, none), OpCode.MIN, taps)
     if seen.dtype.is_float:
-        found = where(compare(OpCode.CMPLT, found, 0), unary(OpCode.NEG, found) - 1, found)
+        found = where(less(found, 0), unary(OpCode.NEG, found) - 1, found)
     return greatest, cast(found, dtypes.int64)
 
 
@@ -808,7 +811,7 @@ def mean_of_bins(x: Op, axis: int, count: int) -> Op:
     number = expand(reshape(iota(count), (count, 1)), shape)
     starts, ends = start_of_bin(number, length, count), end_of_bin(number, length, count)
     at = minimum(starts, length - width) + expand(reshape(iota(width), (1, width)), shape)
-    inside = both(compare(OpCode.CMPLE, starts, at), compare(OpCode.CMPLT, at, ends))
+    inside = both(less_equal(starts, at), less(at, ends))
     taken = gather(x, at, axis, 0)
     others = (i for i in range(len(taken.shape)) if i not in (axis, axis + 1))
     total = reduce(where(repeat_axes(inside, others, taken.shape), taken, 0.0), OpCode.ADD, (axis + 1,))
