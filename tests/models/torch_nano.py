@@ -1,4 +1,4 @@
-"""The network of nano in PyTorch, with parameters of the same names."""
+"""The network of nano in PyTorch, with parameters of the same names, and its optimizer of matrices."""
 
 from __future__ import annotations
 
@@ -61,3 +61,28 @@ class TorchNano(torch.nn.Module):
         for block in self.blocks:
             x = block(x)
         return 15 * torch.tanh(self.head(TF.rms_norm(x, (x.shape[-1],))) / 15)
+
+
+class Muon(torch.optim.Optimizer):
+    """Jordan's Muon in float32, as its page has it: Nesterov momentum, five steps of Newton and Schulz.
+
+    torch.optim.Muon makes these steps in bfloat16.
+    """
+
+    def __init__(self, groups: list[dict[str, object]]):
+        super().__init__(groups, {})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                running = self.state[p].setdefault("running", torch.zeros_like(p))
+                running.lerp_(p.grad, 1 - group["momentum"])
+                x = p.grad.lerp(running, group["momentum"])
+                tall = x.shape[0] > x.shape[1]
+                x = x.T if tall else x
+                x = x / (x.norm() + 1e-7)
+                for _ in range(5):
+                    a = x @ x.T
+                    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+                p -= group["lr"] * max(1, p.shape[0] / p.shape[1]) ** 0.5 * (x.T if tall else x)

@@ -1,50 +1,54 @@
-"""The networks of `picograd train` in PyTorch, with parameters of the same names; what tests and bench.networks compare.
+"""The trainings of `picograd train` in PyTorch, from the same weights, with the same batches, for tests and benches.
 
-A twin is made of sizes: its small ones are those of tests, its whole ones those of `picograd train`.
+A program of ours gives its settings, its weights, its batches, its optimizer's rates and its draws. The network, its loss
+and the optimizer are PyTorch's.
 
 Letters: B batch, T positions, V vocabulary, C width, H heads, D features of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace as Sizes
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace as Facts
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import tyro
 from torch.nn import functional as TF
 
-import picograd as pg
 from picograd import Tensor, nn
-from picograd_programs.models.bag import BagOfWords
-from picograd_programs.models.bert import BERT
-from picograd_programs.models.bigram import LogisticBigram
-from picograd_programs.models.diffusion import UNet
+from picograd.optim.adam import AdamW
+from picograd.optim.descent import SGD
+from picograd.optim.optimizer import Optimizer
+from picograd.tensor.generator import manual_seed
+from picograd_programs import cli
+from picograd_programs.data.names import CHARACTERS
+from picograd_programs.models.bert import NOT_ASKED
+from picograd_programs.models.diffusion import SIDE, signal
 from picograd_programs.models.gpt import GPTConfig
-from picograd_programs.models.names import LONGEST_NAME, BengioModel
-from picograd_programs.models.pictures import PixelCNN, PixelMLP
-from picograd_programs.models.recurrent import CharacterRNN
-from picograd_programs.models.sentiment import BagClassifier
-from picograd_programs.models.transformer import NameTransformer
-from picograd_programs.models.vae import PIXELS, VAE
-from picograd_programs.models.wavenet import WaveNet
-from picograd_programs.nano.network import Nano, dialled
-from tests.models.torch_nano import TorchNano
+from picograd_programs.models.names import LONGEST_NAME
+from picograd_programs.models.vae import PIXELS
+from picograd_programs.nano.base import Base, prepare
+from picograd_programs.nano.network import dialled
+from picograd_programs.nano.run import NanoProgram
+from picograd_programs.train.program import Program
+from picograd_programs.train.trainer import STEP, Batch, Trainer, seed_from
+from tests.models.torch_nano import Muon, TorchNano
 
 Array = np.ndarray[Any, Any]
-Batch = Callable[[np.random.Generator, Any], tuple[Array, Array]]
+V = len(CHARACTERS)
 
 
 class Twin(NamedTuple):
-    """A network of ours and PyTorch's: what makes them of sizes, the input and the target of a batch, and sizes."""
+    """A network in PyTorch, made of a run's facts; its loss, of the network, the facts and a batch."""
 
-    ours: Callable[[Any], nn.Module]
-    theirs: Callable[[Any], torch.nn.Module]
-    batch: Batch
-    small: Any
-    whole: Any
-    forward: Callable[[Any, Any], Any] = lambda model, x: model(x)
+    network: Callable[[Any], torch.nn.Module]
+    loss: Callable[..., torch.Tensor]
 
 
 # ---- networks ----
@@ -88,50 +92,51 @@ class TorchGPT(torch.nn.Module):
 class Named(torch.nn.Module):
     """Layers by name, and a function of them and of the input."""
 
-    def __init__(self, function: Callable[[Any, torch.Tensor], torch.Tensor], **layers: torch.nn.Module):
+    def __init__(self, function: Callable[..., Any], **layers: torch.nn.Module):
         super().__init__()
         self.function = function
         for name, layer in layers.items():
             self.add_module(name, layer)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(self, x)
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(self, *inputs)
 
 
 def sequence(*layers: torch.nn.Module) -> torch.nn.Sequential:
     return torch.nn.Sequential(*layers)
 
 
-def names(s: Any) -> Named:
+def names(f: Any) -> Named:
     return Named(
         lambda m, x: m.out(m.hidden(m.embedding(x).flatten(1)).tanh()),
-        embedding=torch.nn.Embedding(s.V, s.embedding), hidden=torch.nn.Linear(s.T * s.embedding, s.hidden),
-        out=torch.nn.Linear(s.hidden, s.V),
+        embedding=torch.nn.Embedding(V, f.embedding), hidden=torch.nn.Linear(f.context * f.embedding, f.hidden),
+        out=torch.nn.Linear(f.hidden, V),
     )  # fmt: skip
 
 
-def bag(s: Any) -> Named:
+def bag(f: Any) -> Named:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         e = m.embedding(x) + m.position.weight[: x.shape[1]]
         h = e + e.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]
         return m.out(h + m.mlp(h))
 
-    mlp = sequence(torch.nn.Linear(s.C, s.C), torch.nn.Tanh(), torch.nn.Linear(s.C, s.C))
+    C = f.width
+    mlp = sequence(torch.nn.Linear(C, C), torch.nn.Tanh(), torch.nn.Linear(C, C))
     return Named(
-        forward, embedding=torch.nn.Embedding(s.V, s.C), position=torch.nn.Embedding(LONGEST_NAME, s.C), mlp=mlp,
-        out=torch.nn.Linear(s.C, s.V),
+        forward, embedding=torch.nn.Embedding(V, C), position=torch.nn.Embedding(LONGEST_NAME, C), mlp=mlp,
+        out=torch.nn.Linear(C, V),
     )  # fmt: skip
 
 
 def recurrent(layer: type[torch.nn.Module]) -> Callable[[Any], Named]:
-    return lambda s: Named(
+    return lambda f: Named(
         lambda m, x: m.out(m.layer(m.embedding(x))[0]),
-        embedding=torch.nn.Embedding(s.V, s.C), layer=layer(s.C, s.C, s.layers, batch_first=True),
-        out=torch.nn.Linear(s.C, s.V),
+        embedding=torch.nn.Embedding(V, f.width), layer=layer(f.width, f.width, f.layers, batch_first=True),
+        out=torch.nn.Linear(f.width, V),
     )  # fmt: skip
 
 
-def wavenet(s: Any) -> Named:
+def wavenet(f: Any) -> Named:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         h = m.embedding(x)
         for pair in m.pairs:
@@ -139,78 +144,72 @@ def wavenet(s: Any) -> Named:
             h = pair.norm(h.transpose(1, 2)).transpose(1, 2).tanh()
         return m.out(h.flatten(1))
 
+    depth = f.context.bit_length() - 1
     pairs = sequence(*(
-        Named(lambda m, x: x, linear=torch.nn.Linear(2 * C, s.C, bias=False), norm=torch.nn.BatchNorm1d(s.C))
-        for C in (s.embedding, s.C, s.C)
+        Named(lambda m, x: x, linear=torch.nn.Linear(2 * C, f.width, bias=False), norm=torch.nn.BatchNorm1d(f.width))
+        for C in [f.embedding, *[f.width] * (depth - 1)]
     ))  # fmt: skip
-    return Named(forward, embedding=torch.nn.Embedding(s.V, s.embedding), pairs=pairs, out=torch.nn.Linear(s.C, s.V))
+    return Named(forward, embedding=torch.nn.Embedding(V, f.embedding), pairs=pairs, out=torch.nn.Linear(f.width, V))
 
 
-def transformer(s: Any) -> torch.nn.Module:
-    gpt = TorchGPT(gpt_config(s))
+def transformer(f: Any) -> torch.nn.Module:
+    gpt = TorchGPT(GPTConfig(V, LONGEST_NAME, f.layers, f.heads, f.width, bias=False))
     gpt_forward = gpt.forward
     gpt.forward = lambda x: gpt_forward(x, x)[0]  # type: ignore[method-assign,assignment]
     return gpt
 
 
-def gpt_config(s: Any) -> GPTConfig:
-    """Returns the shape of a GPT that reads up to T characters, or a name."""
-    return GPTConfig(s.V, max(s.T, s.least), s.layers, s.H, s.C, bias=False)
-
-
-def of_two_classes(model: Any, x: Any) -> Any:
-    """Returns logits whose cross-entropy is that of logistic regression: 0, and what the model gives."""
-    logit = model(x)
-    return (pg if isinstance(x, Tensor) else torch).cat([0.0 * logit, logit], 1)
-
-
-def bert(s: Any) -> Named:
-    layer = torch.nn.TransformerEncoderLayer(
-        s.C, s.H, 4 * s.C, 0.0, activation="gelu", batch_first=True, norm_first=True
-    )  # fmt: skip
-    encoder = torch.nn.TransformerEncoder(layer, s.layers, norm=torch.nn.LayerNorm(s.C), enable_nested_tensor=False)
+def bert(f: Any) -> Named:
+    C, num = f.width, len(f.characters)
+    layer = torch.nn.TransformerEncoderLayer(C, f.heads, 4 * C, 0.0, activation="gelu", batch_first=True, norm_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, f.layers, norm=torch.nn.LayerNorm(C), enable_nested_tensor=False)
     return Named(
         lambda m, x: m.head(m.encoder(m.characters(x) + m.positions.weight[: x.shape[1]])),
-        characters=torch.nn.Embedding(s.V + 1, s.C), positions=torch.nn.Embedding(s.T, s.C), encoder=encoder,
-        head=sequence(torch.nn.Linear(s.C, s.C), torch.nn.GELU(), torch.nn.LayerNorm(s.C), torch.nn.Linear(s.C, s.V)),
+        characters=torch.nn.Embedding(num + 1, C), positions=torch.nn.Embedding(f.block, C), encoder=encoder,
+        head=sequence(torch.nn.Linear(C, C), torch.nn.GELU(), torch.nn.LayerNorm(C), torch.nn.Linear(C, num)),
     )  # fmt: skip
 
 
-def mnist(s: Any) -> Named:
-    layers = {"hidden": torch.nn.Linear(s.pixels, s.hidden), "out": torch.nn.Linear(s.hidden, s.V)}
+def mnist(f: Any) -> Named:
+    layers = {"hidden": torch.nn.Linear(PIXELS, f.hidden), "out": torch.nn.Linear(f.hidden, 10)}
     return Named(lambda m, x: m.out(m.hidden(x).relu()), **layers)
 
 
-def cnn(s: Any) -> Named:
+def cnn(f: Any) -> Named:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
-        x = m.conv2(m.conv1(x.reshape(-1, 1, s.side, s.side)).relu()).relu()
+        x = m.conv2(m.conv1(x.reshape(-1, 1, SIDE, SIDE)).relu()).relu()
         x = m.conv4(m.conv3(TF.max_pool2d(x, 2)).relu()).relu()
         return m.out(TF.max_pool2d(x, 2).flatten(1))
 
-    sizes = ((1, s.C), (s.C, s.C), (s.C, 2 * s.C), (2 * s.C, 2 * s.C))
+    C = f.channels
+    sizes = ((1, C), (C, C), (C, 2 * C), (2 * C, 2 * C))
     convs = {f"conv{i}": torch.nn.Conv2d(*size, 3, padding=1) for i, size in enumerate(sizes, 1)}
-    return Named(forward, **convs, out=torch.nn.Linear(2 * s.C * (s.side // 4) ** 2, s.V))
+    return Named(forward, **convs, out=torch.nn.Linear(2 * C * (SIDE // 4) ** 2, 10))
 
 
-def sentiment(s: Any) -> Named:
+def sentiment(f: Any) -> Named:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         counts = (x != 0).float()[:, :, None]
         mean = (m.embedding(x) * counts).sum(1) / counts.sum(1).clamp(min=1.0)
-        return m.out(m.hidden(mean).relu())
+        return m.out(m.hidden(mean).relu()).squeeze(1)
 
     return Named(
-        forward, embedding=torch.nn.Embedding(s.V, s.embedding), hidden=torch.nn.Linear(s.embedding, s.hidden),
-        out=torch.nn.Linear(s.hidden, 1),
+        forward, embedding=torch.nn.Embedding(1 + len(f.terms.split(" ")), f.embedding),
+        hidden=torch.nn.Linear(f.embedding, f.hidden), out=torch.nn.Linear(f.hidden, 1),
     )  # fmt: skip
 
 
-def vae(s: Any) -> Named:
-    first, last = torch.nn.Linear(PIXELS, s.hidden), torch.nn.Linear(s.hidden, PIXELS)
+def vae(f: Any) -> Named:
+    def forward(m: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        mean, log_variance = m.encoder(x).chunk(2, 1)
+        code = mean + (0.5 * log_variance).exp() * f.drawn("randn", *mean.shape)
+        return m.decoder(code), mean, log_variance
+
+    first, last = torch.nn.Linear(PIXELS, f.hidden), torch.nn.Linear(f.hidden, PIXELS)
     return Named(
-        lambda m, x: m.decoder(m.encoder(x)[:, : s.code]),
-        encoder=sequence(first, torch.nn.ReLU(), torch.nn.Linear(s.hidden, 2 * s.code)),
-        decoder=sequence(torch.nn.Linear(s.code, s.hidden), torch.nn.ReLU(), last),
-    )
+        forward, encoder=sequence(first, torch.nn.ReLU(), torch.nn.Linear(f.hidden, 2 * f.code)),
+        decoder=sequence(torch.nn.Linear(f.code, f.hidden), torch.nn.ReLU(), last),
+    )  # fmt: skip
 
 
 class TorchResidual(torch.nn.Module):
@@ -226,12 +225,12 @@ class TorchResidual(torch.nn.Module):
         return self.skip(x) + self.conv2(TF.silu(self.norm2(h)))
 
 
-def diffusion(s: Any) -> Named:
-    c, time = s.C, 4 * s.C
+def diffusion(f: Any) -> Named:
+    c, time = f.channels, 4 * f.channels
 
-    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(m: Any, x: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
         frequencies = torch.exp(-np.log(10_000.0) * torch.arange(c // 2) / (c // 2))
-        angles = 1000.0 * torch.from_numpy(times(len(x)))[:, None] * frequencies[None]
+        angles = 1000.0 * times[:, None] * frequencies[None]
         e = m.time(torch.cat([angles.sin(), angles.cos()], 1))
         a = m.down1(m.first(x), e)
         b = m.down2(m.halve1(a), e)
@@ -250,121 +249,181 @@ def diffusion(s: Any) -> Named:
     )  # fmt: skip
 
 
-# ---- batches ----
-def times(count: int) -> Array:
-    """Returns the times of noisy images, from 0 to 1."""
-    return np.linspace(0.1, 0.9, count).astype(np.float32)
+# ---- losses ----
+def drawn_by_ours(kind: str, *shape: int) -> torch.Tensor:
+    """Returns the numbers that our generator draws next: "rand" or "randn"."""
+    return torch.from_numpy(getattr(Tensor, kind)(*shape).numpy().copy())
 
 
-def characters(rng: np.random.Generator, s: Any) -> tuple[Array, Array]:
-    """Returns tokens (B, T), and a target for each."""
-    return rng.integers(0, s.V, (s.B, s.T)), rng.integers(0, s.V, (s.B, s.T))
+def drawn_by_torch(kind: str, *shape: int) -> torch.Tensor:
+    """Returns those that PyTorch's draws."""
+    found: torch.Tensor = getattr(torch, kind)(*shape)
+    return found
 
 
-def windows(rng: np.random.Generator, s: Any) -> tuple[Array, Array]:
-    """Returns tokens (B, T), and a target for each window."""
-    return rng.integers(0, s.V, (s.B, s.T)), rng.integers(0, s.V, s.B)
+def likelihood(ignored: int = -1) -> Callable[..., torch.Tensor]:
+    """Returns the mean cross-entropy of classes, of which one number does not count."""
+    return lambda network, f, x, y: TF.cross_entropy(network(x).flatten(0, -2), y.flatten(), ignore_index=ignored)
 
 
-def rows(rng: np.random.Generator, s: Any) -> tuple[Array, Array]:
-    """Returns rows of features (B, F), and a number for each."""
-    return numbers(rng, s.B, s.F), numbers(rng, s.B, 1)
+def squared(network: Any, f: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return TF.mse_loss(network(x).squeeze(1), y)
 
 
-def pictures(pixels: Callable[[Any], int]) -> Batch:
-    """Returns a batch of pixels, and a class for each picture."""
-    return lambda rng, s: (numbers(rng, s.B, pixels(s)), rng.integers(0, s.V, s.B))
+def logistic(network: Any, f: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    penalty = 0.5 * f.decay * network.weight.square().sum()
+    return TF.binary_cross_entropy_with_logits(network(x).squeeze(1), y) + penalty
 
 
-def numbers(rng: np.random.Generator, *shape: int) -> Array:
-    """Returns standard normal numbers, float32."""
-    return rng.standard_normal(shape, dtype=np.float32)
+def evidence(network: Any, f: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, mean, log_variance = network(x)
+    divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum()
+    return (TF.binary_cross_entropy_with_logits(logits, x, reduction="sum") + divergence) / len(x)
 
 
-# ---- twins ----
-SMALL, NAMES = {"V": 11, "B": 4, "T": 8}, {"V": 27, "B": 32, "T": 16}
-RECURRENT = Sizes(**SMALL, C=6, layers=2), Sizes(**{**NAMES, "B": 64}, C=128, layers=1)
+def denoising(network: Any, f: Any, x: torch.Tensor) -> torch.Tensor:
+    times, noise = f.drawn("rand", len(x)), f.drawn("randn", *x.shape)
+    left = signal(times, torch.cos)[:, None, None, None]
+    return TF.mse_loss(network(left.sqrt() * x + (1 - left).sqrt() * noise, times), noise)
+
+
+# ---- all of them ----
 TWINS = {
-    "linear": Twin(
-        lambda s: nn.Linear(s.F, 1), lambda s: torch.nn.Linear(s.F, 1), rows, Sizes(B=4, F=3), Sizes(B=353, F=10)
-    ),
-    "logistic": Twin(
-        lambda s: nn.Linear(s.F, 1), lambda s: torch.nn.Linear(s.F, 1),
-        lambda rng, s: (numbers(rng, s.B, s.F), rng.integers(0, 2, s.B)), Sizes(B=4, F=3), Sizes(B=455, F=30),
-        of_two_classes,
-    ),
-    "bigram": Twin(
-        lambda s: LogisticBigram(s.V), lambda s: Named(lambda m, x: m.table(x)[:, 0], table=torch.nn.Embedding(s.V, s.V)),
-        windows, Sizes(V=11, B=4, T=1), Sizes(V=27, B=228_146, T=1),
-    ),
-    "names": Twin(
-        lambda s: BengioModel(s.V, s.T, s.embedding, s.hidden), names, windows,
-        Sizes(V=11, B=4, T=3, embedding=4, hidden=6), Sizes(V=27, B=32, T=3, embedding=10, hidden=200),
-    ),
-    "bag": Twin(lambda s: BagOfWords(s.V, width=s.C), bag, characters, Sizes(**SMALL, C=6), Sizes(**NAMES, C=64)),
-    "rnn": Twin(
-        lambda s: CharacterRNN(nn.RNN, s.V, s.C, s.layers), recurrent(torch.nn.RNN), characters, *RECURRENT
-    ),
-    "gru": Twin(
-        lambda s: CharacterRNN(nn.GRU, s.V, s.C, s.layers), recurrent(torch.nn.GRU), characters, *RECURRENT
-    ),
-    "lstm": Twin(
-        lambda s: CharacterRNN(nn.LSTM, s.V, s.C, s.layers), recurrent(torch.nn.LSTM), characters, *RECURRENT
-    ),
-    "wavenet": Twin(
-        lambda s: WaveNet(s.V, s.T, s.embedding, s.C), wavenet, windows,
-        Sizes(**SMALL, embedding=6, C=8), Sizes(**{**NAMES, "T": 8}, embedding=24, C=128),
-    ),
-    "transformer": Twin(
-        lambda s: NameTransformer(gpt_config(s)), transformer, characters,
-        Sizes(**SMALL, least=LONGEST_NAME, layers=2, H=2, C=8), Sizes(**NAMES, least=LONGEST_NAME, layers=4, H=4, C=64),
-    ),
+    "linear": Twin(lambda f: torch.nn.Linear(f.features, 1), squared),
+    "logistic": Twin(lambda f: torch.nn.Linear(f.features, 1), logistic),
+    "bigram": Twin(lambda f: Named(lambda m, x: m.table(x)[:, 0], table=torch.nn.Embedding(V, V)), likelihood()),
+    "sentiment": Twin(sentiment, lambda m, f, x, y: TF.binary_cross_entropy_with_logits(m(x), y)),
+    "names": Twin(names, likelihood()),
+    "bag": Twin(bag, likelihood()),
+    "rnn": Twin(recurrent(torch.nn.RNN), likelihood()),
+    "gru": Twin(recurrent(torch.nn.GRU), likelihood()),
+    "lstm": Twin(recurrent(torch.nn.LSTM), likelihood()),
+    "wavenet": Twin(wavenet, likelihood()),
+    "transformer": Twin(transformer, likelihood()),
+    "mnist": Twin(mnist, likelihood()),
+    "cnn": Twin(cnn, likelihood()),
+    "bert": Twin(bert, likelihood(NOT_ASKED)),
     "gpt": Twin(
-        lambda s: NameTransformer(gpt_config(s)), transformer, characters,
-        Sizes(**SMALL, least=1, layers=2, H=2, C=8), Sizes(V=65, B=12, T=64, least=1, layers=4, H=4, C=128),
+        lambda f: TorchGPT(GPTConfig(len(f.characters), f.block, f.layers, f.heads, f.width, bias=False)),
+        lambda m, f, x, y: m(x, y)[1],
     ),
-    "nano": Twin(
-        lambda s: Nano(dialled(1, s.V, s.T)), lambda s: TorchNano(dialled(1, s.V, s.T)), characters, Sizes(**SMALL),
-        Sizes(V=1024, B=32, T=128),
-    ),
-    "bert": Twin(
-        lambda s: BERT(s.V, s.T, s.layers, s.H, s.C), bert, characters,
-        Sizes(**SMALL, layers=2, H=2, C=8), Sizes(V=96, B=32, T=64, layers=4, H=4, C=128),
-    ),
-    "mnist": Twin(
-        lambda s: PixelMLP(s.pixels, s.hidden, s.V), mnist, pictures(lambda s: s.pixels),
-        Sizes(V=11, B=4, pixels=9, hidden=6), Sizes(V=10, B=256, pixels=PIXELS, hidden=512),
-    ),
-    "cnn": Twin(
-        lambda s: PixelCNN(s.side, s.C, s.V), cnn, pictures(lambda s: s.side**2),
-        Sizes(V=11, B=4, side=12, C=6), Sizes(V=10, B=128, side=28, C=32),
-    ),
-    "sentiment": Twin(
-        lambda s: BagClassifier(s.V, s.embedding, s.hidden, dropout=0.0), sentiment,
-        lambda rng, s: (rng.integers(0, s.V, (s.B, s.T)), numbers(rng, s.B, 1)),
-        Sizes(**SMALL, embedding=6, hidden=5), Sizes(V=24_737, B=64, T=100, embedding=64, hidden=64),
-        lambda model, x: model(x).unsqueeze(1) if isinstance(x, Tensor) else model(x),
-    ),
-    "vae": Twin(
-        lambda s: VAE(s.hidden, s.code), vae, lambda rng, s: (numbers(rng, s.B, PIXELS), numbers(rng, s.B, PIXELS)),
-        Sizes(B=4, hidden=6, code=3), Sizes(B=128, hidden=400, code=20),
-        lambda model, x: model.decoder(model.encode(x)[0]) if isinstance(x, Tensor) else model(x),
-    ),
-    "diffusion": Twin(
-        lambda s: UNet(s.C), diffusion,
-        lambda rng, s: (numbers(rng, s.B, 1, 28, 28), numbers(rng, s.B, 1, 28, 28)),
-        Sizes(B=2, C=8), Sizes(B=64, C=32),
-        lambda model, x: model(x, Tensor(times(x.shape[0]))) if isinstance(x, Tensor) else model(x),
-    ),
-}  # fmt: skip
+    "diffusion": Twin(diffusion, denoising),
+    "vae": Twin(vae, evidence),
+    "nano": Twin(lambda f: TorchNano(dialled(f.depth, f.tokens, f.context)), likelihood()),
+}
 
 
-def loss_of(output: Any, target: Any, functional: Any) -> Any:
-    """Cross-entropy of classes, the squared error of numbers."""
-    is_class = target.ndim == output.ndim - 1
-    if is_class:
-        return functional.cross_entropy(output.flatten(0, -2), target.flatten())
-    return functional.mse_loss(output, target)
+# ---- a training ----
+@contextmanager
+def program_of(*words: str) -> Iterator[Program]:
+    """The training that `picograd train` makes of some words; of nano its first stage."""
+    flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+    settings: Any = tyro.cli(cli.Train, args=words, config=flat).model  # type: ignore[attr-defined]
+    kind = next(program for program in cli.PROGRAMS if program.takes is type(settings))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = replace(settings, out=Path(folder))
+        if kind is NanoProgram:
+            prepare(settings).write(settings.out)
+            kind = Base
+        yield kind(settings)
+
+
+class TorchTraining:
+    """A program's training in PyTorch, from its weights; its model must draw nothing beside the loss, such as dropout.
+
+    Args:
+      drawn:  what the loss draws
+      fused:  AdamW updates all weights by one kernel
+    """
+
+    def __init__(self, program: Program, drawn: Callable[..., torch.Tensor] = drawn_by_ours, fused: bool = False):
+        twin, self.facts = TWINS[program.name], Facts(**program.facts, drawn=drawn)
+        self.program, self.network = program, with_weights(twin.network(self.facts), program.model)
+        self.loss_of: Callable[..., torch.Tensor] = twin.loss
+        ours = program.optimizer if isinstance(program.optimizer, Sequence) else [program.optimizer]
+        names = {id(parameter): name for name, parameter in program.model.named_parameters()}
+        self.optimizers = [optimizer_like(each, names, self.network, fused) for each in ours]
+        self.rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
+
+    def batch(self, number: int) -> list[torch.Tensor]:
+        """Returns a batch of the program, whole numbers as PyTorch has them."""
+        parts = [torch.from_numpy(np.asarray(part)) for part in self.program.batch(number)]
+        return [part if part.is_floating_point() else part.long() for part in parts]
+
+    def loss(self, number: int) -> torch.Tensor:
+        """Returns the loss of a batch; our generator draws what ours draws at that step."""
+        manual_seed(seed_from(self.program.settings.seed, number, STEP))
+        return self.loss_of(self.network, self.facts, *self.batch(number))
+
+    def step(self, number: int) -> float:
+        """Makes a step with its own rate and seed, as `Trainer.make_step` does, and returns its loss."""
+        factor = self.program.schedule(number)
+        for optimizer, rates in zip(self.optimizers, self.rates):
+            for group, rate in zip(optimizer.param_groups, rates):
+                group["lr"] = rate * factor
+        manual_seed(seed_from(self.program.settings.seed, number, STEP))
+        return self.update(*self.batch(number)).item()
+
+    def update(self, *batch: torch.Tensor) -> torch.Tensor:
+        """Makes a step, as `Trainer.step` does, and returns its loss."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss = self.loss_of(self.network, self.facts, *batch)
+        loss.backward()
+        if self.program.settings.clip:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.program.settings.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss
+
+    def weight(self, name: str) -> Array:
+        """Returns a weight."""
+        return self.network.get_parameter(name).detach().numpy()
+
+
+def optimizer_like(
+    ours: Optimizer, names: Mapping[int, str], network: torch.nn.Module, fused: bool
+) -> torch.optim.Optimizer:
+    """Returns PyTorch's optimizer of the same kind, groups and rates.
+
+    Args:
+      names:  of our parameters, by their ids
+    """
+    groups = [
+        {**group, "lr": float(group["lr"]), "params": [network.get_parameter(names[id(p)]) for p in group["params"]]}
+        for group in ours.param_groups
+    ]
+    if isinstance(ours, AdamW):
+        return torch.optim.AdamW(groups, fused=fused)
+    return torch.optim.SGD(groups) if isinstance(ours, SGD) else Muon(groups)
+
+
+class Noting(Trainer):
+    """A trainer that notes the loss of each step.
+
+    losses:  of the steps
+    """
+
+    def make_step(self, parts: Sequence[Batch]) -> Any:
+        if not self.done:
+            self.losses: list[float] = []
+        figures = super().make_step(parts)
+        self.losses.append(figures["loss"].item())
+        return figures
+
+
+def trainer_of(program: Program) -> Noting:
+    """Returns our training, as `picograd train` makes it of the same settings."""
+    clip = program.settings.clip or None
+    return Noting(
+        program.model, program.optimizer, program.loss, schedule=program.schedule, clip=clip, seed=program.settings.seed
+    )
+
+
+def with_weights(theirs: torch.nn.Module, ours: nn.Module) -> Any:
+    """Gives a PyTorch module the weights of ours, and returns it."""
+    theirs.load_state_dict({name: torch.tensor(value.detach().numpy()) for name, value in ours.state_dict().items()})
+    return theirs
 
 
 def with_weights_of(ours: nn.Module, theirs: torch.nn.Module) -> nn.Module:

@@ -13,7 +13,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.variable import Variable
 from picograd_programs.models.rotary import Rotation, angles, turned
 from picograd_programs.nano.network import BASE, Nano, NanoConfig, dialled, mean_loss, norm, optimizers_of
-from tests.models.torch_nano import TorchNano
+from tests.models.torch_nano import Muon, TorchNano
 from tests.models.twins import with_weights_of
 
 V, B, T, STEPS = 29, 3, 12, 10
@@ -21,19 +21,6 @@ CONFIG = NanoConfig(V, 16, layers=2, heads=2, shared_heads=1)
 
 
 # ---- the same network in PyTorch ----
-def muon_step(p: torch.Tensor, running: torch.Tensor, lr: float) -> None:
-    """Jordan's Muon in float32, as its page has it: Nesterov momentum, five steps of Newton and Schulz."""
-    running.lerp_(p.grad, 0.05)
-    x = p.grad.lerp(running, 0.95)
-    tall = x.shape[0] > x.shape[1]
-    x = x.T if tall else x
-    x = x / (x.norm() + 1e-7)
-    for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    p -= lr * max(1, p.shape[0] / p.shape[1]) ** 0.5 * (x.T if tall else x)
-
-
 @pytest.mark.variants(every=2)
 @pytest.mark.req("H2", "H3")
 def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.random.Generator) -> None:
@@ -47,7 +34,7 @@ def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.r
         {"params": [theirs.head.weight], "lr": 0.004 * scale},
     ]
     adam = torch.optim.AdamW(tables, betas=(0.8, 0.95), eps=1e-10, weight_decay=0.0)
-    running = [torch.zeros_like(p) for p in theirs.blocks.parameters()]
+    muon = Muon([{"params": list(theirs.blocks.parameters()), "lr": 0.002, "momentum": 0.95}])
 
     @pg.jit
     def step(tokens: Tensor, targets: Tensor) -> Tensor:
@@ -72,9 +59,7 @@ def test_logits_loss_gradients_and_ten_steps_are_pytorchs(device: str, rng: np.r
             found = {name: p.grad.numpy() for name, p in ours.named_parameters() if p.grad is not None}
             for name, parameter in theirs.named_parameters():
                 np.testing.assert_allclose(found[name], parameter.grad, rtol=1e-3, atol=2e-6, err_msg=name)
-        with torch.no_grad():
-            for parameter, average in zip(theirs.blocks.parameters(), running):
-                muon_step(parameter, average, 0.002)
+        muon.step()
         adam.step()
         assert step(Tensor(tokens), Tensor(targets)).item() == pytest.approx(expected.item(), rel=5e-4), number
 

@@ -17,16 +17,13 @@ import picograd as pg
 from picograd.errors import DataError, FileError
 from picograd_programs import cli
 from picograd_programs.data.mnist import Mnist
-from picograd_programs.data.tables import Table
-from picograd_programs.models import bigram, digits, names, regression, sentiment, vae
-from picograd_programs.models import diffusion as diffusion_model
+from picograd_programs.models import digits, names
 from picograd_programs.train import callbacks, program
 from picograd_programs.train.program import HEARD_CTRL_C, newest
 from picograd_programs.train.trainer import Trainer
 from tests.helpers import mostly_evaluated
+from tests.little import NAMES, TEXT, put_in_place
 
-TEXT = "the quick brown fox jumps over the lazy dog.\n" * 30
-NAMES = [first + "nn" + last for first in "abcdefghij" for last in ("a", "ie", "y", "o")]
 NUMBER = r"\d+\.\d+"
 
 # command -> options of a small run, what its results say, and what `picograd sample` is asked and answers
@@ -82,23 +79,8 @@ SMALL: dict[str, tuple[str, str, str, str]] = {
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Little data in the place of the published sets; returns a file of text."""
-    rng = np.random.default_rng(0)
-    patterns, labels = rng.integers(0, 2, (10, 28, 28)) * 200, rng.integers(0, 10, 120).astype(np.uint8)
-    images = (patterns[labels] + rng.integers(0, 56, (120, 28, 28))).astype(np.uint8)
-    pictures = Mnist(images[:80], labels[:80], images[80:], labels[80:])
-    for module in (digits, vae, diffusion_model):
-        monkeypatch.setattr(module, "load_images", lambda name: pictures)
-    for module in (names, bigram):
-        monkeypatch.setattr(module, "load_names", lambda: NAMES)
-    x = rng.normal(size=(60, 3))
-    monkeypatch.setattr(regression, "load_diabetes", lambda: Table(x, x @ [1.0, 2.0, 3.0] + 5.0))
-    monkeypatch.setattr(regression, "load_cells", lambda: Table(x, (x[:, 0] > 0).astype(np.float64)))
-    words = [("a good film", 2.0), ("good fun", 1.0), ("a bad film", -2.0), ("bad and dull", -1.0)] * 15
-    monkeypatch.setattr(sentiment, "load_reviews", lambda: words)
-    text = tmp_path / "text"
-    text.write_text(TEXT)
-    return text
+    """Little data; returns a file of text."""
+    return put_in_place(monkeypatch, tmp_path)
 
 
 def options(name: str, text: Path, out: Path, *more: str) -> list[str]:
