@@ -150,7 +150,7 @@ class Declared(Optimizer):
         for i in places:
             identity = id(self.state[i]["step"])
             counts[identity] = i
-            dtypes_of.setdefault(identity, set()).add(self._dtype_of(i))
+            dtypes_of.setdefault(identity, set()).add(self._members[i].dtype.compute_dtype)
         for identity, first in counts.items():
             shared = {name: self.state[first][name] for name in self.shared}
             step = shared["step"].read() + 1.0
@@ -170,12 +170,6 @@ class Declared(Optimizer):
                 split = {name: _split(self.state[counted[0]][name]) for name in self.shared}
                 for place in counted:
                     self._keep(place, split)
-
-    def _dtype_of(self, place: int) -> DType:
-        for name, kept in self.state[place].items():
-            if name not in self.shared and isinstance(kept, Tensor):
-                return kept.dtype.compute_dtype
-        return dtypes.float32
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state, flags = self.state.get(place, {}), self._flags(place)

@@ -56,10 +56,8 @@ class ParamGroup(dict[str, Any]):
 
     def __init__(self, settings: Mapping[str, Any]):
         super().__init__(settings)
-        params = self["params"]
-        wide = any(p.dtype is dtypes.float64 for p in params)
-        device = params[0].device if params else None
-        self.lr_tensor = Tensor(self.get("lr") or 0.0, dtypes.float64 if wide else dtypes.float32, device=device)
+        device = self["params"][0].device if self["params"] else None
+        self.lr_tensor = Tensor(self.get("lr") or 0.0, self._rate_dtype(), device=device)
         self.changing: dict[str, Tensor] = {}
         self.parts: dict[str, ParamGroup] = {}
 
@@ -79,6 +77,17 @@ class ParamGroup(dict[str, Any]):
             return
         with no_grad():
             buffer.assign(Tensor(value, buffer.dtype, device=buffer.device).reshape(buffer.shape))
+
+    def _rate_dtype(self) -> dtypes.DType:
+        return dtypes.float64 if any(p.dtype is dtypes.float64 for p in self["params"]) else dtypes.float32
+
+    def follow(self) -> None:
+        """Brings the numbers that plans read to where the parameters are."""
+        for tensor in (self.lr_tensor, *self.changing.values()):
+            move(tensor, (self["params"][0].device,))
+        if self.lr_tensor.dtype is not self._rate_dtype():
+            move(self.lr_tensor, (self._rate_dtype(),))
+            self._copy(self.rate(), self.lr_tensor)
 
     def rate(self) -> float:
         """Returns the learning rate as a number."""
@@ -293,7 +302,7 @@ class Optimizer:
         self.state = StateOf(self.param_groups)
         self._made_in = trace.get()
         self._members: list[Tensor] = []  # the parameters, when state was last ordered as they are
-        self._homes: Sequence[str] = ()  # of the parameters, when state was last brought there
+        self._homes: Sequence[tuple[str, dtypes.DType]] = ()  # of the parameters, when state was last brought there
         self._updates = Updates()  # of a step, while it is made
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             if type(self).add_param_group is Optimizer.add_param_group:
@@ -432,16 +441,15 @@ class Optimizer:
         return loss
 
     def _follow(self) -> None:
-        """Brings state to where parameters are: a module may have been moved since it was made. No part of a trace."""
+        """Brings state to where parameters are: their module may have been moved, or cast. No part of a trace."""
         self._order_state()
-        homes = [parameter.device for parameter in self.parameters()]
+        homes = [(parameter.device, parameter.dtype) for parameter in self.parameters()]
         if homes == self._homes:
             return
         with Mode(trace, None):
             parts = [part for group in self.param_groups for part, _ in group.by_device() if part["params"]]
             for part in parts:
-                for tensor in (part.lr_tensor, *part.changing.values()):
-                    move(tensor, (part["params"][0].device,))
+                part.follow()
             self._move_state(homes)
         self._homes = homes
 
@@ -460,21 +468,21 @@ class Optimizer:
         kept |= {new: self.state[place] for new, place in enumerate(old) if place is not None and place in self.state}
         self.state, self._members = StateOf(self.param_groups, kept), parameters
 
-    def _move_state(self, homes: Sequence[str]) -> None:
-        """Brings state to where parameters are. A count that parameters of several devices share becomes one for each."""
+    def _move_state(self, homes: Sequence[tuple[str, dtypes.DType]]) -> None:
+        """Gives state the device and dtype of its parameter. A count that several devices share becomes one for each."""
         kept_by: dict[int, list[tuple[int, str, Tensor]]] = {}
         for place, kept in self.state.items():
             for name, value in kept.items():
                 if isinstance(value, Tensor):
                     kept_by.setdefault(id(value), []).append((place, name, value))
         for holders in kept_by.values():
-            tensor, places = holders[0][2], dict.fromkeys(homes[place] for place, _, _ in holders)
-            if len(places) == 1:
-                move(tensor, tuple(places))
+            (place, _, tensor), devices = holders[0], dict.fromkeys(homes[place][0] for place, _, _ in holders)
+            if len(devices) == 1:
+                move(tensor, homes[place] if tensor.ndim else tuple(devices))  # counts keep their dtype
                 continue
-            copies = {home: tensor if home == tensor.device else tensor.detach().to(home) for home in places}
+            copies = {device: tensor if device == tensor.device else tensor.detach().to(device) for device in devices}
             for place, name, _ in holders:
-                self._keep(place, {name: copies[homes[place]]})
+                self._keep(place, {name: copies[homes[place][0]]})
         realize(self._state_tensors())
 
     def _before_step(self, closure: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:

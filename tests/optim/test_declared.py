@@ -61,3 +61,29 @@ def test_a_step_is_the_same_however_it_is_made(name: str, settings: dict[str, An
 def test_every_optimizer_is_tried() -> None:
     kinds = {kind.__name__ for kind in vars(optim).values() if isinstance(kind, type) and issubclass(kind, Declared)}
     assert kinds == {name for name, _ in SETTINGS}
+
+
+@pytest.mark.parametrize("casts", [0, 2])
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", sorted({name for name, _ in SETTINGS}))
+def test_state_follows_a_module_that_is_cast_after_some_steps(name: str, jit: bool, casts: int) -> None:
+    layer = pg.nn.Linear(4, 3)
+    layer.load_state_dict({"weight": Tensor(STARTS[0]), "bias": Tensor(STARTS[0][:, 0])})
+    optimizer = getattr(optim, name)([layer.weight], lr=0.05)
+    kept = getattr(optim, name)([Tensor(STARTS[0], dtype=pg.float64, requires_grad=True)], lr=0.05)
+
+    def step() -> None:
+        for each in (optimizer, kept):
+            each.zero_grad()
+            (each.param_groups[0]["params"][0] ** 2).sum().backward()
+            each.step()
+
+    wrapped = pg.jit(step) if jit else step
+    for number in range(4):
+        if number == casts:
+            layer.double()
+        wrapped()
+    state = optimizer.state_dict()["state"].get(0, {})
+    assert all(value.dtype == pg.float64 for value in state.values() if isinstance(value, Tensor))
+    expected = kept.param_groups[0]["params"][0].detach().numpy()
+    np.testing.assert_allclose(layer.weight.detach().numpy(), expected, rtol=0, atol=1e-6 if casts else 1e-14)
