@@ -1,21 +1,24 @@
-"""Steps of training of the networks of `picograd train` in picograd and in PyTorch, in turns.
+"""The trainings of `picograd train` in picograd and in PyTorch: how far apart they are, and the time of a step, in turns.
 
-    python -m bench.networks                      all of them, at the sizes of `picograd train`
+    python -m bench.networks                      all of them, with their own settings
     python -m bench.networks --only cnn,bert --threads 1 --rounds 15
+    python -m bench.networks --rounds 0 --json bench/results/DATE-two-cores-networks.json
 
-In:    nothing
-Out:   a row of Markdown for each network: its weights, the time of a step of AdamW in PyTorch, and of torch.compile,
-       picograd jitted and picograd as written over it; how far the losses of the first steps are apart, and the gradients
-       of the first
+In:    the data that the trainings read
+Out:   a line for each network; with --json a file of results, of which docs/models.md and docs/performance.md are made
+       (kept_networks.py). --rounds 0 leaves times out, for a machine that does other work
 
-Both start from the same weights and read the same batch; PyTorch's AdamW is fused. The networks of PyTorch are those that
-tests hold beside ours (tests/models/twins.py).
+Both start from the same weights, read the same batches and have the same optimizer (PyTorch's AdamW is fused). Networks
+and losses of PyTorch are those that tests hold beside ours (tests/models/twins.py). Dropout is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,82 +26,118 @@ import torch
 import tyro
 
 import picograd as pg
+from bench import turns
 from bench.driver import bind_to_cores
-from bench.turns import Arguments, Case, Compile, as_written, measure
-from tests.models.twins import TWINS, loss_of, with_weights_of
+from bench.machine import describe_commit, describe_machine, describe_versions
+from bench.report import write_json
+from bench.turns import Case, Compile, measure
+from picograd_programs.train.program import Program
+from tests.models.twins import TWINS, TorchTraining, drawn_by_torch, program_of, trainer_of, with_weights
 
-STEPS_COMPARED = 5
+STEPS = 10
+WITHOUT_DROPOUT = {"transformer": ("--dropout", "0"), "sentiment": ("--dropout", "0")}
 VARIANTS: dict[str, dict[str, str]] = {"torch": {}, "torch.compile": {}, "picograd": {}, "eager": {}}
+opened = ExitStack()  # data of the trainings whose steps are timed
 
 
-def start(name: str, framework: Any) -> tuple[Any, list[Any]]:
-    """Returns a network with the weights that both begin with, and the batch that both read."""
-    twin = TWINS[name]
-    torch.manual_seed(0)
-    network: Any = twin.theirs(twin.whole)
-    if framework is not torch:
-        network = with_weights_of(twin.ours(twin.whole), network)
-    return network, [framework.tensor(part) for part in twin.batch(np.random.default_rng(0), twin.whole)]
+def start(name: str) -> Program:
+    """Returns a training with its own settings, and its data."""
+    return opened.enter_context(program_of(name, *WITHOUT_DROPOUT.get(name, ())))
 
 
+# ---- times ----
 def make_step(name: str, framework: Any, compiled: Compile) -> Callable[[], float]:
-    """Returns a step of AdamW on one batch, whose loss it returns."""
-    twin, (network, batch) = TWINS[name], start(name, framework)
-    adamw = partial(torch.optim.AdamW, fused=True) if framework is torch else pg.optim.AdamW
-    optimizer = adamw(network.parameters(), lr=1e-3)
-
-    @compiled
-    def step(x: Any, y: Any) -> Any:
-        optimizer.zero_grad()
-        loss = loss_of(twin.forward(network, x), y, framework.nn.functional)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return lambda: float(step(*batch).item())
+    """Returns a step of a training on its first batch, whose loss it returns."""
+    program = start(name)
+    if framework is torch:
+        training = TorchTraining(program, drawn_by_torch, fused=True)
+        update, batch = compiled(training.update), training.batch(0)
+        return lambda: float(update(*batch).item())
+    trainer = trainer_of(program)
+    step, tensors = compiled(trainer.step), [pg.Tensor(np.asarray(part)) for part in program.batch(0)]
+    return lambda: float(step(tensors)["loss"].item())
 
 
 CASES = {name: Case(0.0, make=partial(make_step, name)) for name in TWINS}
 
 
-@cache
-def num_weights(name: str) -> int:
-    """Returns the number of weights of a network."""
-    return sum(weight.numel() for weight in TWINS[name].theirs(TWINS[name].whole).parameters())
+# ---- distances ----
+def distances(name: str, double: bool) -> dict[str, float]:
+    """Returns the largest distances of ten steps from the same weights.
+
+    Args:
+      double:   in float64
+
+    Returns:    loss: over the loss; gradients: of the first step, over the largest element of their weight's; weights:
+                after all steps, over the largest way that an element of theirs went
+    """
+    program = start(name)
+    if double:
+        program.model.double()
+        plain = program.batch
+        program.batch = lambda number: tuple(map(widened, plain(number)))  # type: ignore[method-assign]
+    theirs, ours = TorchTraining(program), trainer_of(program)
+    if double:
+        with_weights(theirs.network.double(), program.model)
+    begun = {of: weight.detach().numpy().copy() for of, weight in program.model.named_parameters()}
+    theirs.loss(0).backward()
+    expected = {of: weight.grad.numpy().copy() for of, weight in theirs.network.named_parameters()}
+    gradients = ours.gradients([pg.Tensor(np.asarray(part)) for part in program.batch(0)])
+    ours.fit(program.batch, STEPS)
+    losses = [theirs.step(number) for number in range(STEPS)]
+    ways = {of: (weight.detach().numpy(), theirs.weight(of)) for of, weight in program.model.named_parameters()}
+    return {
+        "loss": max(abs(found / wanted - 1.0) for found, wanted in zip(ours.losses, losses)),
+        "gradients": max(farthest(gradients[of] - wanted, wanted) for of, wanted in expected.items() if wanted.any()),
+        "weights": max(farthest(found - wanted, wanted - begun[of]) for of, (found, wanted) in ways.items()),
+    }
 
 
-def distance(name: str) -> float:
-    """Returns the largest relative distance of the losses of the first steps."""
-    ours, theirs = make_step(name, pg, pg.jit), make_step(name, torch, as_written)
-    return max(abs(ours() / theirs() - 1.0) for _ in range(STEPS_COMPARED))
+def widened(part: Any) -> Any:
+    """Returns floats in float64, and other arrays as they are."""
+    array = np.asarray(part)
+    return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
-def gradients(name: str, framework: Any) -> dict[str, Any]:
-    """Returns the gradients of the first step by the names of weights, float32 arrays."""
-    network, (x, y) = start(name, framework)
-    loss_of(TWINS[name].forward(network, x), y, framework.nn.functional).backward()
-    return {of: np.asarray(p.grad.numpy()) for of, p in network.named_parameters() if p.grad is not None}
+def farthest(distance: Any, scale: Any) -> float:
+    """Returns the largest element of a distance, over that of what it is compared with."""
+    return float(np.abs(distance).max() / np.abs(scale).max())
 
 
-def gradient_distance(name: str) -> float:
-    """Returns the largest distance of an element of the gradients, over the largest element of its weight's."""
-    ours, theirs = gradients(name, pg), gradients(name, torch)
-    return max(float(np.abs(ours[of] - found).max() / np.abs(found).max()) for of, found in theirs.items() if found.any())
+# ---- all of them ----
+@dataclass(frozen=True)
+class Arguments(turns.Arguments):
+    """Compares the trainings of `picograd train` with PyTorch's.
 
+    json:  file that keeps the results
+    """
 
-def row(name: str, seconds: dict[str, float]) -> str:
-    """Returns the line of one network."""
-    ratios = " | ".join(f"{seconds[variant] / seconds['torch']:.2f}" for variant in VARIANTS if variant != "torch")
-    apart = f"{distance(name):.0e} | {gradient_distance(name):.0e}"
-    return f"| {name} | {num_weights(name):,} | {seconds['torch'] * 1e3:.2f} | {ratios} | {apart} |"
+    json: Path | None = None
 
 
 def main(arguments: Arguments) -> None:
-    """Prints the table."""
+    """Compares, prints a line for each network, and keeps the results where that is asked for."""
     bind_to_cores(arguments.threads)
-    print("| network | weights | PyTorch, ms | torch.compile | picograd, jitted | as written | losses apart | gradients |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
-    measure("bench.networks", arguments.names(CASES), arguments.threads, arguments.rounds, row, variants=VARIANTS)
+    networks: dict[str, Any] = {}
+
+    def show(name: str, seconds: dict[str, float]) -> str:
+        program = start(name)
+        num = sum(weight.numel() for weight in program.model.parameters())
+        found = {"weights": num, "apart": distances(name, False), "apart_float64": distances(name, True)}
+        networks[name] = {**found, **({"seconds": seconds, "threads": arguments.threads} if seconds else {})}
+        opened.close()
+        apart = "; ".join(f"{key} {value:.0e}" for key, value in found["apart"].items())
+        return f"{name}: {apart}; {', '.join(f'{kind} {1e3 * value:.2f} ms' for kind, value in seconds.items())}"
+
+    names = arguments.names(CASES)
+    if arguments.rounds:
+        measure("bench.networks", names, arguments.threads, arguments.rounds, show, variants=VARIANTS)
+    else:
+        for name in names:
+            print(show(name, {}), flush=True)
+    if arguments.json is not None:
+        about = {**describe_commit(), "machine": describe_machine(), "versions": describe_versions()}
+        write_json({**about, "networks": networks}, arguments.json)
 
 
 if __name__ == "__main__":

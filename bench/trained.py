@@ -8,7 +8,7 @@ Out:   for each variant the seconds of a fresh process until the held-out loss r
        at the end, and the peak of resident memory; --json keeps every evaluation
 
 All variants draw the same batches, evaluate on the same windows, and use as many threads. PyTorch's network is the one
-that tests hold beside ours; it starts from the same distributions, and its AdamW is fused.
+that tests hold beside ours; it starts from the same weights, and its AdamW is fused.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from typing import Any
 from bench.driver import ROOT, environment
 from bench.machine import describe_commit, describe_machine, describe_versions
 from picograd_programs.models.characters import CharacterGPT, GptSettings
-from picograd_programs.models.gpt import GPTConfig
 from picograd_programs.train.program import train
-from picograd_programs.train.trainer import Callback, Trainer, cosine
+from picograd_programs.train.trainer import Callback, Trainer
 
 SETTINGS = GptSettings(text="shakespeare", sample=1)
 REACHED = 1.885  # held-out loss: what rounds to the 1.88 that nanoGPT's README gives for these settings
@@ -63,37 +62,19 @@ def run_torch(steps: int, is_compiled: bool) -> None:
     """Runs the same training in PyTorch."""
     import torch
 
-    from tests.models.twins import TorchGPT
+    from tests.models.twins import TorchTraining
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    torch.manual_seed(SETTINGS.seed)
-    program = CharacterGPT(replace(SETTINGS, steps=steps))  # for its batches and windows
-    config: GPTConfig = program.model.config
-    model = TorchGPT(config)
-    for name, parameter in model.named_parameters():
-        if parameter.ndim == 2:
-            smaller = (2 * config.layers) ** 0.5 if name.endswith("c_proj.weight") else 1.0
-            torch.nn.init.normal_(parameter, 0.0, config.start_std / smaller)
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": SETTINGS.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=SETTINGS.lr, betas=(0.9, SETTINGS.beta2), fused=True)
-    forward = torch.compile(model) if is_compiled else model
+    program = CharacterGPT(replace(SETTINGS, steps=steps))
+    training = TorchTraining(program, fused=True)
+    if is_compiled:
+        training.network = torch.compile(training.network)
     windows = [[torch.from_numpy(part).long() for part in batch] for batch in program.windows]
-    factor = cosine(steps, SETTINGS.warmup)
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = SETTINGS.lr * factor(step)
-        loss = forward(*(torch.from_numpy(part).long() for part in program.batch(step)))[1]
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, SETTINGS.clip)
-        optimizer.step()
-        if (step + 1) % SETTINGS.eval_every == 0 or step + 1 == steps:
+    for step in range(1, steps + 1):
+        training.step(step - 1)
+        if step % SETTINGS.eval_every == 0 or step == steps:
             with torch.no_grad():
-                tell(step + 1, sum(forward(*batch)[1].item() for batch in windows) / len(windows))
+                tell(step, sum(training.network(*batch)[1].item() for batch in windows) / len(windows))
 
 
 # ---- processes in turns ----

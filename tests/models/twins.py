@@ -282,7 +282,7 @@ def evidence(network: Any, f: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def denoising(network: Any, f: Any, x: torch.Tensor) -> torch.Tensor:
-    times, noise = f.drawn("rand", len(x)), f.drawn("randn", *x.shape)
+    times, noise = f.drawn("rand", len(x)).to(x), f.drawn("randn", *x.shape).to(x)
     left = signal(times, torch.cos)[:, None, None, None]
     return TF.mse_loss(network(left.sqrt() * x + (1 - left).sqrt() * noise, times), noise)
 
@@ -399,7 +399,7 @@ def optimizer_like(
 
 
 class Noting(Trainer):
-    """A trainer that notes the loss of each step.
+    """A trainer that notes the loss of each step, for comparisons.
 
     losses:  of the steps
     """
@@ -410,6 +410,14 @@ class Noting(Trainer):
         figures = super().make_step(parts)
         self.losses.append(figures["loss"].item())
         return figures
+
+    def gradients(self, batch: Batch) -> dict[str, Array]:
+        """Returns the gradients of the first step by the names of weights."""
+        manual_seed(seed_from(self.seed, 0, STEP))
+        self.figures_of(batch)["loss"].backward()
+        found = {of: weight.grad.numpy().copy() for of, weight in self.model.named_parameters() if weight.grad is not None}
+        self.model.zero_grad()
+        return found
 
 
 def trainer_of(program: Program) -> Noting:
