@@ -17,11 +17,10 @@ from pathlib import Path
 import torch
 import tyro
 
+from bench.trainings import BESIDE_FILE
 from picograd.config import num_threads
 from picograd_programs.train.trainer import SHOW_EVERY
 from tests.models.twins import TorchTraining, program_of, with_weights_of
-
-FILE = "beside.jsonl"
 
 
 def main(folder: tyro.conf.Positional[Path]) -> None:
@@ -41,7 +40,7 @@ def main(folder: tyro.conf.Positional[Path]) -> None:
                 figures |= program.evaluate(with_weights_of(program.model, theirs.network)) or {}
             if figures:
                 lines.append({"step": step, "seconds": round(time.perf_counter() - begun, 3), **figures})
-    (folder / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / BESIDE_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import trainings
+from bench import kept_networks, trainings
 from picograd_programs import cli
 
 KEPT = trainings.PAGE.with_suffix("")
@@ -39,6 +40,27 @@ def test_curves_are_thinned_and_only_losses_are_kept() -> None:
     curves = trainings.curves_of(lines)
     assert [*curves] == ["loss", "validation loss"] and curves["validation loss"] == [[1000], [4.0]]
     assert len(curves["loss"][0]) == len(curves["loss"][1]) == trainings.POINTS_MAX
+
+
+def test_whole_runs_are_compared_with_pytorchs_and_their_logs_kept(tmp_path: Path) -> None:
+    out, kept = tmp_path / "few", tmp_path / "kept"
+    assert cli.main(["train", "bigram", "--steps", "40", "--out", str(out)]) == 0
+    lines = trainings.lines_of(out / "log.jsonl")
+    near = [{name: value * 1.001 if name == "loss" else value for name, value in line.items()} for line in lines]
+    (out / trainings.BESIDE_FILE).write_text("".join(json.dumps(line) + "\n" for line in near))
+    trainings.keep(out, kept)
+    found = [json.loads(line) for line in gzip.decompress((kept / "few.jsonl.gz").read_bytes()).splitlines()]
+    assert [line["step"] for line in found] == [20, 40] and found[1]["loss"] == pytest.approx(lines[1]["loss"], rel=1e-6)
+    text = trainings.page(kept)
+    assert "[Its log](models/few.jsonl.gz)." in text and "All 40 steps (dots in the picture): loss 1e-03." in text
+    entry = json.loads((kept / "few.json").read_text())
+    (axes,) = trainings.drawn(entry["curves"], entry["in_pytorch"]["curves"]).axes
+    assert axes.get_legend_handles_labels()[1] == ["loss", "in PyTorch"]
+
+
+def test_the_table_of_networks_is_that_of_the_kept_results() -> None:
+    assert kept_networks.PAGE.read_text() == kept_networks.page()
+    assert {*kept_networks.kept()} == {program.name for program in cli.PROGRAMS}
 
 
 def test_the_page_is_that_of_the_kept_runs_and_its_commands_are_commands(monkeypatch: pytest.MonkeyPatch) -> None:
