@@ -16,7 +16,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.control.custom import Function, FunctionContext
 from picograd.dtype import DType
-from picograd.ir.build import both, cast, either, less, maximum, minimum, unary, where
+from picograd.ir.build import both, cast, either, less, maximum, minimum, shr, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
@@ -34,10 +34,6 @@ def _fraction(bits: Op, dtype: DType) -> Op:
     return (cast(cast(bits, dtypes.uint32), dtype) + 1.0) * 2.0**-32
 
 
-def _upper(bits: Op) -> Op:
-    return Op(OpCode.SHR, bits.dtype, (bits, bits.filled(32)))
-
-
 @formula
 def _drawn(a: Op, *bits: Op, logarithm: bool) -> Op:
     """Returns a draw of Gamma(a, 1), above 0, or its logarithm, which is finite where the draw would be 0.
@@ -53,16 +49,16 @@ def _drawn(a: Op, *bits: Op, logarithm: bool) -> Op:
     width = unary(OpCode.SQRT, d * 9.0)
     cube = d.filled(1.0)
     for one, two in reversed([(bits[2 * i], bits[2 * i + 1]) for i in range(PAIRS)]):
-        radius = unary(OpCode.SQRT, log_alike(_fraction(_upper(one), dtype)) * -2.0)
+        radius = unary(OpCode.SQRT, log_alike(_fraction(shr(one, 32), dtype)) * -2.0)
         turns = cast(one, dtypes.int32)
-        for angle, chance in ((turns, two), (turns - (1 << 30), _upper(two))):
+        for angle, chance in ((turns, two), (turns - (1 << 30), shr(two, 32))):
             x = radius * cosine_of_turns(angle, dtype)
-            root = maximum(Op(OpCode.DIV, dtype, (x, width)) + 1.0, 2.0**-40)
+            root = maximum(x / width + 1.0, 2.0**-40)
             v = root * root * root
             most = x * x * 0.5 + (log_alike(root) * 3.0 - v + 1.0) * d
             cube = where(less(log_alike(_fraction(chance, dtype)), most), v, cube)
-    powers = [Op(OpCode.DIV, dtypes.float64, (log_alike(_fraction(word, dtypes.float64)), wide + i))
-              for i, word in enumerate((bits[-1], _upper(bits[-1])))]  # fmt: skip
+    powers = [log_alike(_fraction(word, dtypes.float64)) / (wide + i)
+              for i, word in enumerate((bits[-1], shr(bits[-1], 32)))]  # fmt: skip
     power = cast(where(low, powers[0] + powers[1], 0.0), dtype)
     drawn = d * cube
     return log_alike(drawn) + power if logarithm else maximum(drawn * exp_alike(power), dtypes.finfo(dtype).tiny)

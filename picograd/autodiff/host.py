@@ -253,7 +253,7 @@ def irfft_grad(grad: Op, out: Op) -> Op:
 def gammainc_grad(grad: Op, out: Op) -> Op:
     """G x^(a - 1) e^-x / gamma(a) by x; log_gamma, the third operand, is that of a + 1."""
     a, x, log_gamma = out.src
-    positive = where(less(x.filled(0.0), x), x, 1.0)
+    positive = where(less(0.0, x), x, 1.0)
     slope = unary(OpCode.EXP, unary(OpCode.LOG, positive) * (a - 1.0) - positive - log_gamma) * a
     return grad * where(equal(positive, x), slope, 0.0)
 

@@ -38,6 +38,7 @@ from picograd.ir.build import (
     reduce,
     repeat_axes,
     reshape,
+    shr,
     static_shape,
     swap_last,
     unary,
@@ -75,7 +76,7 @@ def mask_of(op: Op) -> Op | None:
 def is_kept(number: Op, seed: Op, probability: float) -> Op:
     """Returns whether dropout keeps a weight: the upper 24 of its bits, as a fraction, are not below a float32."""
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (cast(number, dtypes.uint64), seed))
-    fraction = cast(Op(OpCode.SHR, bits.dtype, (bits, bits.filled(40))), dtypes.uint32)
+    fraction = cast(shr(bits, 40), dtypes.uint32)
     return less_equal(least_kept(probability), fraction)
 
 

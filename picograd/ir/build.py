@@ -226,28 +226,38 @@ def bits_of(a: Op) -> Op:
     return bitcast(a, a.dtype.unsigned)
 
 
-def _bitwise(code: OpCode, a: Op, b: Op | int) -> Op:
+def _of_two(code: OpCode, a: Op, b: Op | int) -> Op:
     return Op(code, a.dtype, (a, _beside(a, b)))
 
 
+def floordiv(a: Op, b: Op | int) -> Op:
+    """Returns a / b rounded to minus infinity; where an integer is divided by 0, 0."""
+    return _of_two(OpCode.IDIV, a, b)
+
+
+def mod(a: Op, b: Op | int) -> Op:
+    """Returns the remainder of `floordiv`, with the sign of b."""
+    return _of_two(OpCode.MOD, a, b)
+
+
 def and_(a: Op, b: Op | int) -> Op:
-    return _bitwise(OpCode.AND, a, b)
+    return _of_two(OpCode.AND, a, b)
 
 
 def or_(a: Op, b: Op | int) -> Op:
-    return _bitwise(OpCode.OR, a, b)
+    return _of_two(OpCode.OR, a, b)
 
 
 def xor(a: Op, b: Op | int) -> Op:
-    return _bitwise(OpCode.XOR, a, b)
+    return _of_two(OpCode.XOR, a, b)
 
 
 def shl(a: Op, b: Op | int) -> Op:
-    return _bitwise(OpCode.SHL, a, b)
+    return _of_two(OpCode.SHL, a, b)
 
 
 def shr(a: Op, b: Op | int) -> Op:
-    return _bitwise(OpCode.SHR, a, b)
+    return _of_two(OpCode.SHR, a, b)
 
 
 def absolute(x: Op) -> Op:

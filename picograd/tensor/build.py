@@ -152,7 +152,7 @@ def guarded(op: Op, inside: Op, fact: str, hint: str | None = None) -> Op:
 
 def not_negative(function: str, name: str, op: Op) -> Op:
     """Returns `op`; when it is computed, an element that is negative is an error, NaN is not."""
-    inside = either(less_equal(op.filled(0), op), differs(op, op))
+    inside = either(less_equal(0, op), differs(op, op))
     return guarded(op, inside, f"{function}: an element of {name} is negative.")
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, equal, positions, where
-from picograd.ir.op import Op, filled
+from picograd.ir.build import both, equal, mod, positions, where
+from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import ceildiv
 from picograd.tensor.arguments import at_least
@@ -267,7 +267,7 @@ def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
         raise ShapeError(f"fill_diagonal_: needs two axes, or more of one length, got shape {shape}.")
     rows = positions(shape, 0)
     if wrap and len(shape) == 2:
-        rows = Op(OpCode.MOD, rows.dtype, (rows, filled(shape[1] + 1, rows.dtype, shape)))
+        rows = mod(rows, shape[1] + 1)
     chosen = equal(rows, positions(shape, 1))
     for axis in range(2, len(shape)):
         chosen = both(chosen, equal(rows, positions(shape, axis)))

@@ -20,11 +20,14 @@ from picograd.ir.build import (
     differs,
     either,
     equal,
+    floordiv,
     gather,
     iota,
     joined,
     less,
     less_equal,
+    maximum,
+    minimum,
     pad,
     pad_axis,
     positions,
@@ -70,7 +73,7 @@ def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
     count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
     for bit in reversed(range(length.bit_length())):
         further = count + (1 << bit)
-        place = Op(OpCode.MIN, dtypes.int64, (further, further.filled(length))) - 1
+        place = minimum(further, length) - 1
         element = gather(ordered, place, batch, batch)
         comes_before = not_above(element, values) if right else below(element, values)
         inside = less_equal(further, length)
@@ -267,8 +270,8 @@ def _median_along(self: T, function: str, dim: int, keepdim: bool, skips_nan: bo
         axis = len(op.shape) - 1
         count = reduce(cast(pointwise.is_nan(op), dtypes.int64), OpCode.ADD, (axis,), keepdim=True)
         if skips_nan:
-            rank = Op(OpCode.MAX, dtypes.int64, (rank.filled(length - 1) - count, rank.filled(0)))
-            rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
+            rank = maximum(rank.filled(length - 1) - count, 0)
+            rank = floordiv(rank, 2)
         else:  # the first NaN comes after all numbers
             rank = where(less(0, count), rank.filled(length) - count, rank)
     places = self.from_op(_places_of_ranks(op, rank), self.cell.device)
@@ -449,7 +452,7 @@ def _ranks(rows: Op, fractions: Op, skips_nan: bool) -> Op:
     part = broadcast_to(cast(fractions, wide), shape)
     last = nans.filled(length - 1)
     if skips_nan:
-        count = Op(OpCode.MAX, dtypes.int64, (last - nans, last.filled(0)))
+        count = maximum(last - nans, 0)
         return part * broadcast_to(cast(count, wide), shape)
     rank = part * float(length - 1)
     has_nan = broadcast_to(less(0, nans), shape)

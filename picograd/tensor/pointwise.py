@@ -16,7 +16,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.dtype import Scalar, float32, float64, int32, int64
-from picograd.ir.build import both, differs, either, equal, less, less_equal, maximum, unary, where
+from picograd.ir.build import (
+    and_,
+    bitcast,
+    both,
+    differs,
+    either,
+    equal,
+    floordiv,
+    less,
+    less_equal,
+    maximum,
+    mod,
+    shr,
+    unary,
+    where,
+    xor,
+)
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled
@@ -84,7 +100,7 @@ def round_even(x: Op) -> Op:
 @formula
 def floor_divide(a: Op, b: Op) -> Op:
     """a / b rounded to minus infinity, from the exact remainder as Python and PyTorch do."""
-    quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
+    quotient = (a - mod(a, b)) / b
     nearest = round_even(quotient)
     signed = where(equal(nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
     result = where(equal(b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
@@ -97,11 +113,11 @@ def trunc_divide(a: Op, b: Op) -> Op:
     """a / b rounded toward zero; of integers exactly, without a float between."""
     if a.dtype.is_float:
         return trunc(a / b)
-    low = Op(OpCode.IDIV, a.dtype, (a, b))
+    low = floordiv(a, b)
     if a.dtype.kind == "u":
         return low
-    rest = differs(Op(OpCode.MOD, a.dtype, (a, b)), 0)
-    below = less(Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
+    rest = differs(mod(a, b), 0)
+    below = less(xor(a, b), 0)  # the signs differ: floor went one too far
     return low + cast(both(rest, below), a.dtype)
 
 
@@ -493,7 +509,7 @@ def fmod(a: Op, b: Op) -> Op:
     if not a.dtype.is_float:
         return a - trunc_divide(a, b) * b
     below = is_negative(a)
-    return negated(below, Op(OpCode.MOD, a.dtype, (negated(below, a), negated(is_negative(b), b))))
+    return negated(below, mod(negated(below, a), negated(is_negative(b), b)))
 
 
 def gcd(a: Op, b: Op) -> Op:
@@ -623,10 +639,7 @@ def frexp(x: Op) -> tuple[Op, Op]:
     width = x.dtype.bits - x.dtype.precision
     normal = less_equal(2.0 ** (1 - bias), absolute(x))
     raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
-    bits = x.dtype.signed
-    number = Op(OpCode.BITCAST, bits, (raised,))
-    shifted = Op(OpCode.SHR, bits, (number, filled(stored, bits, x.shape)))
-    biased = Op(OpCode.AND, bits, (shifted, filled((1 << width) - 1, bits, x.shape)))
+    biased = and_(shr(bitcast(raised, x.dtype.signed), stored), (1 << width) - 1)
     power = ir_cast(biased, int32) - (bias - 1)
     odd = either(equal(x, 0.0), either(is_infinite(x), is_nan(x)))
     power = where(odd, 0, power)
@@ -636,7 +649,7 @@ def frexp(x: Op) -> tuple[Op, Op]:
 
 def _scaled(x: Op, power: Op) -> Op:
     """x 2^-power in two steps, since no float32 holds both of the factors 2^-128 and 2^128."""
-    half = Op(OpCode.SHR, power.dtype, (power, power.filled(1)))
+    half = shr(power, 1)
     for part in (half, power - half):
         x = x * unary(OpCode.EXP2, ir_cast(-part, x.dtype))
     return x

@@ -20,7 +20,23 @@ from picograd.codegen.passes.functions import ATANH, EXP, EXP_RANGE, LN2, LOG2_E
 from picograd.dtype import DType
 from picograd.engine.devices import default_device, device_or_default
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, iota, less, less_equal, maximum, minimum, reduce, reshape, shrink_axis, unary
+from picograd.ir.build import (
+    and_,
+    bitcast,
+    both,
+    iota,
+    less,
+    less_equal,
+    maximum,
+    minimum,
+    reduce,
+    reshape,
+    shl,
+    shr,
+    shrink_axis,
+    unary,
+    xor,
+)
 from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
@@ -62,10 +78,10 @@ def log_alike(x: Op) -> Op:
     x = 2^n m with m from sqrt(1/2) to sqrt(2);  log x = n log 2 + s p(s^2) with s = (m - 1) / (m + 1)
     """
     dtype, integer, digits = x.dtype, x.dtype.signed, x.dtype.mantissa
-    bits = _same_bits(x, integer)
-    n = _shift(OpCode.SHR, bits - SQRT_HALF[dtype], digits)  # rounds down
-    m = _same_bits(bits - _shift(OpCode.SHL, n, digits), dtype)
-    s = Op(OpCode.DIV, dtype, (m - 1.0, m + 1.0))
+    bits = bitcast(x, integer)
+    n = shr(bits - SQRT_HALF[dtype], digits)  # rounds down
+    m = bitcast(bits - shl(n, digits), dtype)
+    s = (m - 1.0) / (m + 1.0)
     return ir_cast(n, dtype) * _held(math.log(2), dtype) + s * polynomial(s * s, (2.0, *ATANH[dtype]))
 
 
@@ -80,9 +96,9 @@ def exp_alike(x: Op) -> Op:
     n = unary(OpCode.FLOOR, x * _held(LOG2_E, dtype) + 0.5)
     r = x - n * LN2[dtype][0] - n * LN2[dtype][1]
     power = ir_cast(n, integer)
-    half = _shift(OpCode.SHR, power, 1)
-    first, second = (_shift(OpCode.SHL, part + dtype.exponent_bias, digits) for part in (half, power - half))
-    return polynomial(r, (1.0, 1.0, *EXP[dtype])) * _same_bits(first, dtype) * _same_bits(second, dtype)
+    half = shr(power, 1)
+    first, second = (shl(part + dtype.exponent_bias, digits) for part in (half, power - half))
+    return polynomial(r, (1.0, 1.0, *EXP[dtype])) * bitcast(first, dtype) * bitcast(second, dtype)
 
 
 def cosine_of_turns(turns: Op, dtype: DType) -> Op:
@@ -91,7 +107,7 @@ def cosine_of_turns(turns: Op, dtype: DType) -> Op:
     A negative t has all its bits inverted: -1 - t, its mirror image but for 2^-32 of a turn. A turn of int64 is 2^64.
     """
     places = turns.dtype.bits
-    folded = Op(OpCode.XOR, turns.dtype, (turns, _shift(OpCode.SHR, turns, places - 1)))
+    folded = xor(turns, shr(turns, places - 1))
     x = ir_cast(folded - (1 << (places - 2)), dtype) * _held(-math.pi / 2 ** (places - 1), dtype)  # at most pi / 2
     return x * polynomial(x * x, (1.0, *WAVE[dtype]))
 
@@ -119,26 +135,18 @@ def part_of(count: Op | int, bits: Op) -> Op:
     """
     upper, lower = _halves(bits)
     most, rest = divmod(count, 2**32) if isinstance(count, int) else _halves(count)
-    part = _shift(OpCode.SHR, upper * rest, 32)
-    return part if most == 0 else part + upper * most + _shift(OpCode.SHR, lower * most, 32)
+    part = shr(upper * rest, 32)
+    return part if most == 0 else part + upper * most + shr(lower * most, 32)
 
 
 def _halves(x: Op) -> tuple[Op, Op]:
     """Returns the upper and the lower 32 bits of a uint64."""
-    return _shift(OpCode.SHR, x, 32), Op(OpCode.AND, x.dtype, (x, x.filled(2**32 - 1)))
+    return shr(x, 32), and_(x, 2**32 - 1)
 
 
 def _held(value: float, dtype: DType) -> float:
     """Returns a number as `dtype` holds it, so that no language has to round it."""
     return float(np.dtype(dtype.numpy).type(value))
-
-
-def _same_bits(x: Op, dtype: DType) -> Op:
-    return Op(OpCode.BITCAST, dtype, (x,))
-
-
-def _shift(code: OpCode, x: Op, places: int) -> Op:
-    return Op(code, x.dtype, (x, x.filled(places)))
 
 
 # ---- probabilities ----
@@ -156,13 +164,13 @@ def probability(function: str, name: str, p: float) -> float:
 
 def probabilities(function: str, op: Op, hint: str | None = None) -> Op:
     """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error with a hint."""
-    inside = both(less_equal(op.filled(0), op), less_equal(op, op.filled(1)))
+    inside = both(less_equal(0, op), less_equal(op, 1))
     return guarded(op, inside, f"{function}: a probability is not in [0, 1].", hint)
 
 
 def weights(function: str, op: Op) -> Op:
     """Returns `op`; when it is computed, an element that is negative, infinite or NaN is an error."""
-    inside = both(less_equal(op.filled(0), op), less(op, op.filled(math.inf)))
+    inside = both(less_equal(0, op), less(op, math.inf))
     return guarded(op, inside, f"{function}: a weight is negative, infinite or NaN.")
 
 
@@ -436,7 +444,7 @@ def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.", hint="Tensor.randint(low, high, size)")
     digits = dtype.precision
-    return cast(cast(_shifted(bits, 64 - digits), dtype.compute_dtype) * 2.0**-digits, dtype)
+    return cast(cast(shr(bits, 64 - digits), dtype.compute_dtype) * 2.0**-digits, dtype)
 
 
 @formula
@@ -448,7 +456,7 @@ def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
     wide = dtype.compute_dtype
-    upper = (cast(cast(_shifted(bits, 32), dtypes.uint32), wide) + 1.0) * 2.0**-32
+    upper = (cast(cast(shr(bits, 32), dtypes.uint32), wide) + 1.0) * 2.0**-32
     radius = unary(OpCode.SQRT, log_alike(upper) * -2.0)
     return cast(radius * cosine_of_turns(cast(bits, dtypes.int32), wide), dtype)
 
@@ -502,17 +510,13 @@ def _shares(mass: Op) -> Op:
     """Returns weights as parts of the greatest of a row; when computed, a negative, infinite or NaN one is an error."""
     mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
     greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
-    is_above_0 = less(greatest.filled(0), greatest)
+    is_above_0 = less(0, greatest)
     return mass / broadcast_to(guarded(greatest, is_above_0, "multinomial: all weights of a row are 0."), mass.shape)
 
 
 def integers_op(bits: Op, low: int, high: int) -> Op:
     """Returns int64 integers from low up to but without high."""
     return cast(part_of(high - low, bits), dtypes.int64) + low
-
-
-def _shifted(bits: Op, places: int) -> Op:
-    return Op(OpCode.SHR, bits.dtype, (bits, bits.filled(places)))
 
 
 # ---- further distributions ----
@@ -602,9 +606,9 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
     check_positive("cauchy_", "sigma", sigma)
     wide = self.dtype.compute_dtype
     turns = cast(_bits(self, generator), wide.signed)
-    half = Op(OpCode.SHR, turns.dtype, (turns, turns.filled(1)))  # from -1/4 of a turn up to 1/4
+    half = shr(turns, 1)  # from -1/4 of a turn up to 1/4
     quarter = 1 << (turns.dtype.bits - 2)
-    tangent = Op(OpCode.DIV, wide, (cosine_of_turns(half - quarter, wide), cosine_of_turns(half, wide)))
+    tangent = cosine_of_turns(half - quarter, wide) / cosine_of_turns(half, wide)
     return store_drawn(self, "cauchy_", tangent * sigma + median)
 
 

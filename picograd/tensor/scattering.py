@@ -16,7 +16,22 @@ from picograd import dtype as dtypes
 from picograd.autodiff.reductions import no_candidate
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, equal, gather, iota, less_equal, move_back, move_last, pad, reshape, scan, shrink, where
+from picograd.ir.build import (
+    both,
+    equal,
+    floordiv,
+    gather,
+    iota,
+    less_equal,
+    maximum,
+    move_back,
+    move_last,
+    pad,
+    reshape,
+    scan,
+    shrink,
+    where,
+)
 from picograd.ir.build import reduce as reduce_op
 from picograd.ir.build import scatter as scatter_op
 from picograd.ir.checks import Site, checked
@@ -81,10 +96,10 @@ def combined(base: Op, places: Op, updates: Op, reduce: str, include_self: bool,
         return result
     ones = filled(int(include_self), dtypes.int64, base.shape)
     count = store(ones, places, filled(1, dtypes.int64, updates.shape), OpCode.ADD, axis)
-    count = Op(OpCode.MAX, dtypes.int64, (count, filled(1, dtypes.int64, base.shape)))
+    count = maximum(count, 1)
     if base.dtype.is_float:
         return result / cast(count, base.dtype)
-    return Op(OpCode.IDIV, base.dtype, (result, cast(count, base.dtype)))
+    return floordiv(result, cast(count, base.dtype))
 
 
 def mask_scattered(base: Op, mask: Op, source: Op) -> Op:

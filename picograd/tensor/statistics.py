@@ -24,6 +24,7 @@ from picograd.ir.build import (
     iota,
     less,
     less_equal,
+    minimum,
     move_back,
     move_last,
     pad_axis,
@@ -752,7 +753,7 @@ def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
 def _bins(op: Op, low: Op, high: Op, count: int) -> Op:
     """Returns the bin of each element of `count` equal ones; -1 outside."""
     place = cast(pointwise.floor((op - low) * float(count) / (high - low)), dtypes.int64)
-    place = Op(OpCode.MIN, dtypes.int64, (place, place.filled(count - 1)))
+    place = minimum(place, count - 1)
     return where(both(less_equal(low, op), less_equal(op, high)), place, -1)
 
 

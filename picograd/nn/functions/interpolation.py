@@ -19,6 +19,7 @@ from picograd.ir.build import (
     both,
     equal,
     expand,
+    floordiv,
     gather,
     iota,
     less,
@@ -204,7 +205,7 @@ def _resized(x: Op, axis: int, count: int, factor: float | None, mode: str, alig
         real = maximum(real, 0.0)
         first = minimum(cast(unary(OpCode.FLOOR, real), dtypes.int64), length - 1)
         part = real - cast(first, x.dtype)
-        weights, taps = [unary(OpCode.NEG, part) + 1.0, part], [first, minimum(first + 1, length - 1)]
+        weights, taps = [-part + 1.0, part], [first, minimum(first + 1, length - 1)]
     return weighted(x, axis, taps, weights)
 
 
@@ -241,7 +242,7 @@ def _nearest(length: int, count: int, factor: float | None, exact: bool) -> Op:
     """Returns (count,) int64: floor(i scale), or with `exact` floor((i + 0.5) scale), in float32 as PyTorch does."""
     number = iota(count)
     if factor is None and (count == length or (count == 2 * length and not exact)):
-        return number if count == length else Op(OpCode.IDIV, number.dtype, (number, number.filled(2)))
+        return number if count == length else floordiv(number, 2)
     scale = 1.0 / factor if factor is not None else float(dtypes.float32.scalar(length / count))
     place = (cast(number, dtypes.float32) + (0.5 if exact else 0.0)) * scale
     return minimum(cast(unary(OpCode.FLOOR, place), dtypes.int64), length - 1)
@@ -258,7 +259,7 @@ def _source(length: int, count: int, factor: float | None, align_corners: bool, 
 
 def cubic_weights(t: Op) -> list[Op]:
     """Returns the weights of the elements at -1, 0, 1, 2 for a place t in [0, 1) behind element 0."""
-    rest = unary(OpCode.NEG, t) + 1.0
+    rest = -t + 1.0
     return [cubic_far(t + 1.0, CUBIC), cubic_near(t, CUBIC), cubic_near(rest, CUBIC), cubic_far(rest + 1.0, CUBIC)]
 
 
@@ -435,7 +436,7 @@ class Sampler:
         """Returns the elements before and behind a place, and their weights."""
         whole = unary(OpCode.FLOOR, place)
         part, first = place - whole, cast(whole, dtypes.int64)
-        return [(first, unary(OpCode.NEG, part) + 1.0), (first + 1, part)]
+        return [(first, -part + 1.0), (first + 1, part)]
 
     def _cubic(self, place: Op, length: int) -> list[tuple[Op, Op]]:
         """Returns the four elements around a place, each padded by itself, and their weights."""
@@ -494,8 +495,8 @@ class Sampler:
 def _reflected(place: Op, low: float, span: float) -> Op:
     """Returns a place mirrored at low and low + span until it is between them."""
     distance = place - low
-    distance = maximum(distance, unary(OpCode.NEG, distance))
+    distance = maximum(distance, -distance)
     turns = unary(OpCode.FLOOR, distance * (1.0 / span))
     rest = distance - turns * span
     is_odd = turns - unary(OpCode.FLOOR, turns * 0.5) * 2.0
-    return where(equal(is_odd, 0.0), rest, unary(OpCode.NEG, rest) + span) + low
+    return where(equal(is_odd, 0.0), rest, -rest + span) + low

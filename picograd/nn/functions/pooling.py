@@ -20,12 +20,14 @@ from picograd.ir.build import (
     differs,
     equal,
     expand,
+    floordiv,
     gather,
     iota,
     less,
     less_equal,
     maximum,
     minimum,
+    mod,
     pad,
     positions,
     reduce,
@@ -34,7 +36,6 @@ from picograd.ir.build import (
     reshape,
     scatter,
     shrink,
-    unary,
     where,
 )
 from picograd.ir.checks import Site, checked
@@ -303,7 +304,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     index = _flat(starts, x.shape[2:], index.shape) + index
     if not is_padded:
         return _read(x, index, greatest)
-    first = [maximum(start, _modulo(start, step)) for start, step in zip(starts, windows.steps)]
+    first = [maximum(start, mod(start, step)) for start, step in zip(starts, windows.steps)]
     index = where(equal(greatest, least), _flat(first, x.shape[2:], index.shape), index)
     value, index = _read(x, index, greatest)
     for axis, (place, step, length) in enumerate(zip(first, windows.steps, x.shape[2:])):
@@ -370,10 +371,10 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
     none = distance.dtype.max
     key = where(equal(seen, repeat_axes(greatest, taps, shape)), distance, none)
     if seen.dtype.is_float:
-        key = where(differs(seen, seen), unary(OpCode.NEG, distance) - 1, key)
+        key = where(differs(seen, seen), -distance - 1, key)
     found = reduce(key if inside is None else where(inside, key, none), OpCode.MIN, taps)
     if seen.dtype.is_float:
-        found = where(less(found, 0), unary(OpCode.NEG, found) - 1, found)
+        found = where(less(found, 0), -found - 1, found)
     return greatest, cast(found, dtypes.int64)
 
 
@@ -388,10 +389,6 @@ def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
     for axis, (place, length) in enumerate(zip(places, lengths)):
         index = index * static(length) + repeat_axes(place, (i for i in range(len(shape)) if i != 2 + axis), shape)
     return index
-
-
-def _modulo(x: Op, divisor: int) -> Op:
-    return Op(OpCode.MOD, x.dtype, (x, x.filled(divisor)))
 
 
 def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
@@ -784,7 +781,7 @@ def _elements(axis: int, length: int, windows: Windows, include_pad: bool) -> Op
 
 
 def _ceil_div(x: Op, divisor: int) -> Op:
-    return x if divisor == 1 else Op(OpCode.IDIV, x.dtype, (x + (divisor - 1), x.filled(divisor)))
+    return x if divisor == 1 else floordiv(x + (divisor - 1), divisor)
 
 
 @of_tensors

@@ -11,7 +11,19 @@ from math import prod
 from typing import Any
 
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import gather, iota, maximum, minimum, permute, repeat_axes, reshape, scatter, shrink_axis, unary
+from picograd.ir.build import (
+    floordiv,
+    gather,
+    iota,
+    maximum,
+    minimum,
+    mod,
+    permute,
+    repeat_axes,
+    reshape,
+    scatter,
+    shrink_axis,
+)
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import ceildiv
@@ -168,12 +180,12 @@ def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
 
 def start_of_bin(i: Op, length: int, count: int) -> Op:
     """Returns floor(i length / count)."""
-    return Op(OpCode.IDIV, i.dtype, (i * length, i.filled(count)))
+    return floordiv(i * length, count)
 
 
 def end_of_bin(i: Op, length: int, count: int) -> Op:
     """Returns ceil((i + 1) length / count)."""
-    return Op(OpCode.IDIV, i.dtype, (i * length + (length + count - 1), i.filled(count)))
+    return floordiv(i * length + (length + count - 1), count)
 
 
 def widest_bin(length: int, count: int) -> int:
@@ -333,11 +345,11 @@ def _margin(mode: str, length: int, before: int, after: int, axis: int) -> Op:
         raise ShapeError(f"pad: margins {before} and {after} cut off more than the {length} elements of axis {axis}.")
     place = iota(length + before + after) - before
     if mode == "circular":
-        return Op(OpCode.MOD, place.dtype, (place, place.filled(max(1, length))))
+        return mod(place, max(1, length))
     if mode == "replicate":
         return minimum(maximum(place, 0), length - 1)
-    mirrored = maximum(place, unary(OpCode.NEG, place))
-    return minimum(mirrored, unary(OpCode.NEG, mirrored) + 2 * (length - 1))
+    mirrored = maximum(place, -place)
+    return minimum(mirrored, -mirrored + 2 * (length - 1))
 
 
 # ---- channels ----
