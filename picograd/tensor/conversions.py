@@ -38,33 +38,6 @@ def is_floating_point(self: T) -> builtins.bool:
     return self.dtype.is_float
 
 
-def is_complex(self: T) -> builtins.bool:
-    """Returns False: there are no complex numbers.
-
-    >>> Tensor([1.0]).is_complex()
-    False
-    """
-    return self.dtype.is_complex
-
-
-def is_conj(self: T) -> builtins.bool:
-    """Returns False: real numbers have no conjugate to be computed later.
-
-    >>> Tensor([1.0]).is_conj()
-    False
-    """
-    return self.dtype.is_complex
-
-
-def is_neg(self: T) -> builtins.bool:
-    """Returns False: no negation is left to be computed later.
-
-    >>> Tensor([-1.0]).is_neg()
-    False
-    """
-    return self.dtype.is_complex
-
-
 def is_signed(self: T) -> builtins.bool:
     """Returns True if the dtype has negative numbers.
 
@@ -106,6 +79,25 @@ def ndimension(self: T) -> builtins.int:
     return self.ndim
 
 
+# ---- questions that have one answer here ----
+def one_answer(name: str, answer: S, why: str) -> Callable[[Any], S]:
+    """Returns a method that answers a question of PyTorch's alike for every tensor, and says why in its docstring."""
+
+    def method(self: Any) -> S:
+        return answer
+
+    return renamed(method, name, f"Returns {answer}: {why}.\n\n    >>> Tensor([1.0]).{name}()\n    {answer}\n    ")
+
+
+is_complex = one_answer("is_complex", False, "there are no complex numbers")
+is_conj = one_answer("is_conj", False, "real numbers have no conjugate to be computed later")
+is_neg = one_answer("is_neg", False, "no negation is left to be computed later")
+is_contiguous = one_answer("is_contiguous", True, "elements are in order of the axes, as far as a program can tell")
+storage_offset = one_answer("storage_offset", 0, "the first element is the first one in the order of the axes")
+is_pinned = one_answer("is_pinned", False, "memory of the host is not pinned")
+is_inference = one_answer("is_inference", False, "a tensor that inference_mode made is like any other")
+
+
 # ---- its layout: elements are in order, for any view, since nothing is stored before it is computed ----
 def stride(self: T, dim: builtins.int | None = None) -> Any:
     """Returns the distance in elements between neighbours along each axis, or one, when the elements are in order.
@@ -121,33 +113,6 @@ def stride(self: T, dim: builtins.int | None = None) -> Any:
     lengths = [max(static(length), 1) for length in self.op.shape]
     found = tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))
     return found if dim is None else found[axis_of("stride", self.shape, dim)]
-
-
-def is_contiguous(self: T) -> builtins.bool:
-    """Returns True: elements are in order of the axes, as far as a program can tell.
-
-    >>> Tensor.zeros(2, 3).T.is_contiguous()
-    True
-    """
-    return True
-
-
-def storage_offset(self: T) -> builtins.int:
-    """Returns 0, the place of the first element when the elements are in order.
-
-    >>> Tensor.zeros(4)[2:].storage_offset()
-    0
-    """
-    return 0
-
-
-def is_pinned(self: T) -> builtins.bool:
-    """Returns False: memory of the host is not pinned.
-
-    >>> Tensor([1.0]).is_pinned()
-    False
-    """
-    return False
 
 
 def pin_memory(self: T) -> T:

@@ -246,16 +246,6 @@ def apply_(self: T, function: Callable[[Any], Any]) -> T:
     return self.copy_(type(self)(new.reshape(array.shape), self.dtype, self.device))
 
 
-# ---- questions that have one answer here ----
-def is_inference(self: T) -> bool:
-    """Returns False: a tensor that inference_mode made is like any other.
-
-    >>> Tensor([1.0]).is_inference()
-    False
-    """
-    return False
-
-
 def to_dense(self: T) -> T:
     """Returns this tensor: none is sparse.
 

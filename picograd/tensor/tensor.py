@@ -404,7 +404,7 @@ class Tensor(TensorCore):
     # ---- values in storage ----
     copy_, fill_, zero_, as_strided = storage.copy_, storage.fill_, storage.zero_, storage.as_strided
     sum_to_size, resize_, resize_as_, apply_ = storage.sum_to_size, storage.resize_, storage.resize_as_, storage.apply_
-    is_inference, to_dense = storage.is_inference, storage.to_dense
+    is_inference, to_dense = conversions.is_inference, storage.to_dense
 
     # ---- gradients ----
     register_hook = gradients.register_hook
