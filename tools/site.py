@@ -26,7 +26,7 @@ BUILD = ROOT / "build"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[\w-]*)?(\))")
 OUTPUT = re.compile("^```text$", re.MULTILINE)  # of the block above; the builder writes its class, not its language
 LANGUAGES = {".py": "python", ".h": "cpp", ".cu": "cpp", ".sh": "bash", ".toml": "toml"}
-AS_THEY_ARE = (".svg", ".png", ".html")
+AS_THEY_ARE = (".svg", ".png", ".html", ".gz")
 # Pages for users; the others are for those who read on.
 USE = ("train", "from_pytorch", "models", "nano", "chat", "devices", "kernels", "settings", "verify")
 # Outputs have a line at their left and no copy button; lines of code fit a wide screen; columns are as wide as what is in

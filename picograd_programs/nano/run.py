@@ -19,7 +19,7 @@ from picograd_programs.nano.network import Nano
 from picograd_programs.nano.stage import MANNER, VOCABULARY, NanoSettings, Stage
 from picograd_programs.nano.sums import Sums
 from picograd_programs.nano.talk import Talk
-from picograd_programs.train.callbacks import Checkpoints
+from picograd_programs.train.callbacks import Checkpoints, only_writer
 from picograd_programs.train.program import Program, SampleSettings, check_settings, train, trained
 
 STAGES: tuple[type[Stage], ...] = (Base, Talk, Sums)
@@ -54,6 +54,12 @@ class NanoProgram(Program):
         """
         if settings.context < CONTEXT_MIN:
             raise ArgumentError(f"--context: got {settings.context}, conversations need {CONTEXT_MIN} tokens or more.")
+        with only_writer(settings.out):
+            return cls.make_stages(settings)
+
+    @classmethod
+    def make_stages(cls, settings: NanoSettings) -> int:
+        """As `run`, while no other training writes to the folder."""
         earlier = Checkpoints(settings.out, others=FILES)
         if settings.resume:
             earlier.bring_back()

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from os import PathLike
@@ -37,6 +37,11 @@ from picograd_formats.state_file import load, save
 from picograd_programs.train.curve import curve
 from picograd_programs.train.peaks import peak_flops
 from picograd_programs.train.trainer import Batch, Callback, NotFinite, Trainer
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 class Every(Callback):
@@ -355,7 +360,7 @@ class Checkpoints(Callback):
     during a training, a warning is printed, the files that are there stay, and the training goes on.
 
     A training from the start removes nothing: what an earlier one left in the folder is moved to its subfolder earlier-1,
-    or the next number that is free, and standard error says so.
+    or the next number that is free, and standard error says so. One training at a time writes to a folder.
 
     Args:
       folder:  made where it is missing
@@ -396,7 +401,7 @@ class Checkpoints(Callback):
         self.folder, self.every, self.keep, self.facts = Path(folder), every, keep, dict(facts or {})
         self.lowest, self.least, self.least_at = lowest, math.inf, 0
         self.others = ("step-*.safetensors", BEST, *others)
-        self.saved = -1
+        self.saved, self.held = -1, ExitStack()
         self.restored: Trainer | None = None  # that goes on from a checkpoint here, also from that of step 0
 
     def paths(self) -> list[Path]:
@@ -407,12 +412,17 @@ class Checkpoints(Callback):
         """Keeps the start of a training, from which a loss that is not finite can be explained.
 
         Raises:
-          DataError: the folder cannot be written.
+          DataError: the folder cannot be written, or another training writes there.
         """
+        self.held.enter_context(only_writer(self.folder))
         if not trainer.done and self.restored is not trainer:
             self.least, self.least_at = math.inf, 0
             self.set_aside()
             self.write(trainer)
+
+    def end(self, trainer: Trainer) -> None:
+        """Lets other trainings write to the folder."""
+        self.held.close()
 
     def set_aside(self) -> None:
         """Moves all that an earlier training left to a subfolder, and says so.
@@ -535,6 +545,31 @@ class Checkpoints(Callback):
         trainer.load_state_dict(state)
         self.least, self.least_at = state.get("least", math.inf), state.get("least_at", 0)
         self.saved, self.restored = trainer.done, trainer
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keeps other trainings out of a folder. A lock of the system does, so a killed process holds none.
+
+    Raises:
+      DataError: another training writes there, or the folder cannot be made.
+    """
+    if fcntl is None:
+        yield
+        return
+    with named_errors(folder, "cannot be written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system of another machine may have no locks
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                hint = "name another folder, or wait until that training has ended."
+                raise DataError(f"Checkpoints: {folder}: another training writes there now.", hint) from None
+        yield
+    finally:
+        os.close(opened)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -36,6 +37,11 @@ from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
 BELOW_ONE = frozenset({"ema", "dropout"})  # settings that are a part of something, and never all of it
+# Settings that change nothing of the weights.
+ASIDE = frozenset({
+    "eval_every", "save_every", "keep", "out", "resume", "tensorboard", "preview", "eval_batches", "samples", "sample",
+    "times",
+})  # fmt: skip
 HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
 
 
@@ -253,7 +259,7 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     Args:
       callbacks:  besides those that every training has
 
-    Returns:      0, or 130 when Ctrl-C stopped the training
+    Returns:      0, or the status that a shell reports of the signal that stopped the training: 130 of Ctrl-C
 
     Raises:
       DataError: the folder cannot be written, or the checkpoint to go on from is that of another run.
@@ -284,6 +290,7 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     def preview(model: Any) -> str | None:  # the report follows the last step
         return None if trainer.done == program.steps else program.preview(model, trainer.done)
 
+    status = HEARD_CTRL_C
     try:
         done = trainer.fit(
             program.batch,
@@ -301,16 +308,17 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     except FileError as error:
         if not trainer.done or not checkpoints.paths():
             raise
-        again = command_line(f"picograd train {program.name}", settings, resume=True)
-        raise FileError(error.fact, f"make space, then go on with: {again}", error.errno) from None
+        raise FileError(error.fact, f"make space, then go on with: {going_on(program, settings)}", error.errno) from None
+    except SystemExit as ended:  # a signal to the process; the state is kept
+        done, status = trainer.done, int(ended.code or 0)
     seconds = time.perf_counter() - started
     print(f"trained {done - before} of {program.steps} steps in {seconds:.1f} s; checkpoint: {checkpoints.paths()[-1]}")
     lowest = f"lowest {program.lowest} {checkpoints.least:.4f} after step {checkpoints.least_at:,}"
     if checkpoints.least_at:
         print(f"{lowest}; checkpoint: {checkpoints.folder / BEST}")
-    if done < program.steps:
-        print(f"go on with: {command_line(f'picograd train {program.name}', settings, resume=True)}")
-        return HEARD_CTRL_C
+    if done < program.steps or status != HEARD_CTRL_C:
+        print(f"go on with: {going_on(program, settings)}", flush=True)
+        return status
     model = trainer.model_in_use()
     model.eval()
     with no_grad():
@@ -318,6 +326,25 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     print(report, flush=True)
     write_result(program, settings, report if checkpoints.least_at in (0, done) else f"{lowest}\n{report}")
     return 0
+
+
+def going_on(program: Program, settings: Any) -> str:
+    """Returns the command that goes on with a training, as the shell takes it here."""
+    return command_line(f"{started_as()} train {program.name}", settings, resume=True)
+
+
+def started_as() -> str:
+    """Returns the words that start picograd in this shell: the way to it, where another or none is found by its name.
+
+    The device is among them where the environment says one: another one would not continue with the same bits.
+    """
+    word, device = sys.argv[0], os.environ.get("PICOGRAD_DEVICE")
+    words = ["picograd"]
+    if Path(word).parts[-2:] == ("picograd", "__main__.py"):
+        words = ["python" if shutil.which("python") == sys.executable else sys.executable, "-m", "picograd"]
+    elif Path(word).stem == "picograd" and shutil.which("picograd") != shutil.which(word):
+        words = [word]
+    return shlex.join([*([f"PICOGRAD_DEVICE={device}"] if device else []), *words])
 
 
 def write_result(program: Program, settings: Any, report: str) -> None:
@@ -347,15 +374,20 @@ def machine_of(model: Module) -> str:
 
 # ---- checkpoints of programs ----
 def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
-    """Gives a trainer the newest state that is whole.
+    """Gives a trainer the newest state that is whole, and names the settings that are others from there on.
 
     Raises:
-      DataError: there is none, or it was made with other data or settings.
+      DataError: there is none, it was made with other data or settings, or it has more steps than are asked for.
     """
     path, state = newest(checkpoints.folder)
     check_program(program, path, state)
     facts = state["facts"]
     check_same(program, path, facts)
+    if state["done"] > program.steps:
+        raise DataError(
+            f"{path}: the training has made {state['done']:,} steps, {program.steps:,} are asked for.",
+            hint="ask for more steps, or name another folder by --out.",
+        )
     try:
         checkpoints.take(trainer, state)
     except PicogradError as error:
@@ -363,6 +395,13 @@ def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
         other = [name for name in facts if name in of_the_model and facts[name] != program.facts[name]]
         hint = " ".join(f"--{name.replace('_', '-')} {facts[name]}" for name in other)
         raise DataError(f"{path}: its weights are not those of this model: {error.fact}", hint or None) from None
+    changed = [
+        f"{name} {program.facts[name]} ({facts[name]} before)"
+        for name in (field.name for field in fields(program.settings) if field.name not in ASIDE)
+        if name in facts and facts[name] != program.facts[name]
+    ]
+    if changed and trainer.done < program.steps:
+        print(f"{path}: from step {trainer.done:,} on: {', '.join(changed)}.", file=sys.stderr, flush=True)
 
 
 def check_program(program: Program | type[Program], path: Path, state: Any, hint: str = "") -> None:

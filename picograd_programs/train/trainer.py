@@ -267,7 +267,9 @@ class Trainer:
     def fit(self, batches: Batches, steps: int, callbacks: Sequence[Callback] = ()) -> int:
         """Makes the steps `done` .. `steps` - 1.
 
-        Ctrl-C lets the step in progress end, so that no half-made update is ever saved; a second one stops at once.
+        Ctrl-C lets the step in progress end, so that no half-made update is ever saved; a second one stops at once. A
+        signal to end the process (SIGTERM, SIGHUP) does the same, unless the program has a handler of its own, and then
+        ends it.
 
         Args:
           batches:    step, counted from 0 -> batch; or a DataLoader or other iterable, which is begun again at its end
@@ -280,6 +282,7 @@ class Trainer:
           ArgumentError: an iterable has no batches.
           ArgumentTypeError: batches are neither a function nor an iterable, or the loss does not take what a batch has.
           AnomalyError: the loss is not finite. The step is named, and where callbacks keep checkpoints the line, too.
+          SystemExit: a signal asked the process to end; the state was kept before.
         """
         if not callable(batches) and not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
             raise ArgumentTypeError(
@@ -313,6 +316,8 @@ class Trainer:
                 self.save()
             except NotFinite as seen:
                 raise self.explained(str(seen), batches) from None
+        if interrupt.status:
+            raise SystemExit(interrupt.status)
         return self.done
 
     def make_step(self, parts: Sequence[Batch]) -> Figures:
@@ -465,11 +470,15 @@ def _averaged_at_start(averaged: AveragedModel, model: Mapping[str, Tensor]) -> 
     return {"n_averaged": Tensor(0), **{f"module.{name}": value for name, value in model.items()}}
 
 
-# ---- Ctrl-C ----
-class Interrupt:
-    """While it is entered, the first Ctrl-C only sets `asked`; a second one raises KeyboardInterrupt as usual.
+# ---- signals ----
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))  # Windows lacks one
 
-    asked:  True once Ctrl-C was pressed
+
+class Interrupt:
+    """While it is entered, the first Ctrl-C, or signal that would end the process, only sets `asked`; a second one acts.
+
+    asked:   True once there was one
+    status:  of the process, where it is to end: 128 and the number of the signal, as a shell reports it; else 0
 
     >>> with Interrupt() as interrupt:
     ...     interrupt.asked
@@ -477,23 +486,26 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self._previous: Any = None
+        self.asked, self.status = False, 0
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        # Python lets only the main thread set handlers; elsewhere Ctrl-C keeps its usual meaning.
+        # Python lets only the main thread set handlers; elsewhere signals keep their usual meaning.
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._handle)
+            ending = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+            self._previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, *ending)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
+        again, self.asked = self.asked, True
+        if number != signal.SIGINT:
+            self.status = 128 + number
+        if again:
+            raise SystemExit(self.status) if self.status else KeyboardInterrupt
 
 
 # ---- batches ----

@@ -367,3 +367,17 @@ def test_a_run_that_is_killed_again_and_again_is_the_unbroken_one(seed: int, tmp
     unbroken.fit(rows, 40, [])
     assert Checkpoints(tmp_path).restore(ours) and ours.done == 40
     assert same(unbroken, ours)
+
+
+def test_one_training_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def train_there_too(model: Any) -> None:
+        with pytest.raises(DataError) as caught:
+            trainer().fit(rows, 2, [Checkpoints(tmp_path)])
+        seen.append(caught.value.fact)
+
+    trainer().fit(rows, 4, [Every(2, train_there_too), Checkpoints(tmp_path)])
+    assert seen == [f"Checkpoints: {tmp_path}: another training writes there now."] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000000.safetensors", "step-00000004.safetensors"]
+    trainer().fit(rows, 2, [Checkpoints(tmp_path)])

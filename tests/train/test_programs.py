@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -109,16 +110,16 @@ def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
 
 
 @pytest.fixture
-def pressed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Presses Ctrl-C after a step, once."""
+def pressed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Presses Ctrl-C after a step, once, or sends another signal."""
     made = Trainer.make_step
 
-    def press_at(step: int) -> None:
+    def press_at(step: int, number: int = signal.SIGINT) -> None:
         def make_step(self: Trainer, parts: Any) -> Any:
             figures = made(self, parts)
             if self.done == step:
                 monkeypatch.setattr(Trainer, "make_step", made)
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(number)
             return figures
 
         monkeypatch.setattr(Trainer, "make_step", make_step)
@@ -129,7 +130,7 @@ def pressed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @pytest.mark.variants(every=7)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_resumed_after_ctrl_c_ends_as_an_unbroken_one(
-    name: str, little: Path, tmp_path: Path, pressed: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+    name: str, little: Path, tmp_path: Path, pressed: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(options(name, little, tmp_path / "unbroken")) == 0
     capsys.readouterr()
@@ -145,6 +146,62 @@ def test_a_run_resumed_after_ctrl_c_ends_as_an_unbroken_one(
     assert [name for name, _ in expected] == [name for name, _ in actual]
     for (key, before), (_, after) in zip(expected, actual):
         assert before.tobytes() == after.tobytes(), key
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_to_end_the_process_saves_and_says_how_to_go_on(
+    name: str, status: int, little: Path, tmp_path: Path, pressed: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # a shell in the background may have had it ignored
+    try:
+        pressed(7, number)
+        assert cli.main(options("rnn", little, tmp_path)) == status
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    said = capsys.readouterr().out
+    assert "trained 7 of 12 steps in " in said and " --resume" in said.splitlines()[-1]
+    assert newest(tmp_path)[1]["done"] == 7
+
+
+@pytest.mark.parametrize(
+    ("word", "found", "device", "said"),
+    [
+        ("/bin/picograd", {"picograd": "/bin/picograd", "/bin/picograd": "/bin/picograd"}, None, "picograd"),
+        (".venv/bin/picograd", {".venv/bin/picograd": ".venv/bin/picograd"}, None, ".venv/bin/picograd"),
+        ("a b/picograd", {"picograd": "/bin/picograd", "a b/picograd": "a b/picograd"}, None, "'a b/picograd'"),
+        ("lib/picograd/__main__.py", {"python": sys.executable}, None, "python -m picograd"),
+        ("lib/picograd/__main__.py", {}, "CUDA", f"PICOGRAD_DEVICE=CUDA {shlex.quote(sys.executable)} -m picograd"),
+        ("own_program.py", {}, None, "picograd"),
+    ],
+)
+def test_a_command_to_go_on_is_one_that_this_shell_finds(
+    word: str, found: dict[str, str], device: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [word])
+    monkeypatch.setattr(program.shutil, "which", found.get)
+    monkeypatch.delenv("PICOGRAD_DEVICE", raising=False)
+    if device:
+        monkeypatch.setenv("PICOGRAD_DEVICE", device)
+    assert program.started_as() == said
+
+
+def test_what_differs_from_the_steps_before_is_said(
+    little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.main(options("rnn", little, out)) == 0
+    words = options("rnn", little, out, "--resume", "--lr", "0.125", "--keep", "2")
+    assert cli.main(words) == 0
+    assert "from step" not in capsys.readouterr().err  # nothing is left to train
+    words[words.index("--steps") + 1] = "14"
+    assert cli.main(words) == 0
+    said = capsys.readouterr().err
+    assert f"{out}/step-00000012.safetensors: from step 12 on: steps 14 (12 before), lr 0.125 (0.002 before).\n" in said
+    words[words.index("--steps") + 1] = "12"
+    assert cli.main(words) == 1
+    assert "the training has made 14 steps, 12 are asked for." in capsys.readouterr().err
 
 
 def _arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:

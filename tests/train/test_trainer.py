@@ -321,6 +321,25 @@ def test_first_ctrl_c_is_only_noted_and_the_second_interrupts() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_signal_to_end_the_process_ends_it_after_saving_unless_the_program_has_a_handler(tmp_path: Path) -> None:
+    class Ask(Callback):
+        def after_step(self, trainer: Trainer, parts: Any) -> None:
+            if trainer.done == 3:
+                signal.raise_signal(signal.SIGTERM)
+
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            trainer().fit(rows, 9, [Ask(), checkpoints := Checkpoints(tmp_path)])
+        signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+        assert trainer().fit(rows, 9, [Ask()]) == 9
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143 and heard == [signal.SIGTERM]
+    assert checkpoints.paths()[-1].name == "step-00000003.safetensors"
+
+
 def test_in_another_thread_no_handler_is_changed() -> None:
     handlers = []
 
