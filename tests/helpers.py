@@ -17,6 +17,7 @@ from tests.conftest import DEVICES
 def forgotten() -> None:
     """Forgets all plans, and the lengths and numbers that graphs have had."""
     realize._scalars = type(realize._scalars)()
+    realize._families = type(realize._families)()
     realize._plans.clear()
 
 

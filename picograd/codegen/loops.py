@@ -16,7 +16,7 @@ Source: Higham 1993, "The accuracy of floating point summation", SIAM J. Sci. Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from math import gcd
@@ -157,28 +157,38 @@ def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: in
     return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
 
 
-OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # such as max(n - 1, 0), which a sum is divided by
+OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # such as max(i - 1, 0), which is stored
 
 
 def vector_lanes(values: Iterable[Op], target: Target, narrowest: int = 4) -> int:
     """Returns how many elements fill one vector register, for the widest element that is computed.
 
-    Indices do not count, and so nothing does that only a GATHER's index is made of; others are `narrowest` bytes at least.
+    Indices do not count, nor do lengths and what is computed of these alone, and so nothing does that only a GATHER's index
+    is made of; others are `narrowest` bytes at least.
     """
     widest, order = narrowest, toposort(values := list(values))
     if OpCode.GATHER in {op.code for op in order}:
         order = toposort(values, sources=lambda op: op.src[:1] if op.code is OpCode.GATHER else op.src)
-    unsure = []
+    unsure, lengths = [], set[Op]()
     for op in order:
-        if op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
+        if op.code is OpCode.VARIABLE or (lengths and _is_of_lengths(op, lengths)):
+            lengths.add(op)
+        elif op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
             if op.code in OF_DATA_TOO:
                 unsure.append(op)
-            continue
-        if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):
+        elif not (op.dtype is dtypes.int64 and op.code is OpCode.CONST):
             widest = max(widest, op.dtype.itemsize)
     if unsure and not set(toposort([s for op in order if op.code is OpCode.LOAD for s in op.src[1:]])).issuperset(unsure):
         widest = max(widest, dtypes.int64.itemsize)
     return max(1, target.vector_bytes // widest)
+
+
+def _is_of_lengths(op: Op, lengths: Container[Op]) -> bool:
+    """True for an integer that is computed of symbolic lengths and constants."""
+    of_lengths = [s in lengths for s in op.src]
+    if op.dtype is not dtypes.int64 or not any(of_lengths):
+        return False
+    return all(is_length or s.code is OpCode.CONST for is_length, s in zip(of_lengths, op.src))
 
 
 # ---- who computes an element, or a column ----

@@ -3,6 +3,7 @@
 In:    Ops that somebody wants the values of;  the Template of a graph whose plan is not there
 Out:   `look_at`: `Seen`, what tells graphs from others, the memory and the numbers they read;  `Known`: their plan
        `Scalars`: a form with the constants that were seen to change among its leaves, and symbolic offsets and lengths
+       `Families`: graphs with symbolic lengths in their keys;  `with_symbols`: and in themselves
        `Repeats`: forms that are planned again and again, mentioned once, on the user's line
 
 Eager code computes the same graphs again and again, over other memory, with other numbers and offsets. One walk tells what
@@ -16,18 +17,26 @@ The first graph of a form is compiled with its numbers. The second, where some n
 inputs, and serves all that follow. A number that is an exponent stays: x ** 2 is compiled otherwise than x ** 2.1. Offsets
 of blocks, as in x[i : i + 64], and lengths are numbers like these; engine/lengths.py says how they enter a plan. Where a
 form has a plan for each length all the same, each new one is scheduled and compiled.
+
+    for episode in episodes:                    # 23 steps, then 31, then 18
+        loss = update(states, actions, returns) # the third is planned for all lengths from 16 to 31
+
+From the third length on, formulas and gradients are not written out for each: lengths become symbolic in the graph as the
+walk saw it, in which a loss, a mean and all gradients are one Op each. Their graphs are then made of symbolic lengths, as
+those of a jitted function, and hold for each length within the bounds. Where a formula or a kernel needs a number, only the
+form tells lengths apart.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from picograd.autodiff.gradient import written_out
+from picograd.autodiff.gradient import WRITTEN_LATER, written_out
 from picograd.dtype import bool_
-from picograd.engine.devices import compiler_for
+from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.lengths import (
     BLOCKS,
     FIXED,
@@ -39,17 +48,21 @@ from picograd.engine.lengths import (
     Sizes,
     free_prefix,
     lengths_of,
-    needs_numbers,
     offsets_of,
     regrouped,
+    with_held,
+    with_lengths,
 )
 from picograd.engine.plan import Template
-from picograd.errors import PlanningWarning, warn_user
+from picograd.errors import PlanningWarning, UnsupportedOp, warn_user
 from picograd.interrupts import Latest, lock
+from picograd.ir.bodies import formula_results
 from picograd.ir.host import offers
-from picograd.ir.op import Buffer, Op, const, toposort
-from picograd.ir.opcode import COSTLY, MOVEMENT, OpCode
+from picograd.ir.op import Buffer, Dim, Op, Shape, const, memory_op, toposort, unshared
+from picograd.ir.opcode import ATTENTIONS, COSTLY, MOVEMENT, OpCode
+from picograd.ir.origin import copy_lines
 from picograd.ir.stages import Plan
+from picograd.ir.symbolic import with_values
 from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
@@ -57,6 +70,25 @@ DEVICE = attrgetter("device")
 VIEWS_MAX = 6  # of memory, one of another, that are walked through again: a walk is linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
+
+
+class Varied(Record, eq=False):
+    """The lengths and offsets of graphs whose plan is for many lengths (`Families`).
+
+    exact_key:  a key of the graphs that has their lengths
+    sizes:      which lengths are symbolic, and their values
+    moving:     the offsets of their blocks
+    changing:   their CONSTs that were others in graphs of other lengths
+    """
+
+    exact_key: Hashable
+    sizes: Sizes
+    moving: Moving
+    changing: frozenset[Op]
+
+    def values(self) -> dict[str, int]:
+        """Returns the values of all symbolic integers by name."""
+        return {**self.sizes.values, **self.moving.values()}
 
 
 class Seen(Record, eq=False):
@@ -70,8 +102,10 @@ class Seen(Record, eq=False):
     results:  which result of a plan each of them is, once that is known: two of them may be one
     costly:   Ops some of whose elements may cost as much as all, or drawn, and through which no gradient goes
     graphs:   themselves, formulas and gradients not written out
-    number:   of each of their Ops, in the order of the walk; of some, where it ended at what gradients go on from
+    ops:      the Op of each part of the key that is more than the number of an earlier one
+    number:   of each Op among these; of some, where the walk ended at what gradients go on from
     kept:     Ops among theirs whose values are kept as well, once that is known
+    varied:   lengths and offsets, where the key has symbolic lengths
     """
 
     key: Hashable
@@ -81,11 +115,13 @@ class Seen(Record, eq=False):
     results: list[int]
     costly: list[Op]
     graphs: Sequence[Op]
+    ops: list[Op]
     number: dict[Op, int]
     parts: Sequence[Op] = ()
     kept: Sequence[Op] = ()
+    varied: Varied | None = None
 
-    def in_form(self, parts: list[Op], results: list[int]) -> Seen:
+    def in_form(self, parts: Sequence[Op], results: list[int]) -> Seen:
         """Returns the same graphs with the blocks and the results of their form."""
         return replace(self, parts=parts, results=results)
 
@@ -95,8 +131,7 @@ class Seen(Record, eq=False):
 
     def numbered(self, numbers: Sequence[int]) -> list[Op]:
         """Returns the Ops with these numbers."""
-        found = {number: op for op, number in self.number.items()}
-        return [found[number] for number in numbers]
+        return [self.ops[number] for number in numbers]
 
 
 class KnownOffset(NamedTuple):
@@ -144,24 +179,26 @@ class Known(NamedTuple):
         Args:
           form:  which the plan was made of
         """
-        moving, lengths = form.moving, {} if form.sizes is None else form.sizes.values
-        values = moving.values() if moving.offsets else {}
-        if len(form.variables) > len(values) + len(lengths):
+        varied, lengths = seen.varied, {} if form.sizes is None else form.sizes.values
+        values, free = (form.moving.values(), form.moving.named()) if form.moving.offsets else ({}, {})
+        of_blocks: dict[tuple[Op, int], tuple[str, int]] = {}
+        num_lengths = len(lengths)
+        if varied is not None:
+            values, of_blocks = {**values, **varied.moving.values()}, varied.moving.named()
+            num_lengths += len(varied.sizes.values)
+        if len(form.variables) > len(values) + num_lengths:
             return None
         place = {buffer: i for i, buffer in enumerate(seen.buffers)}
         place |= {form.leaves[op].arg[0]: ~i for i, op in enumerate(seen.numbers) if op in form.leaves}
         numbers = [None if op in form.leaves else op for op in seen.numbers]
-        free: dict[tuple[Op, int], tuple[str, int]] = {}
-        if values:
-            for offset, group, constant in zip(moving.offsets, moving.groups, moving.constants()):
-                if group != FIXED:
-                    free[offset.op, offset.axis] = moving.name(group), constant
         offsets = []
         for i, (block, part) in enumerate(zip(seen.blocks, seen.parts)):
             if part.code is not block.code or len(part.arg) != len(block.arg):
                 part = block  # it went into a loop's body, where its offset stays
             for axis, ((start, _), (first, _)) in enumerate(zip(block.arg, part.arg)):
-                if start.__class__ is int:
+                if (block, axis) in of_blocks:
+                    offsets.append(KnownOffset(i, axis, *of_blocks[block, axis]))
+                elif start.__class__ is int and first.__class__ is int:
                     name, constant = free.get((part, axis), (None, first))
                     offsets.append(KnownOffset(i, axis, name, constant + start - first))
         reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
@@ -184,6 +221,8 @@ class Known(NamedTuple):
             start = seen.blocks[block].arg[axis][0] - constant
             if start if name is None else values.setdefault(name, start) != start:
                 return None
+        if seen.varied is not None:
+            values.update(seen.varied.sizes.values)
         return {**self.lengths, **values} if self.lengths else values
 
 
@@ -202,8 +241,9 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     blocks: list[Op] = []
     differentiated: list[Op] = []
     costly: list[Op] = []
+    ops: list[Op] = []
     number: dict[Op, int] = {}
-    count, is_cut = 0, False
+    is_cut = False
     for stack in ([*roots], differentiated):
         if is_cut:
             number = {}
@@ -214,8 +254,8 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
             if place is not None and not (code in MOVEMENT and _is_block_of_memory(op)):
                 key.append(place)
                 continue
-            number[op] = count
-            count += 1
+            number[op] = len(ops)
+            ops.append(op)
             leaf = op if code is OpCode.BUFFER else op.realized
             if leaf is not None:
                 buffer, shape = leaf.arg
@@ -225,6 +265,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
                 if stack is not differentiated:
                     is_cut = True
                     continue
+                ops.append(op)
             if code not in SPECIAL:
                 key.append((code, op.dtype, op.arg, len(op.src)))
                 stack += op.src
@@ -252,7 +293,7 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
     if not buffers or len({*map(DEVICE, buffers)}) > 1:
         return None
     key.append((len(roots), buffers[0].device, offers.key))
-    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots, number)
+    return Seen(tuple(key), buffers, numbers, blocks, [], costly, roots, ops, number)
 
 
 def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
@@ -343,11 +384,17 @@ class Scalars:
         self._first: dict[Hashable, int] = {}  # offset of each block of memory that a line cuts
         self._lock = lock()
 
-    def generalized(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:
+    def generalized(
+        self, form: Template, device: str, stored: Callable[[Op], Op], varied: Varied | None = None
+    ) -> Template:
         """Returns a form with the constants that change as inputs; `form` itself where none is known to.
 
         Args:
           stored:  gives a BUFFER Op that holds a constant
+          varied:  lengths that are symbolic already
+
+        Raises:
+          UnsupportedOp: they are to be numbers in such a form.
         """
         parts = _parts_of(form)
         constants, offsets = parts.constants, parts.offsets
@@ -355,18 +402,19 @@ class Scalars:
         key = (device, *parts.rest)
         with self._lock:
             if key not in self._forms:
-                is_gpu = compiler_for(device).device.target.is_gpu
-                is_refused = is_gpu and any(op not in form.leaves and needs_numbers(op) for op in form.order)
-                lengths = Lengths(len(parts.lengths), [parts.sample()], is_refused)
+                lengths = Lengths(len(parts.lengths), needs_numbers(form, device))
                 self._forms.put(key, _Form(values, places, lengths))
             known = self._forms[key]
+            if varied is not None and known.lengths.is_refused:
+                raise UnsupportedOp("realize: this has a plan for each length.")
             sizes = known.lengths.sizes(parts.sample(), free_prefix(form.variables, "length"))
             own = (key, parts.lengths if sizes is None else sizes.key)
             if own not in self._seen:
                 first = _Form(values, places, known.lengths) if sizes is None else known
                 seen = _FormOfLengths(first.values, first.offsets, frozenset(), self._moved(offsets, form))
                 self._seen.put(own, seen)
-            changed, groups = self._changed(self._seen[own], values, places)
+            differ = set() if varied is None else {i for i, op in enumerate(constants) if op in varied.changing}
+            changed, groups = self._changed(self._seen[own], values, places, differ)
         if not changed and not any(groups) and sizes is None:
             return form
         moving = _moving(parts, groups, sizes, free_prefix(form.variables))
@@ -407,11 +455,14 @@ class Scalars:
         return regrouped([FIXED] * len(axes), list(zip(axes, before)), [(o.axis, o.value) for o in offsets])
 
     def _changed(
-        self, seen: _FormOfLengths, values: tuple[float, ...], offsets: tuple[AxisOfValue, ...]
+        self, seen: _FormOfLengths, values: tuple[float, ...], offsets: tuple[AxisOfValue, ...], differ: set[int]
     ) -> tuple[frozenset[int], tuple[int, ...]]:
-        """Returns the constants of a form that have changed so far, these values included, and the groups of its
-        offsets."""
-        differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
+        """Returns the constants of a form that have changed so far, these values included, and the groups of its offsets.
+
+        Args:
+          differ:  constants that are known to change
+        """
+        differ |= {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
         groups = regrouped(seen.groups, seen.offsets, offsets)
         if max(groups, default=FIXED) <= OFFSETS_MAX:
             seen.groups = groups
@@ -422,6 +473,13 @@ class Scalars:
         if not differ <= seen.changed:
             seen.changed |= differ
         return seen.changed, groups
+
+
+def needs_numbers(form: Template, device: str) -> bool:
+    """Returns whether graphs of a form have a plan for each length: some kernels of a GPU have other bits for many."""
+    if device == EVALUATOR or not compiler_for(device).device.target.is_gpu:
+        return False
+    return any(op.code in ATTENTIONS and len(op.src) != 4 and op not in form.leaves for op in form.order)
 
 
 class _Parts(Record):
@@ -485,6 +543,173 @@ def _source(op: Op) -> Op:
 
 def _bits(value: float) -> bytes | int:
     return value if isinstance(value, int) else struct.pack("d", value)  # -0.0 is not 0.0, and NaN is NaN
+
+
+# ---- graphs that differ in lengths ----
+FAMILIES_MAX = 1024  # graphs whose lengths are remembered
+
+
+class _Family(Struct):
+    """Graphs that differ in lengths, offsets and numbers.
+
+    lengths:  of those seen so far
+    numbers:  in the first graph
+    changed:  places of the numbers that were seen to change
+    offsets:  axes and values of those of its blocks, in the first graph
+    groups:   of the offsets: those in one have moved alike
+    """
+
+    lengths: Lengths
+    numbers: Sequence[Op]
+    changed: set[int]
+    offsets: tuple[AxisOfValue, ...]
+    groups: tuple[int, ...]
+
+
+class Families:
+    """The graphs seen so far, without lengths; threads may ask at once."""
+
+    def __init__(self) -> None:
+        self._known: Latest[Hashable, _Family] = Latest(FAMILIES_MAX)
+        self._lock = lock()
+
+    def varied(self, seen: Seen) -> Seen | None:
+        """Returns a graph with a key that has symbolic lengths; None where it keeps its own."""
+        parts = _taken_apart(seen)
+        sample, places = parts.sample(), tuple([(offset.axis, offset.value) for offset in parts.offsets])
+        with self._lock:
+            family = self._known.get(parts.rest)
+            if family is None:
+                family = _Family(Lengths(len(parts.lengths)), seen.numbers, set(), places, (FIXED,) * len(places))
+                self._known.put(parts.rest, family)
+            sizes = family.lengths.sizes(sample, "length")
+            groups = regrouped(family.groups, family.offsets, places)
+            if max(groups, default=FIXED) > OFFSETS_MAX:
+                return None
+            family.groups = groups
+            family.changed |= {i for i, (a, b) in enumerate(zip(seen.numbers, family.numbers)) if a is not b}
+            changing = frozenset([seen.numbers[i] for i in family.changed])
+        if sizes is None:
+            return None
+        moving = _moving(parts, groups, sizes, "offset")
+        key = (parts.rest, sizes.key, moving.groups)
+        return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing))
+
+    def refuse(self, seen: Seen) -> None:
+        """Has graphs with such a key keep their own lengths."""
+        family = self._known.get(cast(Any, seen.key)[0])
+        if family is not None:
+            family.lengths.refuse()
+
+
+def _taken_apart(seen: Seen) -> _Parts:
+    """Returns a graph without its lengths and offsets, and these."""
+    rest: list[Hashable] = []
+    offsets: list[Offset] = []
+    lengths: list[int] = []
+    for op, part, is_leaf in _parts(seen.ops, seen.key):
+        if op is None:
+            pass
+        elif is_leaf or op.code in WITH_LENGTHS:
+            part = lengths_of(op, is_leaf, part, lengths)
+        elif op.code in BLOCKS:
+            part = (op.code, op.dtype, offsets_of(op, op.arg, offsets, lengths))
+        elif op.code is OpCode.FORMULA:
+            formula = op.arg
+            part = (op.code, op.dtype, formula.function, formula.options, formula.numbers, len(op.src))
+        rest.append(part)
+    return _Parts(tuple(rest), [], tuple(offsets), tuple(lengths))
+
+
+def _parts(ops: Sequence[Op], key: Hashable) -> Iterator[tuple[Op | None, Any, bool]]:
+    """Yields each part of a graph's key with lengths, its Op where that is not met again, and whether it is memory."""
+    left = iter(ops)
+    *parts, last = cast("tuple[Any, ...]", key)
+    for part in parts:
+        is_leaf = part.__class__ is tuple and part[0].__class__ is int
+        yield None if part.__class__ is int else next(left), part, is_leaf
+    yield None, last, False
+
+
+def with_symbols(seen: Seen) -> Seen | None:
+    """Returns graphs and their blocks with symbolic lengths and offsets, bound to the numbers that they have now.
+
+    None where an Op is met twice, as a block of memory is, and stands for different lengths.
+    """
+    assert seen.varied is not None
+    places = _symbolic_places(seen, seen.varied)
+    if places is None:
+        return None
+    roots, became = [*seen.graphs, *seen.kept], dict[Op, Op]()
+    shapes, arguments = places
+    walked_through = {op for op, _, is_leaf in _parts(seen.ops, seen.varied.exact_key) if not is_leaf}
+    for op in toposort(roots, sources=lambda op: op.src if op in walked_through else ()):
+        leaf = op if op.code is OpCode.BUFFER else op.realized
+        memory = None if leaf is None else memory_op(leaf.arg[0], shapes[op])
+        if memory is not None and op not in walked_through:
+            became[op] = memory
+            continue
+        src = tuple([became[s] for s in op.src])
+        new = op if src == op.src and op not in arguments else _over(op, src, arguments.get(op, op.arg))
+        if new is not op:
+            copy_lines(op, new)
+            new.realized = memory
+        became[op] = new
+    graphs = [became[op] for op in roots]
+    return replace(seen, graphs=graphs, parts=[became[block] for block in seen.blocks])
+
+
+def _symbolic_places(seen: Seen, varied: Varied) -> tuple[dict[Op, Shape], dict[Op, Any]] | None:
+    """Returns shapes of memory and arguments of Ops that have symbolic integers; None where one would have two."""
+    moving, dims = varied.moving, iter(cast("tuple[Dim, ...]", varied.sizes.dims))
+    shapes: dict[Op, Shape] = {}
+    arguments: dict[Op, Any] = {}
+    for op, _, is_leaf in _parts(seen.ops, varied.exact_key):
+        if op is None:
+            continue
+        if is_leaf or op.code in WITH_LENGTHS:
+            found, arg = shapes if is_leaf else arguments, with_lengths(op, is_leaf, dims)
+        elif op.code in BLOCKS:
+            found, arg = arguments, with_held(op, dims)
+        else:
+            continue
+        if found.setdefault(op, arg) != arg:
+            return None
+    at: dict[tuple[Op, int], tuple[int, Dim | None]] = {}
+    for offset, group, start in zip(moving.offsets, moving.groups, moving.starts):
+        if at.setdefault((offset.op, offset.axis), (group, start)) != (group, start):
+            return None
+    arguments = moving.arguments(arguments)
+    symbols = {op for op in toposort(_dims([*shapes.values(), *arguments.values()])) if op.code is OpCode.VARIABLE}
+    values = varied.values()
+    binds = {op: Op(OpCode.BIND, op.dtype, (op, const(values[op.arg[0]], op.dtype))) for op in symbols}
+    shapes = {op: _bound(shape, binds) for op, shape in shapes.items()}
+    return shapes, {op: _bound(arg, binds) for op, arg in arguments.items()}
+
+
+def _over(op: Op, src: tuple[Op, ...], arg: Any) -> Op:
+    """Returns an Op over other sources and with another argument; results of a formula have the shapes it gives there."""
+    if op.code is OpCode.FORMULA:
+        results = formula_results(arg, src, op.lines)
+        arg = replace(arg, kinds=tuple([(result.dtype, result.shape) for result in results]))
+    elif op.code is not OpCode.GRADIENT and not (op.code is OpCode.OUTPUT and src[0].code in WRITTEN_LATER):
+        return Op(op.code, op.dtype, src, arg)
+    shape = () if op.code is OpCode.GRADIENT else Op.shape_rules[op.code](src, arg)
+    return unshared(op.code, op.dtype, src, arg, shape, op.needs_grad)
+
+
+def _dims(arg: Any) -> list[Op]:
+    """Returns the symbolic integers in an argument."""
+    if isinstance(arg, (tuple, list)):
+        return [dim for part in arg for dim in _dims(part)]
+    return [arg] if isinstance(arg, Op) else []
+
+
+def _bound(arg: Any, binds: Mapping[Op, Op]) -> Any:
+    """Returns an argument in which symbolic integers have values."""
+    if isinstance(arg, (tuple, list)):
+        return tuple([_bound(part, binds) for part in arg])
+    return with_values(arg, binds) if isinstance(arg, Op) else arg
 
 
 # ---- forms that are planned again and again ----

@@ -41,7 +41,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import ATTENTIONS, OpCode
+from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, subtract
 from picograd.record import Record, Struct, field
 
@@ -174,6 +174,14 @@ class Moving(Record):
                 found.setdefault(group, offset.value)
         return found
 
+    def named(self) -> dict[tuple[Op, int], tuple[str, int]]:
+        """Returns for each offset that changes the name of its symbolic integer, and how far it is from that."""
+        return {
+            (offset.op, offset.axis): (self.name(group), constant)
+            for offset, group, constant in zip(self.offsets, self.groups, self.constants())
+            if group != FIXED
+        }
+
     def name(self, group: int) -> str:
         """Returns the name of the symbolic integer of a group."""
         return f"{self.prefix}{group}"
@@ -247,11 +255,6 @@ def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
     return (*part[:2], None if op.code is OpCode.CHECK else (*others,), rest, *part[3:])
 
 
-def needs_numbers(op: Op) -> bool:
-    """Returns whether graphs with an Op have a plan for each length on a GPU: symbolic kernels have other bits, or none."""
-    return op.code in ATTENTIONS and len(op.src) != 4
-
-
 def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:
     """Returns the argument of an Op, or the shape of a leaf, with others in the place of its lengths."""
     if is_leaf:
@@ -305,9 +308,15 @@ class Solution(Record):
 
     def holds(self, sample: Sample) -> bool:
         """Returns whether the polynomials give the numbers of a graph."""
-        values = self.values(sample)
-        numbers = {part: _value(part, values) for part in {*self.parts} if part is not None}
-        return all(part is None or numbers[part] == number for part, number in zip(self.parts, sample))
+        values, numbers = self.values(sample), dict[Polynomial, int]()
+        for part, number in zip(self.parts, sample):
+            if part is not None:
+                known = numbers.get(part)
+                if known is None:
+                    known = numbers[part] = _value(part, values)
+                if known != number:
+                    return False
+        return True
 
     def values(self, sample: Sample) -> list[int]:
         """Returns the values of the symbolic integers in a graph."""
@@ -415,13 +424,20 @@ class Lengths(Struct):
 
     num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
+    samples:      those from which the others were learned
+    own:          lengths that have plans of their own: the first two, the first alone where they grow by one
+    solution:     what their numbers are of each other
+    kept:         the sizes of those asked for last
+    shown:        for the bounds of their symbolic lengths the numbers as these show them, and a key
     """
 
     num_lengths: int
-    samples: list[Sample]
     is_refused: bool = False
+    samples: list[Sample] = field(default_factory=list)
+    own: set[Sample] = field(default_factory=set)
     solution: Solution | None = None
     kept: dict[Sample, Sizes] = field(default_factory=dict)
+    shown: dict[Hashable, tuple[tuple[Dim | None, ...], Hashable]] = field(default_factory=dict)
 
     def sizes(self, sample: Sample, prefix: str) -> Sizes | None:
         """Returns symbolic lengths for a graph; None where it keeps its own.
@@ -432,9 +448,7 @@ class Lengths(Struct):
         kept = self.kept.get(sample)
         if kept is not None:
             return kept
-        if self.is_refused:
-            return None
-        if any(sample[: self.num_lengths] == own[: self.num_lengths] for own in self.samples[: self._num_own()]):
+        if self.is_refused or sample[: self.num_lengths] in self.own:
             return None
         if self.solution is None or not self.solution.holds(sample):
             self._learn(sample)
@@ -442,54 +456,61 @@ class Lengths(Struct):
             return None
         if len(self.kept) >= KEPT_SIZES_MAX:
             self.kept.clear()
-        found = self.kept[sample] = _sizes(self.solution, sample, self.num_lengths, prefix)
+        values = self.solution.values(sample)
+        ends = tuple(map(bucket, values))
+        if ends not in self.shown:
+            self.shown[ends] = _shown(self.solution, ends, self.num_lengths, prefix)
+        dims, key = self.shown[ends]
+        found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": value for i, value in enumerate(values)}, key)
         return found
 
     def refuse(self) -> None:
         """Remembers that graphs of this form have no plan with symbolic lengths."""
         self.is_refused, self.solution = True, None
         self.kept.clear()
-
-    def _num_own(self) -> int:
-        """Returns how many lengths have plans of their own: one where they grow by one, as where a text is written."""
-        if len(self.samples) < OWN_PLANS:
-            return OWN_PLANS
-        steps = {b - a for a, b in zip(self.samples[0][: self.num_lengths], self.samples[1])}
-        return 1 if steps <= {0, 1} else OWN_PLANS
+        self.shown.clear()
 
     def _learn(self, sample: Sample) -> None:
+        own = sample[: self.num_lengths]
+        if not self.samples or (len(self.samples) < OWN_PLANS and not self._grows_by_one(own)):
+            self.own.add(own)
         self.samples.append(sample)
         self.kept.clear()
-        if len(self.samples) > self._num_own():
+        self.shown.clear()
+        if len(self.samples) > len(self.own):
             self.solution = solve(self.samples, self.num_lengths)
             if self.solution is None or len(self.samples) > SAMPLES_MAX:
                 self.refuse()
+
+    def _grows_by_one(self, second: Sample) -> bool:
+        """True where lengths are the first ones, or one more, as where a text is written."""
+        return {after - before for before, after in zip(self.samples[0], second)} <= {0, 1}
 
 
 KEPT_SIZES_MAX = 256  # graphs of a form whose sizes are remembered
 
 
-def _sizes(solution: Solution, sample: Sample, num_lengths: int, prefix: str) -> Sizes:
-    values = solution.values(sample)
-    bounds = [bucket(value) for value in values]
+def _shown(
+    solution: Solution, ends: Sequence[tuple[int, int]], num_lengths: int, prefix: str
+) -> tuple[tuple[Dim | None, ...], Hashable]:
+    """Returns numbers as symbolic integers between some ends show them, and what a plan for them depends on."""
+    bounds = [[*least_and_greatest] for least_and_greatest in ends]
     for least, parts in ((2, solution.parts[:num_lengths]), (0, solution.parts[num_lengths:])):
         for part in dict.fromkeys(parts):
             _narrow(bounds, part, least)
     symbols = [Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *ends)) for i, ends in enumerate(bounds)]
     shown = {part: None if part is None else _dim(part, symbols) for part in {*solution.parts}}
-    dims = tuple(map(shown.__getitem__, solution.parts))
-    named = {f"{prefix}{i}": value for i, value in enumerate(values)}
-    return Sizes(dims, named, (solution.parts, tuple(map(tuple, bounds))))
+    return tuple(map(shown.__getitem__, solution.parts)), (solution.parts, tuple(map(tuple, bounds)))
 
 
-def bucket(length: int) -> list[int]:
+def bucket(length: int) -> tuple[int, int]:
     """Returns the bounds of the lengths that share a plan with this one.
 
     >>> bucket(5), bucket(31), bucket(64)
-    ([2, 7], [16, 31], [64, 4095])
+    ((2, 7), (16, 31), (64, 4095))
     """
     number = bisect_right(STARTS, length)
-    return [STARTS[number - 1], STARTS[number] - 1]
+    return STARTS[number - 1], STARTS[number] - 1
 
 
 def _narrow(bounds: list[list[int]], part: Polynomial | None, least: int) -> None:

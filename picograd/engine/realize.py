@@ -21,7 +21,7 @@ from picograd.autodiff.unrolled import LONG, rolled
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import reads_shared, shared
-from picograd.engine.known import Known, Repeats, Scalars, Seen, look_at
+from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, Varied, look_at, with_symbols
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
@@ -49,6 +49,7 @@ realized = _Realized()
 _plans: Latest[Hashable, Any] = Latest(1024)
 _scalars = Scalars()
 _repeats = Repeats()
+_families = Families()
 # Kinds of values that a later graph computed again -> the lines that made them: the first graph keeps them from then on.
 _computed_again: dict[Hashable, Latest[Lines, None]] = {}
 LINES_AGAIN_MAX = 256  # of each kind: cells of a notebook are new lines each time
@@ -79,8 +80,15 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     """
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
+    varied = None if seen is None else _of_many_lengths(seen)
+    if varied is not None and _ran_known_lengths(missing, varied, keeps=bool(kept)):
+        return {}
     kept = _carried(missing, kept)
-    return _compute_by_device([*missing, *kept], seen.keeping(kept) if seen is not None and kept else seen)
+    if kept and seen is not None:
+        seen, varied = seen.keeping(kept), varied and varied.keeping(kept)
+    if varied is not None and _computed_for_lengths(varied):
+        return {}
+    return _compute_by_device([*missing, *kept], seen)
 
 
 def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
@@ -89,7 +97,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     Args:
       seen:  the short key under which the plan is found the next time
     """
-    blocks, graphs, left = seen.blocks if seen is not None else [], dict(zip(missing, missing)), missing
+    blocks, graphs, left = seen.parts or seen.blocks if seen is not None else (), dict(zip(missing, missing)), missing
     order = order_of(missing)
     if len(order) >= LONG or not WRITTEN_LATER.isdisjoint(map(CODE, order)):
         found, parts = rolled(missing, () if seen is None else frozenset(seen.numbers), blocks)
@@ -194,7 +202,8 @@ def _compute_on(
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
     if plan is None:
-        form, plan = find_general_plan(roots, form, name, _scalars, _repeats)
+        varied = None if seen is None else seen.varied
+        form, plan = find_general_plan(roots, form, name, _scalars, _repeats, varied)
     elif Profiling.recorder is not None:
         Profiling.recorder.learn(plan, roots, form, name, None)
     known = None if seen is None else Known.of(seen, form, plan)
@@ -207,19 +216,21 @@ def _compute_on(
 
 
 def find_general_plan(
-    roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None
-) -> tuple[Template, Plan]:
+    roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None,
+    varied: Varied | None = None,
+) -> tuple[Template, Plan]:  # fmt: skip
     """Returns a form with what changes as inputs, and its plan; lengths stay numbers if an Op, as a CONV, needs them so.
 
     Args:
       scalars:  what is known of graphs that differ in numbers, offsets and lengths
       repeats:  counts plannings of lengths that stay numbers
+      varied:   lengths that are symbolic already
     """
     if name == EVALUATOR:
         return exact, find_plan(roots, exact, name)
     while True:
-        form = scalars.generalized(exact, name, lambda op: _stored(op, name))
-        if repeats is not None and form.sizes is None and (name, False, form.key) not in _plans:
+        form = scalars.generalized(exact, name, lambda op: _stored(op, name), varied)
+        if repeats is not None and varied is None and form.sizes is None and (name, False, form.key) not in _plans:
             repeats.note(exact, roots[0])
         try:
             return form, find_plan(roots, form, name)
@@ -333,6 +344,40 @@ def run(
         raise error(report) from None
     for counts in active():
         counts.add_run(plan)
+
+
+# ---- graphs of many lengths ----
+PLANS_MIN = 4  # known in a process before lengths are looked at: its first graphs have no others
+
+
+def _of_many_lengths(seen: Seen) -> Seen | None:
+    """Returns a graph with symbolic lengths in its key; None where it keeps its own."""
+    return _families.varied(seen) if len(_plans) >= PLANS_MIN and Profiling.recorder is None else None
+
+
+def _ran_known_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
+    """Runs the plan of graphs for many lengths if it is known; False if it is not, or refuses a value."""
+    try:
+        return run_known(missing, varied, keeps)
+    except Refused:  # said with symbolic lengths: the graph alone says its own
+        return False
+
+
+def _computed_for_lengths(varied: Seen) -> bool:
+    """Computes graphs by a plan that is made for symbolic lengths; False where there is none, or it refuses a value."""
+    try:
+        form = with_symbols(varied)
+        if form is None:
+            return False
+        made = _compute_by_device(form.graphs, form)
+    except (ShapeError, UnsupportedOp):  # an Op or a formula that needs a number
+        _families.refuse(varied)
+        return False
+    except Refused:
+        return False
+    for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
+        op.realized = memory_op(made[graph].arg[0], op.shape)
+    return True
 
 
 # ---- values that later graphs ask for ----

@@ -11,17 +11,23 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar, cast
 
 from picograd import dtype as dtypes
 from picograd.autodiff.unrolled import OPERANDS_MAX
 from picograd.dtype import DType
+from picograd.engine.lengths import Lengths, shape_of, with_dims
+from picograd.errors import ShapeError, UnsupportedOp
+from picograd.interrupts import Latest, lock
 from picograd.ir import bodies
-from picograd.ir.bodies import Kind
-from picograd.ir.op import Op
+from picograd.ir.bodies import Formula, Kind
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.ir.shape import ConvArg
+from picograd.ir.symbolic import dim_value
+from picograd.record import replace
 from picograd.tensor.cell import grad_mode, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.modes import float32_mode, precision_mode
@@ -30,6 +36,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Results = TypeVar("Results", Op, tuple[Op, ...])
 OPERANDS = frozenset({"Tensor", "Tensor | None", "T", "Operand", "Any"})  # annotations of arguments that may be Tensors
+_lengths: Latest[Hashable, Lengths] = Latest(1024)  # of operands of each formula, as far as they differ in these alone
+_lock = lock()
 PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
 
 
@@ -56,7 +64,7 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
                 depth = s.depth
             if s.needs_grad:
                 needs_grad = True
-        known = bodies.formula_of((function, others, tuple(named.items()) if named else ()), tuple(kinds))
+        known = _formula_of((function, others, tuple(named.items()) if named else ()), tuple(kinds))
         dtype, shape = known.kinds[0]
         op = object.__new__(Op)  # `unshared` written out
         op.code, op.dtype, op.src, op.arg, op.lines = OpCode.FORMULA, dtype, src, known, ()
@@ -69,6 +77,34 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
         return bodies.outputs_of(op, known.kinds, needs_grad)
 
     return call
+
+
+@lru_cache(maxsize=1024)
+def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
+    """Returns the formula of a call with such operands: from the third length on a trial is for many lengths.
+
+    Raises:
+      PicogradError: the function takes no such operands.
+    """
+    parts = [shape_of(shape) for _, shape in kinds]
+    sample = tuple([length for _, lengths in parts for length in lengths])
+    family = options, tuple([(dtype, rest) for (dtype, _), (rest, _) in zip(kinds, parts)])
+    with _lock:
+        known = _lengths.get(family)
+        if known is None:
+            known = Lengths(len(sample))
+            _lengths.put(family, known)
+        sizes = known.sizes(sample, "length")
+        if sizes is None:
+            return bodies.formula_of(options, kinds)
+        dims = iter(cast("tuple[Dim, ...]", sizes.dims))
+        try:
+            found = bodies.formula_of(options, tuple([(dtype, with_dims(shape, dims)) for dtype, shape in kinds]))
+        except (ShapeError, UnsupportedOp):  # it needs a number
+            known.refuse()
+            return bodies.formula_of(options, kinds)
+    shapes = [tuple([dim_value(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
+    return replace(found, kinds=tuple([(dtype, shape) for (dtype, _), shape in zip(found.kinds, shapes)]))
 
 
 def _num_ops(function: Callable[..., Any]) -> int:

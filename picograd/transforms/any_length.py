@@ -27,8 +27,8 @@ from types import CodeType
 from typing import Any, cast
 
 from picograd.control.closure import FunctionTrace
-from picograd.engine.devices import EVALUATOR, compiler_for
-from picograd.engine.lengths import Lengths, Sample, needs_numbers, shape_of, with_dims
+from picograd.engine.known import needs_numbers
+from picograd.engine.lengths import Lengths, Sample, shape_of, with_dims
 from picograd.engine.plan import Template, unbound
 from picograd.errors import UnsupportedOp
 from picograd.interrupts import Latest, whole_context
@@ -60,7 +60,7 @@ class AnyLength:
         family, sample = _taken_apart(given.key)
         known = self._known.get(family)
         if known is None:
-            known = Lengths(len(sample), [sample])
+            known = Lengths(len(sample))
             self._known.put(family, known)
         sizes = known.sizes(sample, "length")
         if sizes is not None and family in self._checked:
@@ -95,8 +95,7 @@ def bound_shapes(shapes: Sequence[Shape], values: Mapping[str, int]) -> list[Sha
 
 def check_symbolic(form: Template, device: str, own: Collection[str]) -> None:
     """Raises UnsupportedOp where graphs are to have a plan for each length, or have symbolic integers besides `own`."""
-    is_gpu = device != EVALUATOR and compiler_for(device).device.target.is_gpu
-    if not form.variables.keys() <= set(own) or is_gpu and any(map(needs_numbers, form.order)):
+    if not form.variables.keys() <= set(own) or needs_numbers(form, device):
         raise UnsupportedOp("jit: this has a plan for each length.")
 
 

@@ -34,6 +34,7 @@ def fresh(monkeypatch, tmp_path):
         monkeypatch.setattr(compiler_for("CPU"), "_by_entry", {})
         monkeypatch.setattr(realize, "_plans", Latest(1024))
         monkeypatch.setattr(realize, "_scalars", type(realize._scalars)())  # products of other tests had other lengths
+        monkeypatch.setattr(realize, "_families", type(realize._families)())
 
     forget()
     return forget
