@@ -12,6 +12,8 @@ import json
 from functools import cache
 from typing import Any
 
+import tyro
+
 from bench.driver import ROOT
 from picograd_lab.ladder.run import replace_marked
 
@@ -74,5 +76,10 @@ def page() -> str:
     return text
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Writes the table."""
     PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

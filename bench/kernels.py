@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import tyro
 
 from bench.driver import ROOT, environment
 
@@ -119,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.host_compilers import HAS_COMPILER
-from tools.pages import ROOT, Ran, differences, other_pages, run, write
+from tools.pages import ROOT, Ran, differences, other_pages, put_in, run
 
 
 @pytest.mark.req("I3")
@@ -50,10 +50,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_page_that_was_written_prints_what_it_says_and_its_times_are_not_compared(page: Path) -> None:
     ran = Ran(["4\n", "measured on a machine: 5 ns\n"], {"one.svg": '<path d="M1 20.04"/>'}, 0.1)
     assert len(differences(page, ran)) == 3  # both outputs, and the picture that is not there
-    write(page, ran)
+    put_in(page, ran)
     assert "```text\n4\n```\n\n```python\nPath" in page.read_text() and page.read_text().endswith("```\n\nThe end.\n")
     assert not differences(page, ran)
-    write(page, ran)
+    put_in(page, ran)
     assert page.read_text().count("```text") == 2
     slower = ran._replace(outputs=["4\n", "measured on another machine: 9 ns\n"])
     assert not differences(page, slower)
@@ -67,7 +67,7 @@ def test_a_page_that_was_written_prints_what_it_says_and_its_times_are_not_compa
 ])  # fmt: skip
 def test_a_change_of_an_output_or_a_picture_is_found(page: Path, changed: dict[str, object]) -> None:
     ran = Ran(["4\n", "measured on a machine: 5 ns\n"], {"one.svg": '<path d="M1 20.04"/>'}, 0.1)
-    write(page, ran)
+    put_in(page, ran)
     assert len(differences(page, ran._replace(**changed))) == 1
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+import tyro
 
 import picograd
 from picograd.public import plain
@@ -202,7 +203,7 @@ def body(doc: str) -> str:
     return f"{first}\n\n```\n{rest}\n```\n" if rest else f"{first}\n"
 
 
-def main(path: Path = PAGE) -> None:
+def main(path: tyro.conf.Positional[Path] = PAGE) -> None:
     """Writes the page to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page())
@@ -210,4 +211,4 @@ def main(path: Path = PAGE) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:2]))
+    tyro.cli(main)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, getcontext
 
+import tyro
+
 getcontext().prec = 60
 GRID = 600  # points among which extrema are sought
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
@@ -264,4 +266,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

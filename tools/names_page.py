@@ -12,10 +12,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-import sys
 from typing import Any
 
 import numpy as np
+import tyro
 from numpy.typing import NDArray
 
 import picograd as pg
@@ -42,7 +42,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def train(model: nn.Sequential) -> float:
+def train_once(model: nn.Sequential) -> float:
     """Trains a network on all names, rounds its weights to bfloat16, and returns the loss of the last steps."""
     contexts, targets = map(Tensor, windows(load_names(), BLOCK))
     rng = np.random.default_rng(0)
@@ -206,18 +206,17 @@ showBars();
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Writes the page, and returns the exit status."""
+def main(train: bool = False) -> None:
+    """Writes the page, with the weights it has or, with `train`, new ones."""
     pg.manual_seed(0)
     model = network()
-    if "--train" in arguments:
-        print(f"loss {train(model):.3f}")
+    if train:
+        print(f"loss {train_once(model):.3f}")
     else:
         put_weights(model, PAGE.read_text())
     PAGE.write_text(page_of(model))
     print(f"{PAGE.relative_to(ROOT)}: {PAGE.stat().st_size:,} bytes")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    tyro.cli(main)

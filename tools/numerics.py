@@ -9,6 +9,7 @@ import os
 import warnings
 
 import numpy as np
+import tyro
 
 from tests.numerics.table import FUNCTIONS, measure
 
@@ -24,4 +25,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -32,6 +32,8 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+import tyro
+
 ROOT = Path(__file__).resolve().parents[1]
 CPU_SECONDS_MAX = 60
 PICTURE_TOLERANCE = 10  # in the units of the picture: last bits of another processor move the end of a long training
@@ -136,7 +138,7 @@ def is_same_picture(kept: str, drawn: str) -> bool:
     )
 
 
-def write(page: Path, ran: Ran) -> None:
+def put_in(page: Path, ran: Ran) -> None:
     """Puts what the blocks of a page print now into it, and its pictures beside it."""
     outputs = iter(ran.outputs)
 
@@ -153,31 +155,36 @@ def write(page: Path, ran: Ran) -> None:
             kept.write_text(picture)
 
 
-def main(arguments: list[str]) -> int:
-    """Runs pages one after the other, and compares or writes them; returns the exit status."""
-    if arguments[:1] == ["--inside"]:
+def main(pages: tyro.conf.Positional[tuple[Path, ...]] = (), /, write: bool = False, inside: Path | None = None) -> int:
+    """Runs pages, all if none is named, one after the other, and returns the exit status.
+
+    Args:
+      pages:   of Markdown
+      write:   puts what they print now into them, in place of comparing
+      inside:  a page that this process runs itself, for another that compares
+    """
+    if inside is not None:
         try:
-            run_inside(Path(arguments[1]))
+            run_inside(inside)
         except Exception:
             traceback.print_exc()  # by linecache: with the lines of the page
             return 1
         return 0
-    named = [Path(name).resolve() for name in arguments if not name.startswith("--")]
     status = 0
-    for page in named or [*course(), *other_pages()]:
+    for page in [page.resolve() for page in pages] or [*course(), *other_pages()]:
         try:
             ran = run(page)
         except RuntimeError as error:
             print(error)
             status = 1
             continue
-        found = [] if "--write" in arguments else differences(page, ran)
-        if "--write" in arguments:
-            write(page, ran)
+        found = [] if write else differences(page, ran)
+        if write:
+            put_in(page, ran)
         print(f"{page.relative_to(ROOT)}: {len(ran.outputs)} blocks, {ran.cpu_seconds:.1f} s", *found, sep="\n")
         status |= bool(found)
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(tyro.cli(main))

@@ -19,6 +19,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import tyro
+
 from tools import api
 from tools.pages import ROOT, course
 
@@ -168,4 +170,4 @@ def settings(pages: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tyro.cli(main))
