@@ -31,8 +31,8 @@ from bench.driver import bind_to_cores
 from bench.machine import describe_commit, describe_machine, describe_versions
 from bench.report import write_json
 from bench.turns import Case, Compile, measure
-from picograd_programs.train.program import Program
-from tests.models.twins import TWINS, TorchTraining, drawn_by_torch, program_of, trainer_of, with_weights
+from picograd_programs.train.program import Program, trainer_of
+from tests.models.twins import TWINS, Noting, TorchTraining, drawn_by_torch, program_of, with_weights
 
 STEPS = 10
 WITHOUT_DROPOUT = {"transformer": ("--dropout", "0"), "sentiment": ("--dropout", "0")}
@@ -53,7 +53,7 @@ def make_step(name: str, framework: Any, compiled: Compile) -> Callable[[], floa
         training = TorchTraining(program, drawn_by_torch, fused=True)
         update, batch = compiled(training.update), training.batch(0)
         return lambda: float(update(*batch).item())
-    trainer = trainer_of(program)
+    trainer = trainer_of(program, Noting)
     step, tensors = compiled(trainer.step), [pg.Tensor(np.asarray(part)) for part in program.batch(0)]
     return lambda: float(step(tensors)["loss"].item())
 
@@ -76,7 +76,7 @@ def distances(name: str, double: bool) -> dict[str, float]:
         program.model.double()
         plain = program.batch
         program.batch = lambda number: tuple(map(widened, plain(number)))  # type: ignore[method-assign]
-    theirs, ours = TorchTraining(program), trainer_of(program)
+    theirs, ours = TorchTraining(program), trainer_of(program, Noting)
     if double:
         with_weights(theirs.network.double(), program.model)
     begun = {of: weight.detach().numpy().copy() for of, weight in program.model.named_parameters()}

@@ -253,6 +253,22 @@ def plain(settings: Any) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
+def trainer_of(program: Program, kind: type[Trainer] = Trainer) -> Any:
+    """Returns what makes the steps of a program, of that kind, as its settings say."""
+    settings = program.settings
+    return kind(
+        program.model,
+        program.optimizer,
+        program.loss,
+        schedule=program.schedule,
+        clip=settings.clip or None,
+        accumulate=settings.accumulate,
+        precision=PRECISIONS[settings.precision],
+        ema=settings.ema or None,
+        seed=settings.seed,
+    )
+
+
 def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ()) -> int:
     """Trains a program from data to results, and prints what came of it.
 
@@ -266,17 +282,7 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
       AnomalyError: the loss is not finite.
     """
     started = time.perf_counter()
-    trainer = Trainer(
-        program.model,
-        program.optimizer,
-        program.loss,
-        schedule=program.schedule,
-        clip=settings.clip or None,
-        accumulate=settings.accumulate,
-        precision=PRECISIONS[settings.precision],
-        ema=settings.ema or None,
-        seed=settings.seed,
-    )
+    trainer: Trainer = trainer_of(program)
     how_often = settings.save_every, settings.keep
     checkpoints = Checkpoints(program.folder, *how_often, program.facts, program.lowest, program.files)
     if settings.resume:
@@ -379,7 +385,7 @@ def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
     Raises:
       DataError: there is none, it was made with other data or settings, or it has more steps than are asked for.
     """
-    path, state = newest(checkpoints.folder)
+    path, state = newest(checkpoints.folder, "without --resume a training begins.")
     check_program(program, path, state)
     facts = state["facts"]
     check_same(program, path, facts)
@@ -440,8 +446,13 @@ def check_same(program: Program, path: Path, facts: Mapping[str, Any]) -> None:
         )
 
 
-def newest(place: Path) -> tuple[Path, dict[str, Any]]:
+def newest(
+    place: Path, hint: str = "picograd train NAME --out FOLDER writes checkpoints."
+) -> tuple[Path, dict[str, Any]]:
     """Returns a checkpoint and its state: the file itself, or the newest one of a training's folder that is whole.
+
+    Args:
+      hint:  where there is none
 
     Raises:
       DataError: there is none, or the file is corrupt.
@@ -452,7 +463,7 @@ def newest(place: Path) -> tuple[Path, dict[str, Any]]:
     if (found := checkpoints.newest()) is not None:
         return found
     fact = "none of its checkpoints is whole" if checkpoints.paths() else "no checkpoint is there"
-    raise DataError(f"{place}: {fact}.", hint="picograd train NAME --out FOLDER writes checkpoints.")
+    raise DataError(f"{place}: {fact}.", hint)
 
 
 def trained(program: type[Program], place: Path) -> tuple[Any, dict[str, Any]]:

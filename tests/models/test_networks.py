@@ -13,8 +13,9 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd_programs.models.diffusion import time_features
 from picograd_programs.models.pictures import PixelCNN
 from picograd_programs.models.wavenet import WaveNet
+from picograd_programs.train.program import trainer_of
 from tests.little import words_in_place
-from tests.models.twins import TWINS, Array, Noting, TorchTraining, program_of, trainer_of
+from tests.models.twins import TWINS, Array, Noting, TorchTraining, program_of
 
 STEPS = 10
 SMALL = {  # options of a small training with all its kinds of layers; dropout is drawn beside the loss, so there is none
@@ -40,7 +41,7 @@ def text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", TWINS)
 def test_training_follows_pytorch(name: str, text: Path) -> None:
     with program_of(name, *SMALL[name].format(text=text).split()) as program:
-        theirs, ours = TorchTraining(program), trainer_of(program)
+        theirs, ours = TorchTraining(program), trainer_of(program, Noting)
         start = weights_of(program.model)
         gradients = first_gradients(ours, theirs)
         largest = max(np.abs(gradient).max() for gradient in gradients.values())

@@ -420,14 +420,6 @@ class Noting(Trainer):
         return found
 
 
-def trainer_of(program: Program) -> Noting:
-    """Returns our training, as `picograd train` makes it of the same settings."""
-    clip = program.settings.clip or None
-    return Noting(
-        program.model, program.optimizer, program.loss, schedule=program.schedule, clip=clip, seed=program.settings.seed
-    )
-
-
 def with_weights(theirs: torch.nn.Module, ours: nn.Module) -> Any:
     """Gives a PyTorch module the weights of ours, and returns it."""
     theirs.load_state_dict({name: torch.tensor(value.detach().numpy()) for name, value in ours.state_dict().items()})

@@ -16,9 +16,9 @@ import pytest
 from picograd import Tensor
 from picograd.tensor.generator import manual_seed
 from picograd.tensor.modes import no_grad
-from picograd_programs.train.program import Program
+from picograd_programs.train.program import Program, trainer_of
 from tests.little import words_in_place
-from tests.models.twins import program_of, trainer_of
+from tests.models.twins import program_of
 
 
 class Short(NamedTuple):
