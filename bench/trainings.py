@@ -166,6 +166,7 @@ def text_of(name: str, entry: dict[str, Any], kept: Path) -> str:
     lines = [
         f"## {name}", "", f"{entry['about']} {entry['sizes'][:1].upper()}{entry['sizes'][1:]}.", "",
         *(f"    {line}".rstrip() for line in (entry["command"], *report)), "",
+        *(f"On the way, {change}.\n" for change in entry.get("changed", [])),
         *([f"Beside it: {beside}.", ""] if beside else []),
         f"{made} {log_of(name, entry, kept)}".rstrip(), "",
         *beside_pytorch(entry),

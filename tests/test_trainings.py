@@ -47,11 +47,14 @@ def test_whole_runs_are_compared_with_pytorchs_and_their_logs_kept(tmp_path: Pat
     assert cli.main(["train", "bigram", "--steps", "40", "--out", str(out)]) == 0
     lines = trainings.lines_of(out / "log.jsonl")
     near = [{name: value * 1.001 if name == "loss" else value for name, value in line.items()} for line in lines]
+    result = json.loads((out / "result.json").read_text())
+    (out / "result.json").write_text(json.dumps({**result, "changed": ["from step 20 on: lr 1.0 (50.0 before)"]}))
     (out / trainings.BESIDE_FILE).write_text("".join(json.dumps(line) + "\n" for line in near))
     trainings.keep(out, kept)
     found = [json.loads(line) for line in gzip.decompress((kept / "few.jsonl.gz").read_bytes()).splitlines()]
     assert [line["step"] for line in found] == [20, 40] and found[1]["loss"] == pytest.approx(lines[1]["loss"], rel=1e-6)
     text = trainings.page(kept)
+    assert "\n\nOn the way, from step 20 on: lr 1.0 (50.0 before).\n\n" in text
     assert "[Its log](models/few.jsonl.gz)." in text and "All 40 steps (dots in the picture): loss 1e-03." in text
     entry = json.loads((kept / "few.json").read_text())
     (axes,) = trainings.drawn(entry["curves"], entry["in_pytorch"]["curves"]).axes

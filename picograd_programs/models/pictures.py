@@ -3,6 +3,9 @@
 In:    normalised pixels
 Out:   one logit per class
 
+Source: LeCun, Bottou, Bengio, Haffner 1998, "Gradient-based learning applied to document recognition", section II
+       (convolutions, halved); Simonyan, Zisserman 2014, arXiv:1409.1556 (pairs of 3 x 3 in their place).
+
 Letters: B batch, P pixels, H hidden units or height, W width, C channels, K classes.
 """
 

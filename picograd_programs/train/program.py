@@ -188,6 +188,7 @@ class Program:
     def __init__(self, settings: Any, **facts: Any):
         self.settings, self.facts = settings, {**plain(settings), **facts, "program": self.name}
         self.steps: int = settings.steps
+        self.changed: list[str] = []  # settings that were others in steps before, by the step of the change
 
     @property
     def title(self) -> str:
@@ -254,7 +255,7 @@ def plain(settings: Any) -> dict[str, Any]:
 
 
 def trainer_of(program: Program, kind: type[Trainer] = Trainer) -> Any:
-    """Returns what makes the steps of a program, of that kind, as its settings say."""
+    """Returns the trainer of a program, as its settings say."""
     settings = program.settings
     return kind(
         program.model,
@@ -364,6 +365,7 @@ def write_result(program: Program, settings: Any, report: str) -> None:
         "program": program.name, "about": program.about, "sizes": program.describe(), "steps": program.steps,
         "command": command_line(words, settings, out=whole.out, resume=False),
         "report": report.replace(f"{settings.out}{os.sep}", "").splitlines(),
+        **({"changed": program.changed} if program.changed else {}),
         "machine": machine_of(program.model), "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }  # fmt: skip
     text = json.dumps(result, indent=1) + "\n"
@@ -406,8 +408,12 @@ def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
         for name in (field.name for field in fields(program.settings) if field.name not in ASIDE)
         if name in facts and facts[name] != program.facts[name]
     ]
+    program.changed = facts.get("changed", [])
     if changed and trainer.done < program.steps:
-        print(f"{path}: from step {trainer.done:,} on: {', '.join(changed)}.", file=sys.stderr, flush=True)
+        said = f"from step {trainer.done:,} on: {', '.join(changed)}"
+        program.changed = [*program.changed, said]
+        print(f"{path}: {said}.", file=sys.stderr, flush=True)
+    checkpoints.facts["changed"] = program.changed
 
 
 def check_program(program: Program | type[Program], path: Path, state: Any, hint: str = "") -> None:

@@ -199,9 +199,14 @@ def test_what_differs_from_the_steps_before_is_said(
     assert cli.main(words) == 0
     said = capsys.readouterr().err
     assert f"{out}/step-00000012.safetensors: from step 12 on: steps 14 (12 before), lr 0.125 (0.002 before).\n" in said
+    words[words.index("--steps") + 1] = "16"
+    assert cli.main(words) == 0
+    assert json.loads((out / "result.json").read_text())["changed"] == [
+        "from step 12 on: steps 14 (12 before), lr 0.125 (0.002 before)", "from step 14 on: steps 16 (14 before)",
+    ]  # fmt: skip
     words[words.index("--steps") + 1] = "12"
     assert cli.main(words) == 1
-    assert "the training has made 14 steps, 12 are asked for." in capsys.readouterr().err
+    assert "the training has made 16 steps, 12 are asked for." in capsys.readouterr().err
 
 
 def _arrays(state: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
