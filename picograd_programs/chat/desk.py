@@ -13,8 +13,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -79,8 +80,18 @@ class Question:
     is_wanted: bool = True
 
 
+T = TypeVar("T", bound="Begun")
+
+
 @dataclass(eq=False)
-class Answer:
+class Begun:
+    """A question whose answer is being written."""
+
+    question: Question
+
+
+@dataclass(eq=False)
+class Answer(Begun):
     """A question that has a text of the network for itself.
 
     left:    tokens of it that are not read yet
@@ -88,7 +99,6 @@ class Answer:
     num:     tokens that were drawn
     """
 
-    question: Question
     reader: Reader
     left: list[int]
     rng: np.random.Generator
@@ -96,25 +106,22 @@ class Answer:
     num: int = 0
 
 
-@dataclass(eq=False)
-class Desk:
-    """Answers questions, first come, first served, as many at once as the plans have texts. `work` runs in one thread.
+class Questions(Generic[T]):
+    """A line of questions, first come, first served. `work` answers them, in one thread.
 
-    plans:    of the network
-    most:     questions that wait, before others are refused
     machine:  is held while the network computes
+    answers:  that are being written, in the order in which they were begun
+
+    Args:
+      num:   answers that are written at once
+      most:  questions that wait, before others are refused
     """
 
-    plans: Plans
-    most: int
-    machine: Line = field(default_factory=Line)
-    is_open: bool = True
-
-    def __post_init__(self) -> None:
-        self.changed = threading.Condition()
+    def __init__(self, num: int, most: int):
+        self.num, self.most, self.is_open = num, most, True
+        self.machine, self.changed = Line(), threading.Condition()
         self.line: deque[Question] = deque()
-        self.free = [Reader(self.plans, text) for text in range(self.plans.num)]  # idle for longest first
-        self.answers: list[Answer] = []  # in the order in which they were begun
+        self.answers: list[T] = []
 
     def ask(self, questions: Sequence[Question]) -> None:
         """Puts questions in the line.
@@ -123,15 +130,15 @@ class Desk:
           ArgumentError: they are more than can ever be taken at once.
           NotTaken: too many would wait, or the desk is closed.
         """
-        if len(questions) > self.plans.num + self.most:
+        if len(questions) > self.num + self.most:
             raise ArgumentError(
-                f"n: {len(questions)} answers; this server writes {self.plans.num} at once and lets {self.most} wait."
+                f"n: {len(questions)} answers; this server writes {self.num} at once and lets {self.most} wait."
             )
         with self.changed:
             if not self.is_open:
                 raise NotTaken("this server is being stopped, and takes no questions.")
             self._leave()
-            if len(self.line) + len(questions) - len(self.free) > self.most:
+            if len(self.line) + len(questions) + len(self.answers) - self.num > self.most:
                 raise NotTaken(
                     f"{len(self.answers)} answers are being written and {len(self.line)} wait; this server lets"
                     f" {self.most} wait. Ask again later."
@@ -174,7 +181,28 @@ class Desk:
             self.is_open = False
             self.changed.notify_all()
 
-    # ---- one step ----
+    def step(self) -> None:
+        """Goes on with the answers that are being written, and begins others."""
+        raise NotImplementedError
+
+    def _finish(self, answer: T, reason: str | Exception) -> None:
+        self.answers.remove(answer)
+        answer.question.end(reason)
+
+
+class Desk(Questions[Answer]):
+    """Answers as many questions at once as the plans of a network have texts.
+
+    Args:
+      plans:  of the network
+      most:   as of Questions
+    """
+
+    def __init__(self, plans: Plans, most: int):
+        super().__init__(plans.num, most)
+        self.plans = plans
+        self.free = [Reader(plans, text) for text in range(plans.num)]  # idle for longest first
+
     def step(self) -> None:
         """Gives free texts to those in line, reads a piece of one question, and a token of each answer."""
         for answer in [*self.answers]:
@@ -243,6 +271,5 @@ class Desk:
             answer.logits = of_row
 
     def _finish(self, answer: Answer, reason: str | Exception) -> None:
-        self.answers.remove(answer)
         self.free.append(answer.reader)
-        answer.question.end(reason)
+        super()._finish(answer, reason)

@@ -184,18 +184,29 @@ class TextToText:
         self.tokenizer, self.manner, self.lengths = found.tokenizer, in_languages(settings, found), found.lengths
         self.choice, self.search = choice_of(settings, found.manner), search_for(settings, found.manner)
         self.writer = Writer(found.network, found.network.config.context, num=self.search.beams)
+        self.ends = {*self.manner.ends}
 
     def describe(self) -> str:
         """Returns a line about the model."""
         return described(self.settings.model, self.writer.network, self.writer.longest, self.choice, self.search)
 
-    def way(self) -> Way:
-        """Returns how an answer is written: its length is as is wanted, else as the files say."""
-        start, settings = len(self.manner.start), self.settings
+    def way(self, num: int | None, choice: Choice, seed: int, draws: bool = False) -> Way:
+        """Returns how an answer is written.
+
+        Args:
+          num:    most tokens; None: as the files say
+          draws:  tokens are drawn, also where there is a search
+        """
+        start = len(self.manner.start)
         most = ANSWER + start if self.lengths.most is None else self.lengths.most
-        num = max(1, most - start) if settings.max_tokens is None else settings.max_tokens
+        num = max(1, most - start) if num is None else num
         rules = [*rules_of(self.search), *self.lengths.rules(start + num, self.manner.ends)]
-        return Way(num, self.choice, rules, self.search, counted=start - 1, seed=settings.seed)
+        search = replace_in(self.search, beams=1) if draws else self.search
+        return Way(num, choice, rules, search, counted=start - 1, seed=seed)
+
+    def question(self, text: str, has_marks: bool = False) -> list[int]:
+        """Returns the tokens of a text; `has_marks` as of `tokens_of`."""
+        return tokens_of(self.tokenizer, text, has_marks)
 
     def answer(self, text: str) -> None:
         """Prints the answer to a text as it comes.
@@ -204,9 +215,15 @@ class TextToText:
           ArgumentError: the text has too many tokens.
         """
         writer, settings, stream = self.writer, self.settings, self.tokenizer.stream()
-        length = writer.read(tokens_of(self.tokenizer, text, settings.raw))
-        print_text(stream, writer.write(length, self.manner, self.way()))
+        length = writer.read(self.question(text, settings.raw))
+        way = self.way(settings.max_tokens, self.choice, settings.seed)
+        print_text(stream, writer.write(length, self.manner, way))
         print(f"[read {writer.read_speed}; wrote {writer.write_speed}]", file=sys.stderr, flush=True)
+
+
+def reads_and_writes(model: str) -> bool:
+    """True for the folder or the file of a network with an encoder and a decoder."""
+    return is_seq2seq(Path(model)) or is_seq2seq_file(Path(model))
 
 
 def in_languages(settings: Chat, found: PublishedSeq2Seq) -> Manner:
@@ -332,8 +349,7 @@ def chat(settings: Chat) -> int:
       PicogradError: the weights cannot be had, or the prompt does not fit.
     """
     check_options(settings)
-    path = Path(settings.model)
-    dialogue = TextToText(settings) if is_seq2seq(path) or is_seq2seq_file(path) else Dialogue(settings)
+    dialogue = TextToText(settings) if reads_and_writes(settings.model) else Dialogue(settings)
     if settings.prompt:
         dialogue.answer(settings.prompt)
         return 0

@@ -40,7 +40,8 @@ from picograd.record import Record
 from picograd_programs.chat.answer import PIECES, Choice
 from picograd_programs.chat.desk import Desk, NotTaken, Question
 from picograd_programs.chat.rules import Logits
-from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue, Pack
+from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue, Pack, TextToText, check_options, reads_and_writes
+from picograd_programs.chat.writer_desk import WriterDesk
 from picograd_programs.data.bpe import Stream
 from picograd_programs.models.embed import embedder_of
 from picograd_programs.models.embedder import Embedder
@@ -60,6 +61,7 @@ NOT_DONE = (
     "tools", "functions", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
     "echo", "suffix",
 )  # fmt: skip
+SHARED = ("model", "context", "pack", "source", "target", "beams", "length_penalty", "no_repeat")  # as picograd chat's
 ROLES = ("system", "developer", "user", "assistant")
 
 
@@ -76,6 +78,12 @@ class Serve:
     together: int = 4  # answers that are written at once, up to 8; each has memory for a dialogue
     waiting: int = 32  # answers that wait for their turn, before further requests are refused
     embed: str = ""  # encoder for /v1/embeddings: minilm, or a folder, as in picograd embed
+    # as in picograd chat, of networks with an encoder
+    source: str = ""
+    target: str = ""
+    beams: int | None = None
+    length_penalty: float | None = None
+    no_repeat: int | None = None
 
 
 # ---- requests ----
@@ -91,6 +99,7 @@ class Request:
     wants_usage: its last event says how many tokens it took
     stops:       texts before which the answer ends
     num_answers: to the same, each drawn with a seed of its own
+    best_of:     answers that are written, of which so many are sent whose tokens have the best mean log-probability
     likeliest:   tokens whose probabilities are sent with each; None: not even its own
     """
 
@@ -103,6 +112,7 @@ class Request:
     stops: tuple[str, ...] = ()
     num_answers: int = 1
     likeliest: int | None = None
+    best_of: int = 1
 
 
 def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> Request:  # noqa: B008  # is immutable
@@ -121,9 +131,6 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     for name in NOT_DONE:
         if body.get(name):
             raise ArgumentError(f"{name} is not supported.")
-    if body.get("best_of", 1) not in (1, None):
-        raise ArgumentError("best_of must be 1.")
-
     def entry(name: str, default: Any) -> Any:
         value = body.get(name)
         value = default if value is None else value
@@ -151,9 +158,13 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     if options is not None and not (streams and isinstance(options, dict)):
         raise ArgumentError("stream_options must be an object, and stream true.")
     wants_usage = bool(options and options.get("include_usage"))
-    likeliest = likeliest_of(body, is_plain)
+    likeliest, best_of, most = likeliest_of(body, is_plain), entry("best_of", num_answers), num_answers
+    if is_plain and not streams:
+        most = ANSWERS_MAX
+    if not num_answers <= best_of <= most:
+        raise ArgumentError(f"best_of must be from n, {num_answers}, to {most} here, got {best_of}.")
     seed = entry("seed", 0) % SEEDS
-    return Request(given, choice, num, seed, streams, wants_usage, tuple(stops), num_answers, likeliest)
+    return Request(given, choice, num, seed, streams, wants_usage, tuple(stops), num_answers, likeliest, best_of)
 
 
 def likeliest_of(body: Any, is_plain: bool) -> int | None:
@@ -274,13 +285,14 @@ class Written:
     told:    its tokens, where their probabilities are asked for
     num:     tokens of it
     reason:  why it ended: "stop", itself or before one of the texts; or "length", since it had all its tokens
+    logprob: sum of those of its tokens, where `sums`
 
     Args:
       likeliest:  as of Request
     """
 
-    def __init__(self, stream: Stream, stops: Sequence[str], likeliest: int | None):
-        self.stream, self.text, self.likeliest = stream, UpTo(stops), likeliest
+    def __init__(self, stream: Stream, stops: Sequence[str], likeliest: int | None, sums: bool = False):
+        self.stream, self.text, self.likeliest, self.sums, self.logprob = stream, UpTo(stops), likeliest, sums, 0.0
         self.told: list[Told] = []
         self.num, self.num_letters, self.reason = 0, 0, ""
         self.come: SimpleQueue[str | Exception | None] = SimpleQueue()  # pieces of the text; None ends it
@@ -289,6 +301,8 @@ class Written:
         """Takes a token from the desk; False: the text ends before it."""
         self.num += 1
         text = self.stream.text(token)
+        if self.sums:
+            self.logprob += float(logprobs_of(logits_V)[token])
         if self.likeliest is not None:
             self.told.append(told(token, self.num_letters, text, logits_V, self.likeliest))
         self.num_letters += len(text)
@@ -333,6 +347,7 @@ class Answerer:
     """Answers requests with one model.
 
     desk:      writes answers, in a thread that begins with the first of them
+    plain:     how tokens are drawn where a request says nothing
     embedder:  makes vectors of texts, if there is one
 
     Raises:
@@ -340,9 +355,20 @@ class Answerer:
     """
 
     def __init__(self, settings: Serve):
-        wanted = Chat(model=settings.model, context=settings.context, pack=settings.pack)
-        self.dialogue = Dialogue(wanted, settings.together, PIECES)
-        self.name, self.desk = settings.model, Desk(self.dialogue.reader.plans, settings.waiting)
+        wanted = chat_of(settings)
+        self.dialogue: Dialogue | TextToText
+        self.desk: Desk | WriterDesk
+        if reads_and_writes(settings.model):
+            self.dialogue = text_to_text = TextToText(wanted)
+            self.desk = WriterDesk(text_to_text, settings.waiting)
+        else:
+            if wanted.beams is not None or wanted.length_penalty is not None or wanted.no_repeat is not None:
+                raise ArgumentError("--beams, --length-penalty and --no-repeat are for networks with an encoder here.")
+            self.dialogue = dialogue = Dialogue(wanted, settings.together, PIECES)
+            self.desk = Desk(dialogue.reader.plans, settings.waiting)
+        self.name, self.plain = settings.model, self.dialogue.choice
+        if isinstance(self.dialogue, TextToText) and self.dialogue.search.beams > 1:
+            self.plain = replace(self.plain, temperature=0.0)  # a search, unless a request says a temperature
         self.thread = threading.Thread(target=self.desk.work, daemon=True)
         self.embedder = embedder_of(settings.embed) if settings.embed else None
         self.names = [settings.model, *([settings.embed] if settings.embed else [])]
@@ -354,6 +380,8 @@ class Answerer:
           ArgumentError: the dialogue or the text does not fit into the context.
         """
         dialogue = self.dialogue
+        if isinstance(dialogue, TextToText):
+            return text_of(request, dialogue)
         assert dialogue.turns is not None, "a Dialogue that is not raw has turns"
         is_plain = isinstance(request.given, str)
         if isinstance(request.given, str):
@@ -374,9 +402,9 @@ class Answerer:
         Raises:
           NotTaken: as Desk.ask.
         """
-        dialogue, questions, found = self.dialogue, [], []
-        for number in range(request.num_answers):
-            found.append(written := Written(dialogue.tokenizer.stream(), request.stops, request.likeliest))
+        dialogue, questions, found, sums = self.dialogue, [], [], request.best_of > request.num_answers
+        for number in range(request.best_of):
+            found.append(written := Written(dialogue.tokenizer.stream(), request.stops, request.likeliest, sums))
             seed = (request.seed + number) % SEEDS
             questions.append(Question(
                 tokens, frozenset(dialogue.ends), request.num, request.choice, seed, written.take, written.end
@@ -425,6 +453,23 @@ class Answerer:
             self.thread.join()
 
 
+def text_of(request: Request, dialogue: TextToText) -> list[int]:
+    """Returns the tokens of a text that is answered by itself.
+
+    Raises:
+      ArgumentError: there are several turns, it is too long, or probabilities are asked for.
+    """
+    if request.likeliest is not None or request.best_of > request.num_answers:
+        raise ArgumentError("logprobs and best_of are not supported by this model, which has an encoder.")
+    if not isinstance(request.given, str) and len(request.given) > 1:
+        raise ArgumentError("messages must be one turn: this model reads each text by itself.")
+    text = request.given if isinstance(request.given, str) else request.given[0][1]
+    tokens, longest = dialogue.question(text), dialogue.writer.longest
+    if not 1 <= len(tokens) <= longest:
+        raise ArgumentError(f"the text has {len(tokens):,} tokens; 1 to {longest:,} are read. Send a shorter text.")
+    return tokens
+
+
 def told(number: int, first: int, text: str, logits_V: Logits, likeliest: int) -> Told:
     """Returns a token with its probability and those of the likeliest ones."""
     found = logprobs_of(logits_V)
@@ -455,6 +500,9 @@ def vectors_of(body: Any, embedder: Embedder, name: str) -> dict[str, Any]:
     if not isinstance(inputs, list) or not 0 < len(inputs) <= INPUTS_MAX:
         raise ArgumentError(f"input must be a text, tokens, or a list of 1 to {INPUTS_MAX:,} of them.")
     numbers = [tokens_of(each, embedder) for each in inputs]
+    if (most := max(map(len, numbers))) > embedder.longest:
+        fact = f"input: a text has {most:,} tokens; {name} reads {embedder.longest:,}. Send shorter texts."
+        raise ArgumentError(fact)
     vectors = embedder.embed_tokens(numbers).astype("<f4")
     if body.get("dimensions") not in (None, vectors.shape[1]):
         raise ArgumentError(f"dimensions must be {vectors.shape[1]}, as many as {name} has.")
@@ -474,10 +522,10 @@ def tokens_of(given: Any, embedder: Embedder) -> list[int]:
       ArgumentError: it is neither.
     """
     if isinstance(given, str):
-        return embedder.numbers(embedder.manner.default + given)
+        return embedder.numbers(embedder.manner.default + given, cuts=False)
     num = len(embedder.tokenizer.tokens)
     if isinstance(given, list) and given and all(type(each) is int and 0 <= each < num for each in given):
-        return given[: embedder.longest]
+        return given
     raise ArgumentError(f"input must be texts, or tokens, which are whole numbers below {num:,}; got {str(given)[:40]!r}.")
 
 
@@ -519,7 +567,7 @@ class Handler(BaseHTTPRequestHandler):
             if path == EMBEDDINGS:
                 self._embed(body)
                 return
-            self._answer(request_of(body, path == PLAIN, self.answerer.dialogue.choice))
+            self._answer(request_of(body, path == PLAIN, self.answerer.plain))
         except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, error.fact if isinstance(error, PicogradError) else f"no JSON: {error}")
         except NotTaken as error:
@@ -548,8 +596,9 @@ class Handler(BaseHTTPRequestHandler):
             if request.streams:
                 self._stream(request, facts, len(tokens), answers, all_pieces)
                 return
-            choices = []
-            for index, (answer, text) in enumerate(zip(answers, map("".join, all_pieces))):
+            choices, pairs = [], [*zip(answers, map("".join, all_pieces))]
+            pairs.sort(key=lambda pair: -pair[0].logprob / max(1, pair[0].num))  # all 0 where nothing is chosen
+            for index, (answer, text) in enumerate(pairs[: request.num_answers]):
                 said = {"text": text} if is_plain else {"message": {"role": "assistant", "content": text}}
                 found = self.answerer.probabilities(request, answer.told, 0, len(text))
                 choices.append({"index": index, **said, "finish_reason": answer.reason, "logprobs": found})
@@ -675,13 +724,18 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+def chat_of(settings: Serve) -> Chat:
+    """Returns those settings that `picograd chat` has, too."""
+    return Chat(**{name: getattr(settings, name) for name in SHARED})
+
+
 def serve(settings: Serve) -> int:
     """Answers requests until Ctrl-C; returns 0.
 
     Raises:
       DataError: the weights cannot be had, or the address cannot be listened at.
     """
-    check_settings(Chat(context=settings.context))
+    check_options(chat_of(settings))
     if not 1 <= settings.together <= ROWS_MAX or settings.waiting < 0:
         raise ArgumentError(
             f"--together must be from 1 to {ROWS_MAX}, and --waiting at least 0; got {settings.together} and"

@@ -97,12 +97,17 @@ class Embedder:
             vectors_BC = layer(vectors_BC)
         return vectors_BC
 
-    def numbers(self, text: str) -> list[int]:
-        """Returns the tokens of a text; one that is too long loses its end, but not the token that ends every text."""
+    def numbers(self, text: str, cuts: bool = True) -> list[int]:
+        """Returns the tokens of a text; one that is too long loses its end, but not the token that ends every text.
+
+        Args:
+          cuts:  False: it keeps its end
+        """
         tokenizer = self.tokenizer
         start, end = tokenizer.start, tokenizer.end
         inner = tokenizer.encode(text.lower() if self.manner.lowers else text)
-        numbers = [*start, *inner[: max(0, self.longest - len(start) - len(end))], *end]
+        most = max(0, self.longest - len(start) - len(end)) if cuts else len(inner)
+        numbers = [*start, *inner[:most], *end]
         if not numbers:
             raise ArgumentError(f"embed: the text {text[:40]!r} has no tokens.")
         return numbers

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,11 +23,14 @@ from picograd_programs import cli
 from picograd_programs.chat import serve
 from picograd_programs.chat.answer import Plans, Reader
 from picograd_programs.chat.desk import Line, NotTaken
+from picograd_programs.chat.run import Chat, TextToText
 from picograd_programs.chat.serve import Answerer, Serve, Server
 from picograd_programs.models.embedder import read_embedder
 from tests.chat.small_model import write_model
 from tests.models.test_encoder_folder import drawn as drawn_weights
 from tests.models.test_encoder_folder import said_of, write
+from tests.models.test_seq2seq import BART, bart_weights
+from tests.models.test_seq2seq import write_folder as write_seq2seq
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +38,23 @@ def answerer(tmp_path_factory: pytest.TempPathFactory) -> Answerer:
     return Answerer(Serve(model=str(write_model(tmp_path_factory.mktemp("serve") / "small.gguf")), context=256))
 
 
-@pytest.fixture
-def server(answerer: Answerer, request: pytest.FixtureRequest) -> Iterator[Server]:
-    with Server(Serve(port=0, token=getattr(request, "param", "")), answerer) as server:
+@contextmanager
+def serving(answerer: Answerer, token: str = "") -> Iterator[Server]:
+    """Serves in a thread, until the context is left."""
+    with Server(Serve(port=0, token=token), answerer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server(answerer: Answerer, request: pytest.FixtureRequest) -> Iterator[Server]:
+    with serving(answerer, getattr(request, "param", "")) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def asked(server: Server, body: Any, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, Any]:
@@ -159,9 +172,7 @@ def test_who_comes_first_is_answered_first_and_other_questions_do_not_wait(
     ours = Answerer(Serve(model=answerer.name, context=256, together=1, waiting=4))
     order, threads, begin = [], [], ours.desk._begin
     monkeypatch.setattr(ours.desk, "_begin", lambda: begin() or order.extend(a.question.seed for a in ours.desk.answers))
-    with Server(Serve(port=0), ours) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ours) as server:
         with ours.desk.machine:
             for number in range(5):  # one whose question cannot be read yet, and four that wait
                 body = {"messages": TURNS, **GREEDY, "max_tokens": 1, "seed": number}
@@ -179,8 +190,6 @@ def test_who_comes_first_is_answered_first_and_other_questions_do_not_wait(
             each.join()
         assert list(dict.fromkeys(order)) == [0, 1, 2, 3, 4]
         assert asked(server, {"messages": TURNS, **GREEDY})[0] == 200, "and later it is answered"
-        server.shutdown()
-        thread.join()
     ours.close()
 
 
@@ -206,9 +215,7 @@ def test_answers_of_one_request_never_wait_beyond_what_may(answerer: Answerer) -
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_client_that_closes_its_connection_ends_its_answer_and_leaves_the_line(answerer: Answerer, n: int) -> None:
     ours = Answerer(Serve(model=answerer.name, context=256, together=1, waiting=2))
-    with Server(Serve(port=0), ours) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ours) as server:
         written, draw = [], ours.desk._draw
         ours.desk._draw = lambda answer, drawn: (time.sleep(0.02), written.append(1), draw(answer, drawn))  # type: ignore[method-assign]
         connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
@@ -221,16 +228,12 @@ def test_a_client_that_closes_its_connection_ends_its_answer_and_leaves_the_line
             time.sleep(0.001)
         assert len(written) < 100, "it is not written to its end"
         assert asked(server, {"messages": TURNS, **GREEDY, "n": 3})[0] == 200, "and its places are free"
-        server.shutdown()
-        thread.join()
     ours.close()
 
 
 def test_a_client_that_leaves_while_it_waits_gives_its_place_to_another(answerer: Answerer) -> None:
     ours = Answerer(Serve(model=answerer.name, context=256, together=1, waiting=1))
-    with Server(Serve(port=0), ours) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ours) as server:
         body, threads = {"messages": TURNS, **GREEDY}, []
         with ours.desk.machine, ThreadPoolExecutor(2) as pool:
             threads.append(pool.submit(asked, server, body))
@@ -250,8 +253,6 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_to_another(answerer
             ours.desk.machine.__exit__()  # as the with does; another has it at once
             assert [each.result()[0] for each in threads] == [200, 200]
             ours.desk.machine.__enter__()
-        server.shutdown()
-        thread.join()
     ours.close()
 
 
@@ -289,12 +290,8 @@ def test_a_text_is_the_same_alone_and_among_others_whatever_came_before(answerer
 
     def answers(together: int, at_once: int, order: list[int]) -> dict[int, Any]:
         ours = Answerer(Serve(model=answerer.name, context=256, together=together))
-        with Server(Serve(port=0), ours) as server, ThreadPoolExecutor(at_once) as pool:
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
+        with serving(ours) as server, ThreadPoolExecutor(at_once) as pool:
             found = dict(zip(order, pool.map(lambda number: choice(server, bodies[number]), order)))
-            server.shutdown()
-            thread.join()
         ours.close()
         return found
 
@@ -320,16 +317,13 @@ def test_several_answers_share_a_plan(answerer: Answerer) -> None:
 
 def test_an_answer_in_progress_ends_with_the_server(answerer: Answerer) -> None:
     ours = Answerer(Serve(model=answerer.name, context=256))
-    with Server(Serve(port=0), ours) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ours) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
         body = json.dumps({"messages": TURNS, "stream": True, "max_tokens": 150})
         connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         answer.readline()
         server.shutdown()
-        thread.join()
         ours.close()
         assert answer.read().decode().rstrip().endswith("[DONE]")
         assert not ours.thread.is_alive() and not ours.desk.answers and len(ours.desk.free) == 4
@@ -440,6 +434,7 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "tools": [{}]}, "tools is not supported"),
         ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
         ({"messages": TURNS, "n": 0}, "n must be from 1 to 16, got 0"),
+        ({"messages": TURNS, "best_of": 2}, "best_of must be from n, 1, to 1 here, got 2"),
         ({"messages": TURNS, "top_logprobs": 3}, "logprobs must be true or false, and true where top_logprobs is there"),
         ({"messages": TURNS, "logprobs": 3}, "logprobs must be true or false"),
         ({"messages": TURNS, "logprobs": True, "top_logprobs": 21}, "top_logprobs must be a whole number up to 20, got 21"),
@@ -462,7 +457,9 @@ def test_a_wrong_request_is_refused_and_says_why(body: Any, words: str, server: 
         ({"prompt": "x" * 300}, "prompt: 3"),
         ({"prompt": "x", "echo": True}, "echo is not supported"),
         ({"prompt": "x", "logprobs": True}, "logprobs must be a whole number up to 20, got True"),
-        ({"prompt": "x", "best_of": 2}, "best_of must be 1"),
+        ({"prompt": "x", "best_of": 17}, "best_of must be from n, 1, to 16 here, got 17"),
+        ({"prompt": "x", "n": 3, "best_of": 2}, "best_of must be from n, 3, to 16 here, got 2"),
+        ({"prompt": "x", "best_of": 2, "stream": True}, "best_of must be from n, 1, to 1 here, got 2"),
         ({"prompt": "x", "temperature": -1}, "temperature: got -1.0"),
     ],
 )
@@ -575,15 +572,65 @@ def test_a_client_that_goes_away_ends_its_answer_and_others_are_answered(server:
     assert asked(server, {"messages": TURNS, **GREEDY})[1]["choices"] == before
 
 
+def test_the_best_of_several_answers_are_sent(server: Server) -> None:
+    body = {"prompt": "Once", "max_tokens": 6, "temperature": 1.5, "logprobs": 0, "seed": 3}
+    written = asked(server, {**body, "n": 5}, "/v1/completions")[1]["choices"]
+    means = {each["text"]: np.mean(each["logprobs"]["token_logprobs"]) for each in written}
+    status, best = asked(server, {**body, "n": 2, "best_of": 5}, "/v1/completions")
+    assert status == 200 and [each["index"] for each in best["choices"]] == [0, 1]
+    assert [each["text"] for each in best["choices"]] == sorted(means, key=lambda text: -means[text])[:2]
+    assert best["usage"]["completion_tokens"] > 6 * 2, "those that are not sent count, too"
+
+
+# ---- networks with an encoder ----
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_network_with_an_encoder_answers_each_text(beams: int, tmp_path: Path) -> None:
+    write_seq2seq(tmp_path, BART, bart_weights(BART))
+    chat = TextToText(Chat(model=str(tmp_path), context=64, beams=beams))
+    text = [*chat.writer.write(chat.writer.read(chat.question("ab c")), chat.manner, chat.way(9, chat.choice, 0))]
+    ours = Answerer(Serve(model=str(tmp_path), context=64, beams=beams))
+    with serving(ours) as server:
+        turns, short = [{"role": "user", "content": "ab c"}], {"max_tokens": 9}
+        status, whole = asked(server, {"messages": turns, **short})
+        expected = chat.tokenizer.decode(text)
+        assert status == 200 and whole["choices"][0]["message"]["content"] == expected
+        assert whole["usage"]["completion_tokens"] == len(text)
+        (plain,) = asked(server, {"prompt": "ab c", **short}, "/v1/completions")[1]["choices"]
+        assert plain["text"] == expected
+        events = streamed(server, {"messages": turns, **short})
+        assert "".join(each["delta"].get("content", "") for each in events) == expected
+        drawn = asked(server, {"messages": turns, "temperature": 3.0, "n": 3, **short})[1]["choices"]
+        assert len({each["message"]["content"] for each in drawn}) > 1, "a temperature takes the place of the search"
+        for body, words in (
+            ({"messages": [{"role": "system", "content": "a"}, *turns]}, "this model reads each text by itself"),
+            ({"messages": turns, "logprobs": True}, "logprobs and best_of are not supported by this model"),
+            ({"messages": [{"role": "user", "content": "ab " * 99}]}, "1 to 50 are read. Send a shorter text"),
+        ):
+            status, wrong = asked(server, body)
+            assert status == 400 and words in wrong["error"]["message"]
+        with ThreadPoolExecutor(4) as pool:
+            answers = [*pool.map(lambda _: asked(server, {"messages": turns, **short}), range(4))]
+        assert [answer["choices"] for _, answer in answers] == [whole["choices"]] * 4
+    ours.close()
+    with pytest.raises(NotTaken, match="is being stopped"):
+        ours.desk.ask([])
+
+
+def test_a_search_is_for_networks_with_an_encoder(answerer: Answerer, capsys: Any) -> None:
+    for words in (["--beams", "2"], ["--length-penalty", "1"], ["--no-repeat", "2"]):
+        assert cli.main(["serve", "--model", answerer.name, *words]) == 1
+        assert "are for networks with an encoder here" in capsys.readouterr().err
+    assert cli.main(["serve", "--model", answerer.name, "--context", str(2**30)]) == 1
+    assert "--context: got 1,073,741,824, it must be at most 16,777,216" in capsys.readouterr().err
+
+
 # ---- vectors of texts ----
 def test_embeddings_come_from_the_encoder_that_is_named(answerer: Answerer, tmp_path: Path) -> None:
     said = said_of("BERT")
     write(tmp_path, said, drawn_weights(said), ["mean"])
     ours = Answerer(Serve(model=answerer.name, context=256, embed=str(tmp_path)))
     expected = read_embedder(tmp_path).embed(["abc", "is"])
-    with Server(Serve(port=0), ours) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ours) as server:
         path = "/v1/embeddings"
         status, answer = asked(server, {"input": ["abc", "is"], "model": "any"}, path)
         assert status == 200 and answer["usage"] == {"prompt_tokens": 8, "total_tokens": 8}
@@ -593,6 +640,7 @@ def test_embeddings_come_from_the_encoder_that_is_named(answerer: Answerer, tmp_
         tokens = ours.embedder.numbers("abc") if ours.embedder else []
         for given in (tokens, [tokens]):
             assert asked(server, {"input": given}, path)[1]["data"][0]["embedding"] == answer["data"][0]["embedding"]
+        longest = ours.embedder.longest if ours.embedder else 0
         for body, words in (
             ({}, "input must be a text, tokens, or a list of 1 to 2,048"),
             ({"input": []}, "input must be a text"),
@@ -600,6 +648,8 @@ def test_embeddings_come_from_the_encoder_that_is_named(answerer: Answerer, tmp_
             ({"input": [-1]}, "tokens, which are whole"),
             ({"input": "a", "encoding_format": "hex"}, "encoding_format must be float or base64"),
             ({"input": "a", "dimensions": 5}, "dimensions must be 32"),
+            ({"input": ["a", "a b " * 300]}, f"reads {longest:,}. Send shorter texts"),
+            ({"input": [[5] * (longest + 1)]}, f"input: a text has {longest + 1:,} tokens"),
             ([], "the body must be an object"),
         ):
             status, wrong = asked(server, body, path)
@@ -613,8 +663,6 @@ def test_embeddings_come_from_the_encoder_that_is_named(answerer: Answerer, tmp_
                 model="", messages=TURNS, n=2, logprobs=True, top_logprobs=2, **GREEDY
             ).choices
             assert len(choices) == 2 and len(choices[1].logprobs.content[0].top_logprobs) == 2
-        server.shutdown()
-        thread.join()
 
 
 def got(server: Server, path: str) -> tuple[int, Any]:

@@ -467,7 +467,7 @@ def test_the_command_answers_each_text(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == first.out, "the likeliest text, where the files say nothing of drawing"
     assert cli.main([*words, "--prompt", "a", "--system", "b"]) == 1
     assert "--system is for models that hold dialogues" in capsys.readouterr().err
-    assert cli.main(["serve", "--model", str(tmp_path)]) == 1
+    assert cli.main(["perplexity", "--text", __file__, "--model", str(tmp_path)]) == 1
     assert "hint: picograd chat answers with it" in capsys.readouterr().err
 
 
@@ -505,7 +505,7 @@ def test_a_search_writes_what_transformers_writes(name: str, generation: Said, w
     chat = TextToText(Chat(model=str(tmp_path), context=64))
     text = np.random.default_rng(3).integers(3, 30, 12).tolist()
     for _ in range(2):
-        assert [*chat.writer.write(chat.writer.read(text), chat.manner, chat.way())] == written
+        assert [*chat.writer.write(chat.writer.read(text), chat.manner, chat.way(None, chat.choice, 0))] == written
     assert chat.writer.write_tokens.num_captures == 1 and chat.writer.copy_text.num_captures <= 1
 
 
@@ -521,9 +521,11 @@ def test_options_of_a_search_replace_what_the_files_say(tmp_path: Path, capsys: 
     assert chat().search == Search(4, no_repeat=3) and chat(beams=1).search.beams == 1 and chat(beams=2).writer.num == 2
     assert chat(temperature=0.7).search == Search(1, no_repeat=3) and chat(temperature=0.7, beams=3).search.beams == 3
     assert chat(length_penalty=2.0, no_repeat=0).search == Search(4, 2.0)
-    assert chat().way().num == 512 and chat(max_tokens=5).way().num == 5 and chat().way().counted == 1
+    way = chat().way(None, Choice(), 3)
+    assert (way.num, way.counted, way.seed, way.search.beams) == (512, 1, 3, 4) and chat().way(5, Choice(), 0).num == 5
+    assert chat().way(5, Choice(), 0, draws=True).search == Search(1, no_repeat=3)
     (tmp_path / "generation_config.json").write_text(json.dumps({"max_length": 20, "do_sample": True, "num_beams": 2}))
-    assert chat().way().num == 18 and chat().search == Search(1)
+    assert chat().way(None, Choice(), 0).num == 18 and chat().search == Search(1)
     assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "a", "--beams", "0"]) == 1
     assert "--beams: got 0, it must be" in capsys.readouterr().err
     assert cli.main(["chat", "--model", str(tmp_path), "--prompt", "a", "--beams", "3", "--max-tokens", "4"]) == 0

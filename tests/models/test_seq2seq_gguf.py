@@ -89,7 +89,7 @@ def test_the_command_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ["chat", "--model", str(path), "--context", "64", "--prompt", "the letter", "--max-tokens", "5"]
     assert cli.main(words) == 0 and "read 9 tokens" in capsys.readouterr().err
     assert cli.main([*words, "--beams", "2"]) == 0
-    assert cli.main(["serve", "--model", str(path)]) == 1
+    assert cli.main(["perplexity", "--text", __file__, "--model", str(path)]) == 1
     assert "hint: picograd chat answers with it" in capsys.readouterr().err
     path.write_bytes(path.read_bytes()[:3000])
     assert cli.main(words) == 1 and str(path) in capsys.readouterr().err
