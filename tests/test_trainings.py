@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench import kept_networks, trainings
+from bench import beside, kept_networks, trainings
 from picograd_programs import cli
+from tests.little import put_in_place
 
 KEPT = trainings.PAGE.with_suffix("")
 
@@ -42,23 +43,25 @@ def test_curves_are_thinned_and_only_losses_are_kept() -> None:
     assert len(curves["loss"][0]) == len(curves["loss"][1]) == trainings.POINTS_MAX
 
 
-def test_whole_runs_are_compared_with_pytorchs_and_their_logs_kept(tmp_path: Path) -> None:
+def test_a_whole_run_is_made_in_pytorch_too_and_its_log_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, tmp_path)
     out, kept = tmp_path / "few", tmp_path / "kept"
-    assert cli.main(["train", "bigram", "--steps", "40", "--out", str(out)]) == 0
-    lines = trainings.lines_of(out / "log.jsonl")
-    near = [{name: value * 1.001 if name == "loss" else value for name, value in line.items()} for line in lines]
+    assert cli.main(["train", "names", "--steps", "50", "--eval-every", "20", "--hidden", "8", "--out", str(out)]) == 0
     result = json.loads((out / "result.json").read_text())
     (out / "result.json").write_text(json.dumps({**result, "changed": ["from step 20 on: lr 1.0 (50.0 before)"]}))
-    (out / trainings.BESIDE_FILE).write_text("".join(json.dumps(line) + "\n" for line in near))
+    beside.main(out)
+    ours, theirs = (trainings.lines_of(out / name) for name in ("log.jsonl", trainings.BESIDE_FILE))
+    assert [line["step"] for line in theirs] == [20, 40, 50] and theirs[2].keys() == {"step", "seconds", "loss", "dev loss"}
     trainings.keep(out, kept)
+    entry = json.loads((kept / "few.json").read_text())
+    assert 0 < max(entry["in_pytorch"]["apart"].values()) < 1e-5
     found = [json.loads(line) for line in gzip.decompress((kept / "few.jsonl.gz").read_bytes()).splitlines()]
-    assert [line["step"] for line in found] == [20, 40] and found[1]["loss"] == pytest.approx(lines[1]["loss"], rel=1e-6)
+    assert found == [{name: pytest.approx(value, rel=1e-6) for name, value in line.items()} for line in ours]
     text = trainings.page(kept)
     assert "\n\nOn the way, from step 20 on: lr 1.0 (50.0 before).\n\n" in text
-    assert "[Its log](models/few.jsonl.gz)." in text and "All 40 steps (dots in the picture): loss 1e-03." in text
-    entry = json.loads((kept / "few.json").read_text())
+    assert "[Its log](models/few.jsonl.gz)." in text and "All 50 steps (dots in the picture): loss " in text
     (axes,) = trainings.drawn(entry["curves"], entry["in_pytorch"]["curves"]).axes
-    assert axes.get_legend_handles_labels()[1] == ["loss", "in PyTorch"]
+    assert sorted(axes.get_legend_handles_labels()[1]) == ["dev loss", "in PyTorch", "loss"]
 
 
 def test_the_table_of_networks_is_that_of_the_kept_results() -> None:

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import picograd as pg
+from bench import networks
+from bench.turns import as_written
 from picograd import Tensor
 from picograd.errors import ArgumentError, ShapeError
 from picograd_programs.models.diffusion import time_features
@@ -93,3 +97,12 @@ def test_a_tree_needs_a_power_of_two() -> None:
     with pytest.raises(ArgumentError, match="context must be a power of two, got 6") as caught:
         WaveNet(context=6)
     assert caught.value.hint == "--context 4"
+
+
+def test_a_training_is_timed_and_compared_with_pytorchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words_in_place(monkeypatch, tmp_path)
+    assert max(networks.distances("names", double=False).values()) < 1e-3
+    assert max(networks.distances("names", double=True).values()) < 1e-11
+    ours, theirs = networks.make_step("names", pg, pg.jit), networks.make_step("names", torch, as_written)
+    assert ours() == pytest.approx(theirs(), rel=1e-6) and ours() == pytest.approx(theirs(), rel=1e-6)
+    networks.opened.close()
