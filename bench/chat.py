@@ -3,7 +3,8 @@
     python -m bench.chat                             SmolLM2-135M of four bits: all that is installed, three times each
     python -m bench.chat --variants picograd,llama_cpp --rounds 1
 
-    pip install torch cyllama tinygrad==0.13.0      each is optional; what is missing is left out, in one line
+    CMAKE_ARGS=-DGGML_NATIVE=ON pip install torch tinygrad==0.13.0 --no-binary llama-cpp-python llama-cpp-python
+                                                     each is optional; what is missing is left out, in one line
     apt-get install clang                           for tinygrad's CPU device
 
 In:    the GGUF file that `picograd chat` fetches
@@ -12,8 +13,8 @@ Out:   for each variant the median tokens a second of a prompt that is read, and
 
 Every variant is a fresh process; they run in turns. A round reads the prompt and writes the answer twice: the first time
 compiles and is not counted. picograd and llama.cpp compute with weights of four bits, PyTorch with float32 (its network is
-in bench/peers/torch_chat.py), tinygrad as its own `tinygrad.llm` does, with float16. llama.cpp comes in the wheel of
-cyllama, which is compiled for AVX2. The cores must be quiet: threads of OpenMP that wait for each other fall to a tenth of
+in bench/peers/torch_chat.py), tinygrad as its own `tinygrad.llm` does, with float16. llama.cpp is compiled for the
+machine's own instructions. The cores must be quiet: threads of OpenMP that wait for each other fall to a tenth of
 their speed beside other work, ours do not.
 """
 
@@ -64,22 +65,17 @@ def picograd_answers() -> Answers:
 
 def llama_cpp_answers() -> Answers:
     """Returns llama.cpp with as many threads as it is given."""
-    cpp: Any = importlib.import_module("cyllama.llama.llama_cpp")
-    cpp.disable_logging()
-    cpp.ggml_backend_load_all()
-    settings = cpp.LlamaContextParams()
-    settings.n_ctx = CONTEXT
-    settings.n_threads = settings.n_threads_batch = int(os.environ["OMP_NUM_THREADS"])
-    model = cpp.LlamaModel(path_model=str(gguf_path()))
-    context, chooser = cpp.LlamaContext(model, settings), cpp.LlamaSampler(cpp.LlamaSamplerChainParams())
-    chooser.add_greedy()
+    cpp: Any = importlib.import_module("llama_cpp")
+    threads = int(os.environ["OMP_NUM_THREADS"])
+    settings = {"n_ctx": CONTEXT, "n_threads": threads, "n_threads_batch": threads, "verbose": False}
+    llama = cpp.Llama(str(gguf_path()), **settings)
 
     def answers(prompt: list[int], num: int) -> Iterator[int]:
-        context.kv_cache_clear()
-        place, tokens = 0, prompt
+        llama.reset()
+        tokens = prompt
         for _ in range(num):
-            context.decode(cpp.llama_batch_get_one(tokens, place))
-            place, tokens = place + len(tokens), [chooser.sample(context, -1)]
+            llama.eval(tokens)
+            tokens = [llama.sample(top_k=1, temp=0.0, repeat_penalty=1.0)]
             yield tokens[0]
 
     return answers

@@ -12,13 +12,15 @@ Source: Pallets, Jinja, "Template Designer Documentation"; Hugging Face, transfo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from picograd.errors import DataError
 from picograd_programs.chat.jinja_values import FILTERS, Space, Undefined, Value, known, shown
 from picograd_programs.chat.jinja_words import NO_ARGUMENTS, STRING, Expression, Scope, Words, filtered
 
-INSIDE = rf"((?:{STRING}|\{{(?:{STRING}|[^}}])*?\}}|[^'\"])*?)"  # of a tag, in whose strings and dicts its end may be
+# The inside of a tag, in whose strings and dicts its end may be. Each letter fits one part alone, so that no text is slow.
+INSIDE = rf"((?:{STRING}|\{{(?:{STRING}|[^}}'\"])*?\}}|[^{{'\"])*?)"
+OPENING = re.compile(r"\{[{%#]")
 TAG = re.compile(rf"\{{%([-+]?){INSIDE}([-+]?)%\}}|\{{\{{([-+]?){INSIDE}([-+]?)\}}\}}|\{{#([-+]?).*?([-+]?)#\}}", re.DOTALL)
 Node = Callable[[Scope, list[str]], None]
 
@@ -32,6 +34,21 @@ class Continued(Exception):
 
 
 # ---- tags and text ----
+def tags_in(source: str) -> Iterator[re.Match[str]]:
+    """Yields the tags of a template.
+
+    Raises:
+      DataError: one has no end.
+    """
+    place = 0
+    while opening := OPENING.search(source, place):
+        found = TAG.match(source, opening.start())
+        if found is None:
+            raise DataError(f"the template has a tag without an end: {source[opening.start() :][:40]!r}.")
+        yield found
+        place = found.end()
+
+
 def pieces_of(source: str) -> list[tuple[str, str]]:
     """Returns the pieces of a template: ("text", ...), ("block", ...) and ("value", ...).
 
@@ -43,7 +60,7 @@ def pieces_of(source: str) -> list[tuple[str, str]]:
     source = source.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n")
     pieces: list[tuple[str, str]] = []
     past, strips, trims = 0, False, False
-    for found in TAG.finditer(source):
+    for found in tags_in(source):
         text = source[past : found.start()]
         is_value = found[5] is not None
         before, behind = (found[4], found[6]) if is_value else (found[1] or found[7] or "", found[3] or found[8] or "")
@@ -271,7 +288,7 @@ def loop_of(values: list[Value], place: int) -> dict[str, Value]:
 
 def text_node(text: str) -> Node:
     """Returns the node that writes a text."""
-    return lambda scope, out: out.append(text)
+    return lambda scope, out: out.append(scope.made(text))
 
 
 def value_node(value: Expression) -> Node:
@@ -279,7 +296,7 @@ def value_node(value: Expression) -> Node:
 
     def node(scope: Scope, out: list[str]) -> None:
         scope.step()
-        out.append(shown(value(scope)))
+        out.append(scope.made(shown(value(scope))))
 
     return node
 

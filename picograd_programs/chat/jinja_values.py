@@ -9,6 +9,7 @@ Source: Pallets, Jinja, "Template Designer Documentation", the lists of filters,
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,8 +17,10 @@ from typing import Any
 from picograd.errors import DataError
 
 Value = Any
-LETTERS_MAX = 2**24  # of a text that a template makes
+LETTERS_MAX = 2**22  # of a text that a template makes, or values of a list
+BITS_MAX = 4096  # of a number
 RANGE_MAX = 100_000
+WIDE = re.compile(r"%[^%\w]*(?:\d{4}|[\d.]*\*|\d*\.\d{4})")  # of a place in a text
 
 
 class Undefined:
@@ -48,6 +51,46 @@ class Space(dict[str, Value]):
     """The result of `namespace()`: values by name, which a loop can change."""
 
 
+# ---- how large a value may be ----
+def check_length(num: int) -> None:
+    """Checks that a text or a list of so many letters or values may be made.
+
+    Raises:
+      DataError: there are too many.
+    """
+    if num > LETTERS_MAX:
+        raise DataError(f"the template makes a text of more than {LETTERS_MAX:,} letters.")
+
+
+def length_of(value: Value) -> int:
+    """Returns how many letters or values a result has.
+
+    Raises:
+      DataError: they are too many, or it is a number of too many digits.
+    """
+    if isinstance(value, int) and value.bit_length() > BITS_MAX:
+        raise DataError(f"the template makes a number of more than {BITS_MAX:,} bits.")
+    num = len(value) if isinstance(value, str | list | tuple | dict) else 0
+    check_length(num)
+    return num
+
+
+def replaced(text: str, old: str, new: str, count: int = -1) -> str:
+    """Returns a text with some parts replaced."""
+    check_length(len(text) + text.count(old) * len(new))
+    return text.replace(old, new, count)
+
+
+def joined(sign: str, texts: Iterable[str]) -> str:
+    """Returns texts with a sign between them."""
+    found, num = list[str](), 0
+    for text in texts:
+        num += len(text) + len(sign)
+        check_length(num)
+        found.append(text)
+    return sign.join(found)
+
+
 # ---- operators ----
 COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
@@ -61,10 +104,21 @@ def times(a: Value, b: Value) -> Value:
     Raises:
       DataError: it is.
     """
-    pairs = [(x, y) for x, y in ((a, b), (b, a)) if isinstance(x, str | list | tuple) and isinstance(y, int)]
-    if any(len(x) * y > LETTERS_MAX for x, y in pairs):
-        raise DataError(f"the template makes a text of more than {LETTERS_MAX:,} letters.")
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, str | list | tuple) and isinstance(y, int):
+            check_length(len(x) * y)
     return a * b
+
+
+def remainder(a: Value, b: Value) -> Value:
+    """Returns a remainder, or a text with values in places of moderate width.
+
+    Raises:
+      DataError: a place is wider.
+    """
+    if isinstance(a, str) and WIDE.search(a):
+        raise DataError("the template writes values in places of a thousand letters or more.")
+    return a % b
 
 
 def power(a: Value, b: Value) -> Value:
@@ -80,7 +134,7 @@ def power(a: Value, b: Value) -> Value:
 
 ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "~": lambda a, b: shown(a) + shown(b), "*": times,
-    "/": lambda a, b: a / b, "//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": power,
+    "/": lambda a, b: a / b, "//": lambda a, b: a // b, "%": remainder, "**": power,
 }  # fmt: skip
 
 
@@ -119,15 +173,15 @@ def found_in(owner: Value, key: Value, is_attribute: bool) -> Value:
 
 
 # ---- what values can do ----
-def only(kind: type, *names: str) -> tuple[type, dict[str, Callable[..., Value]]]:
-    """Returns a type with some of its methods."""
-    return kind, {name: getattr(kind, name) for name in names}
+def only(kind: type, *names: str, **others: Callable[..., Value]) -> tuple[type, dict[str, Callable[..., Value]]]:
+    """Returns a type with some of its methods, and others in their place."""
+    return kind, {name: getattr(kind, name) for name in names} | others
 
 
 METHODS = (
-    only(str, "strip", "lstrip", "rstrip", "startswith", "endswith", "split", "rsplit", "splitlines", "replace", "upper",
-         "lower", "title", "capitalize", "find", "rfind", "count", "join", "isdigit", "isspace", "isalpha", "isalnum",
-         "isupper", "islower", "removeprefix", "removesuffix", "partition", "rpartition"),
+    only(str, "strip", "lstrip", "rstrip", "startswith", "endswith", "split", "rsplit", "splitlines", "upper",
+         "lower", "title", "capitalize", "find", "rfind", "count", "isdigit", "isspace", "isalpha", "isalnum",
+         "isupper", "islower", "removeprefix", "removesuffix", "partition", "rpartition", replace=replaced, join=joined),
     only(dict, "items", "keys", "values", "get"), only(list, "index", "count"), only(tuple, "index", "count"),
 )  # fmt: skip
 
@@ -179,13 +233,15 @@ def as_json(
     value: Value, ensure_ascii: bool = False, indent: Value = None, separators: Value = None, sort_keys: bool = False
 ) -> str:
     """Returns a value as JSON."""
+    check_length(len(indent) if isinstance(indent, str) else RANGE_MAX * (indent or 0) // 8)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def indented(text: str, width: Value = 4, first: bool = False, blank: bool = False) -> str:
     """Returns a text with spaces before its lines."""
-    before = width if isinstance(width, str) else " " * width
+    before = width if isinstance(width, str) else times(" ", width)
     lines = text.split("\n")
+    check_length(len(text) + len(lines) * len(before))
     rest = [before + line if line or blank else line for line in lines[1:]]
     return "\n".join([before + lines[0] if first else lines[0], *rest])
 
@@ -219,13 +275,13 @@ FILTERS: dict[str, Callable[..., Value]] = {
     "trim": lambda value, chars=None: shown(value).strip(chars), "upper": lambda value: shown(value).upper(),
     "lower": lambda value: shown(value).lower(), "title": lambda value: shown(value).title(),
     "capitalize": lambda value: shown(value).capitalize(), "length": len, "count": len, "tojson": as_json,
-    "join": lambda values, sign="", attribute=None: shown(sign).join(
-        shown(found_in(each, attribute, False) if attribute else each) for each in values),
+    "join": lambda values, sign="", attribute=None: joined(
+        shown(sign), (shown(found_in(each, attribute, False) if attribute else each) for each in values)),
     "default": default_of, "d": default_of, "first": lambda values: next(iter(values), Undefined("the first of none")),
     "last": lambda values: values[-1] if values else Undefined("the last of none"), "list": list, "string": shown,
     "int": lambda value, default=0: number_of(int, value, default),
     "float": lambda value, default=0.0: number_of(float, value, default),
-    "replace": lambda value, old, new, count=-1: shown(value).replace(old, new, count),
+    "replace": lambda value, old, new, count=-1: replaced(shown(value), old, new, count),
     "reverse": lambda value: value[::-1] if isinstance(value, str) else list(value)[::-1],
     "items": lambda value: [] if isinstance(value, Undefined) else list(value.items()),
     "dictsort": lambda value: sorted(value.items()), "sort": ordered,

@@ -14,15 +14,16 @@ from picograd_programs.chat.jinja_values import (
     COMPARISONS,
     FILTERS,
     GLOBALS,
-    LETTERS_MAX,
     TESTS,
     Undefined,
     Value,
     found_in,
     known,
+    length_of,
 )  # fmt: skip
 
-STEPS_MAX = 2_000_000  # of one rendering: a template with a dialogue of a thousand turns takes a hundredth
+STEPS_MAX = 500_000  # of one rendering: a template with a dialogue of a thousand turns takes a twentieth
+LETTERS_OF_A_STEP = 64  # or values: larger results count as several steps
 STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 TOKEN = re.compile(
     rf"\s*(?:(\d+\.\d+|\d+)|([^\W\d]\w*)|({STRING})|(==|!=|<=|>=|//|\*\*|[-+*/%~<>=()\[\]{{}}.,:|])|(\S))",
@@ -49,15 +50,25 @@ class Scope:
             scope = scope.around
         return GLOBALS.get(name, Undefined(name))
 
-    def step(self) -> None:
-        """Counts a step.
+    def step(self, num: int = 1) -> None:
+        """Counts steps.
 
         Raises:
           DataError: there are too many.
         """
-        self.steps[0] -= 1
+        self.steps[0] -= num
         if self.steps[0] < 0:
             raise DataError(f"the template takes more than {STEPS_MAX:,} steps.")
+
+
+    def made(self, value: Value) -> Value:
+        """Returns a value that was made, whose length counts as steps.
+
+        Raises:
+          DataError: it is too long, or there are too many steps.
+        """
+        self.step(length_of(value) // LETTERS_OF_A_STEP)
+        return value
 
 
 class Words:
@@ -339,10 +350,7 @@ def combined(function: Callable[[Value, Value], Value], left: Expression, right:
 
     def value(scope: Scope) -> Value:
         scope.step()
-        found = function(left(scope), right(scope))
-        if isinstance(found, str) and len(found) > LETTERS_MAX:
-            raise DataError(f"the template makes a text of more than {LETTERS_MAX:,} letters.")
-        return found
+        return scope.made(function(left(scope), right(scope)))
 
     return value
 
@@ -368,7 +376,7 @@ def called(function: Expression, arguments: Arguments) -> Expression:
             raise DataError(
                 f"the template calls {'an undefined name' if isinstance(found, Undefined) else str(found)[:40]}."
             )
-        return found(*(place(scope) for place in places), **{name: each(scope) for name, each in names.items()})
+        return scope.made(found(*(place(scope) for place in places), **{n: each(scope) for n, each in names.items()}))
 
     return value
 
@@ -379,7 +387,8 @@ def filtered(function: Callable[..., Value], owner: Expression, arguments: Argum
 
     def value(scope: Scope) -> Value:
         scope.step()
-        return function(owner(scope), *(place(scope) for place in places), **{n: each(scope) for n, each in names.items()})
+        values = [owner(scope), *(place(scope) for place in places)]
+        return scope.made(function(*values, **{name: each(scope) for name, each in names.items()}))
 
     return value
 

@@ -73,16 +73,45 @@ ESCAPED = {
 }
 
 
+# A class, what is escaped, an exact number of times, another one or a sign; brackets, which "(?:" and others begin
+SYNTAX = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\{\d+\}|(\(\??)|(\))|(\|)|([*+]|\{\d*,\d*\})|(\?)|.", re.DOTALL)
+
+
+def check_repeats(pattern: str) -> None:
+    """Checks that nothing that can match in several ways is repeated: there are exponentially many ways to match a text.
+
+    Raises:
+      DataError: it is.
+
+    >>> check_repeats(r"(?:ab)+|[a-z]*(?i:x|y)?")
+    """
+    can_vary, closed = [False], False  # by group; and of the group that ends before this place
+    for found in SYNTAX.finditer(pattern):
+        opens, closes, either, repeats, optional = found.groups()
+        if repeats and closed:
+            fact = "which repeats what can match in several ways: that may take for ever"
+            raise DataError(f"cuts words by {pattern[:60]!r}, {fact}.")
+        closed = False
+        if opens:
+            can_vary.append(False)
+        elif closes and len(can_vary) > 1:
+            closed = can_vary.pop()
+            can_vary[-1] |= closed
+        elif either or repeats or optional:
+            can_vary[-1] = True
+
+
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Returns a pattern of Oniguruma's for Python.
 
     Raises:
-      DataError: it has a part that is not known here, or is not a pattern.
+      DataError: it has a part that is not known here, is not a pattern, or may be slow.
 
     >>> compiled(r"\\p{Lu}[\\p{Ll}\\d]+").findall("Größe Ab1 x")
     ['Größe', 'Ab1']
     """
+    check_repeats(pattern)
     parts, depth = list[str](), 0
     for found in PART.finditer(pattern):
         sign, caret, name, letter, number, escaped, other, plain = found.groups()

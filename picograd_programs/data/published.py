@@ -95,7 +95,8 @@ def load_parts(index: Path, read: Callable[[Path], Any] = load) -> dict[str, Any
       DataError: the index is damaged, or a part is missing, damaged, or lacks a tensor.
     """
     places = json_in(index).get("weight_map")
-    if not isinstance(places, dict) or any(type(part) is not str or Path(part).name != part for part in places.values()):
+    names = [*places.values()] if isinstance(places, dict) else [None]
+    if not all(isinstance(part, str) and part and Path(part).name == part for part in names):
         raise DataError(f"{index}: has no weight_map, a dict of tensors and the files beside it that have them.")
     weights = dict[str, Any]()
     for part in sorted(set(places.values())):

@@ -15,7 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -150,16 +150,25 @@ def pattern_of(part: Json) -> re.Pattern[str]:
 
 
 # ---- normalizers: a text -> a text ----
+GROWTH_MAX, WORD = 32, 64  # letters of one, in a text that is no shorter than this
 def replacement(part: Json) -> Callable[[str], str]:
     """Returns the replacement of a pattern."""
     _, content = settings(part, pattern=None, content="")
     pattern = pattern_of(part)
-    return lambda text: pattern.sub(lambda _: content, text)
+
+    def replaced(text: str) -> str:
+        if len(content) > 1 and sum(1 for _ in pattern.finditer(text)) * len(content) > GROWTH_MAX * (len(text) + WORD):
+            raise DataError(f"its normalizer makes more than {GROWTH_MAX} letters of one: {str(part)[:60]}")
+        return pattern.sub(lambda _: content, text)
+
+    return replaced
 
 
 def prepended(part: Json) -> Callable[[str], str]:
     """Returns the function that puts a text before one that is not empty."""
     (before,) = settings(part, prepend="")
+    if len(before) > WORD:
+        raise DataError(f"its normalizer puts {len(before):,} letters before each text; at most {WORD} are done here.")
     return lambda text: before + text if text else text
 
 
@@ -205,7 +214,15 @@ NORMALIZERS: dict[str, Callable[[Json], Any]] = {
 
 def chain(steps: Sequence[Callable[[str], str]]) -> Callable[[str], str]:
     """Returns the steps one after the other."""
-    return lambda text: reduce(lambda value, step: step(value), steps, text)
+    def changed(text: str) -> str:
+        most = GROWTH_MAX * (len(text) + WORD)
+        for step in steps:
+            text = step(text)
+            if len(text) > most:
+                raise DataError(f"its normalizers make more than {GROWTH_MAX} letters of one.")
+        return text
+
+    return changed
 
 
 # ---- pre-tokenizers: a text -> words ----
@@ -354,15 +371,18 @@ def bpe(part: Json) -> tuple[Json, Numbers]:
         was_unknown = False
         for symbol in merged([*word], lambda a, b: rank_of.get((a, b))):
             if symbol in vocabulary:
-                found, was_unknown = [*found, vocabulary[symbol]], False
+                found.append(vocabulary[symbol])
+                was_unknown = False
                 continue
             of_bytes = byte_numbers(symbol, vocabulary) if falls_back else None
-            if of_bytes is None and unknown is None:
+            if of_bytes is None and unknown not in vocabulary:
                 raise DataError(f"the vocabulary has no token for {symbol!r}, a part of {word[:40]!r}.")
             if of_bytes is not None:
-                found, was_unknown = found + of_bytes, False
+                found += of_bytes
+                was_unknown = False
             elif not (fuses and was_unknown):
-                found, was_unknown = [*found, vocabulary[unknown]], True
+                found.append(vocabulary[unknown])
+                was_unknown = True
         return found
 
     return vocabulary, numbers
@@ -379,6 +399,10 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
     scores = [float(score) for _, score in scored]
     if not all(abs(score) <= SCORE_MAX for score in scores):
         raise DataError(f"a piece has a score that is not a number of at most {SCORE_MAX:g}.")
+    past = len(places) if numbered is None else max(every.values(), default=-1) + 1
+    if unknown is not None and (type(unknown) is not int or not 0 <= unknown < past):
+        raise DataError(f"its unk_id is {str(unknown)[:40]}; a number of its {past:,} pieces is needed.")
+    of_unknown = [] if unknown is None else [unknown]
     cost, longest = min(scores, default=0.0) - UNKNOWN_COST, max(map(len, vocabulary), default=0)
 
     def numbers(word: str) -> list[int]:
@@ -410,7 +434,7 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
             of_bytes = byte_numbers(piece, every) if number is None and falls_back else None
             if number is None and of_bytes is None and unknown is None:
                 raise DataError(f"the vocabulary has no token for {piece[:40]!r}.")
-            found += [number] if number is not None else of_bytes if of_bytes is not None else [unknown]
+            found += [number] if number is not None else of_bytes if of_bytes is not None else of_unknown
         return found
 
     return every, numbers
@@ -421,7 +445,14 @@ def wordpiece(part: Json) -> tuple[Json, Numbers]:
     vocabulary, unknown, prefix, longest = settings(
         part, vocab={}, unk_token="[UNK]", continuing_subword_prefix="##", max_input_chars_per_word=100
     )
-    return vocabulary, lambda word: [vocabulary[piece] for piece in pieces_of(word, vocabulary, unknown, prefix, longest)]
+
+    def numbers(word: str) -> list[int]:
+        pieces = pieces_of(word, vocabulary, unknown, prefix, longest)
+        if pieces == [unknown] and unknown not in vocabulary:
+            raise DataError(f"the vocabulary has no token for {word[:40]!r}, nor {str(unknown)[:40]!r}.")
+        return [vocabulary[piece] for piece in pieces]
+
+    return vocabulary, numbers
 
 
 MODELS: dict[str | None, Callable[[Json], Any]] = {"BPE": bpe, "Unigram": unigram, "WordPiece": wordpiece}

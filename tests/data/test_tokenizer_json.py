@@ -16,7 +16,7 @@ import pytest
 from picograd.errors import DataError
 from picograd_programs.data.bpe import SPACE
 from picograd_programs.data.charsmap import CharsMap
-from picograd_programs.data.patterns import compiled
+from picograd_programs.data.patterns import check_repeats, compiled
 from picograd_programs.data.tokenizer_json import Pipeline, load_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers library is not installed")
@@ -271,6 +271,11 @@ def test_tokens_around_a_text(processor: str, tmp_path: Path) -> None:
         ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"\p{Han}"}, "behavior": "Isolated"}},
          "the class \\p{Han}"),
         ({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}}, "is not a pattern"),
+        *(({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": slow}, "behavior": "Isolated"}}, "may take for ever")
+          for slow in ("(a+)+$", "(a|a)*b", "(?:a?a?){2,}b", "(?=(a{1,3})*b)", "((a+)b?)*")),
+        ({"normalizer": {"type": "Prepend", "prepend": "x" * 99}}, "puts 99 letters before each text"),
+        ({"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 1}}, "its unk_id is 1; a number of its 1 pieces"),
+        ({"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": "a"}}, "its unk_id is a"),
         ({"post_processor": {"type": "Other"}}, "post_processor of type 'Other'"),
         ({"decoder": {"type": "CTC"}}, "a decoder with {'type': 'CTC'}"),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "merge 'a', which is not a pair"),
@@ -316,3 +321,26 @@ def test_a_score_whose_sums_are_no_numbers_is_refused(score: float) -> None:
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", score], ["b", -1.0]]}
     with pytest.raises(DataError, match="a piece has a score that is not a number of at most 1e.38"):
         Pipeline({"model": model, "normalizer": None, "pre_tokenizer": None, "decoder": None, "added_tokens": []})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": {"type": "BPE", "vocab": {"b": 0}, "merges": [], "unk_token": "?"}}, "no token for 'a', a part of"),
+        ({"model": {"type": "WordPiece", "vocab": {"b": 0}, "unk_token": "?"}}, "has no token for 'aaaa"),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 99}}, "32 letters of one"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 16}] * 9}}, "more than 32 letters of one"),
+    ],
+)  # fmt: skip
+def test_a_text_that_cannot_be_encoded_is_an_error(change: dict[str, Any], words: str) -> None:
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    whole = {"model": model, "normalizer": None, "pre_tokenizer": None, "decoder": None, "added_tokens": []}
+    with pytest.raises(DataError) as caught:
+        Pipeline(whole | change).encode("a" * 500)
+    assert words in caught.value.fact
+
+
+def test_groups_of_a_pattern_may_repeat_where_they_match_in_one_way() -> None:
+    for pattern in (r"(?=(\d{3})+(?!\d))", r"(?i:'s|'t)?\p{L}+", r" ?[^(\s|[.,!?])]+", r"(?:ab)+", r"\(a+\)+", r"[(a+)]+"):
+        check_repeats(pattern)
