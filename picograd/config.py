@@ -203,5 +203,5 @@ def cache_folder() -> Path | None:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "picograd"
-    except RuntimeError:  # of Path.home: no HOME, and nobody by that number
+    except RuntimeError:  # of Path.home: no HOME, and no user of that number
         return None

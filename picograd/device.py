@@ -53,7 +53,7 @@ class device(str):  # noqa: N801  # as PyTorch spells it
     device(type='numpy')
     """
 
-    index: int | None  # type: ignore[assignment]  # str.index, which nobody asks of a name, gives way
+    index: int | None  # type: ignore[assignment]  # str.index, which is not asked of a name, gives way
 
     def __new__(cls, type: str, index: int | None = None) -> device:  # noqa: A002
         if not isinstance(type, str) or not type:

@@ -231,7 +231,7 @@ class FileError(DataError, OSError):
 
     @staticmethod
     def of(error: OSError, fact: str, hint: str | None = None) -> FileError:
-        """Returns the error for what the machine refused; `except FileNotFoundError` finds a missing file, as ever."""
+        """Returns the error for what the machine refused; `except FileNotFoundError` still finds a missing file."""
         kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
         return kind(f"{fact}: {error.strerror or error}.", hint, error.errno)
 

@@ -156,7 +156,7 @@ def is_ours(facts: os.stat_result, of_others: int = 0o022) -> bool:
     """True where only this user, or root, can have written a file, or what is in a folder.
 
     Args:
-      of_others:  the bits of a mode that nobody else may have: writing, of the group and of all others
+      of_others:  the bits of a mode that others may not have: writing, of the group and of all others
     """
     if not hasattr(os, "getuid"):  # Windows keeps a user's folders to the user
         return True

@@ -383,7 +383,7 @@ def _free_locks() -> None:
 
 
 def whole_at_fork(acquire: Callable[[], object], release: Callable[[], object]) -> None:
-    """Has forks wait until nobody else holds a lock: for what must not be found half done.
+    """Has forks wait until no other thread holds a lock: for what must not be found half done.
 
     For locks of modules that are loaded with picograd: a fork that waits releases locks named meanwhile, too. The
     lock that was named last is taken first, so a thread that holds one may wait for those that were named before it.

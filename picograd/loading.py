@@ -6,9 +6,9 @@ Out:   `collecting_later`; `load_late`, `importing`; `end_at_once`, `hear_again`
 A module makes thousands of objects that live as long as the process. Python's collector walks over all of them again
 and again while more come, at each full collection later, and twice when the process ends: half of the time of importing
 picograd. All objects that there are when picograd is loaded are therefore frozen (`gc.freeze`): they are freed when
-nothing refers to them, as ever, but the collector does not look for cycles in them.
+nothing refers to them, but the collector does not look for cycles in them.
 
-Graphs, too, are many small objects that are freed when nobody refers to them. Python looks through the youngest objects
+Graphs, too, are many small objects that are freed when nothing refers to them. Python looks through the youngest objects
 once there are 700 more of them than before. That took a seventh of an eager training step, and a fifth of the time in which
 a plan is made. From now on it does so after MADE_BETWEEN. Who sets another threshold after importing picograd has that one;
 one that was longer, or no collection at all, stays. A device without memory collects first, then it gives up.

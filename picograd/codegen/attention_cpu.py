@@ -172,7 +172,7 @@ def emit_attention(nest: Nest, context: Context) -> None:
     blocks = num_blocks(T, heads.block)
     with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
         b, head, number = unflatten(position, [heads.batch, H, blocks])
-        b = minimum(b, subtract(heads.batch, 1))  # as it is; of symbolic blocks and batches nobody could tell
+        b = minimum(b, subtract(heads.batch, 1))  # as it is; of symbolic blocks and batches that cannot be told
         group = floordiv(head, H // G)
         first = mul(subtract(blocks - 1, number), heads.block)
         strips = Strips(heads, build, heads.element(0, b, head), first)

@@ -346,7 +346,7 @@ def emit_attention_few(nest: Nest, context: Context) -> None:
     slots = results_of(nest, context)
     start, _ = heads.keys_of(0, heads.num_queries)
     stop = heads.num_keys  # the last query sees the last key
-    # Behind a window as many as there can be, some of no keys: how many it takes nobody could prove to fit the scratch.
+    # Behind a window as many as there can be, some of no keys: that a smaller number fits the scratch cannot be proved.
     count = parts.most if parts.most == 1 or heads.arg.window else num_blocks(subtract(stop, start), parts.length)
     results = Results(heads, slots)
     of_parts = PartResults(heads, count, scratch) if parts.most > 1 else None
@@ -372,7 +372,7 @@ class _FewQueries:
     b, group:  of the heads that share a head of keys
     first:     row of the block among theirs
     q, out:    of each row the features that are the thread's own
-    k, v:      the same of the keys that are looked at
+    k, v:      the same, of the keys that are looked at
     masks:     of each of these keys, and of each row unless it is one for all; None without a mask
     scores:    of each row and each of these keys
     """
@@ -405,7 +405,7 @@ class _FewQueries:
         return self.build.alloc(dtype, length, MemorySpace.REGISTER)
 
     def row(self, i: Dim) -> Row:
-        """Returns the coordinates of the i-th query; of the last one for rows past the end, which nobody stores."""
+        """Returns the coordinates of the i-th query; of the last one for rows past the end, which are not stored."""
         heads = self.heads
         row = minimum(add(self.first, i), heads.num_rows - 1)
         share, query = unflatten(row, [heads.num_rows // heads.num_queries, heads.num_queries])

@@ -285,7 +285,7 @@ class Box(Record, dict=True):
     channels, taps:    of K: channels, and taps of each along each axis
     stride, dilation:  between windows, and between taps
     along_images:      neighbouring columns are images, else positions along the last axis
-    lead, lanes:       copies of `lanes` elements start so many before the first one that a row needs
+    lead, lanes:       copies of `lanes` elements start `lead` before the first one that a row needs
     """
 
     images: int

@@ -273,7 +273,7 @@ def walk(
             panel.stage = mod(step, 2)
         look_at(first)
     if may_copy and not isinstance(steps, int):
-        build.wait_for_copies(0)  # of tiles that nobody looks at, where there are none
+        build.wait_for_copies(0)  # of tiles that are not looked at, where there are none
 
 
 # ---- by multiply-adds ----

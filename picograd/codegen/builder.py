@@ -34,7 +34,7 @@ from picograd.ir.statements import (
 )
 from picograd.ir.symbolic import to_op
 
-Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
+Scratch = Callable[[DType, Dim], Op]  # gives memory of that many elements, which the plan lends the kernel
 
 
 class Context:

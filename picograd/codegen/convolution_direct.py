@@ -58,7 +58,7 @@ from picograd.record import Record, replace
 # ---- tiles ----
 BLOCK_K_MAX = 512  # of a block
 STAGED_ELEMENTS_MAX = 1 << 15  # elements of x that are copied together: the second-level cache holds them and the weight
-TRANSFORMED_ELEMENTS_MAX = 1 << 16  # the same of transformed x, for a block of taps
+TRANSFORMED_ELEMENTS_MAX = 1 << 16  # of transformed x, for a block of taps
 OWN_WEIGHT_ELEMENTS_MAX = 1 << 17  # elements of a block of a weight that an iteration packs for itself
 SUM_ELEMENTS_MAX = 1 << 17  # of sums at all points
 SHARED_WEIGHT_BYTES_MAX = 5 << 20  # of a weight that is packed for all; of a larger one each iteration packs its own

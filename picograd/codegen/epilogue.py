@@ -32,7 +32,7 @@ from picograd.ir.symbolic import add, flatten, from_op, less, mul, placeholders,
 # Reads at places that an element says, and errors of values: the loops of codegen/elementwise.py can do both.
 NOT_HERE = frozenset({OpCode.GATHER, OpCode.CHECK})
 
-# A function takes so many; another Op counts as one.
+# Instructions of a function; another Op counts as one.
 INSTRUCTIONS = {
     OpCode.ERF: 23, OpCode.TANH: 20, OpCode.SIN: 20, OpCode.POW: 30, OpCode.EXP: 9, OpCode.EXP2: 4, OpCode.LOG: 12,
     OpCode.DIV: 8, OpCode.SQRT: 8, OpCode.THREEFRY: 120,

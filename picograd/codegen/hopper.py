@@ -152,7 +152,7 @@ def product_tiles(product: PlainProduct, target: Target, values: Values | None =
 def _cut_product(
     product: PlainProduct, rows: int, columns: int, in_turn: bool, by_threads: bool, target: Target
 ) -> Iterator[WarpgroupTile]:
-    """Gives the tile of so many rows and columns with as many stages as there is memory for."""
+    """Gives the tile of these rows and columns with as many stages as there is memory for."""
     room = target.shared_bytes - BARRIER_NBYTES
     for slabs in (0,) if by_threads else (2, 1):
         blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
@@ -451,7 +451,7 @@ def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
 
 
 def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[HeadsTile]:
-    """Returns the cut for so many warpgroups, if shared memory holds one.
+    """Returns the cut for a number of warpgroups, if shared memory holds one.
 
     In a causal attention the longest blocks of all heads come first: that counts for more than the L2 cache does (H100,
     4 x 16 x 4096 x 128: 508 TFLOP/s for 484); where all blocks are as long it is the other way round (514 for 614).
@@ -483,7 +483,7 @@ def gradient_tiles(shape: HeadsShape, by_keys: bool, target: Target) -> list[Hea
 def cut_gradients(
     shape: HeadsShape, by_keys: bool, lookers: int, columns: int, lags: bool, target: Target
 ) -> list[HeadsTile]:
-    """Returns the cut for so many warpgroups and rows of a tile, if shared memory holds one."""
+    """Returns the cut for a number of warpgroups and of rows of a tile, if shared memory holds one."""
     heads, length, other = shape.batch * shape.heads, shape.queries, shape.keys
     if by_keys:
         heads, length, other = shape.batch * shape.groups, shape.keys, shape.queries

@@ -199,7 +199,7 @@ def each_element(
     """Runs body(positions) for each element of `extents`.
 
     CPU:  GRID over pieces of the outermost axis, vectors along the innermost and a rest.
-    GPU:  a thread for each access of so many lanes, neighbours along the innermost axis.
+    GPU:  a thread for each access of these lanes, neighbours along the innermost axis.
 
     Args:
       rest:   of the innermost of several axes, behind its whole vectors, where a CPU should take it in smaller ones
@@ -419,7 +419,7 @@ def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start:
 
 
 def _is_large(load: Op, numel: Dim) -> bool:
-    """True for a load from a PARAM of so many elements, at an index that nothing has to be read for."""
+    """True for a load from a PARAM of that size, at an index that nothing has to be read for."""
     memory, index = load.src[:2]
     if memory.code is not OpCode.PARAM or any(op.code is OpCode.LOAD for op in toposort([index])):
         return False

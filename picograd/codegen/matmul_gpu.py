@@ -384,8 +384,8 @@ class _BoxedWindows:
 
     K is walked in steps of the box: its blocks of channels and of taps, in the order of k, so sums have the same order.
 
-    places:  images, and places of windows along each axis;  at_once: of a box;  tiles: so many boxes
-    depths:  channels, and taps along each axis;             of_k: of a box;     steps: so many boxes
+    places:  images, and places of windows along each axis;  at_once: of a box;  tiles: number of boxes
+    depths:  channels, and taps along each axis;             of_k: of a box;     steps: number of boxes
     """
 
     def __init__(self, windows: Windows, box: Box, target: Target):
@@ -493,7 +493,7 @@ class Sizes(Record):
         return ceildiv(self.images, box.images) * math.prod(map(ceildiv, self.places, box.places))
 
     def parts(self, tile: BlockTile, columns: int) -> int:
-        """Returns how many blocks share K where so many columns of tiles cover the result."""
+        """Returns how many blocks share K where this number of columns of tiles covers the result."""
         return max(1, min(most_parts(self.k), BLOCKS_WANTED // (self.groups * ceildiv(self.m, tile.rows) * columns)))
 
 

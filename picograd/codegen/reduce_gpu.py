@@ -80,7 +80,7 @@ THREAD_ACCESSES_MANY = 8  # the same in whole warps, if there are rows enough: a
 REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses, of all rows of a team
 TEAM_ROWS_MAX = 4  # rows of a team, where they share what they read
-TEAM_ROWS_WASTE = 4  # one part of so many, at most, of the rows that teams have room for do not exist
+TEAM_ROWS_WASTE = 4  # at most one in this many of the rows that teams have room for does not exist
 TEAM_BLOCKS_MIN = 8  # where a team has few threads, or several rows
 
 
@@ -123,7 +123,7 @@ def emit_reduce_gpu(nest: Nest, context: Context) -> None:
 
 
 def team_of(rows: Rows, target: Target) -> Team:
-    """Returns the team of a row, or of a few: threads that read a sector together, and so many that there are some blocks.
+    """Returns the team of a row, or of a few: threads that read a sector together, enough for some blocks.
 
     For longer rows than the block has threads for each makes more accesses.
     """

@@ -388,7 +388,7 @@ def keeps_few(nest: Nest, target: Target) -> bool:
     return bool(2 * count[0] <= threads and SORTED_ROW_PARTS_MIN * count[0] <= length < 1 << POSITION_BITS)
 
 
-SORTED_ROW_PARTS_MIN = 8  # first places are few: at most one part of so many of their row
+SORTED_ROW_PARTS_MIN = 8  # first places are few: at most one in this many of their row
 
 
 def groups_of(length: int, count: int, target: Target) -> tuple[int, int]:

@@ -212,8 +212,8 @@ SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for 
 PARTS_BITS, FEW_PARTS_BITS = 11, 8  # of a selection: 2 ** bits parts of a row, and of one of FEW_ELEMENTS_MAX
 FEW_ELEMENTS_MAX = 1 << 14
 GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # of a row of which few first places are wanted
-COUNTED_ROW_PARTS_MIN = 4  # first places are few: less than one part of so many of their row
-PLACE_GROUPS_MIN = 4  # so many for each of these places, at least
+COUNTED_ROW_PARTS_MIN = 4  # first places are few: less than one in this many of their row
+PLACE_GROUPS_MIN = 4  # for each of these places, at least
 
 Element = Callable[[Dim], tuple[Op, Op]]  # what is at a place: an integer in whose order elements are, the position
 

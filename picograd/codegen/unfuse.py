@@ -65,7 +65,7 @@ class Cut(Record):
 
     @property
     def generated(self) -> Kernel:
-        """Returns the kernel without that phase, which alone would read what nobody stores."""
+        """Returns the kernel without that phase, which alone would read what is not stored."""
         phases = self.kernel.phases
         return replace(self.kernel, phases=phases[: self.place] + phases[self.place + 1 :])
 

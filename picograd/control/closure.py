@@ -2,7 +2,7 @@
 source.
 
 `FunctionTrace` notes the cells that a function makes, reads and writes in one run, in which nothing is computed. In a
-`BodyTrace` each cell made before that the function reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
+`BodyTrace` each cell made before that the function reads holds a stand-in: a BUFFER without memory. So the graphs
 it builds end at stand-ins. `close` cuts them there. A value that depends on no argument, and on no cell that the
 function writes, is computed outside and becomes a source; constants stay inside. Views of outside values are made
 inside, where they cost nothing.

@@ -213,7 +213,7 @@ NONE: Mapping[str, int] = MappingProxyType({})
 
 
 class Place(Record):
-    """A place in memory of a plan: so many bytes from the start of an input, an output, the temporaries or the reports.
+    """A place in memory of a plan: bytes from the start of an input, an output, the temporaries or the reports.
 
     group:   "input", "output", "temporary" or "report"
     number:  of the input or output; temporaries are one piece of memory, number 0, and so are reports
@@ -225,7 +225,7 @@ class Place(Record):
     offset: int = 0
 
     def moved(self, nbytes: int) -> Place:
-        """Returns the place so many bytes further."""
+        """Returns the place that many bytes further."""
         return Place(self.group, self.number, self.offset + nbytes)
 
 

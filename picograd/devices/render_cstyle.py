@@ -353,7 +353,7 @@ class BlockWriter(Writer):
 def arguments_of(kernel: Kernel, call: Op, spelling: Spelling) -> tuple[tuple[Param, ...], list[list[tuple[str, str]]]]:
     """Returns the parameters of a plan's functions that call a user's, and by launch (type, text) of each argument.
 
-    Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
+    Results that are not asked for are scratch memory. Numbers are written out where they are constants.
     """
     params, slots = parameters_of(kernel, call)
 

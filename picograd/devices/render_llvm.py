@@ -277,14 +277,14 @@ class LlvmWriter(ABC):
     repeated:  VAR -> the scalar in all its lanes
     vectors:   VAR of several lanes -> its value
     intervals: integer VAR -> its least and greatest value
-    indices:   integer VARs with their values whose intervals nobody has asked for
+    indices:   integer VARs with their values whose intervals were not asked for yet
     ranges:    id of a RANGE -> the name of its value
     pointers:  memory -> the name of its address
     held:      a place of REGISTER memory -> the name of the value stored there last
     slots_by_id: id of a loop or branch -> the places of REGISTER memory it changes; of an access -> those that it is to
     loops:     the open loops, outermost first
     depths:    VAR -> how many loops were open where it was named
-    waiting:   VAR that nobody has asked for -> the place of its instruction
+    waiting:   VAR that was not asked for yet -> the place of its instruction
     """
 
     dialect: Dialect

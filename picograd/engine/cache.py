@@ -6,7 +6,7 @@ Out:   the Schedule or the Binary stored for them, or None;  `read_entry`, `writ
 An entry is one file of a part of the cache ("kernels", "plans", "tuning"), in a folder by the first letter of its name, so
 that keeping one never looks at all of them. It is written beside its place and moved there, so that other processes see
 all of it or nothing. It begins with a digest of its name and of the rest: what was cut short, changed, or belongs elsewhere
-is made again. Machine code from the cache runs as this user, so only files and folders that nobody else can write are used.
+is made again. Machine code from the cache runs as this user, so files and folders that others can write are not used.
 The part "headers" is written by devices/cudasim/compile.py, and trimmed with the others.
 Without a folder that can be used everything works as before, only slower, and that is said once.
 
@@ -118,7 +118,7 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
 
 
 def _begun(place: str) -> tuple[int, str]:
-    """Returns a file that is nobody else's, open, and its path; `tempfile` does the same, and takes 3 ms to import."""
+    """Returns a file of this process alone, open, and its path; `tempfile` does the same, and takes 3 ms to import."""
     path = f"{place}/{os.urandom(16).hex()}.part"
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode=0o600), path
 

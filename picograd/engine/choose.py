@@ -162,7 +162,7 @@ def _seconds(run: Callable[[int], None], count: int) -> float:
 
 
 def _runner(kernel: Kernel, executable: Executable, device: Device) -> Callable[[int], None]:
-    """Returns a function that runs a kernel so many times, alone, on memory of its own, and waits for it."""
+    """Returns a function that runs a kernel a number of times, alone, on memory of its own, and waits for it."""
     groups: dict[str, list[Buffer]] = {"in": [], "out": []}
     uses = []
     for param in kernel.params:

@@ -403,7 +403,7 @@ def evaluate_program(
             step = maker.body(phase)
             frame = Frame({**values, **_memory_ops(phase, memories)}, {})
             result = step.run(frame)
-            if step.waits:  # no threads: nobody to wait for
+            if step.waits:  # no threads: nothing to wait for
                 for _ in result:
                     pass
 

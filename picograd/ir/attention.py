@@ -200,7 +200,7 @@ def _along(rows: Op, scores: Op) -> Op:
 # So blocks share the keys. The queries of all heads that share a head of keys are rows of one block, up to what registers
 # hold: each key is read once for all of them. How sums are cut follows from the number of keys and features and from the
 # dtype alone, so that a row has the same bits alone and in any batch.
-MATRIX_QUERIES_MIN = 16  # so many fill the rows of a matrix instruction; fewer are rows that are read only once
+MATRIX_QUERIES_MIN = 16  # as many as a matrix instruction has rows; fewer are rows that are read only once
 ROWS_MAX = 64  # for one head of keys: more are worth a product by matrix instructions
 THREADS_MAX = 128
 KEYS_AT_ONCE_MAX = 4  # keys that a team looks at together
@@ -307,7 +307,7 @@ LANE_QUERIES_MIN = 8  # queries that fill lanes of a CPU
 BLOCKS_MIN = 128  # fewer leave parts of a GPU idle
 QUERY_KEYS_MIN = 8  # keys for each query: blocks share them
 TILE_PART_KEYS_MIN = 512  # keys: what storing and joining a part of 64 rows costs is then little
-PART_ROWS = 64  # of each so many rows blocks share the keys
+PART_ROWS = 64  # rows for which blocks share the keys
 
 
 class Cut(Record):

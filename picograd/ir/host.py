@@ -113,9 +113,9 @@ class GivenKernel(Record):
     language: "cuda" or "c"; a function in C is called once, and a GPU's simulator runs it as one thread
     text:     its source, whole; lines are counted from those that `#line` names
     launches: in their order
-    dtypes:   of the results, then of memory between launches, which is a result that nobody asks for
+    dtypes:   of the results, then of memory between launches, which is a result that is not asked for
     num_results:  how many of them are results
-    meaning:  what it should compute; None: nobody says
+    meaning:  what it should compute; None: unknown
     """
 
     name: str

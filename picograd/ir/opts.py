@@ -73,7 +73,7 @@ class HeadsShape(Record):
     dropout: float = 0.0
 
     def nbytes(self, rows: int) -> int:
-        """Bytes in shared memory of so many rows of keys and values, or of q and the averages."""
+        """Bytes in shared memory of these rows of keys and values, or of q and the averages."""
         wide = sum(ceildiv(each, SWIZZLED) * SWIZZLED for each in (self.features, self.values))
         return 2 * rows * wide
 

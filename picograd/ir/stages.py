@@ -151,7 +151,7 @@ class Feed(Record):
 class Result(Record):
     """The place of an output of a LoopItem's body.
 
-    buffer:  of the schedule that has the item; None: nobody asks for it in the end
+    buffer:  of the schedule that has the item; None: it is not asked for in the end
     is_row:  step r stores row r of it; else the last step stores it, and the steps before it into `buffer` and `spare`
              in turn, the last but one into `spare`
     spare:   byte offset in the item's memory of a place of the same length; None where it is not needed

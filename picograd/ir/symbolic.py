@@ -355,7 +355,7 @@ def ceildiv(a: int, divisor: int) -> int: ...
 @overload
 def ceildiv(a: Dim, divisor: Dim) -> Dim: ...
 def ceildiv(a: Dim, divisor: Dim) -> Dim:
-    """Returns a / divisor, rounded up: how many parts of so many elements cover `a`.
+    """Returns a / divisor, rounded up: how many parts of `divisor` elements cover `a`.
 
     >>> ceildiv(10, 4)
     3

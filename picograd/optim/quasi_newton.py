@@ -143,7 +143,7 @@ class LBFGS(Optimizer):
     ) -> tuple[Point, int]:
         """Moves by t, or as far as the search finds best; returns where that leads, and how often closure was called.
 
-        Without a search nobody asks for the loss at the end of the last move.
+        Without a search the loss at the end of the last move is not needed.
 
         Args:
           longest:  the greatest element of the direction

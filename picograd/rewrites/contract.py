@@ -304,7 +304,7 @@ def _is_plain(op: Op, target: Target | None) -> bool:
 
 
 def _filled(count: int, lanes: int) -> float:
-    """Returns how much of their vectors so many outputs fill."""
+    """Returns how much of their vectors this number of outputs fills."""
     width = lanes if count <= lanes else 2 * lanes
     return count / (ceildiv(count, width) * width)
 

@@ -1,4 +1,4 @@
-"""Merges CALLs with equal arguments, and LOOPs with equal sources and carries, into one; drops results that nobody reads.
+"""Merges CALLs with equal arguments, and LOOPs with equal sources and carries, into one; drops results that are not read.
 
 In:    graphs
 Out:   graphs with the same values

@@ -137,7 +137,7 @@ def loop_item(
       results:     its OUTPUTs that are asked for
       body:        the schedule of its body
       use:         gives the outer buffer of a value
-      own_memory:  gives an outer buffer of so many bytes
+      own_memory:  gives an outer buffer of that many bytes
     """
     roots = body_of(loop).src
     num_carry, steps = carry_and_steps(loop)

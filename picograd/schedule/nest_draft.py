@@ -402,7 +402,7 @@ class Nests:
         return seen
 
     def has_room(self, nest: Draft, num_ops: int) -> bool:
-        """True when `nest` may compute so many Ops more."""
+        """True when `nest` may compute that many Ops more."""
         return nest.num_ops + num_ops <= NEST_OPS_MAX and len(nest.stored) < NEST_STORED_MAX
 
     # ---- values that are read, and nests that must run before ----

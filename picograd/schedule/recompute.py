@@ -32,7 +32,7 @@ def compute_again(nests: Nests, candidates: Collection[Op], order: Sequence[Op])
     """Unstores those of the candidates that cost fewer bytes if each of their readers computes them.
 
     Args:
-      candidates:  stored values that nobody asked for in memory
+      candidates:  stored values that were not asked for in memory
       order:       the Ops of the graph, sources first
     """
     _Prices(nests, candidates, order).run()

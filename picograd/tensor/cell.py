@@ -151,7 +151,7 @@ class Cell:
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
     computed_with:  the cells that are computed with it, unasked, while it is not
-    turn:    `Carries.turn` when it was made, or read since; None for memory that nobody has read
+    turn:    `Carries.turn` when it was made, or read since; None for memory that was not read
     """
 
     __slots__ = ("content", "_named", "device", "made_in", "computed_with", "turn", "__weakref__")

@@ -187,7 +187,7 @@ def compute_writes(cell: Cell) -> None:
 def _leave_out_failures(
     error: PicogradError, wanted: dict[Cell, Op], ops: Sequence[Op], asked: Sequence[Cell], written: Sequence[Cell]
 ) -> bool:
-    """Takes out of `wanted` what nobody has asked for and fails with this error; False where what was asked for fails.
+    """Takes out of `wanted` what joined unasked and fails with this error; False where something asked for fails.
 
     A write in place by hand counts as asked for: it is undone, where PyTorch would not have made it.
     """
@@ -359,7 +359,7 @@ class NextLook:
     """When to look for a long graph next.
 
     depth:  graphs are measured where their depth is that
-    limit:  graphs are measured once so many Ops are alive
+    limit:  number of Ops alive at which graphs are measured
     left:   how many Ops may still be counted, in graphs that share few of them, before `limit` is raised
     """
 

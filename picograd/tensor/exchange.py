@@ -101,7 +101,7 @@ def address_of(function: str, tensor: Tensor) -> int:
     buffer, shape = held
     memory = buffer.memory
     start = memory.ctypes.data if isinstance(memory, np.ndarray) else int(memory.address)
-    # An array that nobody reads or fills: it tells where a view begins, on a GPU too.
+    # An array that is never read or filled: it tells where a view begins, on a GPU too.
     line = np.empty([int(dim) for dim in shape], buffer.dtype.numpy)
     steps = tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
     shown = stepped(line, steps)

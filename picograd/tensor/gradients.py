@@ -427,7 +427,7 @@ def _inputs_on_the_way(
 
 
 def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
-    """Returns the gradients of leaves, as graphs that are made later where nobody differentiates them."""
+    """Returns the gradients of leaves, as graphs that are made later where they are not differentiated."""
     among = {*on_the_way}
     if create_graph or Anomaly.is_on or any(leaf not in among and may_be_written_out(leaf) for leaf in leaves):
         return _where_needed(seeds, leaves)

@@ -27,7 +27,7 @@ class LeafNumber(int):
     collects:  backward() adds to the `.grad` of its tensor
     hooks:     functions that its gradient goes through, in order
     after:     functions of its tensor, called when backward() has added to `.grad`
-    hooked:    numbers of the leaves that have hooks now: mostly there are none, and nobody has to look for them
+    hooked:    numbers of the leaves that have hooks now: mostly there are none to look for
     results:   numbers of the leaves that are results and may have been used before they became leaves
     """
 

@@ -45,7 +45,7 @@ __all__ = [
 DATA_PIECES_MIN = 5  # of a join on the host: fewer are a kernel's
 DATA_OPS_MAX = 8  # of the graph of a piece
 DATA_NBYTES_MAX = 1 << 24  # of all of them: the host copies them in a few milliseconds
-DATA_PIECES_LATE = 4  # one in so many may still have to be computed
+DATA_PIECES_LATE = 4  # one in this many may still have to be computed
 
 
 def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
@@ -339,7 +339,7 @@ def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
 CHOSEN_AT_ONCE = 1 << 16
 
 
-# ---- at least so many axes ----
+# ---- at least one, two or three axes ----
 def atleast_1d(cls: Any, *tensors: Any) -> Any:
     """Returns views with one axis or more: of one tensor, or a tuple for several `tensors`.
 

@@ -258,7 +258,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
     With "high" a GPU's matrix instructions may round operands to TF32, 11 bits of significand of the 24: each is off by
     2^-11 of itself at most; sums stay float32. An A100 has 156 TFLOP/s then, not 19.5 (its data sheet). Devices without
-    such instructions compute as ever. It holds in this thread, and for the gradients of such products.
+    such instructions compute as before. It holds in this thread, and for the gradients of such products.
 
     Args:
       precision:  "highest" (until something is said), "high" or "medium", which is the same here

@@ -70,7 +70,7 @@ def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
     The last place known to come before is moved on by halves of the rest: 2^k, ... 2, 1.
     """
     batch = len(ordered.shape) - 1
-    count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
+    count = filled(0, dtypes.int64, values.shape)  # at least this number comes before
     for bit in reversed(range(length.bit_length())):
         further = count + (1 << bit)
         place = minimum(further, length) - 1
@@ -186,7 +186,7 @@ def _taken(self: T, order: T, dim: int) -> SortResult:
 
 
 # ---- ranks ----
-RANKED_ROW_PARTS_MIN = 64  # an element in the first part of so many of its row is found by its places, others by rank
+RANKED_ROW_PARTS_MIN = 64  # an element in the first of this many parts of its row is found by its places, others by rank
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -439,7 +439,7 @@ def _place_in_run(ordered: Op) -> Op:
 
 
 def _places_of_ranks(rows: Op, ranks: Op) -> Op:
-    """Returns the positions of elements (..., R) of rows (..., N), of which so many come before each in order."""
+    """Returns the positions of the elements of these ranks (..., R) in rows (..., N)."""
     return Op(OpCode.SORT, dtypes.int64, (rows, ranks), (len(rows.shape) - 1, False))
 
 

@@ -85,7 +85,7 @@ def _product(self: T, function: str, other: TensorCore) -> T:
 
 
 def _of_ranks(self: T, function: str, ranks: tuple[int, int], other: Any) -> T:
-    """Returns the product of operands with so many axes."""
+    """Returns the product of operands of these ranks."""
     found = tensor_of(function, "other", other)
     if (self.ndim, found.ndim) != ranks:
         raise ShapeError(
@@ -494,7 +494,7 @@ class Operand(Record):
 
 # ---- equations ----
 def parse(equation: str, ranks: Sequence[int]) -> Equation:
-    """Returns the labels of "ij,jk->ik" for operands with so many axes.
+    """Returns the labels of "ij,jk->ik" for operands of these ranks.
 
     Raises:
       ArgumentError: it is not of the grammar, or does not fit the operands.
@@ -575,7 +575,7 @@ def _diagonals(op: Op, labels: Labels) -> Operand:
 
 
 def _summed(x: Operand, kept: set[int]) -> Operand:
-    """Returns an operand summed over the axes whose labels nobody else needs."""
+    """Returns an operand summed over the axes whose labels nothing else needs."""
     axes = tuple(i for i, label in enumerate(x.labels) if label not in kept)
     return Operand(reduce(x.op, OpCode.ADD, axes), tuple(label for label in x.labels if label in kept)) if axes else x
 

@@ -498,7 +498,7 @@ def nonzero_static(self: T, *, size: int, fill_value: int = -1) -> T:
     """
     size, shape = at_least("nonzero_static", "size", size, 0), self.shape
     counts = self.flatten().ne(0).cumsum(0)
-    place = counts.searchsorted(type(self).arange(1, size + 1, device=self.device))  # of the first with so many so far
+    place = counts.searchsorted(type(self).arange(1, size + 1, device=self.device))  # of the first with that count so far
     axes = [place // max(1, prod(shape[axis + 1 :])) % max(1, dim) for axis, dim in enumerate(shape)]
     rows = type(self).stack(axes, 1) if axes else place.new_empty((size, 0))
     return rows.masked_fill(place.eq(self.numel()).unsqueeze(1), fill_value)

@@ -102,7 +102,7 @@ def _copy(buffer: Buffer) -> np.ndarray[Any, Any]:
 
 
 def _references(cell: Cell) -> tuple[int, ...]:
-    """Returns the reference counts of a cell's content: memory nobody else knows has those of `_ALONE`."""
+    """Returns the reference counts of a cell's content: memory that nothing else knows has those of `_ALONE`."""
     content = cell.content
     if not isinstance(content, tuple):
         return ()

@@ -394,7 +394,7 @@ def _running_logsumexp(op: Op) -> Op:
 
 
 def _logsumexp_of_pairs(op: Op) -> Op:
-    """Returns the same of a short last axis by all pairs of its elements: (..., n) -> (..., n, n) -> (..., n).
+    """Returns running values of a short last axis by all pairs of its elements: (..., n) -> (..., n, n) -> (..., n).
 
     NOTE: an infinity less itself is NaN, which would come to the gradients of all others: it counts as 0.
     """

@@ -9,7 +9,7 @@ them, or for an accuracy, will ask for the others. So a step computes as much wh
 loss is read before backward(), which is expected where it has followed before.
 
 Parameters get new values by a step of an optimizer (optim/updates.py) or by a program's own writes in place. A loss that
-nobody has computed yet reads the old ones, and is computed in the plan of the update: the forward pass runs once, and the
+is not computed yet reads the old ones, and is computed in the plan of the update: the forward pass runs once, and the
 old memory can be used again. Any other result, an activation that a local variable still names, is put off: it is computed
 from the old parameters if somebody asks for it, and mostly nobody does. Where somebody has asked, results of that line are
 computed with the update from then on, such as the state that a recurrent network hands to its next batch: else each step
@@ -130,7 +130,7 @@ def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
 
 # ---- gradients that wait, and graphs that share work with them ----
 class Waiting:
-    """Gradients that backward() has made graphs of, and that nobody has read.
+    """Gradients that backward() has made graphs of, and that were not read.
 
     roots:  the graphs that they are gradients of
     cells:  theirs, and those of roots that are scalars

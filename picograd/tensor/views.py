@@ -601,7 +601,7 @@ def chunk(self: T, chunks: int, dim: int = 0, *, axis: int | None = None) -> tup
 
 
 def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ...]:
-    """Returns views of pieces along one axis: so many, of lengths that differ by one at most; or cut at indices.
+    """Returns views of pieces along one axis: a number of pieces, whose lengths differ by one at most; or cut at indices.
 
     Args:
       indices_or_sections: the number of pieces, or the indices where all but the first begin, as in a slice
@@ -619,7 +619,7 @@ def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ..
 
 
 def _split_at(self: T, function: str, where: Any, dim: int) -> tuple[T, ...]:
-    """Returns the pieces of an axis: cut before each of the places `where`, or so many of nearly one length."""
+    """Returns the pieces of an axis: cut before each of the places `where`, or into a number of pieces of nearly one length."""
     shape = self.shape
     if not shape:
         raise ShapeError(f"{function}: a tensor of shape () has no axis to split.")

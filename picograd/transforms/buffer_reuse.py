@@ -100,7 +100,7 @@ class BufferPool:
         self.newer: list[Held] = self.older.copy()
 
     def given(self) -> list[Held | None]:
-        """Returns a version that nobody reads in each place that has one: where there are two, the newer.
+        """Returns a version that is not read in each place that has one: where there are two, the newer.
 
         It is the newer from now on, and the other is kept where somebody reads it.
         """
@@ -175,7 +175,7 @@ def give_donated(
     name: str,
     outputs: list[Held | None],
 ) -> None:
-    """Takes donated arguments from their caller, and puts memory of theirs that nobody else reads in the place of outputs.
+    """Takes donated arguments from their caller, and puts memory of theirs that nothing else reads in the place of outputs.
 
     Args:
       places:  (place in `outputs`, argument) that may share memory

@@ -225,7 +225,7 @@ class Form:
         """Takes note of the present state."""
         self.replay, self.seen, self.modes = capture.replay, change, modes
         watched = capture.conditions.watched
-        assert watched is not None, "jit: conditions that nobody has looked at"
+        assert watched is not None, "jit: conditions that were not looked at"
         self.same = watched.is_the_same if watched.asks else None
 
     def ready(self) -> ReplayCall | None:
@@ -247,7 +247,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Donate = int | str | Iterable[int | str]
 CAPTURES_MAX = 256  # of one function; the oldest goes first
-CAPTURES_TO_MENTION = (8, 64, CAPTURES_MAX)  # of one function: so many that somebody may want to know
+CAPTURES_TO_MENTION = (8, 64, CAPTURES_MAX)  # of one function: a user may want to know of that many
 
 
 @dataclass(eq=False, repr=False)
@@ -530,12 +530,12 @@ def jit(
     of library classes, what else the system is asked for, and what an installed library reads or keeps: pass such
     things as arguments.
 
-    New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
+    New versions of state are stored over the old ones where nothing else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
-      steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
+      steps:    number of steps a call makes in one launch, with no Python between them: step i gets row i of each Tensor
                 argument, and the results come stacked. Whatever the function writes in place goes from step to step.
       donate:   positions or names of parameters whose tensors the caller donates
       tune:     the first call with arguments of each form times a few ways to cut each product of matrices, and takes the

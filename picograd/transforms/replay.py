@@ -134,7 +134,7 @@ class Outputs:
 
     in_order:   [*memory of state in place, *of the others]  ->  the plan's outputs
     moving:     numbers of the others
-    pool:       versions of small results and state that nobody reads
+    pool:       versions of small results and state that are not read
     donatable:  (place among the others, argument) where a result may be written over a donated argument
     """
 
@@ -163,7 +163,7 @@ class Outputs:
 
 
 class StateInPlace:
-    """State whose new values a plan writes over the old ones where nobody else reads these.
+    """State whose new values a plan writes over the old ones where nothing else reads these.
 
     Buffers go from cells to the plan when a call finds them in cells, and back when somebody looks at a cell, or when this
     dies.
@@ -200,7 +200,7 @@ class StateInPlace:
         return None if held is None else held[0]
 
     def may_write(self, place: int) -> bool:
-        """Returns whether the new value of a cell fits where the old one is, and nobody else reads that."""
+        """Returns whether the new value of a cell fits where the old one is, and nothing else reads that."""
         buffers = self.taken.buffers
         return not has_readers(buffers, place) and (place not in self.unread or self._fits(place, buffers[place]))
 
@@ -417,7 +417,7 @@ class Replay:
         """Returns memory for all that the plan reads and writes, new where there is none.
 
         Args:
-          free:   versions of outputs that nobody reads
+          free:   versions of outputs that are not read
           came:   places of state that was out, and
           known:  the memory that it had then
         """

@@ -41,7 +41,7 @@ from picograd.transforms.guards import Guards, HooksRead, guards_of
 from picograd.transforms.results import GRADIENTS, Collected, TraceOfGradients, same_collected
 
 # ---- changes of Python's own state ----
-NUMPYS = "numpy.random"  # NumPy loads it when it is first asked for; nobody has drawn from it before
+NUMPYS = "numpy.random"  # NumPy loads it when it is first asked for; nothing was drawn from it before
 
 
 class Effects:

@@ -38,7 +38,7 @@ from picograd.ir.stages import Runner as RunnerType
 from picograd.loading import load_late
 
 # ---- object files in memory that they share ----
-CHUNK_NBYTES = 1 << 18  # asked of the system at once; pages nobody has written take no memory
+CHUNK_NBYTES = 1 << 18  # asked of the system at once; pages that were never written take no memory
 LINE_NBYTES = 64  # what all pieces are aligned to: constants are as long as a vector
 
 # System V ABI, AMD64 supplement 1.0, and the ELF specification: what a header, a section and a symbol hold.
@@ -49,7 +49,7 @@ _RELOCATION = struct.Struct("<2Qq")
 _IDENT, _RELOCATABLE, _X86_64 = b"\x7fELF\x02\x01", 1, 62
 _PROGBITS, _SYMTAB, _RELA, _UNWIND = 1, 2, 4, 0x70000001
 _WRITE, _ALLOC = 1, 2  # of a section
-_LOCAL = 0  # binding of a symbol that nobody outside of the object asks for
+_LOCAL = 0  # binding of a symbol that is not seen outside of the object
 _PC32, _PLT32 = 2, 4  # relocations that hold a distance in 32 bits
 
 
@@ -198,7 +198,7 @@ def place(image: Image) -> Placed:
     """Puts an image into memory, where its symbols can be called. One thread at a time may call this.
 
     Raises:
-      OSError: the system has no memory, or lets nobody make code.
+      OSError: the system has no memory, or forbids making code.
     """
     address, nbytes = _room.store(image.data)
     return Placed(_room, address, nbytes, image.symbols)

@@ -5,7 +5,7 @@ Out:   `Memory`, which gives its block back when it dies; arenas, which plans le
 
 Blocks up to 2 MiB are cut from slabs, larger ones are mappings of their own. Both start where a huge page does, and the
 system is asked for huge pages as far as whole ones fit: a small block shares one with others, and a large one ends on
-small pages, so that nothing is resident that nobody asked for. A freed block keeps its pages: the next plan finds them
+small pages, so that nothing is resident that was not asked for. A freed block keeps its pages: the next plan finds them
 in place, which is worth more than returning them (a fresh page costs 0.1 us to map).
 """
 
@@ -249,7 +249,7 @@ class MemoryPool:
         return memory
 
     def _add_block(self, length: int, free: list[int]) -> None:
-        """Adds a block to the kept ones that nobody has had: a piece of a slab, or a mapping of its own if it is long."""
+        """Adds a new block to the kept ones: a piece of a slab, or a mapping of its own if it is long."""
         if length <= SLAB_BLOCK_NBYTES_MAX:
             if self._slab_left < length:
                 slab, address = self._map(SLAB_NBYTES)
@@ -275,7 +275,7 @@ class MemoryPool:
             raise out_of_memory("CPU", length, f"{format_nbytes(self._in_use)} are in use") from None
 
     def _drop_kept(self) -> None:
-        """Returns the large blocks nobody uses, and arenas no run uses, to the system."""
+        """Returns large blocks and arenas that are not used to the system."""
         gc.collect()  # tensors in cycles of references
         self._collect()
         self._arenas.clear()

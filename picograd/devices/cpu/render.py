@@ -7,7 +7,7 @@ Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %be
 begin..end of the phase's GRID loops, counted one loop after the other.
 
 Where a condition may be false the address is replaced, not the code branched around: a scalar reads from a block of
-zeros or writes to a block nobody reads. Only lanes that differ need the masked instructions. One of these takes as long as
+zeros or writes to a block never read. Only lanes that differ need the masked instructions. One of these takes as long as
 hundreds of others where its address is in a page that is not there, though no lane wants it: where that may be, it reads
 zeros if no lane does.
 
@@ -89,7 +89,7 @@ class CpuWriter(LlvmWriter):
     """The text of one phase's function under construction.
 
     streamed:    ids of the Stores that pass by the cache
-    sink_nbytes: of the block of the stack that nobody reads
+    sink_nbytes: of the block of the stack that is never read
     lane_values: VAR of several lanes -> its LaneValues, where a Load asked
     """
 
@@ -259,7 +259,7 @@ class CpuWriter(LlvmWriter):
         half = len(lines) // 2
         low = [lane for i in range(lanes) if i % len(lines) < half for lane in (i, lanes + i)]
         high = [lane + half for lane in low]
-        for _ in range(half.bit_length()):  # as often as two makes so many lines
+        for _ in range(half.bit_length()):  # log2(len(lines)) times
             pairs = [(lines[j], lines[j + half]) for j in range(half)]
             lines = [self._picked(kind, a, b, picked) for a, b in pairs for picked in (low, high)]
         return lines

@@ -153,7 +153,7 @@ class Effort(Record):
     """The threads that run a plan of some length.
 
     is_long:   another one leads, while the caller waits for it or for Ctrl-C
-    is_short:  there is nothing to do but to walk: no temporaries, no reports, and nobody would want to stop it
+    is_short:  there is nothing to do but to walk: no temporaries, no reports, and too little time to stop it
     helpers:   others that may help
     woken:     those of them that it is worth to wake
     """

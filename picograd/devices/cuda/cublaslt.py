@@ -28,7 +28,7 @@ from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainPr
 from picograd.ir.stages import Binary
 
 # ---- calls of the library ----
-VERSION_MIN = 120_000  # 12.0: of older ones nobody has looked at the numbers below
+VERSION_MIN = 120_000  # 12.0: the numbers below were not compared with older ones
 SUCCESS = 0  # cublasStatus_t
 WITHOUT = "PICOGRAD_PLAIN_SUMS=1 leaves the library out"
 INSTALL = "pip install 'picograd[cuda-libraries]'"
@@ -143,7 +143,7 @@ class Made:
     def __init__(self, kind: str, *arguments: object):
         while _dropped:
             destroy, handle = _dropped.popleft()
-            destroy(handle)  # whose status would have nobody to tell
+            destroy(handle)  # whose status could not be reported
         self._kind, self.handle = kind, ctypes.c_void_p()
         call(f"cublasLt{kind}Create", ctypes.byref(self.handle), *arguments)
         self._given_back = AtDeath(_dropped.append, (getattr(library(), f"cublasLt{kind}Destroy"), self.handle))
@@ -236,7 +236,7 @@ class CublasLt:
         return Library(self.name, product, aligned, unaligned, max(int(one.workspace_nbytes) for one in found))
 
     def _heuristic(self, description: Description, product: PlainProduct, of_operands: int, of_results: int) -> Heuristic:
-        """Returns the first algorithm for operands, and results, that begin at multiples of so many bytes."""
+        """Returns the first algorithm for operands, and results, that begin at multiples of that many bytes."""
         if product.epilogue.bias is not None:
             description.set_bias(of_results)  # an address that tells that much: nothing is read (cublasLt.h, BIAS_POINTER)
         preference = Made("MatmulPreference")

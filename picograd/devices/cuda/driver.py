@@ -68,7 +68,7 @@ def ask(name: str, *arguments: Any) -> tuple[Any, ...]:
     """Calls a function of the driver API and returns its status, and what it gives.
 
     Raises:
-      DeviceError: it cannot be called, or nobody knows the status.
+      DeviceError: it cannot be called, or its status is unknown.
     """
     function = getattr(driver(), name)
     try:
@@ -173,7 +173,7 @@ NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 class Events:
     """Events without a time, by their handles, for those who need one.
 
-    spare:  those that nobody needs
+    spare:  those not in use
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class Handles:
         return len(self._dropped)
 
     def give_back(self, count: int) -> None:
-        """Gives the driver the first handle that nobody needs. A context has to be current."""
+        """Gives the driver the first handle that is not in use. A context has to be current."""
         for _ in range(count):
             call(self.undo, self._dropped.popleft())
 

@@ -33,7 +33,7 @@ class Block:
     start, nbytes:  where it is
     is_small:       the kind of its segment
     ticket:         of the last submission that may use it, while it is free
-    is_free:        nobody holds it
+    is_free:        it is not in use
     before, after:  its neighbours in the segment
     """
 
@@ -51,7 +51,7 @@ class Memory:
 
     address:  of the first byte, a multiple of 256
     nbytes:   asked for
-    freed:    the submission after which nobody else uses it
+    freed:    the submission after which no other uses it
     born:     the last submission before it was handed out
     """
 
@@ -111,7 +111,7 @@ class Pool:
             return Memory(*where, AtDeath(given.append, found), self.count.take(num_counted))  # which no frame holds
 
     def trim(self) -> None:
-        """Gives segments that nobody has a part of back to the driver."""
+        """Gives segments without a part in use back to the driver."""
         with held_back(), self._lock:
             self._collect()
             for block in [b for b in self._free.values() if b.before is None and b.after is None]:

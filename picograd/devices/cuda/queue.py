@@ -26,7 +26,7 @@ from picograd.interrupts import AtDeath, rlock, wait_until
 # ---- pinned memory ----
 RING_NBYTES, RING_PIECE_NBYTES = 32 << 20, 8 << 20
 RING_ALIGNMENT = 256
-PIECES_MAX = 256  # on their way at once: of small ones the ring has room for so many that to look through them takes long
+PIECES_MAX = 256  # on their way at once: the ring has room for more small ones than can be looked through quickly
 
 
 class Staging:

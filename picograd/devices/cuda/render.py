@@ -71,7 +71,7 @@ GIVEN_HEAD = f'#include "primitives.h"\n{INCLUDES_GIVEN}\n'
 def source_of_given(kernel: Kernel, call: Op) -> Source:
     """Returns the source of a user's kernel, with functions around it that have a plan's parameters, one for each launch.
 
-    Results that nobody asks for are scratch memory. Numbers are written out where they are constants.
+    Results that are not asked for are scratch memory. Numbers are written out where they are constants.
     """
     given: GivenKernel = call.arg[0]
     params, values = arguments_of(kernel, call, CPP)

@@ -155,7 +155,7 @@ def upsample_bilinear(
 
 # ---- arguments ----
 def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) -> None:
-    """Raises unless interpolate has this mode for an input of so many axes, with these options."""
+    """Raises unless interpolate has this mode for an input of that rank, with these options."""
     axes = len(op.shape) - 2
     check_one_of("interpolate", "mode", mode, MODES)
     if not 1 <= axes <= 3 or AXES.get(mode, axes) != axes:

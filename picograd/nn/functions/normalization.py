@@ -402,7 +402,7 @@ def _running(situation: str, mean: Tensor | None, var: Tensor | None) -> tuple[T
 
 
 def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tensor | None) -> None:  # noqa: A002
-    """Raises where input is not a float (N, C, ...) of so many axes, or another tensor not (C,)."""
+    """Raises where input is not a float (N, C, ...) of that rank, or another tensor not (C,)."""
     if input.ndim < least_rank:
         raise ShapeError(f"{function}: input must be (N, C, ...), got {input.shape}.")
     need_float(function, input.op)

@@ -328,7 +328,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _cut(op: Op, axis: int, before: int, after: int) -> Op:
-    """Returns op without so many elements at both ends of an axis."""
+    """Returns op without a number of elements at both ends of an axis."""
     length = static(op.shape[axis])
     if before + after > length:
         raise ShapeError(f"pad: margins {-before} and {-after} cut off more than the {length} elements of axis {axis}.")

@@ -107,7 +107,7 @@ def cell_step(*ops: Op, cell: str, step: str, has_bias: bool, precision: DType |
 
 
 def check_input(layer: str, x: Op, ranks: tuple[int, ...], shapes: str, features: Dim) -> None:
-    """Raises unless an input is a float of one of these ranks with so many features."""
+    """Raises unless an input is a float of one of these ranks with that many features."""
     need_float(layer, x, "input")
     if len(x.shape) not in ranks or x.shape[-1] != features:
         raise ShapeError(f"{layer}: input must be {shapes} with I = {features}, got {x.shape}.")
