@@ -15,6 +15,7 @@ from picograd.engine.host_memory import value_on_host
 from picograd.errors import ArgumentError
 from picograd.evaluator.graph import evaluate
 from picograd.ir.build import (
+    bitcast,
     both,
     either,
     equal,
@@ -511,7 +512,7 @@ def _nbytes(dtype: DType) -> int:
 def _bits(x: Op) -> Op:
     """Returns the bits of numbers as floats of 4 or 8 bytes, all inverted: 0 for none of them."""
     number, bits = (dtypes.float64, dtypes.int64) if _nbytes(x.dtype) == 8 else (dtypes.float32, dtypes.int32)
-    return (cast(Op(OpCode.BITCAST, bits, (cast(x, number),)), dtypes.int64) + 1) * -1
+    return (cast(bitcast(cast(x, number), bits), dtypes.int64) + 1) * -1
 
 
 # ---- values that the host knows ----

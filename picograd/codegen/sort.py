@@ -24,7 +24,7 @@ from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
-from picograd.ir.build import both, cast, compare, where
+from picograd.ir.build import bitcast, both, cast, compare, where
 from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -84,12 +84,12 @@ def int64(value: int) -> Op:
 def at_most(side: Op, last: Op) -> Op:
     """Returns the smaller of two positions, compared without a sign, so that it is never below 0."""
     smaller = Op(OpCode.MIN, dtypes.uint64, (unsigned(side), unsigned(last)))
-    return Op(OpCode.BITCAST, dtypes.int64, (smaller,))
+    return bitcast(smaller, dtypes.int64)
 
 
 def unsigned(x: Op) -> Op:
     """Returns the bits of an integer as one without a sign."""
-    return const(x.arg, dtypes.uint64) if x.code is OpCode.CONST else Op(OpCode.BITCAST, dtypes.uint64, (x,))
+    return const(x.arg, dtypes.uint64) if x.code is OpCode.CONST else bitcast(x, dtypes.uint64)
 
 
 def is_below(a: Op, b: Op) -> Op:
@@ -116,12 +116,12 @@ def ordered(key: Op, descending: bool) -> Op:
     if key.dtype.is_float:
         key = cast(key, dtypes.float64 if key.dtype is dtypes.float64 else dtypes.float32)
         kind, magnitude, nan = BITS[key.dtype]
-        bits = Op(OpCode.BITCAST, kind, (key,))
+        bits = bitcast(key, kind)
         negative = Op(OpCode.NEG, kind, (Op(OpCode.AND, kind, (bits, const(magnitude, kind))),))
         by_sign = where(compare(OpCode.CMPLT, bits, 0), negative, bits)
         key = where(compare(OpCode.CMPNE, key, key), const(nan, kind), by_sign)
     is_unsigned, kind = key.dtype in (dtypes.uint32, dtypes.uint64), key.dtype
-    key = cast(key, dtypes.int64) if kind is not dtypes.uint64 else Op(OpCode.BITCAST, dtypes.int64, (key,))
+    key = cast(key, dtypes.int64) if kind is not dtypes.uint64 else bitcast(key, dtypes.int64)
     if is_unsigned:  # half of them are below 0
         key = integer(OpCode.ADD, key, -1 << 63) if kind is dtypes.uint64 else integer(OpCode.SUB, key, 1 << 31)
     return integer(OpCode.SUB, const(-1, dtypes.int64), key) if descending else key

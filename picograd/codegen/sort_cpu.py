@@ -46,7 +46,7 @@ from picograd.codegen.sort import (
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.arithmetic import identity
-from picograd.ir.build import both, cast, compare, where
+from picograd.ir.build import bitcast, both, cast, compare, where
 from picograd.ir.op import Dim, Op, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
@@ -467,7 +467,7 @@ class RowOrder(Record):
         build = self.build
         low, high = self.combined([OpCode.MIN, OpCode.MAX], lambda i: element(i)[0], count)
         build.store(distance, 0, integer(OpCode.SUB, high, low))
-        range_ = Op(OpCode.BITCAST, dtypes.uint64, (build.load(distance, 0),))
+        range_ = bitcast(build.load(distance, 0), dtypes.uint64)
         shift = int64(0)
         for step in (32, 16, 8, 4, 2, 1):
             further = Op(OpCode.SHR, dtypes.uint64, (range_, unsigned(integer(OpCode.ADD, shift, step - 1))))
@@ -475,9 +475,9 @@ class RowOrder(Record):
             shift = where(more, integer(OpCode.ADD, shift, step), shift)
 
         def part(key: Op) -> Dim:
-            offset = Op(OpCode.BITCAST, dtypes.uint64, (integer(OpCode.SUB, key, low),))
+            offset = bitcast(integer(OpCode.SUB, key, low), dtypes.uint64)
             number = Op(OpCode.SHR, dtypes.uint64, (offset, unsigned(shift)))
-            return from_op(integer(OpCode.AND, Op(OpCode.BITCAST, dtypes.int64, (number,)), (1 << bits) - 1))
+            return from_op(integer(OpCode.AND, bitcast(number, dtypes.int64), (1 << bits) - 1))
 
         counts = self.counts(1 << bits)
         with build.loop(count, AxisKind.LOOP) as i:

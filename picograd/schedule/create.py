@@ -18,6 +18,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.ir.build import reshape
 from picograd.ir.checks import MAY_FAIL, site_of, with_site
 from picograd.ir.host import name_of
 from picograd.ir.op import Dim, Op, Shape, greatest, greatest_numel, toposort
@@ -425,16 +426,12 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
     for value in dict.fromkeys(nest.stored):
         body = became[value]
         if nest.kind is NestKind.REDUCE and nest.domain != body.shape:
-            body = _reshaped(body, nest.row_shape)
+            body = reshape(body, nest.row_shape)
         elif nest.domain != body.shape and body.code is not OpCode.OUTPUT:
-            body = _reshaped(body, nest.domain)
+            body = reshape(body, nest.domain)
         outputs.append((param(value).arg[0], body))
     anchor = became[nest.anchors[0]] if nest.kind in WITH_ANCHOR else None
     return Nest(nest.kind, nest.domain, nest.reduced, anchor, tuple(outputs))
-
-
-def _reshaped(value: Op, shape: Shape) -> Op:
-    return value if value.shape == shape else Op(OpCode.RESHAPE, value.dtype, (value,), shape)
 
 
 def _variables(phases: Sequence[tuple[Nest, ...]]) -> tuple[Op, ...]:

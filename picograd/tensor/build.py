@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import differs, either, equal, expand, iota, less_equal, permute, reshape, where
+from picograd.ir.build import bitcast, differs, either, equal, expand, iota, less_equal, permute, reshape, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
 from picograd.ir.opcode import OpCode
@@ -94,7 +94,7 @@ def as_bits(op: Op, dtype: DType) -> Op:
         op = cast(op, dtypes.uint8)
     if dtype is dtypes.bool_:
         return differs(as_bits(op, dtypes.uint8), 0)
-    return op if op.dtype is dtype else Op(OpCode.BITCAST, dtype, (op,))
+    return bitcast(op, dtype)
 
 
 def promoted(a: Op, b: Op) -> DType:

@@ -14,6 +14,7 @@ from picograd.ir.build import (
     pad_axis,
     positions,
     reduce,
+    reshape,
     shrink_axis,
     swap_last,
     triangle,
@@ -146,7 +147,7 @@ def _values_and_vectors(joined: Op) -> tuple[Op, Op]:
     """Returns the first row of a matrix, as a vector, and the others."""
     n, batch = sides(joined)[1], joined.shape[:-2]
     first = shrink_axis(joined, -2, 0, 1)
-    return Op(OpCode.RESHAPE, joined.dtype, (first,), (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
+    return reshape(first, (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
 
 
 def not_converged(function: str, a: Op) -> Site:
@@ -188,8 +189,8 @@ def qr(function: str, a: Op) -> tuple[Op, Op]:
     m, n = sides(matrix(function, a))
     k, batch = min(m, n), a.shape[:-2]
     joined = call("qr", shrink_axis(a, -1, 0, k))
-    q = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -1, 0, m * k),), (*batch, m, k))
-    r = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -1, m * k, m * k + k * k),), (*batch, k, k))
+    q = reshape(shrink_axis(joined, -1, 0, m * k), (*batch, m, k))
+    r = reshape(shrink_axis(joined, -1, m * k, m * k + k * k), (*batch, k, k))
     if n > k:  # the other columns in terms of q
         r = beside(r, Op(OpCode.MATMUL, a.dtype, (swap_last(q), shrink_axis(a, -1, k, n))))
     return q, r
@@ -247,7 +248,7 @@ def zero_pivot(joined: Op) -> Op:
 def where_possible(a: Op, info: Op) -> Op:
     """Returns the matrices whose info is 0, and for the others the identity."""
     impossible = differs(info, 0)
-    whole = broadcast_to(Op(OpCode.RESHAPE, impossible.dtype, (impossible,), (*impossible.shape, 1, 1)), a.shape)
+    whole = broadcast_to(reshape(impossible, (*impossible.shape, 1, 1)), a.shape)
     one = with_diagonal(zeros_like(a), filled(1, a.dtype, a.shape[:-1]))
     return where(whole, one, a)
 

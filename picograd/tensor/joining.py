@@ -68,7 +68,7 @@ def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
     tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
     op = broadcast_to(self.reshape(paired).read(), tiled)
     joined = tuple(mul(count, dim) for count, dim in zip(counts, shape))
-    return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
+    return self.from_op(reshape(op, joined), self.cell.device)
 
 
 def tile(self: T, *times: Any, dims: Sequence[int] | None = None) -> T:

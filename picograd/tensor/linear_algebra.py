@@ -14,6 +14,7 @@ from picograd.ir.build import (
     gather,
     less,
     positions,
+    reshape,
     shrink_axis,
     swap_last,
     where,
@@ -208,7 +209,7 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
     """
     factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
     fact = "cholesky_inverse: an element of the diagonal is 0: there is no inverse."
-    pivots = _reshaped(diagonal(factor), (*factor.shape[:-2], 1, factor.shape[-1]))
+    pivots = reshape(diagonal(factor), (*factor.shape[:-2], 1, factor.shape[-1]))
     factor = guarded(factor, differs(pivots, 0), fact)
     return of_op(self, cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
 
@@ -278,11 +279,8 @@ def slogdet_ops(function: str, a: Op) -> tuple[Op, Op]:
     joined = host_calls.call("slogdet", host_calls.matrix(function, a, square=True), site=host_calls.singular(function, a))
     batch = a.shape[:-2]
     sign, logarithm = (shrink_axis(joined, -1, i, i + 1) for i in range(2))
-    return detached(_reshaped(sign, batch)), _reshaped(logarithm, batch)
+    return detached(reshape(sign, batch)), reshape(logarithm, batch)
 
-
-def _reshaped(op: Op, shape: Any) -> Op:
-    return Op(OpCode.RESHAPE, op.dtype, (op,), shape)
 
 
 def identity_like(a: Op) -> Op:
@@ -326,7 +324,7 @@ def greatest_value(function: str, a: Op) -> Op:
     values = host_calls.singular_values(function, detached(a))
     if values.shape[-1] == 0:
         return filled(0, a.dtype, a.shape[:-2])
-    return _reshaped(shrink_axis(values, -1, 0, 1), a.shape[:-2])
+    return reshape(shrink_axis(values, -1, 0, 1), a.shape[:-2])
 
 
 # ---- solutions by factors ----
@@ -461,5 +459,5 @@ def order_matrix(rows: Op, like: Op) -> Op:
     """Returns P (..., m, m) of the dtype of another Op, for which P @ x has row i of x at place rows[i]."""
     m, last = rows.shape[-1], len(rows.shape)
     shape = (*rows.shape, m)
-    chosen = broadcast_to(Op(OpCode.RESHAPE, rows.dtype, (rows,), (*rows.shape[:-1], 1, m)), shape)
+    chosen = broadcast_to(reshape(rows, (*rows.shape[:-1], 1, m)), shape)
     return ir_cast(equal(positions(shape, last - 1), chosen), like.dtype)

@@ -18,6 +18,7 @@ from picograd.dtype import DType
 from picograd.engine.devices import device_named
 from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.interrupts import Ends
+from picograd.tensor.arguments import check_one_of
 from picograd.tensor.cell import grad_mode
 
 # ---- gradients ----
@@ -271,9 +272,7 @@ def set_float32_matmul_precision(precision: str) -> None:
     'high'
     >>> pg.set_float32_matmul_precision("highest")
     """
-    if precision not in PRECISIONS:
-        names = ", ".join(map(repr, PRECISIONS))
-        raise ArgumentError(f"set_float32_matmul_precision: precision must be one of {names}, got {precision!r}.")
+    check_one_of("set_float32_matmul_precision", "precision", precision, PRECISIONS)
     float32_mode.set(precision)
 
 

@@ -44,6 +44,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add
 from picograd.tensor import pointwise
+from picograd.tensor.arguments import check_one_of
 from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import compute_together, settle_choice
@@ -378,9 +379,7 @@ def nanquantile(
 
 def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool) -> T:
     """Returns the quantiles `q`: a vector of them is a new first axis."""
-    if interpolation not in INTERPOLATIONS:
-        words = ", ".join(INTERPOLATIONS)
-        raise ArgumentError(f"{function}: interpolation must be one of {words}, got {interpolation!r}.")
+    check_one_of(function, "interpolation", interpolation, INTERPOLATIONS)
     need_float(function, self.op)
     if 0 in [known(function, self.shape, a) for a in range(self.ndim)]:
         raise ShapeError(f"{function}: shape {self.shape} has no element.")

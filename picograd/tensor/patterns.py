@@ -13,6 +13,7 @@ from picograd.ir.op import Dim, Shape
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mod
 from picograd.record import Record
+from picograd.tensor.arguments import check_one_of
 from picograd.tensor.build import whole
 from picograd.tensor.core import T
 
@@ -84,8 +85,7 @@ def reduce(self: T, pattern: str, reduction: str, **lengths: int) -> T:
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).reduce("(h k) w -> h w", "mean", k=2).tolist()
     [[2.0, 3.0]]
     """
-    if reduction not in REDUCTIONS:
-        raise ArgumentError(f"reduce: the reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")
+    check_one_of("reduce", "the reduction", reduction, REDUCTIONS)
     plan = _plan("reduce", pattern, self.op.shape, lengths)
     return _arranged(self, plan, {"max": "amax", "min": "amin"}.get(reduction, reduction))
 

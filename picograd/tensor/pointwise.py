@@ -372,7 +372,7 @@ SQUARED_MAX = {True: 1e150, False: 1e18}  # below this the square of a float64, 
 def is_negative(x: Op) -> Op:
     """True where the sign bit is set, of -0.0 and of a negative NaN too; of any number."""
     if x.dtype.is_float:
-        x = Op(OpCode.BITCAST, x.dtype.signed, (x,))
+        x = bitcast(x, x.dtype.signed)
     return less(x, 0)
 
 
@@ -624,10 +624,10 @@ def nextafter(a: Op, b: Op) -> Op:
 def _next(a: Op, b: Op) -> Op:
     """The next float after a in the direction of b: its bits, as an integer, plus or minus 1."""
     bits = a.dtype.signed
-    number = Op(OpCode.BITCAST, bits, (a,))
+    number = bitcast(a, bits)
     outward = equal(less(a, b), less(0.0, a))
-    moved = Op(OpCode.BITCAST, a.dtype, (number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)),))
-    least = Op(OpCode.BITCAST, a.dtype, (filled(1, bits, a.shape),))
+    moved = bitcast(number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)), a.dtype)
+    least = bitcast(filled(1, bits, a.shape), a.dtype)
     result = where(equal(a, 0.0), negated(is_negative(b), least), moved)
     result = where(equal(a, b), b, result)
     return where(either(is_nan(a), is_nan(b)), a.filled(math.nan), result)

@@ -25,7 +25,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType, float64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast as ir_cast
-from picograd.ir.build import differs, equal, maximum, minimum, positions, reduce, unary, where, zeros_like
+from picograd.ir.build import differs, equal, maximum, minimum, positions, reduce, reshape, unary, where, zeros_like
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -91,7 +91,7 @@ def _variance(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool, w
 def squeezed(op: Op, axes: tuple[int, ...]) -> Op:
     """Returns `op` without `axes`, each of length 1."""
     shape = tuple(dim for axis, dim in enumerate(op.shape) if axis not in axes)
-    return op if shape == op.shape else Op(OpCode.RESHAPE, op.dtype, (op,), shape)
+    return reshape(op, shape)
 
 
 def _count(op: Op, axes: tuple[int, ...]) -> Dim:

@@ -619,7 +619,7 @@ def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ..
 
 
 def _split_at(self: T, function: str, where: Any, dim: int) -> tuple[T, ...]:
-    """Returns the pieces of an axis: cut before each of the places `where`, or into a number of pieces of nearly one length."""
+    """Returns the pieces of an axis: cut before each of the places `where`, or into pieces of nearly one length."""
     shape = self.shape
     if not shape:
         raise ShapeError(f"{function}: a tensor of shape () has no axis to split.")

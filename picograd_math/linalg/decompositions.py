@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, equal, positions, shrink_axis, swap_last, triangle
+from picograd.ir.build import cast, equal, positions, reshape, shrink_axis, swap_last, triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
@@ -227,7 +227,7 @@ def householder_product(A: Any, tau: Any) -> Tensor:
     for i in reversed(range(k)):
         unit = cast(equal(positions((*a.shape[:-1], 1), len(a.shape) - 2), i), a.dtype)
         v = shrink_axis(below, -1, i, i + 1) + unit
-        scale = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(t, -1, i, i + 1),), (*t.shape[:-1], 1, 1))
+        scale = reshape(shrink_axis(t, -1, i, i + 1), (*t.shape[:-1], 1, 1))
         inner = Op(OpCode.MATMUL, a.dtype, (swap_last(v), product))
         outer = Op(OpCode.MATMUL, a.dtype, (v, inner * broadcast_to(scale, inner.shape)))
         product = product - outer

@@ -9,7 +9,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, equal, less, permute, reduce, repeat_axes, where
+from picograd.ir.build import cast, equal, less, permute, reduce, repeat_axes, reshape, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls, pointwise
@@ -87,7 +87,7 @@ def _matrix(name: str, op: Op, order: Any, dims: tuple[int, int], keepdim: bool)
         summed, code = last - (abs(order) == 1), OpCode.MAX if order > 0 else OpCode.MIN
         result = _reduced(name, reduce(pointwise.absolute(x), OpCode.ADD, (summed,)), code, last - 1)
     shape = tuple(1 if i in dims else dim for i, dim in enumerate(op.shape))
-    return Op(OpCode.RESHAPE, result.dtype, (result,), shape) if keepdim else result
+    return reshape(result, shape) if keepdim else result
 
 
 def _reduced(name: str, x: Op, code: OpCode, axis: int) -> Op:

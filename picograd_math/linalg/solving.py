@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, less, less_equal, maximum, positions, reduce, repeat_axes, swap_last, where
+from picograd.ir.build import cast, less, less_equal, maximum, positions, reduce, repeat_axes, reshape, swap_last, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
@@ -106,9 +106,9 @@ def _solved(name: str, a: Op, b: Op, left: bool) -> Op:
     if not left:
         return swap_last(host_calls.solution(name, swap_last(a), swap_last(b)))
     if _is_vector(a, b):
-        column = Op(OpCode.RESHAPE, b.dtype, (b,), (*b.shape, 1))
+        column = reshape(b, (*b.shape, 1))
         solution = host_calls.solution(name, a, column)
-        return Op(OpCode.RESHAPE, b.dtype, (solution,), solution.shape[:-1])
+        return reshape(solution, solution.shape[:-1])
     return host_calls.solution(name, a, b)
 
 
@@ -262,7 +262,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     a, b = common(name, first, second)
     m, n = host_calls.sides(host_calls.matrix(name, a))
     is_vector = _is_vector_of_rows(a, b)
-    b = Op(OpCode.RESHAPE, b.dtype, (b,), (*b.shape, 1)) if is_vector else b
+    b = reshape(b, (*b.shape, 1)) if is_vector else b
     if len(b.shape) < 2 or b.shape[-2] != m:
         raise ShapeError(f"{name}: A {a.shape} has {m} rows, which B {second.shape} has not.")
     values = host_calls.singular_values(name, a)
@@ -278,7 +278,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     shown = detached(values) if driver in ("gelsd", "gelss") else empty
     result = solution.read()
     if is_vector:
-        result = Op(OpCode.RESHAPE, result.dtype, (result,), result.shape[:-1])
+        result = reshape(result, result.shape[:-1])
     found = (given(op, name, first, second) for op in (result, residuals, rank, shown))
     return LeastSquares(*found)
 
@@ -310,8 +310,8 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
     rows, columns = math.prod(a.shape[:ind]), math.prod(a.shape[ind:])
     if rows != columns:
         raise ShapeError(f"{name}: the first {ind} axes of {op.shape} have {rows} elements, the others {columns}.")
-    inverse = host_calls.inverse(name, Op(OpCode.RESHAPE, op.dtype, (op,), (rows, columns)))
-    return given(Op(OpCode.RESHAPE, op.dtype, (inverse,), (*op.shape[ind:], *op.shape[:ind])), name, a)
+    inverse = host_calls.inverse(name, reshape(op, (rows, columns)))
+    return given(reshape(inverse, (*op.shape[ind:], *op.shape[:ind])), name, a)
 
 
 def tensorsolve(A: Any, B: Any, dims: int | Sequence[int] | None = None) -> Tensor:
@@ -338,4 +338,4 @@ def tensorsolve(A: Any, B: Any, dims: int | Sequence[int] | None = None) -> Tens
         raise ShapeError(f"{name}: A {first.shape} does not fit B {second.shape}.")
     matrix = a.reshape(b.numel(), b.numel())
     found = host_calls.solution(name, matrix.read(), b.reshape(-1, 1).read())
-    return given(Op(OpCode.RESHAPE, found.dtype, (found,), shape), name, first, second)
+    return given(reshape(found, shape), name, first, second)

@@ -186,6 +186,8 @@ ERRORS = [
      "conv2d: bias must be (4,), one number for each output, got (3,)."),
     (lambda: F.conv2d(X, W.double()), DTypeError, "conv2d: input is float32, weight is float64."),
     (lambda: F.conv2d(X, W, stride=0), ArgumentError, "conv2d: stride must be at least 1, got 0."),
+    (lambda: nn.ConvTranspose2d(3, 4, 2, padding_mode="reflect"), ArgumentError,
+     "ConvTranspose2d: padding_mode must be one of zeros, got 'reflect'."),
     (lambda: F.conv2d(X, W, padding=(1, 2, 3)), ArgumentError,
      "conv2d: padding must be an int, or 2 of them, got (1, 2, 3)."),
     (lambda: F.conv2d(X, W, padding="full"), ArgumentError,

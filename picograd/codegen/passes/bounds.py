@@ -22,6 +22,7 @@ from typing import NamedTuple
 from picograd import dtype as dtypes
 from picograd.codegen.passes.inequalities import Known, added
 from picograd.errors import VerifyError
+from picograd.ir.build import bitcast
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
@@ -225,7 +226,7 @@ class _Guards:
         if index is not access.index:
             steps = self.name(Op(OpCode.LANES, dtypes.int64, (), lanes), lanes)
             index = self.name(Op(OpCode.ADD, dtypes.int64, (index, steps)), lanes)
-        bits = self.name(Op(OpCode.BITCAST, dtypes.uint64, (index,)), lanes)  # an index below 0 is a large number
+        bits = self.name(bitcast(index, dtypes.uint64), lanes)  # an index below 0 is a large number
         length = self.spread(self.length(length_of(self.program, access.memory)), lanes)
         inside = self.name(Op(OpCode.CMPLT, dtypes.bool_, (bits, length)), lanes)
         if access.valid is None:
@@ -238,7 +239,7 @@ class _Guards:
         for memory, index, span in spans:
             last = self.name(Op(OpCode.ADD, dtypes.int64, (index, const(span - 1, dtypes.int64))), 1)
             for place in (index, last):
-                bits = self.name(Op(OpCode.BITCAST, dtypes.uint64, (place,)), 1)
+                bits = self.name(bitcast(place, dtypes.uint64), 1)
                 length = self.length(length_of(self.program, memory))
                 inside.append(self.name(Op(OpCode.CMPLT, dtypes.bool_, (bits, length)), 1))
         every, *others = inside
@@ -253,7 +254,7 @@ class _Guards:
         named: dict[Op, Op] = {}
         for op in toposort([length]):
             named[op] = self.name(op.replace(src=tuple(map(named.__getitem__, op.src))), 1) if op.src else op
-        return self.name(Op(OpCode.BITCAST, dtypes.uint64, (named[length],)), 1)
+        return self.name(bitcast(named[length], dtypes.uint64), 1)
 
     def spread(self, value: Op, lanes: int) -> Op:
         """Returns a value in every lane."""

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
+from picograd.ir.build import bitcast
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Check, For, If, Let, Load, Statement, Store, lanes_of, mapped
@@ -252,7 +253,7 @@ class _Linearizer:
     def check(self, op: Op) -> None:
         """Writes a Check and what passes it; it leaves no condition, and no loop that may have no turn."""
         (index,), (number, length) = op.src, op.arg
-        unsigned = [Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (index, to_op(length))]
+        unsigned = [bitcast(x, dtypes.uint64) for x in (index, to_op(length))]
         if isinstance(length, int):
             unsigned[1] = const(length, dtypes.uint64)
         inside = Op(OpCode.CMPLT, dtypes.bool_, tuple(unsigned))  # a negative index is a large unsigned one

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.control.custom import Function
 from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import differs, equal, reduce, scatter, where
+from picograd.ir.build import differs, equal, reduce, reshape, scatter, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -134,7 +134,7 @@ def _check_class_weight(function: str, weight: Tensor, count: Dim) -> None:
 def _weighted_rest(x: Op, total: Op, weight: Op) -> Op:
     """Returns the mean over classes of weight * -log softmax."""
     factors = broadcast_to(cast(weight, x.dtype), x.shape)
-    spread = broadcast_to(Op(OpCode.RESHAPE, total.dtype, (total,), (*total.shape, 1)), x.shape)
+    spread = broadcast_to(reshape(total, (*total.shape, 1)), x.shape)
     return mean_op((spread - x) * factors, (len(x.shape) - 1,))
 
 

@@ -16,7 +16,7 @@ from picograd.nn.functions.pooling import Pooled, check_sizes
 from picograd.nn.functions.windows import Bins, Each, each_axis, pad
 from picograd.nn.layers.layer import Layer, Spatial, Unary, layer
 from picograd.nn.parameter import add_parameter, draw_evenly, new_parameter
-from picograd.tensor.arguments import at_least
+from picograd.tensor.arguments import at_least, check_one_of
 from picograd.tensor.build import is_integer, static
 from picograd.tensor.tensor import Tensor
 
@@ -55,8 +55,7 @@ class _Convolution(Spatial):
             raise ArgumentError(
                 f"{name}: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}."
             )
-        if padding_mode not in (PADDING_MODES[:1] if self.transposed else PADDING_MODES):
-            raise ArgumentError(f"{name}: padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}.")
+        check_one_of(name, "padding_mode", padding_mode, PADDING_MODES[:1] if self.transposed else PADDING_MODES)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = each_axis(name, "kernel_size", kernel_size, axes, 1)
         self.stride = each_axis(name, "stride", stride, axes, 1)
