@@ -26,7 +26,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract, with_values
 from picograd.record import Record, replace
 from picograd.tensor.arguments import brought_to, storing_device, value_at
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, static
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import T, TensorCore, chosen_on_host
 from picograd.tensor.formulas import formula
@@ -379,11 +379,8 @@ def _needs_order(a: Position, b: Position, fact: str) -> None:
 
 
 def _now(dim: Op) -> int:
-    """Returns the value a symbolic length has now."""
-    bindings = {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}
-    value = with_values(dim, bindings)
-    assert isinstance(value, int), f"{dim} has no value"
-    return value
+    """Returns the value a symbolic length has now; ShapeError if none, as in a formula that is tried for many lengths."""
+    return static(with_values(dim, {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}))
 
 
 def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:

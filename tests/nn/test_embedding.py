@@ -60,6 +60,13 @@ def test_bags_one_after_the_other(mode, last, device, rng):
     )  # fmt: skip
 
 
+def test_bags_of_another_number_each_time(rng):
+    weight, flat = rng.standard_normal((5, 3)).astype(np.float32), np.arange(5)
+    for count in (1, 2, 3, 4, 5, 4, 2):  # from the third on the formula is tried for many lengths, and needs a number
+        bags = functional.embedding_bag(Tensor(flat), Tensor(weight), Tensor(np.arange(count)))
+        same_value(bags, reference.embedding_bag(torch.tensor(flat), torch.tensor(weight), torch.arange(count)))
+
+
 def test_factors_of_rows(device, rng):
     weight, factors = (rng.standard_normal(s).astype(np.float32) for s in ((5, 3), (2, 3)))
     same_as_torch(

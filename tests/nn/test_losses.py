@@ -77,6 +77,13 @@ def test_cross_entropy_with_probabilities(device, rng):
         )
 
 
+def test_cross_entropy_with_probabilities_of_other_classes_each_time(rng):
+    for classes in (3, 4, 5, 6, 7, 4):  # from the third on the formula is tried for many lengths, and needs a number
+        x, p = (rng.uniform(size=(5, classes)).astype(np.float32) for _ in range(2))
+        ours = functional.cross_entropy(Tensor(x), Tensor(p), label_smoothing=0.2)
+        same_value(ours, reference.cross_entropy(torch.tensor(x), torch.tensor(p), label_smoothing=0.2))
+
+
 def test_cross_entropy_of_huge_scores_is_finite(device):
     x = np.array([[1e4, -1e4, 0.0], [3e38, 0.0, -3e38]], np.float32)
     same_as_torch(functional.cross_entropy, x, np.array([1, 0]), reference=reference.cross_entropy)

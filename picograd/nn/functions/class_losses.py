@@ -178,7 +178,7 @@ def _soft_cross_entropy(
     if not input.shape[dim]:
         rows = input.sum(dim)
         return rows if reduction == "none" else rows.sum() * (math.nan if reduction == "mean" else 0.0)
-    target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
+    target = target * (1.0 - label_smoothing) + label_smoothing / static(input.shape[dim])
     parts = target * input.log_softmax(dim)
     if weight is not None:
         _check_class_weight("cross_entropy", weight, input.shape[dim])
