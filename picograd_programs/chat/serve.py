@@ -62,6 +62,7 @@ NOT_DONE = (
     "echo", "suffix",
 )  # fmt: skip
 SHARED = ("model", "context", "pack", "source", "target", "beams", "length_penalty", "no_repeat")  # as picograd chat's
+PLAIN_TEXT = {"type": "text"}  # a response_format that asks for nothing
 ROLES = ("system", "developer", "user", "assistant")
 
 
@@ -129,7 +130,7 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
         raise ArgumentError("the body must be an object.")
     given = prompt_of(body.get("prompt")) if is_plain else turns_of(body.get("messages"))
     for name in NOT_DONE:
-        if body.get(name):
+        if body.get(name) and body[name] != PLAIN_TEXT:
             raise ArgumentError(f"{name} is not supported.")
     def entry(name: str, default: Any) -> Any:
         value = body.get(name)
@@ -154,7 +155,9 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
     if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
         raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(stop)[:40]!r}.")
-    streams, options = body.get("stream") is True, body.get("stream_options")
+    streams, options = body.get("stream") or False, body.get("stream_options")
+    if not isinstance(streams, bool):
+        raise ArgumentError(f"stream must be true or false, got {str(streams)[:40]}.")
     if options is not None and not (streams and isinstance(options, dict)):
         raise ArgumentError("stream_options must be an object, and stream true.")
     wants_usage = bool(options and options.get("include_usage"))
@@ -248,7 +251,8 @@ class UpTo:
         if found := [(place + len(stop), place) for stop in self.stops if (place := text.find(stop)) >= 0]:
             self.is_over = True
             return text[: min(found)[1]]
-        waiting = max((num for stop in self.stops for num in range(len(stop)) if text.endswith(stop[:num])), default=0)
+        begun = ((stop, num) for stop in self.stops for num in range(min(len(stop), len(text) + 1)))
+        waiting = max((num for stop, num in begun if text.endswith(stop[:num])), default=0)
         sure = len(text) if is_last else len(text) - waiting
         self.kept = text[sure:]
         return text[:sure]
@@ -568,8 +572,8 @@ class Handler(BaseHTTPRequestHandler):
                 self._embed(body)
                 return
             self._answer(request_of(body, path == PLAIN, self.answerer.plain))
-        except (ArgumentError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, error.fact if isinstance(error, PicogradError) else f"no JSON: {error}")
+        except ArgumentError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, error.fact)
         except NotTaken as error:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, error.fact)
         except PicogradError as error:
@@ -662,14 +666,17 @@ class Handler(BaseHTTPRequestHandler):
         """Returns the JSON of a request.
 
         Raises:
-          ArgumentError: it is too long, or is not said to be JSON, as what a page in a browser sends without asking.
+          ArgumentError: it is too long, not JSON, or not said to be, as what a page in a browser sends without asking.
         """
         if self.headers.get_content_type() != "application/json":
             raise ArgumentError("Content-Type must be application/json.")
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > BODY_NBYTES_MAX:
             raise ArgumentError(f"Content-Length must be a number up to {BODY_NBYTES_MAX:,}.")
-        return json.loads(self.rfile.read(int(length)))
+        try:
+            return json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
+            raise ArgumentError(f"no JSON: {error}.") from None
 
     def _path(self) -> str:
         """Returns the address that is asked, without what is behind a question mark."""

@@ -434,6 +434,9 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "tools": [{}]}, "tools is not supported"),
         ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
         ({"messages": TURNS, "n": 0}, "n must be from 1 to 16, got 0"),
+        ({"messages": TURNS, "stream": "yes"}, "stream must be true or false, got yes"),
+        ({"messages": TURNS, "response_format": {"type": "json_object"}}, "response_format is not supported"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "no JSON: Exceeds the limit"), (b'{"a": ' * 9999, "no JSON: maximum recursion"),
         ({"messages": TURNS, "best_of": 2}, "best_of must be from n, 1, to 1 here, got 2"),
         ({"messages": TURNS, "top_logprobs": 3}, "logprobs must be true or false, and true where top_logprobs is there"),
         ({"messages": TURNS, "logprobs": 3}, "logprobs must be true or false"),
@@ -684,6 +687,19 @@ def test_embeddings_are_refused_in_a_sentence(server: Server) -> None:
     status, answer = asked(server, {"model": "any", "input": "Hello", "encoding_format": "base64"}, "/v1/embeddings")
     assert status == 400 and set(answer["error"]) == {"message", "type", "param", "code"}
     assert "has no embeddings" in answer["error"]["message"]
+
+
+def test_a_long_text_to_end_before_is_compared_with_what_is_written_alone(server: Server) -> None:
+    class Counted(str):
+        lengths: list[int] = []
+
+        def __getitem__(self, part: Any) -> str:
+            Counted.lengths.append(part.stop)
+            return str(self)[part]
+
+    text = serve.UpTo([Counted("ab" * 10**6)])
+    assert [text.add(piece) for piece in ("xa", "b", "abx")] == ["x", "", "ababx"] and max(Counted.lengths) <= 5
+    assert asked(server, {"messages": TURNS, "response_format": {"type": "text"}, **GREEDY})[0] == 200
 
 
 def test_seeds_may_be_negative(server: Server) -> None:

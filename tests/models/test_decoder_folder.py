@@ -15,7 +15,7 @@ from picograd import Tensor
 from picograd.errors import DataError
 from picograd_programs import cli
 from picograd_programs.chat.answer import Choice, Plans, Reader
-from picograd_programs.chat.run import Chat, Dialogue, opened
+from picograd_programs.chat.run import Chat, Dialogue, extent_of, opened
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.models.architectures import ARCHITECTURES
@@ -362,3 +362,15 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     write_folder(tmp_path, said, None)
     with pytest.raises(DataError, match="has none of model.safetensors, model.safetensors.index.json"):
         opened(str(tmp_path), 64)
+
+
+def test_weights_of_a_folder_are_packed_in_fewer_bits(tmp_path: Path, rng: np.random.Generator) -> None:
+    said, tokens = config_of("GLM 4 9B"), rng.integers(0, 257, 20)
+    write_folder(tmp_path, said, random_weights(said))
+    logits, nbytes = {}, {}
+    for pack in ("file", "f32", "q8_0", "q4_0"):
+        network = opened(str(tmp_path), 64, pack)[0]
+        logits[pack], nbytes[pack] = network(Tensor(tokens[None])).numpy(), extent_of(network)[1]
+    np.testing.assert_array_equal(logits["f32"], logits["file"])
+    far = {pack: float(np.abs(found - logits["file"]).mean()) for pack, found in logits.items()}
+    assert 0 < far["q8_0"] < 0.1 < far["q4_0"] and nbytes["q4_0"] < nbytes["q8_0"] < nbytes["file"] < nbytes["f32"]
