@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ import numpy as np
 
 from picograd.autodiff.gradient import written_out
 from picograd.dtype import DType, float16
-from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError, warn_user
+from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError, WorkerError, warn_user
 from picograd.ir.op import toposort
 from picograd.ir.shape import flops_of
 from picograd.nn.module import Module
@@ -300,7 +301,9 @@ class Trainer:
                 callback.begin(self)
             try:
                 while self.done < steps and not interrupt.asked and not self.should_stop:
-                    parts = [tensors_of(next(source)) for _ in range(self.accumulate)]
+                    parts = self.parts_from(source, interrupt)
+                    if parts is None:
+                        break
                     figures = self.make_step(parts)
                     self.unread.append(figures["loss"])
                     is_shown = self.done % SHOW_EVERY == 0 or self.done == steps
@@ -319,6 +322,15 @@ class Trainer:
         if interrupt.status:
             raise SystemExit(interrupt.status)
         return self.done
+
+    def parts_from(self, source: Iterator[Batch], interrupt: Interrupt) -> list[Batch] | None:
+        """Returns the batches of the next step; None where a signal has ended a DataLoader's workers, too."""
+        try:
+            return [tensors_of(next(source)) for _ in range(self.accumulate)]
+        except WorkerError:
+            if not interrupt.asked:
+                raise
+            return None
 
     def make_step(self, parts: Sequence[Batch]) -> Figures:
         """Makes step number `done` with its own learning rate and seed, and counts it."""
@@ -488,6 +500,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.asked, self.status = False, 0
         self._previous: dict[int, Any] = {}
+        self._process = os.getpid()
 
     def __enter__(self) -> Interrupt:
         # Python lets only the main thread set handlers; elsewhere signals keep their usual meaning.
@@ -501,6 +514,10 @@ class Interrupt:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # forked meanwhile, such as a DataLoader's worker: it has nothing to save
+            signal.signal(number, self._previous[number])
+            signal.raise_signal(number)
+            return
         again, self.asked = self.asked, True
         if number != signal.SIGINT:
             self.status = 128 + number

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, nn
-from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError
+from picograd.errors import AnomalyError, ArgumentError, ArgumentTypeError, WorkerError
 from picograd.nn import functional as F
 from picograd_programs.train.callbacks import Checkpoints, Every
 from picograd_programs.train.trainer import Callback, Interrupt, Trainer, cosine, stream
@@ -338,6 +340,53 @@ def test_a_signal_to_end_the_process_ends_it_after_saving_unless_the_program_has
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 143 and heard == [signal.SIGTERM]
     assert checkpoints.paths()[-1].name == "step-00000003.safetensors"
+
+
+def test_a_signal_that_ends_a_loaders_workers_too_is_no_error(tmp_path: Path) -> None:
+    def batches(number: int) -> tuple[np.ndarray, np.ndarray]:
+        if number == 3:
+            if asked:
+                signal.raise_signal(signal.SIGTERM)
+            raise WorkerError("DataLoader: worker 0 was killed.")
+        return rows(number)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        asked = False
+        with pytest.raises(WorkerError):
+            trainer().fit(batches, 9)
+        asked = True
+        with pytest.raises(SystemExit):
+            trainer().fit(batches, 9, [checkpoints := Checkpoints(tmp_path)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert checkpoints.paths()[-1].name == "step-00000003.safetensors"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_was_forked_meanwhile_ends_at_its_signals(number: int) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with Interrupt() as interrupt:
+            heard, say = os.pipe()
+            child = os.fork()
+            if not child:
+                try:
+                    os.write(say, b"!")
+                    time.sleep(20)
+                except KeyboardInterrupt:
+                    os._exit(7)
+                os._exit(0)
+            os.read(heard, 1)  # signals before are lost in fork()
+            os.kill(child, number)
+            _, status = os.waitpid(child, 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.close(heard)
+        os.close(say)
+    assert os.waitstatus_to_exitcode(status) == {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 7}[number]
+    assert not interrupt.asked
 
 
 def test_in_another_thread_no_handler_is_changed() -> None:
