@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.host import has_gradients
-from picograd.autodiff.modes import forward, reverse
+from picograd.autodiff.modes import SeveralResults, forward, reverse
 from picograd.errors import GradientError
-from picograd.ir.bodies import WITH_BODY, bodies_in, custom_gradient, formula_results
+from picograd.ir.bodies import WITH_BODY, Formula, bodies_in, by_formula, custom_gradient, formula_results
 from picograd.ir.build import permute, reshape
 from picograd.ir.op import Op, toposort, unshared
 from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
 from picograd.ir.origin import copy_lines
-from picograd.ir.pattern import PatternMatcher
+from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 
 
 # ---- reverse mode ----
@@ -125,6 +125,8 @@ def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Seque
 def _has_row(op: Op) -> bool:
     if op.code is OpCode.CUSTOM:
         return has_gradients(op)
+    if op.code is OpCode.LOOP:
+        return not _calls_user(op)
     return op.code not in AT_ONCE and chain_rules.find(op) is not None
 
 
@@ -156,7 +158,7 @@ def graph_sources(op: Op) -> tuple[Op, ...]:
 
 def written_out(
     roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None,
-    constants_stay: bool = False,
+    constants_stay: bool = False, formulas_stay: bool = False,
 ) -> list[Op]:  # fmt: skip
     """Returns graphs in which gradients and results of formulas are graphs like any other.
 
@@ -167,6 +169,7 @@ def written_out(
       others:          replacements of Ops, such as constants by others; where an Op reads them its value is not known
       most_operands:   formulas of more stay, and so do gradients; None: none does
       constants_stay:  graphs that no gradient flows through stay as they are
+      formulas_stay:   only gradients are written out, those of a formula as another formula
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
@@ -174,8 +177,8 @@ def written_out(
         src, new = tuple([_as_constant(s, became[s], op) if s in became else s for s in op.src]), op
         stays = most_operands is not None and (op.code is OpCode.GRADIENT or len(src) > most_operands)
         if op.code is OpCode.GRADIENT and not stays:
-            found[op] = _gradients(src, op.arg)
-        elif op.code is OpCode.FORMULA and (op.realized is None or op.needs_grad) and not stays:
+            found[op] = _gradients(src, op.arg, rules_by_formula if formulas_stay else chain_rules)
+        elif op.code is OpCode.FORMULA and not formulas_stay and (op.realized is None or op.needs_grad) and not stays:
             found[op] = formula_results(op.arg, src, op.lines)
             new = found[op][0] if len(found[op]) == 1 else op
         elif op.code is OpCode.OUTPUT and op.src[0] in found:
@@ -210,10 +213,45 @@ def built(op: Op, src: tuple[Op, ...]) -> Op:
     return permute(src[0], op.arg) if op.code is OpCode.PERMUTE else op.replace(src=src)
 
 
-def _gradients(src: Sequence[Op], num_roots: int) -> list[Op]:
+def _gradients(src: Sequence[Op], num_roots: int, rules: PatternMatcher) -> list[Op]:
     roots, seeds, leaves = src[:num_roots], src[num_roots : 2 * num_roots], src[2 * num_roots :]
-    grads = reverse(dict(zip(roots, seeds)), set(leaves), chain_rules)
+    grads = reverse(dict(zip(roots, seeds)), set(leaves), rules)
     return [grads.get(leaf) or leaf.filled(0) for leaf in leaves]
+
+
+# ---- gradients of formulas ----
+def _of_formula(op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
+    """Returns the gradients of the operands of a FORMULA, the results of another one."""
+    places, kinds = tuple(grads), tuple([(op.src[i].dtype, op.src[i].shape) for i in needed])
+    return [*by_formula(pulled_back, (op.arg, places, tuple(needed)), [*op.src, *grads.values()], kinds)]
+
+
+def pulled_back(options: tuple[Formula, tuple[int, ...], tuple[int, ...]], *operands: Op) -> list[Op]:
+    """Returns gradients of the operands of a formula: it is computed again.
+
+    Args:
+      options:   the formula, of which results gradients are given, and of which operands they are wanted
+      operands:  those of the formula, then the gradients of its results
+    """
+    formula, places, needed = options
+    src, seeds = operands[: -len(places)], operands[-len(places) :]
+    leaves = {i: Op(OpCode.LEAF, src[i].dtype, (src[i],), f"operand {i}") for i in needed}
+    results = formula_results(formula, [leaves.get(i, operand) for i, operand in enumerate(src)], ())
+    arriving: dict[Op, Op] = {}
+    for place, seed in zip(places, seeds):
+        result = results[place]
+        arriving[result] = arriving[result] + seed if result in arriving else seed
+    grads = reverse(arriving, set(leaves.values()), chain_rules)
+    return [grads.get(leaf) or leaf.filled(0) for leaf in leaves.values()]
+
+
+def _no_tangents(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> list[Op | None]:
+    raise AssertionError(f"{op}: formulas are written out before forward mode")
+
+
+rules_by_formula = chain_rules + PatternMatcher(
+    [Rule("formula", Pattern(OpCode.FORMULA, name="out"), SeveralResults(_of_formula, _no_tangents))]
+)
 
 
 # ---- cost ----

@@ -169,7 +169,7 @@ def reverse(
         if not needed or op.code is OpCode.OUTPUT:
             continue
         if op.code in SEVERAL_RESULTS:
-            bundle = several.pop(op, None)
+            bundle = several.pop(op, None) or (None if grad is None else {0: grad})  # a formula of one result is that
             parts = several_gradients(op, bundle, needed, rules) if bundle else []
         else:
             parts = source_gradients(op, grad, needed, rules) if grad is not None else []

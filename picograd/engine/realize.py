@@ -10,6 +10,7 @@ Out:   BUFFER Ops that hold their values; `realized`
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -28,7 +29,7 @@ from picograd.interrupts import Latest
 from picograd.ir.bodies import substitute
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
-from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
@@ -74,15 +75,14 @@ def realize(ops: Sequence[Op]) -> list[Op]:
 
 
 def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs by a known plan, else through their Template; returns BUFFER Ops of those not `realized`.
-
-    The values of the Ops in `kept`, which are on the way, are kept.
-    """
+    """Computes graphs, and keeps the values of the Ops in `kept`, too; returns BUFFER Ops of those not `realized`."""
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
     varied = None if seen is None else _of_many_lengths(seen)
-    if varied is not None and _ran_known_lengths(missing, varied, keeps=bool(kept)):
+    if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
+    if seen is not None and len(seen.ops) >= OPS_OF_LARGE and (made := _computed_in_pieces(missing, seen)) is not None:
+        return made
     kept = _carried(missing, kept)
     if kept and seen is not None:
         seen, varied = seen.keeping(kept), varied and varied.keeping(kept)
@@ -270,6 +270,8 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
     began = None
     if plan is None:
         began = perf_counter()
+        if len(form.order) >= OPS_OF_LARGE:
+            _note_planning(roots)
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:
@@ -355,7 +357,7 @@ def _of_many_lengths(seen: Seen) -> Seen | None:
     return _families.varied(seen) if len(_plans) >= PLANS_MIN and Profiling.recorder is None else None
 
 
-def _ran_known_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
+def _ran_for_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
     """Runs the plan of graphs for many lengths if it is known; False if it is not, or refuses a value."""
     try:
         return run_known(missing, varied, keeps)
@@ -370,14 +372,84 @@ def _computed_for_lengths(varied: Seen) -> bool:
         if form is None:
             return False
         made = _compute_by_device(form.graphs, form)
-    except (ShapeError, UnsupportedOp):  # an Op or a formula that needs a number
-        _families.refuse(varied)
-        return False
     except Refused:
+        return False
+    except Exception:  # an Op or a formula needs a number; another error comes again where lengths are numbers
+        _families.refuse(varied)
         return False
     for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
         op.realized = memory_op(made[graph].arg[0], op.shape)
     return True
+
+
+# ---- graphs in pieces ----
+PLANNINGS_MAX = 8  # of large graphs that one line makes: after these, others are computed in pieces
+OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
+TIMES_TO_PLAN = 16  # that a graph is computed in pieces before it has a plan, since it comes again
+PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
+_planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs
+_in_pieces: Latest[Hashable, int] = Latest(4096)  # short key -> times
+NEVER_STORED = MOVEMENT | SOURCES | {OpCode.LEAF, OpCode.DETACH}
+CHEAP = ELEMENTWISE | NEVER_STORED | {OpCode.CONTIGUOUS}
+
+
+def _line(roots: Sequence[Op]) -> Hashable:
+    return roots[0].lines, len(roots[0].shape), roots[0].dtype
+
+
+def _note_planning(roots: Sequence[Op]) -> None:
+    """Counts a planning of a large graph."""
+    _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
+
+
+def _computed_in_pieces(missing: Sequence[Op], seen: Seen) -> dict[Op, Op] | None:
+    """Computes a large graph whose line makes another one again and again, in pieces; None for others.
+
+    Returns BUFFER Ops of those not `realized`.
+
+    A network whose layers are drawn, or a tree in each step, would be planned and compiled at every step. The plans of
+    pieces, an operation each with the cheap ones around it, are soon known.
+    """
+    times = _in_pieces.get(seen.key, 0)
+    if _planned_at.get(_line(missing), 0) < PLANNINGS_MAX or times >= TIMES_TO_PLAN:
+        return None
+    _in_pieces.put(seen.key, times + 1)
+    graphs, made = written_out(missing, formulas_stay=True), dict[Op, Op]()
+    for piece in _pieces(graphs):
+        known = look_at(piece)
+        if known is None or not run_known(piece, known):
+            made.update(_compute_by_device(piece, known))
+    for op, graph in zip(missing, graphs):
+        op.realized = graph if graph.code is OpCode.BUFFER else graph.realized
+    return {op: made[graph] for op, graph in zip(missing, graphs) if op.realized is None}  # constants
+
+
+def _pieces(graphs: Sequence[Op]) -> list[list[Op]]:
+    """Returns the Ops of graphs whose values are stored, sources first: those of one producer together.
+
+    Cheap operations with one reader are computed by that, and so are views and constants.
+    """
+    order = toposort(graphs, stop=realized)
+    readers = Counter([s for op in order if op.realized is None for s in op.src])
+    near = dict[Op, int]()  # cheap Ops since the last value that is stored; none has memory below it where it is missing
+    pieces = dict[Op, list[Op]]()
+    ends = {*graphs}
+    for op in order:
+        below = [near[s] for s in op.src if s in near]
+        if op.code is OpCode.BUFFER or op.realized is not None:
+            near[op] = 0
+        elif below or op in ends:
+            near[op] = sum(below) + (op.code not in NEVER_STORED)
+            costs = op.code not in CHEAP or (op.code not in NEVER_STORED and readers[op] > 1) or near[op] > PIECE_OPS_MAX
+            if (costs and not _gives_several(op)) or op in ends:
+                pieces.setdefault(op.src[0] if op.code is OpCode.OUTPUT else op, []).append(op)
+                near[op] = 0
+    return [*pieces.values()]
+
+
+def _gives_several(op: Op) -> bool:
+    """True for an Op that is seen by its OUTPUTs."""
+    return op.code in SEVERAL_RESULTS and not (op.code is OpCode.FORMULA and len(op.arg.kinds) == 1)
 
 
 # ---- values that later graphs ask for ----

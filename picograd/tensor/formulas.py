@@ -18,7 +18,6 @@ from picograd import dtype as dtypes
 from picograd.autodiff.unrolled import OPERANDS_MAX
 from picograd.dtype import DType
 from picograd.engine.lengths import Lengths, shape_of, with_dims
-from picograd.errors import ShapeError, UnsupportedOp
 from picograd.interrupts import Latest, lock
 from picograd.ir import bodies
 from picograd.ir.bodies import Formula, Kind
@@ -100,7 +99,7 @@ def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
         dims = iter(cast("tuple[Dim, ...]", sizes.dims))
         try:
             found = bodies.formula_of(options, tuple([(dtype, with_dims(shape, dims)) for dtype, shape in kinds]))
-        except (ShapeError, UnsupportedOp):  # it needs a number
+        except Exception:  # it needs a number; an error that is the user's comes from the trial of these lengths
             known.refuse()
             return bodies.formula_of(options, kinds)
     shapes = [tuple([dim_value(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]

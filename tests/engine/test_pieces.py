@@ -1,0 +1,176 @@
+"""Graphs of another structure at each step are computed in pieces, with the values that PyTorch gives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine import realize
+from picograd.interrupts import Latest
+from picograd.look import watch
+from tests.helpers import forgotten
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the second large graph of a line computed in pieces."""
+    monkeypatch.setattr(realize, "PLANNINGS_MAX", 1)
+    monkeypatch.setattr(realize, "_planned_at", Latest(16))
+    monkeypatch.setattr(realize, "_in_pieces", Latest(16))
+    forgotten()
+
+
+Program = Callable[[Any, Any, random.Random], Any]
+
+
+def teacher(lib: Any, model: Any, rng: random.Random) -> Any:
+    """Each word is the target, or the one that was drawn."""
+    target = lib.tensor([[rng.randrange(8) for _ in range(7)] for _ in range(3)])
+    _, h = model["encoder"](model["embedding"](target))
+    h, word, loss = h[0], target[:, 0] * 0, 0
+    for t in range(7):
+        h = model["cell"](model["embedding"](word), h)
+        logits = model["out"](h)
+        loss = loss + lib.nn.functional.cross_entropy(logits, target[:, t])
+        word = target[:, t] if rng.random() < 0.5 else logits.argmax(-1)
+    return loss
+
+
+def tree(lib: Any, model: Any, rng: random.Random) -> Any:
+    """A recursive network over a tree of its own."""
+
+    def state(leaves: int) -> Any:
+        if leaves == 1:
+            return model["embedding"](lib.tensor([rng.randrange(8)]))
+        left = rng.randint(1, leaves - 1)
+        return model["pair"](lib.cat([state(left), state(leaves - left)], 1)).tanh()
+
+    return (model["out"](state(rng.randint(6, 11))) ** 2).mean()
+
+
+def drawn_layers(lib: Any, model: Any, rng: random.Random) -> Any:
+    """Edges between layers, and what they do, are drawn."""
+    values = [lib.tensor([[rng.gauss(0, 1) for _ in range(6)] for _ in range(4)])]
+    for layer in model["layers"]:
+        a, b = rng.choice(values), rng.choice(values)
+        kind = rng.randrange(4)
+        if kind == 0:
+            values.append(layer(a + b).relu())
+        elif kind == 1:
+            values.append(layer(a).sigmoid() * b)
+        elif kind == 2:
+            values.append(lib.nn.functional.layer_norm(layer(a), (6,)) + b)
+        else:
+            values.append(layer(a).softmax(-1) - b.abs().sqrt())
+    return (sum(values) ** 2).mean()
+
+
+def gradient_penalty(lib: Any, model: Any, rng: random.Random) -> Any:
+    """The loss has the gradient of a value by the input."""
+    x = lib.tensor([[rng.gauss(0, 1) for _ in range(6)] for _ in range(4)], requires_grad=True)
+    y = x
+    for layer in model["layers"]:
+        y = layer(y).tanh() if rng.random() < 0.6 else y + layer(y)
+    (grad,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+    return (y**2).mean() + ((grad.norm(dim=1) - 1) ** 2).mean()
+
+
+PROGRAMS: list[Program] = [teacher, tree, drawn_layers, gradient_penalty]
+
+
+def model_of(lib: Any) -> Any:
+    module = lib.nn
+    parts = {
+        "embedding": module.Embedding(8, 6), "encoder": module.GRU(6, 6, batch_first=True), "cell": module.GRUCell(6, 6),
+        "out": module.Linear(6, 8), "pair": module.Linear(12, 6),
+        "layers": module.ModuleList([module.Linear(6, 6) for _ in range(6)]),
+    }  # fmt: skip
+    draws = np.random.default_rng(0)
+    model = module.ModuleDict(parts)
+    with lib.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(lib.tensor(draws.standard_normal(tuple(parameter.shape)).astype(np.float32) * 0.4))
+    return model
+
+
+def losses(lib: Any, program: Program, steps: int) -> tuple[list[float], list[int]]:
+    """Returns the losses of a training, and how often each step was planned."""
+    rng, model, planned = random.Random(0), model_of(lib), []
+    optimizer, found = lib.optim.SGD(model.parameters(), lr=0.05), []
+    for _ in range(steps):
+        with watch() as counts:
+            optimizer.zero_grad()
+            loss = program(lib, model, rng)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        planned.append(counts.scheduled)
+    return found, planned
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_losses_are_pytorchs_and_pieces_are_soon_known(program: Program) -> None:
+    found, planned = losses(pg, program, 10)
+    np.testing.assert_allclose(found, losses(torch, program, 10)[0], rtol=2e-4)
+    assert max(planned[-3:]) < max(planned[1:4]), planned
+
+
+def test_values_and_memory_are_those_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_pieces, _ = losses(pg, drawn_layers, 5)
+    monkeypatch.setattr(realize, "PLANNINGS_MAX", 1000)
+    np.testing.assert_allclose(in_pieces, losses(pg, drawn_layers, 5)[0], rtol=1e-5)
+
+
+def drawn_steps(x: Tensor, turns: int) -> Tensor:
+    """Another sequence of operations for each number of them."""
+    rng = random.Random(turns)
+    for _ in range(turns):
+        x = rng.choice([lambda x: x @ x, lambda x: x * 0.5 + x.mean(), lambda x: x.softmax(0), lambda x: x.exp().T])(x)
+        x = x.tanh()
+    return x
+
+
+def test_a_graph_that_comes_again_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(realize, "TIMES_TO_PLAN", 3)
+    x = Tensor(np.eye(3, dtype=np.float32))
+    runs = []
+    for turns in (20, 23, 23, 23, 23, 23):
+        with watch() as counts:
+            drawn_steps(x, turns).numpy()
+        runs.append(counts.plans)
+    assert runs[0] == 1 and min(runs[1:4]) > 10 and runs[4:] == [1, 1], runs
+
+
+def test_an_index_outside_is_reported_with_its_line_and_all_can_go_on() -> None:
+    table = Tensor(np.ones((4, 3), np.float32), requires_grad=True)
+    for turns, last in ((20, 3), (21, 3), (22, 4), (23, 3)):
+        x = drawn_steps(table[Tensor([0, 1, last])], turns)
+        if last < 4:
+            assert x.sum().item() == pytest.approx(x.sum().item())
+        else:
+            with pytest.raises(pg.IndexingError, match="index: 4 is out of range for axis 0 of length 4"):
+                x.sum().item()
+
+
+def test_a_gradient_that_is_zero_for_any_input() -> None:
+    for turns in (20, 21, 22):
+        x = Tensor(np.eye(3, dtype=np.float32), requires_grad=True)
+        w = Tensor(np.ones((3, 3), np.float32), requires_grad=True)
+        (drawn_steps(x * w.round(), turns) * x).sum().backward()
+        assert w.grad is not None and x.grad is not None
+        assert w.grad.tolist() == [[0.0] * 3] * 3 and x.grad.abs().sum().item() > 0
+
+
+def test_large_graphs_of_other_lines_have_plans() -> None:
+    x = Tensor(np.eye(3, dtype=np.float32))
+    with watch() as counts:
+        (drawn_steps(x, 20) + 1).numpy()
+        (drawn_steps(x, 22) + 1).numpy()
+    assert counts.plans == 2
