@@ -23,6 +23,7 @@ LENGTHS = (20, 23, 31, 28, 17, 25, 30, 70, 90, 300, 65)
 @pytest.fixture(autouse=True)
 def looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has lengths looked at from the first graph on, as after some graphs of a process."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")  # whose plannings are counted
     monkeypatch.setattr(realize, "PLANS_MIN", 0)
     forgotten()
 

@@ -21,6 +21,7 @@ from tests.helpers import forgotten
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the second large graph of a line computed in pieces."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")  # whose plannings are counted
     monkeypatch.setattr(realize, "PLANNINGS_MAX", 1)
     monkeypatch.setattr(realize, "_planned_at", Latest(16))
     monkeypatch.setattr(realize, "_in_pieces", Latest(16))
