@@ -123,7 +123,7 @@ def test_losses_are_pytorchs_and_pieces_are_soon_known(program: Program) -> None
     assert max(planned[-3:]) < max(planned[1:4]), planned
 
 
-def test_values_and_memory_are_those_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_those_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     in_pieces, _ = losses(pg, drawn_layers, 5)
     monkeypatch.setattr(realize, "PLANNINGS_MAX", 1000)
     np.testing.assert_allclose(in_pieces, losses(pg, drawn_layers, 5)[0], rtol=1e-5)
