@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -99,3 +100,10 @@ def test_of_very_many_touched_files_each_commit_has_others() -> None:
     assert some_of(few, "5") == few and some_of([], "5") == []
     parts = [some_of(many, f"{commit:x}") for commit in range(4)]
     assert max(map(len, parts)) <= FILES_MAX and sorted(sum(parts, [])) == sorted(many)
+
+
+def test_files_of_folders_that_are_no_packages_have_names_of_their_own() -> None:
+    """Two of one name are one module to Python: pytest would collect neither."""
+    folder = Path(__file__).parent
+    names = [file.name for file in folder.rglob("test_*.py") if not (file.parent / "__init__.py").exists()]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
