@@ -80,6 +80,19 @@ def rolled(
     return roots, blocks
 
 
+def from_memory(roots: Sequence[Op], blocks: Sequence[Op]) -> tuple[Sequence[Op], Sequence[Op]]:
+    """Returns graphs that read values from memory where these have been computed; those of gradients go on below them.
+
+    A loop that reads its loss in each turn would otherwise compute all turns before it, as one LOOP.
+    """
+    order = toposort(roots, sources=lambda op: op.src if op.realized is None else ())
+    ends = {op: op.realized for op in order if op.realized is not None and op.needs_grad}
+    if not ends or any(op.code is OpCode.GRADIENT for op in order):
+        return roots, blocks
+    cut = _replaced([*roots, *blocks], ends)
+    return cut[: len(roots)], cut[len(roots) :]
+
+
 def _outline(order: Sequence[Op]) -> int:
     """Returns a hash of a graph without numbers and lengths: of each Op code, sources and the first of its shape."""
     number, shapes = dict[Op, int](), dict[Shape, int]()

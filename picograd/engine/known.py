@@ -204,8 +204,10 @@ class Known(NamedTuple):
         reads = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
         constants = {leaf.arg[0] for op, leaf in form.leaves.items() if op.code is OpCode.CONST}
         made = [buffer for buffer in dict.fromkeys(reads) if buffer not in place]
-        if not constants.issuperset(made) or {offset.name for offset in offsets} - {None} != values.keys():
+        if not constants.issuperset(made):
             return None
+        moved = {offset.name for offset in offsets}  # others, as the last row of a loop, follow from the key
+        lengths = {**lengths, **{name: value for name, value in values.items() if name not in moved}}
         numbers = [*seen.numbers] if made or _are_elsewhere(seen, numbers) else numbers
         place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
         takes, kept = tuple(map(place.__getitem__, reads)), [seen.number[op] for op in seen.kept]

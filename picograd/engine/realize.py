@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from picograd.autodiff.gradient import WRITTEN_LATER, written_out
-from picograd.autodiff.unrolled import LONG, rolled
+from picograd.autodiff.unrolled import LONG, from_memory, rolled
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import reads_shared, shared
@@ -26,7 +26,7 @@ from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, Varie
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
-from picograd.ir.bodies import substitute
+from picograd.ir.bodies import NEEDS_GRAD, substitute
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
@@ -78,7 +78,8 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     """Computes graphs, and keeps the values of the Ops in `kept`, too; returns BUFFER Ops of those not `realized`."""
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
-    varied = None if seen is None else _of_many_lengths(seen)
+    has_lengths = seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None
+    varied = _families.varied(seen) if seen is not None and has_lengths else None
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
     if seen is not None and len(seen.ops) >= OPS_OF_LARGE and (made := _computed_in_pieces(missing, seen)) is not None:
@@ -100,8 +101,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     blocks, graphs, left = seen.parts or seen.blocks if seen is not None else (), dict(zip(missing, missing)), missing
     order = order_of(missing)
     if len(order) >= LONG or not WRITTEN_LATER.isdisjoint(map(CODE, order)):
-        found, parts = rolled(missing, () if seen is None else frozenset(seen.numbers), blocks)
-        written = written_out([*found, *parts])
+        written = _written(missing, blocks, () if seen is None else frozenset(seen.numbers))
         graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
         left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
         order = order_of(left)
@@ -180,7 +180,7 @@ def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
     read, numbers = [*seen.buffers, *known.made], seen.numbers
     inputs = [read[i] if i >= 0 else _stored(numbers[~i], name).arg[0] for i in known.takes]
     outputs = new_outputs(plan, name, variables, inputs)
-    run(plan, inputs, outputs, variables, lambda report: template(written_out(rolled(roots)[0])).error(report))
+    run(plan, inputs, outputs, variables, lambda report: template(_written(roots)).error(report))
     for op, value in zip(roots, _results(roots, plan, inputs, outputs, known.results)):
         op.realized = value
     return True
@@ -348,13 +348,22 @@ def run(
         counts.add_run(plan)
 
 
+# ---- graphs as they are planned ----
+def _written(roots: Sequence[Op], blocks: Sequence[Op] = (), inputs: Collection[Op] = ()) -> list[Op]:
+    """Returns graphs with LOOPs and without formulas and gradients, and behind them blocks as they are there.
+
+    Args:
+      blocks:  SHRINKs and PADs of the graphs
+      inputs:  constants that may be others the next time
+    """
+    if any(map(NEEDS_GRAD, roots)):
+        roots, blocks = from_memory(roots, blocks)
+    found, parts = rolled(roots, inputs, blocks)
+    return written_out([*found, *parts])
+
+
 # ---- graphs of many lengths ----
 PLANS_MIN = 4  # known in a process before lengths are looked at: its first graphs have no others
-
-
-def _of_many_lengths(seen: Seen) -> Seen | None:
-    """Returns a graph with symbolic lengths in its key; None where it keeps its own."""
-    return _families.varied(seen) if len(_plans) >= PLANS_MIN and Profiling.recorder is None else None
 
 
 def _ran_for_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
@@ -385,7 +394,7 @@ def _computed_for_lengths(varied: Seen) -> bool:
 # ---- graphs in pieces ----
 PLANNINGS_MAX = 8  # of large graphs that one line makes: after these, others are computed in pieces
 OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
-TIMES_TO_PLAN = 4  # that a graph is computed in pieces before it has a plan, since it comes again
+TIMES_TO_PLAN = 64  # that a graph is computed in pieces before it has a plan, since it comes again
 PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
 _planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs
 _in_pieces: Latest[Hashable, int] = Latest(4096)  # short key -> times

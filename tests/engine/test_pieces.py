@@ -12,8 +12,11 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
+from picograd.autodiff.unrolled import from_memory
 from picograd.engine import realize
 from picograd.interrupts import Latest
+from picograd.ir.op import codes_in
+from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from tests.helpers import forgotten
 
@@ -175,3 +178,18 @@ def test_large_graphs_of_other_lines_have_plans() -> None:
         (drawn_steps(x, 20) + 1).numpy()
         (drawn_steps(x, 22) + 1).numpy()
     assert counts.plans == 2
+
+
+def test_values_in_memory_end_graphs_but_not_those_of_gradients() -> None:
+    """A loop that reads its loss in each turn would compute all turns before it again."""
+    weight = Tensor(np.eye(3, dtype=np.float32), requires_grad=True)
+    hidden = (weight * 2).tanh()
+    hidden.realize()
+    loss = (hidden * hidden).sum()
+    (cut,), _ = from_memory([loss.cell.op], [])
+    assert OpCode.TANH not in codes_in([cut]) and OpCode.TANH in codes_in([loss.cell.op])
+    (grad,) = pg.autograd.grad(loss, weight, retain_graph=True)
+    waiting = grad.cell.op
+    assert from_memory([waiting], []) == ([waiting], [])
+    assert loss.item() == pytest.approx(3 * np.tanh(2.0) ** 2, rel=1e-6)
+    assert grad.numpy()[0, 0] == pytest.approx(4 * np.tanh(2.0) / np.cosh(2.0) ** 2, rel=1e-5)
