@@ -79,9 +79,13 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def same_seed() -> None:
-    """The default generator starts anew for each test; no value is kept since an earlier test asked for its like again."""
+    """The default generator starts anew for each test; no value is kept since an earlier test asked for its like again.
+
+    Nor is a graph computed in pieces since earlier tests have had others made on its line.
+    """
     pg.manual_seed(0)
     realize._computed_again.clear()
+    realize._planned_at.clear()
 
 
 @pytest.fixture

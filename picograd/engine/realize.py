@@ -394,7 +394,7 @@ def _computed_for_lengths(varied: Seen) -> bool:
 # ---- graphs in pieces ----
 PLANNINGS_MAX = 8  # of large graphs that one line makes: after these, others are computed in pieces
 OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
-TIMES_TO_PLAN = 64  # that a graph is computed in pieces before it has a plan, since it comes again
+TIMES_TO_PLAN = 4  # that a graph is computed in pieces before it has a plan, since it comes again
 PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
 _planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs
 _in_pieces: Latest[Hashable, int] = Latest(4096)  # short key -> times
