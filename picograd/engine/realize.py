@@ -419,6 +419,8 @@ def _computed_in_pieces(missing: Sequence[Op], seen: Seen) -> dict[Op, Op] | Non
     A network whose layers are drawn, or a tree in each step, would be planned and compiled at every step. The plans of
     pieces, an operation each with the cheap ones around it, are soon known.
     """
+    if not any(map(NEEDS_GRAD, missing)) and not any(op.code is OpCode.GRADIENT for op in seen.ops):
+        return None  # packed weights are read by fused kernels alone: unpacked they may be larger than the memory
     times = _in_pieces.get(seen.key, 0)
     if _planned_at.get(_line(missing), 0) < PLANNINGS_MAX or times >= TIMES_TO_PLAN:
         return None
@@ -441,18 +443,21 @@ def _pieces(graphs: Sequence[Op]) -> list[list[Op]]:
     order = toposort(graphs, stop=realized)
     readers = Counter([s for op in order if op.realized is None for s in op.src])
     near = dict[Op, int]()  # cheap Ops since the last value that is stored; none has memory below it where it is missing
+    most = dict[Op, int]()  # elements of the largest value that is stored below
     pieces = dict[Op, list[Op]]()
     ends = {*graphs}
     for op in order:
         below = [near[s] for s in op.src if s in near]
         if op.code is OpCode.BUFFER or op.realized is not None:
-            near[op] = 0
+            near[op], most[op] = 0, op.numel
         elif below or op in ends:
             near[op] = sum(below) + (op.code not in NEVER_STORED)
-            costs = op.code not in CHEAP or (op.code not in NEVER_STORED and readers[op] > 1) or near[op] > PIECE_OPS_MAX
+            most[op] = max([most.get(s, 0) for s in op.src], default=0)
+            is_shared = (op.code not in NEVER_STORED and readers[op] > 1) or near[op] > PIECE_OPS_MAX
+            costs = op.code not in CHEAP or (is_shared and op.numel <= most[op])  # not what an EXPAND has made large
             if (costs and not _gives_several(op)) or op in ends:
                 pieces.setdefault(op.src[0] if op.code is OpCode.OUTPUT else op, []).append(op)
-                near[op] = 0
+                near[op], most[op] = 0, op.numel
     return [*pieces.values()]
 
 

@@ -143,11 +143,11 @@ def drawn_steps(x: Tensor, turns: int) -> Tensor:
 
 def test_a_graph_that_comes_again_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(realize, "TIMES_TO_PLAN", 3)
-    x = Tensor(np.eye(3, dtype=np.float32))
+    x = Tensor(np.eye(3, dtype=np.float32), requires_grad=True)
     runs = []
     for turns in (20, 23, 23, 23, 23, 23):
         with watch() as counts:
-            drawn_steps(x, turns).numpy()
+            drawn_steps(x, turns).detach().numpy()
         runs.append(counts.plans)
     assert runs[0] == 1 and min(runs[1:4]) > 10 and runs[4:] == [1, 1], runs
 
@@ -193,3 +193,14 @@ def test_values_in_memory_end_graphs_but_not_those_of_gradients() -> None:
     assert from_memory([waiting], []) == ([waiting], [])
     assert loss.item() == pytest.approx(3 * np.tanh(2.0) ** 2, rel=1e-6)
     assert grad.numpy()[0, 0] == pytest.approx(4 * np.tanh(2.0) / np.cosh(2.0) ** 2, rel=1e-5)
+
+
+def test_values_that_an_expand_makes_large_are_not_stored() -> None:
+    """Distances of 16,384 points, a gigabyte of them, are added up as they are made."""
+    for turns in (20, 21, 22):
+        x = Tensor(np.linspace(0, 1, 1 << 14, dtype=np.float32), requires_grad=True)
+        far = (((x[:, None] - x[None, :]) * 0.5 + 1.0) * 0.5 - 0.25).abs().sum(1)
+        scale = drawn_steps(Tensor(np.eye(3, dtype=np.float32), requires_grad=True), turns).sum()
+        with watch() as counts:
+            (far.mean() * scale).item()
+        assert counts.arena_nbytes + counts.temporary_nbytes < 1 << 26
