@@ -636,9 +636,12 @@ def _parts(ops: Sequence[Op], key: Hashable) -> Iterator[tuple[Op | None, Any, b
 def with_symbols(seen: Seen) -> Seen | None:
     """Returns graphs and their blocks with symbolic lengths and offsets, bound to the numbers that they have now.
 
-    None where an Op is met twice, as a block of memory is, and stands for different lengths.
+    None where an Op is met twice, as a block of memory is, and stands for different lengths, or where the graphs have
+    symbolic integers of the user's: one of the same name would take its values.
     """
     assert seen.varied is not None
+    if any(_dims(op.shape) or (op.code in BLOCKS and _dims(op.arg)) for op in seen.ops):
+        return None
     places = _symbolic_places(seen, seen.varied)
     if places is None:
         return None

@@ -104,7 +104,7 @@ def test_the_values_are_those_of_each_length_alone(program: Any) -> None:
 
 
 def test_offsets_that_follow_from_lengths_and_others_in_one_plan() -> None:
-    """Of x[n - 5 : n] the start follows from the length; of x[i : i + n] it is any number; of x[3 : n] it stays."""
+    """The start of x[n - 5 : n] follows from the length, that of x[i : i + n] is any number, and that of x[3 : n] stays."""
     x, planned = Tensor(data(500)), []
     for n in (*LENGTHS, 22, 29, 64):
         i = 733 * n % 97
@@ -148,6 +148,15 @@ def test_a_function_that_needs_a_number_keeps_its_lengths() -> None:
         x = Tensor(data(1, 1, n, 4))
         expected = torch.nn.functional.conv2d(torch.tensor(x.numpy()), torch.tensor(w.numpy())).relu().mean()
         assert F.conv2d(x, w).relu().mean().item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_symbolic_integer_of_the_user_keeps_its_value_whatever_its_name() -> None:
+    n, x = pg.Variable("length0", 2, 400), Tensor(data(400))
+    for length in (*LENGTHS, 30, 24):
+        bound = 30 if length != 24 else 9
+        found = x[: n.bind(bound)].exp().sum() + Tensor(data(length)).tanh().sum()
+        expected = np.exp(x.numpy()[:bound]).sum() + np.tanh(data(length)).sum()
+        assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
 # ---- programs drawn at random, beside PyTorch ----
