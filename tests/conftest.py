@@ -79,12 +79,14 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def same_seed() -> None:
-    """The default generator starts anew for each test; no value is kept since an earlier test asked for its like again.
+    """The default generator starts again for each test, and no graph is treated by what earlier tests computed.
 
-    Nor is a graph computed in pieces since earlier tests have had others made on its line.
+    No value is kept since another test asked for its like again, no length is symbolic since another test has had two
+    others, and nothing is computed in pieces since other tests have planned many graphs on its line.
     """
     pg.manual_seed(0)
     realize._computed_again.clear()
+    realize._families = type(realize._families)()
     realize._planned_at.clear()
 
 

@@ -15,9 +15,10 @@ from tests.conftest import DEVICES
 
 
 def forgotten() -> None:
-    """Forgets all plans, and the lengths and numbers that graphs have had."""
+    """Forgets all plans, the lengths and numbers that graphs have had, and how often a line had graphs planned."""
     realize._scalars = type(realize._scalars)()
     realize._families = type(realize._families)()
+    realize._planned_at.clear()
     realize._plans.clear()
 
 

@@ -19,7 +19,6 @@ from picograd.devices.cuda.render import render
 from picograd.devices.cudasim import compile as hostcxx
 from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import DType
-from picograd.engine import realize
 from picograd.engine.choose import Parts, merged, parts_of, written_candidates
 from picograd.evaluator import evaluate_kernel
 from picograd.ir.opts import WarpgroupTile, Written
@@ -28,6 +27,7 @@ from picograd.record import replace
 from picograd.road import source_of
 from tests.devices.cuda.test_render_hopper import HOPPER
 from tests.gpu_programs import Array, run
+from tests.helpers import forgotten
 from tests.host_compilers import kernels_asked_for, needs_compiler
 from tests.null_gpu import null_gpu
 
@@ -111,14 +111,14 @@ REFUSED: dict[str, tuple[Form, str]] = {
 def kernel_of(name: str) -> Kernel:
     """Returns the kernel of a form's product."""
     form = TAKEN[name] if name in TAKEN else REFUSED[name][0]
-    realize._plans.clear()
+    forgotten()
     with null_gpu(replace(HOPPER, multiprocessors=4)), pytest.MonkeyPatch.context() as patch:
         pg.set_float32_matmul_precision("high" if "TF32" in name else "highest")
         kernels = kernels_asked_for(patch)
         roots = form()
         pg.realize(roots if isinstance(roots, tuple) else (roots,))
         pg.set_float32_matmul_precision("highest")
-    realize._plans.clear()
+    forgotten()
     return next(kernel for kernel in kernels if kernel.name.startswith("matmul"))
 
 

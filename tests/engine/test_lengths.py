@@ -146,8 +146,8 @@ def check_plans_and_bits(
             found.append([x.numpy() for x in function(n)])
         planned.append(counts.scheduled)
     monkeypatch.setattr(Lengths, "sizes", lambda *_: None)
-    forgotten()
     for n, values in zip(lengths, found):
+        forgotten()
         alone = [x.numpy() for x in function(n)]
         for i, (a, b) in enumerate(zip(values, alone, strict=True)):
             bound = 3e-6 * np.abs(b).max() if i >= len(values) - num_near else 0
