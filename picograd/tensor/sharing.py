@@ -33,6 +33,16 @@ def is_shared(cell: Cell) -> bool:
     return bool(shared.data) and type(cell.content) is tuple and cell.content[0] in shared
 
 
+def check_not_read_only(function: str, cell: Cell) -> None:
+    """Raises SharingError where a cell's storage is memory that another library lets nobody write to."""
+    held = cell.held() if is_shared(cell) else None
+    if held is not None and not shared[held[0]].flat.flags.writeable:
+        raise SharingError(
+            f"{function}: the memory of this tensor of shape {held[1]} was made read-only by another library.",
+            hint="x.clone() is writable.",
+        )
+
+
 def store(function: str, cell: Cell, op: Op) -> None:
     """Computes a value and writes it into the memory of a cell that is shared.
 
@@ -52,14 +62,10 @@ def store(function: str, cell: Cell, op: Op) -> None:
             f"{function}: memory shared with another library holds numbers, no value with gradients.",
             hint="x.clone() first, or write under pg.no_grad().",
         )
+    check_not_read_only(function, cell)
     assert isinstance(cell.content, tuple)
     buffer, shape = cell.content
     known = shared[buffer]
-    if not known.flat.flags.writeable:
-        raise SharingError(
-            f"{function}: the memory of this tensor of shape {op.shape} was made read-only by another library.",
-            hint="x.clone() is writable.",
-        )
     value = to_host(compute([], [op])[0])
     buffer.memory = private_memory(buffer)
     del shared[buffer]

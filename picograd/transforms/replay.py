@@ -35,8 +35,9 @@ from picograd.ir.origin import Graphless
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.look import Profiling, active
 from picograd.record import Record, replace
-from picograd.tensor.cell import Arranged, Cell, Held, TakenBuffers
+from picograd.tensor.cell import Arranged, Cell, Held, TakenBuffers, write_through
 from picograd.tensor.compute import cell_buffer
+from picograd.tensor.sharing import check_not_read_only
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.buffer_reuse import BufferPool, give_donated, has_readers
 from picograd.transforms.capture import BROUGHT, Recording, Source
@@ -311,12 +312,19 @@ class Aliases(Record, eq=False):
     updated: tuple[int, ...]
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Raises JitError where an argument is written as state, is written twice, or is written and read as state."""
+        """Raises JitError where an argument is written as state, is written twice, or is written and read as state.
+
+        For one that no value can be written to, it raises the error of a write: once the plan has run, none may come.
+        """
         cells = [tensor.cell for tensor in tensors]
         again = [] if self.written.isdisjoint(cells) else [cell for cell in cells if cell in self.written]
         again += [cells[i] for i in self.updated if cells.count(cells[i]) > 1 or cells[i] in self.state]
         if again:
             raise two_ways(self.name, again[0].op.shape)
+        for i in self.updated:
+            tensor = tensors[i]
+            write_through(tensor.cell.op, tensor.steps, tensor.read())
+            check_not_read_only("jit", tensor.cell)
 
 
 class Replay:
@@ -374,33 +382,42 @@ class Replay:
         brought = self.inputs.brought(buffers)
         came: list[int] = []  # places of state that was out
         known: dict[int, Buffer | None] = {}  # their memory, where it was read last
-        while True:
-            with taken.running:  # until the end of the run nobody takes state back
-                if not taken.out or taken.out <= known.keys():
-                    memory = self._bind(form, brought, free, came, known)
-                    # An interrupt comes when all new values are state, or none: some may be in the old ones' memory.
-                    is_mixed = len(memory.fresh) < len(taken.cells) and (memory.fresh or self.results.stored)
-                    with held_back() if is_mixed else nullcontext():
-                        held = self._run(form, memory)
-                    break
-            # NOTE: read while `running` is not held: two plans that waited for each other would do so for ever.
-            known = state.fetch()
-            came = [*dict.fromkeys([*came, *known])]
-        outputs.pool.keep(held)
-        num_returned = self.results.num_returned
-        if aliases.updated:
-            for i, value in zip(aliases.updated, held[-len(aliases.updated) :]):
+        with held_back() if aliases.updated else nullcontext() as hold:
+            while True:
+                with taken.running:  # until the end of the run nobody takes state back
+                    if not taken.out or taken.out <= known.keys():
+                        held = self._run(form, self._bind(form, brought, free, came, known), hold)
+                        break
+                # NOTE: read while `running` is not held: two plans that waited for each other would do so for ever.
+                known = state.fetch()
+                came = [*dict.fromkeys([*came, *known])]
+            outputs.pool.keep(held)
+            for i, value in zip(aliases.updated, held[len(held) - len(aliases.updated) :]):
                 tensors[i].write("jit", memory_op(*value))
-        return self.returned.hand_out(held[:num_returned], tensors)
+        return self.returned.hand_out(held[: self.results.num_returned], tensors)
 
-    def _run(self, form: Template, memory: BoundMemory) -> list[Held]:
-        """Runs the plan once, gives cells their new values, and returns the memory of the results."""
+    def _run(self, form: Template, memory: BoundMemory, hold: held_back | None) -> list[Held]:
+        """Runs the plan once, gives cells their new values, and returns the memory of the results.
+
+        An interrupt comes when all of them have their new values, or none. So it waits for a plan that writes some of them
+        into the memory of the old ones, while it ends any other.
+
+        Args:
+          hold:  has it wait already, until arguments have their values, too
+        """
         state = self.state
+        is_in_place = len(memory.fresh) < len(state.taken.cells)
+        sets_more = memory.fresh or self.results.stored or state.shapes is not None
         may_stop = not state.unread or state.unread <= {*memory.fresh}
-        run(self.plan, memory.inputs, memory.outputs, form.variables, form.error, may_stop, memory.fixed)
-        held = self.results.of(memory, form.variables)
-        if memory.fresh or state.shapes is not None:
-            state.put(memory.fresh, memory.outputs, form.variables)
+        arguments = self.plan, memory.inputs, memory.outputs, form.variables, form.error, may_stop, memory.fixed
+        with held_back() if sets_more and hold is None else nullcontext(hold) as hold:
+            if hold is None or is_in_place:
+                run(*arguments)
+            else:
+                hold.let_in(run, *arguments)
+            held = self.results.of(memory, form.variables)
+            if memory.fresh or state.shapes is not None:
+                state.put(memory.fresh, memory.outputs, form.variables)
         return held
 
     def _form_of(self, given: Arguments | None) -> Template:
