@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +14,13 @@ import picograd as pg
 from picograd import Tensor
 from picograd.dtype import float32
 from picograd.engine import realize as realizing
-from picograd.engine.known import Scalars
+from picograd.engine.known import Families, Scalars, look_at
 from picograd.engine.plan import template
 from picograd.engine.realize import realize
 from picograd.interrupts import Latest
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
+from picograd.record import replace
 from tests.threads import NUM_THREADS, in_threads
 
 
@@ -142,6 +146,37 @@ def test_forms_of_changing_numbers_are_forgotten_while_threads_ask_for_them() ->
             assert len(general.buffers) in (1, 2)
 
     in_threads(run)
+
+
+def test_lengths_are_refused_when_no_other_thread_asks_for_them() -> None:
+    families, x = Families(), Tensor(np.ones(2, np.float32)).realize().cell.op
+    seen = look_at([Op(OpCode.NEG, float32, (x,))])
+    assert seen is not None
+    families.varied(seen)
+    (family,) = families._known.values()
+    key = next(iter(families._known))
+    refusing = threading.Thread(target=families.refuse, args=(replace(seen, key=(key,)),))
+    with families._lock:
+        refusing.start()
+        refusing.join(0.05)
+        assert not family.lengths.is_refused
+    refusing.join()
+    assert family.lengths.is_refused
+
+
+def test_a_plan_that_another_thread_forgets_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that a loop carries: plans that do not keep it are forgotten, while others make room for theirs."""
+
+    class Fading(Latest[Hashable, Any]):
+        def get(self, key: Hashable, default: Any = None) -> Any:
+            return super().pop(key, default) if sys._getframe(1).f_code.co_name == "_carried" else super().get(key, default)
+
+    monkeypatch.setattr(realizing, "_plans", Fading(64))
+    total, x = pg.zeros(4), Tensor(np.ones(4, np.float32)).realize()
+    for _ in range(6):
+        total = total * 0.5 + x
+        assert (total.exp() * 2).numpy().shape == (4,)
+    np.testing.assert_allclose(total.numpy(), 2 - 0.5**5)
 
 
 def test_one_who_reads_beside_a_jitted_step_sees_one_version_after_the_other() -> None:

@@ -599,9 +599,10 @@ class Families:
 
     def refuse(self, seen: Seen) -> None:
         """Has graphs with such a key keep their own lengths."""
-        family = self._known.get(cast(Any, seen.key)[0])
-        if family is not None:
-            family.lengths.refuse()
+        with self._lock:
+            family = self._known.get(cast(Any, seen.key)[0])
+            if family is not None:
+                family.lengths.refuse()
 
 
 def _taken_apart(seen: Seen) -> _Parts:

@@ -554,7 +554,7 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
     found = _learned(missing, again) if again else []
     for key in [*_plans] if found else ():
         if isinstance(_plans.get(key), Known):  # it does not keep them
-            _plans.pop(key)
+            _plans.pop(key, None)  # another thread may have made room meanwhile
     kept = [*kept, *found, *(_known_to_recur(missing, fresh) if fresh else ())]
     Carries.turn += bool(kept)
     return kept

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -141,9 +142,10 @@ class Made:
     """
 
     def __init__(self, kind: str, *arguments: object):
-        while _dropped:
-            destroy, handle = _dropped.popleft()
-            destroy(handle)  # whose status could not be reported
+        with suppress(IndexError):  # another thread was faster
+            while _dropped:
+                destroy, handle = _dropped.popleft()
+                destroy(handle)  # whose status could not be reported
         self._kind, self.handle = kind, ctypes.c_void_p()
         call(f"cublasLt{kind}Create", ctypes.byref(self.handle), *arguments)
         self._given_back = AtDeath(_dropped.append, (getattr(library(), f"cublasLt{kind}Destroy"), self.handle))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from picograd.devices.cuda.commands import bind_caller
 from picograd.devices.cuda.cublaslt import CublasLt, is_call, why_no_library
 from picograd.devices.cuda.driver import Capability, Handles, Loader, ask, call, capability
 from picograd.devices.cuda.memory import Memory, Pool
-from picograd.devices.cuda.plan import CudaPlan
+from picograd.devices.cuda.plan import CudaPlan, Made
 from picograd.devices.cuda.queue import CommandQueue, Moment
 from picograd.devices.launches import load_host, runner_by_steps
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
@@ -102,8 +102,7 @@ class CudaDevice:
             self.check_process()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:
-            gc.collect()  # tensors in cycles of references
-            self.trim()
+            self._make_room()
             made = self._pool.allocate(nbytes, is_counted)
         if made is not None:
             return made
@@ -152,6 +151,21 @@ class CudaDevice:
             return int(call("cuMemAlloc", nbytes))
         except OutOfMemoryError:
             return None
+
+    def with_room(self, make: Callable[[], Made]) -> Made:
+        """Returns make(), called once more, with all unused memory given back, where the driver has too little.
+
+        Raises:
+          OutOfMemoryError: it has too little even then.
+        """
+        with suppress(OutOfMemoryError):
+            return make()
+        self._make_room()  # NOTE: behind the block, whose error holds what was half made
+        return make()
+
+    def _make_room(self) -> None:
+        gc.collect()  # tensors in cycles of references
+        self.trim()
 
     def trim(self) -> None:
         """Gives the memory that no object owns back to the driver."""
@@ -213,7 +227,7 @@ class CudaDevice:
             self._give_back()
         if is_call(binary):
             return self._load_call(binary)
-        module, functions = self._code.load(binary.name, binary.data, binary.launches)
+        module, functions = self.with_room(lambda: self._code.load(binary.name, binary.data, binary.launches))
         return binary.executable(functions, module)
 
     def _load_call(self, binary: Binary) -> Executable:
@@ -221,16 +235,20 @@ class CudaDevice:
         called, code = read_library(binary.data)
         product = self._cublaslt.load(binary.name, called)
         others = [launch for place, launch in enumerate(binary.launches) if place != called.place]
-        module, functions = self._code.load(binary.name, code, others) if others else (None, ())
+        module, functions = self.with_room(lambda: self._code.load(binary.name, code, others)) if others else (None, ())
         functions = (*functions[: called.place], product, *functions[called.place :])
         return binary.executable(functions, module)
 
     def _give_back(self) -> None:
         """Gives the driver unneeded graphs, then the code that they launch, once none of it runs."""
         with self.queue.lock:
-            for handles in (self.ready_graphs, self.graphs):
-                handles.give_back(len(handles))
+            self.give_back_graphs()
             self._code.unload(self.synchronize)
+
+    def give_back_graphs(self) -> None:
+        """Gives the driver the graphs of plans that are gone; one that still runs it frees when that is done."""
+        for handles in (self.ready_graphs, self.graphs):
+            handles.give_back(len(handles))
 
     load_host = staticmethod(load_host)
 

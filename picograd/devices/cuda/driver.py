@@ -213,7 +213,7 @@ class Handles:
         return len(self._dropped)
 
     def give_back(self, count: int) -> None:
-        """Gives the driver the first handle that is not in use. A context has to be current."""
+        """Gives the driver the first `count` that are not in use, in one thread at a time, whose context is current."""
         for _ in range(count):
             call(self.undo, self._dropped.popleft())
 

@@ -11,9 +11,11 @@ it, so a plan that runs once has none.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from picograd.devices.cuda.memory import Memory
 from picograd.devices.cuda.queue import CommandQueue
 from picograd.devices.cuda.tile_maps import check_inside, encode
 from picograd.devices.launches import Call, HostFunction, axes_of, list_launches
+from picograd.errors import OutOfMemoryError
 from picograd.interrupts import held_back
 from picograd.ir.backend import Device, MemoryCount
 from picograd.ir.checks import first_report
@@ -148,8 +151,6 @@ class Graph:
     """
 
     def __init__(self, launches: Sequence[KernelLaunch], stream: int, graphs: Handles, ready_graphs: Handles):
-        for handles in (ready_graphs, graphs):
-            handles.give_back(len(handles))  # one that still runs is freed by the driver when it is done
         self._graph = graphs.hold(call("cuGraphCreate", 0))
         nodes: list[Node] = []
         for each in launches:
@@ -164,6 +165,7 @@ class Graph:
 
 
 # ---- the plan ----
+Made = TypeVar("Made")
 UNKNOWN = -1  # where memory is
 NODES_MAX = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
 
@@ -194,6 +196,14 @@ class QueueDevice(Device, Protocol):
         """Makes the context current in the calling thread."""
         ...
 
+    def give_back_graphs(self) -> None:
+        """Gives the driver the graphs of plans that are gone."""
+        ...
+
+    def with_room(self, make: Callable[[], Made]) -> Made:
+        """Returns make(), called once more, with all unused memory given back, where the driver has too little."""
+        ...
+
     def arena(self, nbytes: int) -> Memory:
         """Returns memory for a plan's temporaries."""
         ...
@@ -215,11 +225,14 @@ class KernelPart:
         self._graph: Graph | None = None
 
     def prepare(self, device: QueueDevice) -> None:
-        """Makes a graph of the launches at the second run."""
+        """Makes a graph of the launches at the second run, if the driver has memory for one: some KB a node."""
         if self._has_run and 1 < len(self.launches) <= NODES_MAX and self._graph is None:
             device.enter()
-            graph = Graph(self.launches, self._stream, device.graphs, device.ready_graphs)
-            self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph
+            device.give_back_graphs()
+            make = partial(Graph, self.launches, self._stream, device.graphs, device.ready_graphs)
+            with suppress(OutOfMemoryError):  # each kernel is launched, as in the first run
+                graph = device.with_room(make)
+                self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph
         self.is_prepared, self._has_run = self._has_run, True
 
     def run(self, device: QueueDevice) -> None:
@@ -332,18 +345,20 @@ class CudaPlan:
     ) -> None:
         """Runs it once. Ctrl-C that must not stop it waits; it does so anyway where one call submits everything."""
         device, queue, only, outer = self._device, self._device.queue, self._only, self._num_outer
-        if not may_stop and (only is None or queue.laps is not None):
-            with held_back():
-                return self(inputs, outputs, variables, True, fixed)
         with queue.lock:
+            if not may_stop and (only is None or queue.laps is not None):
+                with held_back():
+                    return self(inputs, outputs, variables, True, fixed)
             if device.is_forked:
                 device.check_process()
             if not queue.is_whole:
                 queue.make_whole()
             counted = device.memory.take(self._arena_nbytes) if self._has_temporaries else None
             try:
-                if self._has_temporaries and self._addresses[outer] != (at := device.arena(self._arena_nbytes).address):
-                    self._set({outer: at})
+                if self._has_temporaries:
+                    arena = device.arena(self._arena_nbytes)  # held here: the device lets go of it where it makes room
+                    if self._addresses[outer] != arena.address:
+                        self._set({outer: arena.address})
                 self._set_addresses(inputs, outputs, fixed)
                 if self._variables != variables:
                     self._bind(variables)

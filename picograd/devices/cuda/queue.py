@@ -21,7 +21,7 @@ from typing import Any
 from picograd.devices.cuda.commands import DUE, FIRST, NEVER, ONCE, Caller, Commands, Row
 from picograd.devices.cuda.cublaslt import ProductCall
 from picograd.devices.cuda.driver import NO_TIMING, Events, ask, call, failed
-from picograd.interrupts import AtDeath, rlock, wait_until
+from picograd.interrupts import AtDeath, held_back, rlock, wait_until
 
 # ---- pinned memory ----
 RING_NBYTES, RING_PIECE_NBYTES = 32 << 20, 8 << 20
@@ -87,7 +87,8 @@ class CommandQueue:
     ticket:  the number of the last submission of kernels
     lock:    held by the thread that submits, from the beginning of a submission or a copy to its end
     moments: events with a time, no longer needed
-    laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched
+    laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched.
+             Read and written with the lock
     before, after: rows with which a submission begins and ends
 
     Args:
@@ -285,7 +286,8 @@ class CommandQueue:
                     self.wait()
                     return [(name, seconds_between(start, stop)) for name, start, stop in laps]
             finally:
-                self.laps = None
+                with held_back(), self.lock:  # a submission asks for it twice
+                    self.laps = None
                 for _, *events in laps:
                     self.moments += events
 

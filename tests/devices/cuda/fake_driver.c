@@ -365,8 +365,12 @@ struct NodeParams {  // CUDA_KERNEL_NODE_PARAMS
   unsigned grid[3], block[3], shared;
   void** params; void** extra; void* kernel; void* context;
 };
-struct Node { struct Function* function; struct Shape shape; unsigned enabled; int64_t* arguments; struct Node* next; };
+// One that is ready has nodes of its own, by the numbers of those it was made of, and takes memory of the GPU for them. What is
+// destroyed has GONE nodes: who uses it still is told.
+enum { NODE_NBYTES = 10 << 10, GONE = -1 };
+struct Node { struct Function* function; struct Shape shape; unsigned enabled; int64_t* arguments; int number; struct Node* next; };
 struct Graph { struct Node *first, *last; int num_nodes; };
+struct Ready { struct Node* nodes; int num_nodes; };
 static int num_graph_launches;
 
 static int set_params(struct Node* node, const struct NodeParams* params) {
@@ -387,29 +391,46 @@ EXPORT int cuGraphAddKernelNode(struct Node** node, struct Graph* graph, struct 
   *node = calloc(1, sizeof **node);
   (*node)->enabled = 1;
   if (graph->last) graph->last->next = *node; else graph->first = *node;
-  graph->last = *node, graph->num_nodes++;
+  graph->last = *node, (*node)->number = graph->num_nodes++;
   return set_params(*node, params);
 }
-// The graph is its own executable form.
-EXPORT int cuGraphInstantiateWithFlags(struct Graph** ready, struct Graph* graph, unsigned long long flags) {
+EXPORT int cuGraphInstantiateWithFlags(struct Ready** ready, struct Graph* graph, unsigned long long flags) {
   CALLED;
-  *ready = graph;
+  if (graph->num_nodes == GONE) return INVALID_VALUE;
+  const uint64_t nbytes = (uint64_t)graph->num_nodes * NODE_NBYTES;
+  if (held + nbytes > limit) return OUT_OF_MEMORY;
+  held += nbytes;
+  *ready = malloc(sizeof **ready);
+  **ready = (struct Ready){calloc((size_t)graph->num_nodes, sizeof(struct Node)), graph->num_nodes};
+  for (struct Node* node = graph->first; node; node = node->next) {
+    const size_t length = 2 * sizeof(int64_t) * (size_t)node->function->num_arguments;
+    struct Node* own = &(*ready)->nodes[node->number];
+    *own = *node;
+    own->arguments = memcpy(malloc(length + 1), node->arguments, length);
+  }
   alive[READY_GRAPHS]++;
   return SUCCESS;
 }
-EXPORT int cuGraphExecKernelNodeSetParams(struct Graph* ready, struct Node* node, const struct NodeParams* params) {
-  CALLED;
-  return set_params(node, params);
+static struct Node* node_in(struct Ready* ready, const struct Node* node) {
+  return node->number < ready->num_nodes ? &ready->nodes[node->number] : NULL;
 }
-EXPORT int cuGraphNodeSetEnabled(struct Graph* ready, struct Node* node, unsigned is_enabled) {
+EXPORT int cuGraphExecKernelNodeSetParams(struct Ready* ready, struct Node* node, const struct NodeParams* params) {
   CALLED;
-  node->enabled = is_enabled;
+  struct Node* own = node_in(ready, node);
+  return own ? set_params(own, params) : INVALID_VALUE;
+}
+EXPORT int cuGraphNodeSetEnabled(struct Ready* ready, struct Node* node, unsigned is_enabled) {
+  CALLED;
+  struct Node* own = node_in(ready, node);
+  if (!own) return INVALID_VALUE;
+  own->enabled = is_enabled;
   return SUCCESS;
 }
-EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
+EXPORT int cuGraphLaunch(struct Ready* ready, uint64_t stream) {
   NEEDS_CONTEXT;
+  if (ready->num_nodes == GONE) return INVALID_VALUE;
   num_graph_launches++;
-  for (struct Node* node = ready->first; node; node = node->next) {
+  for (const struct Node* node = ready->nodes; node < ready->nodes + ready->num_nodes; node++) {
     if (!node->enabled) continue;
     int64_t* arguments = malloc(2 * sizeof(int64_t) * (size_t)node->function->num_arguments + 1);
     memcpy(arguments, node->arguments, 2 * sizeof(int64_t) * (size_t)node->function->num_arguments);
@@ -418,8 +439,24 @@ EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
   }
   return SUCCESS;
 }
-EXPORT int cuGraphExecDestroy(struct Graph* ready) { CALLED; alive[READY_GRAPHS]--; return SUCCESS; }
-EXPORT int cuGraphDestroy(struct Graph* graph) { CALLED; free(graph); alive[GRAPHS]--; return SUCCESS; }
+EXPORT int cuGraphExecDestroy(struct Ready* ready) {
+  CALLED;
+  if (ready->num_nodes == GONE) return INVALID_VALUE;
+  held -= (uint64_t)ready->num_nodes * NODE_NBYTES;
+  for (int i = 0; i < ready->num_nodes; i++) free(ready->nodes[i].arguments);
+  free(ready->nodes);
+  *ready = (struct Ready){NULL, GONE};
+  alive[READY_GRAPHS]--;
+  return SUCCESS;
+}
+EXPORT int cuGraphDestroy(struct Graph* graph) {
+  CALLED;
+  if (graph->num_nodes == GONE) return INVALID_VALUE;
+  for (struct Node *node = graph->first, *next; node; node = next) next = node->next, free(node->arguments), free(node);
+  *graph = (struct Graph){NULL, NULL, GONE};
+  alive[GRAPHS]--;
+  return SUCCESS;
+}
 EXPORT int fake_driver_graph_launches(void) { return num_graph_launches; }
 
 // The bindings ask for every function by name.

@@ -229,6 +229,18 @@ def run():
 """
 
 
+def test_objects_that_another_thread_gives_back_first_are_no_error(fake_driver: Path, cache: dict[str, str]) -> None:
+    code = TUNED + """
+from collections import deque
+class Emptied(deque):  # between the question and the answer
+    def __bool__(self):
+        return True
+cublaslt_calls._dropped = Emptied()
+print(cublaslt_calls.Made("MatmulPreference").handle.value is not None)
+"""
+    assert run_on(fake_driver, code, **cache) == "True"
+
+
 def test_every_call_of_the_library_is_checked() -> None:
     """But for what it answers without a status, and for what finalizers undo, who tell nobody."""
     text = (RUNTIME / "cublaslt.py").read_text()

@@ -101,6 +101,57 @@ for turn in range(4):
 
 
 @pytest.mark.req("E4")
+def test_what_the_driver_made_for_plans_it_has_back_when_they_are_gone(fake_driver: Path) -> None:
+    """Graphs, loops of several lengths, functions of the host, code and memory; twice, for what the second time leaves."""
+    code = GRAPHS + """
+import gc
+from picograd.engine import realize
+library = ctypes.CDLL("libcuda.so.1")
+def alive():
+    GRAPHS, READY_GRAPHS, MODULES = 2, 3, 4
+    return [library.fake_driver_alive(kind) for kind in (GRAPHS, READY_GRAPHS, MODULES)]
+def program():
+    x, n = pg.Tensor(np.ones((4, 3), np.float32), device="CUDA").realize(), pg.Variable("n", 1, 4)
+    step = pg.jit(lambda x: (x * 2).cumsum(0) + (x + 1).cumsum(1))
+    for turn in range(4):
+        step(x)
+        ((x.cumsum(0) * 2).sort(0)[0] + pg.linalg.inv(pg.eye(4, device="CUDA") * 2.0)[:, :3].cumsum(1)).numpy()
+        for length in (2, 4):
+            pg.scan(lambda total, row: (total + row.cumsum(0), total.cumsum(0)), x[0], x[: n.bind(length)])[1].numpy()
+    print(alive()[0] == alive()[1] > 3, alive()[2] > 3)
+for turn in range(2):
+    program()
+    realize._plans.clear()
+    devices._compilers["CUDA"] = Compiler(
+        device, Backend(render, hostcxx.compile_source, {"cuda": Given(source_of_given, hostcxx.compile_source)}))
+    gc.collect()
+    device.trim()
+    left, total = device.memory_info()
+    print(*alive(), device.memory.in_use, total - left)
+"""
+    assert run_on(fake_driver, code).splitlines() == ["True True", "0 0 0 0 0"] * 2
+
+
+@pytest.mark.req("E4")
+@pytest.mark.parametrize("is_held", [False, True], ids=["in the pool", "held"])
+def test_a_driver_without_memory_for_a_graph_launches_kernel_by_kernel(fake_driver: Path, is_held: bool) -> None:
+    """Memory that waits in the pool is given back first: then there is a graph."""
+    code = GRAPHS + f"is_held = {is_held}" + """
+step = pg.jit(lambda x: (x * 2).cumsum(0).cumsum(1).cumsum(0))
+x = np.arange(12, dtype=np.float32).reshape(4, 3)
+held, expected = pg.Tensor(x, device="CUDA").realize(), (2 * x).cumsum(0).cumsum(1).cumsum(0)
+kept = [step(held)]
+rest = [device.allocate(device.memory_info()[0] // 512 * 512)]
+if not is_held:
+    rest.clear()
+print(device.memory_info()[0] < 512)
+kept += [step(held) for turn in range(4)]
+print(all(np.array_equal(each.numpy(), expected) for each in kept), launched())
+"""
+    assert run_on(fake_driver, code).splitlines() == ["True", f"True {0 if is_held else 4}"]
+
+
+@pytest.mark.req("E4")
 @pytest.mark.variants(every=3)
 @MODES
 def test_launches_and_graphs_ask_for_large_shared_memory(fake_driver: Path, eager: dict[str, str]) -> None:
@@ -213,6 +264,61 @@ with pytest.MonkeyPatch.context() as patch:
 print("whole")
 """
     assert run_on(fake_driver, code) == "whole"
+
+
+def test_a_run_that_finds_kernels_timed_once_it_has_the_queue_keeps_ctrl_c_waiting(fake_driver: Path) -> None:
+    """Another thread had the queue, and began to time kernels."""
+    code = TENSORS + """
+import signal
+from picograd.interrupts import held_back
+state = pg.zeros(3, device="CUDA")
+step = pg.jit(lambda: (state.add_(1), None)[1])
+for turn in range(3):
+    step()
+class Lock:  # of another thread, until it is entered
+    def __enter__(self):
+        device.queue.laps = []
+        return lock.__enter__()
+    def __exit__(self, *error):
+        return lock.__exit__(*error)
+lock, launch, waits = device.queue.lock, device.queue.launch, []
+device.queue.lock = Lock()
+def look(name, row):
+    waits.append(isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), held_back))
+    launch(name, row)
+device.queue.launch = look
+step()
+print(waits)
+"""
+    assert run_on(fake_driver, code) == "[True]"
+
+
+def test_kernels_are_timed_until_no_submission_is_under_way(fake_driver: Path) -> None:
+    code = TENSORS + """
+import threading
+failed, seen = threading.Event(), []
+def submit(is_in):
+    with device.queue.lock:
+        is_in.set()
+        failed.wait()
+        for _ in range(20):
+            seen.append(device.queue.laps is None)
+            failed.clear(), failed.wait(0.005)
+def work():
+    is_in = threading.Event()
+    thread.append(threading.Thread(target=submit, args=(is_in,)))
+    thread[0].start()
+    is_in.wait()
+    failed.set()
+    raise ArithmeticError
+thread = []
+try:
+    device.kernel_times(work)
+except ArithmeticError:
+    thread[0].join()
+    print(any(seen), device.queue.laps)
+"""
+    assert run_on(fake_driver, code) == "False None"
 
 
 @pytest.mark.req("B6")
