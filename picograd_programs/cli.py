@@ -157,6 +157,9 @@ def main(args: list[str] | None = None) -> int:
         if error.hint:
             print(f"  hint: {error.hint}", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        print(f"MemoryError: this machine has not the memory that was asked for. {error}".rstrip(), file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -267,7 +270,7 @@ def train_program(settings: Any) -> int:
     """Trains the model that the settings belong to, and returns the exit status."""
     program = next(program for program in PROGRAMS if program.takes is type(settings))
     check_settings(settings)
-    check_folder(settings.out)
+    check_folder(settings.out, makes=not settings.resume)
     return program.run(settings)
 
 

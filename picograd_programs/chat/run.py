@@ -19,13 +19,16 @@ from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.chat.writer import Way, Writer, tokens_of
 from picograd_programs.data.bpe import Stream, Tokenizer
 from picograd_programs.data.tokenizer_gguf import tokenizer_of
+from picograd_programs.data.vocabulary import json_in
 from picograd_programs.data.weights import load_weights
 from picograd_programs.models.decoder import Decoder
 from picograd_programs.models.decoder_folder import read_folder
 from picograd_programs.models.decoder_gguf import config_of, tensors_in
+from picograd_programs.models.encoder_folder import ENCODERS
 from picograd_programs.models.packed import PackedMatrix
 from picograd_programs.models.seq2seq_folder import PublishedSeq2Seq, is_seq2seq, read_seq2seq
 from picograd_programs.models.seq2seq_gguf import is_seq2seq_file, read_seq2seq_file
+from picograd_programs.models.whisper_folder import WHISPER
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
@@ -301,6 +304,7 @@ def opened(name: str, context: int, pack: Pack = "file") -> tuple[Decoder | Nano
             fact = "has an encoder and a decoder: it holds no dialogues, and continues no text."
             raise DataError(fact, "picograd chat answers with it.")
         if folder.is_dir():
+            check_kind(folder)
             found = read_folder(folder, context, packing=packing)
             return found.network, found.tokenizer, found.manner, found.longest
         file = load_weights(name)
@@ -311,6 +315,19 @@ def opened(name: str, context: int, pack: Pack = "file") -> tuple[Decoder | Nano
         raise
     except DataError as error:
         raise DataError(error.fact if str(folder) in error.fact else f"{name}: {error.fact}", error.hint) from None
+
+
+def check_kind(folder: Path) -> None:
+    """Checks that the network in a folder is not one for another command.
+
+    Raises:
+      DataError: it is.
+    """
+    name = json_in(folder / "config.json").get("model_type")
+    kind = name if isinstance(name, str) else ""
+    if kind in ENCODERS or kind == WHISPER:
+        does, command = ("hears speech", "transcribe") if kind == WHISPER else ("makes vectors of texts", "embed")
+        raise DataError(f"config.json says model_type is {kind!r}, which {does}.", f"picograd {command} runs it.")
 
 
 def too_long(num: int, before: int, length: int, longest: int) -> str:

@@ -600,9 +600,6 @@ def read_config(content: Mapping[str, Any], tokens: int, read: int) -> tuple[Dec
     return DecoderConfig(**fields | dict(kind.settings)), kind, is_tied
 
 
-ELSEWHERE = "picograd chat runs t5, mt5 and bart, too; picograd transcribe runs whisper, picograd embed runs bert."
-
-
 def architecture_of(content: Mapping[str, Any]) -> Architecture:
     """Returns the form of networks of the file's model_type.
 
@@ -613,7 +610,7 @@ def architecture_of(content: Mapping[str, Any]) -> Architecture:
     kind = ARCHITECTURES.get(name) if isinstance(name, str) else None
     if kind is None:
         known = ", ".join(sorted(ARCHITECTURES))
-        raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {known} are run.", ELSEWHERE)
+        raise DataError(f"config.json says model_type is {str(name)[:40]!r}; {known} are run.")
     return kind
 
 

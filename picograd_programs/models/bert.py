@@ -25,7 +25,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_programs.data.text import Vocabulary
 from picograd_programs.models.characters import TextProgram, TextSettings
 from picograd_programs.models.gpt import optimizer_of
-from picograd_programs.train.program import SampleSettings, check_settings, trained
+from picograd_programs.train.program import NoOption, SampleSettings, check_settings, trained
 
 CHOSEN, MASKED, CHANGED = 0.15, 0.8, 0.1  # parts: of all characters; of the chosen ones
 NOT_ASKED = -100  # target of a character that was not chosen
@@ -91,6 +91,9 @@ class SampleBertSettings(SampleSettings):
     """Settings of `picograd sample bert`."""
 
     text: str = "def __in_t__(se_f, val_e):"  # "_" is filled where it is a gap; every "_" is one
+    num: NoOption[int] = 1
+    temperature: NoOption[float] = 1.0
+    seed: NoOption[int] = 0
 
 
 class MaskedModel(TextProgram):

@@ -23,6 +23,7 @@ from picograd.optim.descent import SGD
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.names import CHARACTERS, Sequences, bigrams, load_names
 from picograd_programs.models.names import NamesProgram, NamesSettings, cross_entropy, new_names
+from picograd_programs.train.program import NoOption
 
 
 def count_bigrams(xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], vocabulary: int = 27) -> Tensor:
@@ -82,9 +83,12 @@ class BigramSettings(NamesSettings):
     """Settings of `picograd train bigram`; a step sees all pairs of all names."""
 
     steps: int = 100
-    context: int = 1  # characters that the model sees
-    lr: float = 50.0  # large, for the gradient of an average over all pairs is small
+    context: NoOption[int] = 1  # characters that the model sees
+    lr: float = 50.0  # large, for the gradient of an average over all pairs is small; the same at all steps
     eval_every: int = 100
+    batch: NoOption[int] = 32
+    warmup: NoOption[int] = 0
+    weight_decay: NoOption[float] = 0.0
     out: Path = Path("runs/bigram")
 
 

@@ -25,7 +25,7 @@ from picograd.tensor.tensor import Tensor
 from picograd_programs.data.mnist import load_images, normalise
 from picograd_programs.models.pictures import PixelCNN, PixelMLP
 from picograd_programs.train.picture import digit_grid, image_grid, write_png
-from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
+from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, trained
 from picograd_programs.train.trainer import linear
 
 PREVIEWED = 20  # new images that are drawn at an evaluation
@@ -47,6 +47,7 @@ class ImageSettings(Settings):
 class ClassifierSettings(ImageSettings):
     """Settings of trainings on classes of images."""
 
+    warmup: NoOption[int] = 0
     shift: int = 0  # most pixels by which training images are moved, by chance each time; 0: they are seen as they are
 
 
@@ -75,6 +76,7 @@ class SampleImageSettings(SampleSettings):
 
     num: int = 100  # images
     picture: Path = Path("sample.png")  # where they are written
+    temperature: NoOption[float] = 1.0
 
 
 class ImageProgram(Program):

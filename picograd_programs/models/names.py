@@ -28,7 +28,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 from picograd_programs.data.names import CHARACTERS, Sequences, decode, divided, load_names, sequences, windows
 from picograd_programs.models.gpt import drawn_from, optimizer_of
-from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, plain, trained
+from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, plain, trained
 
 LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
 PREVIEWED = 5  # names that are shown at an evaluation
@@ -205,6 +205,8 @@ class BengioSettings(NamesSettings):
     embedding: int = 10  # features of a character
     hidden: int = 200  # units of the hidden layer
     lr: float = 0.01  # learning rate, the same at all steps
+    warmup: NoOption[int] = 0
+    weight_decay: NoOption[float] = 0.0
     eval_every: int = 5000
     save_every: int = 5000
     out: Path = Path("runs/names")

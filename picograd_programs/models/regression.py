@@ -25,7 +25,7 @@ from picograd.optim.descent import SGD
 from picograd.tensor.generator import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.tables import Table, load_cells, load_diabetes, standardised
-from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
+from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, trained
 
 HELD_OUT = 5  # every fifth row
 
@@ -73,9 +73,11 @@ class RegressionSettings(Settings):
     """Settings of trainings on a table; a step sees all its rows."""
 
     steps: int = 500
-    lr: float = 0.1
-    weight_decay: float = 0.0
+    lr: float = 0.1  # learning rate, the same at all steps
     eval_every: int = 100
+    batch: NoOption[int] = 32
+    warmup: NoOption[int] = 0
+    weight_decay: NoOption[float] = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class SampleRegressionSettings(SampleSettings):
     """Settings of `picograd sample linear` and `picograd sample logistic`; nothing is drawn but which rows are shown."""
 
     num: int = 10  # rows that were held out
+    temperature: NoOption[float] = 1.0
 
 
 class Regression(Program):

@@ -25,7 +25,7 @@ from picograd.tensor.generator import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd_programs.data.reviews import load_reviews, terms_of
 from picograd_programs.models.digits import batch_rows
-from picograd_programs.train.program import Program, SampleSettings, Settings, check_settings, trained
+from picograd_programs.train.program import NoOption, Program, SampleSettings, Settings, check_settings, trained
 
 SEEN_MIN = 2  # times that a term must occur in the sentences to train on
 
@@ -78,6 +78,9 @@ class SampleSentimentSettings(SampleSettings):
     """Settings of `picograd sample sentiment`."""
 
     text: str = "A warm, funny and moving film."  # the sentence to judge
+    num: NoOption[int] = 1
+    temperature: NoOption[float] = 1.0
+    seed: NoOption[int] = 0
 
 
 class Sentiment(Program):

@@ -25,6 +25,7 @@ from picograd_programs.models.seq2seq_folder import in_their_names, seq2seq_tens
 from picograd_programs.models.whisper import Whisper
 from picograd_programs.models.whisper_times import Times
 
+WHISPER = "whisper"  # model_type of its folders
 BEGIN, NO_TIMES, FIRST_TASK = "<|startoftranscript|>", "<|notimestamps|>", "<|translate|>"
 BEFORE = "<|startofprev|>"  # begins the text before a window
 TASKS = ("transcribe", "translate")
@@ -136,8 +137,8 @@ def read_whisper_config(content: Mapping[str, Any], tokens: int) -> tuple[Seq2Se
     Raises:
       DataError: it describes another network, lacks an entry, or has one that is not known.
     """
-    if content.get("model_type") != "whisper":
-        raise DataError(f"config.json says model_type is {str(content.get('model_type'))[:40]!r}; whisper is run.")
+    if content.get("model_type") != WHISPER:
+        raise DataError(f"config.json says model_type is {str(content.get('model_type'))[:40]!r}; {WHISPER} is run.")
     said = Entries(content, "config.json", ENTRIES, {})
     rows, bands, positions, longest = (
         said.size(key) for key in ("vocab_size", "num_mel_bins", "max_source_positions", "max_target_positions")

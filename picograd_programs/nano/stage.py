@@ -27,7 +27,7 @@ from picograd_programs.data.tokenizer_json import load_tokenizer
 from picograd_programs.models.gpt import drawn_from
 from picograd_programs.nano.lessons import Lesson
 from picograd_programs.nano.network import Nano, dialled, optimizers_of
-from picograd_programs.train.program import Program, Settings, trained
+from picograd_programs.train.program import NoOption, Program, Settings, trained
 
 END, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MARKS = (END, TURN_START, TURN_END)
@@ -55,7 +55,8 @@ class NanoSettings(Settings):
     chat_steps: int = 0  # that learn from conversations; 0: as many as read the text
     sums_steps: int = 150  # that learn sums by trying
     lr: float = 1.0  # factor of all learning rates
-    weight_decay: float = 0.0
+    warmup: NoOption[int] = 0
+    weight_decay: NoOption[float] = 0.0
     eval_every: int = 100
     save_every: int = 100
     out: Path = Path("runs/nano")

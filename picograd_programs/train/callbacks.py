@@ -348,6 +348,7 @@ class TensorBoard(Callback):
 # ---- checkpoints ----
 NAME = re.compile(r"step-(\d{8})\.safetensors")
 BEST = "best.safetensors"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 MOVING = ".earlier"  # folder of files on their way into one of an earlier training
 NOT_MOVED = "the earlier training there cannot be moved"
 
@@ -357,7 +358,8 @@ class Checkpoints(Callback):
 
     A file is written under a temporary name, flushed to the disk and renamed, so that it is whole or not there; it has a
     checksum. A state with a weight that is not finite, or after a loss that is not, is not kept. Where the disk is full
-    during a training, a warning is printed, the files that are there stay, and the training goes on.
+    during a training, a warning is printed, the oldest checkpoints make space, down to one that is whole, and the training
+    goes on.
 
     A training from the start removes nothing: what an earlier one left in the folder is moved to its subfolder earlier-1,
     or the next number that is free, and standard error says so. One training at a time writes to a folder.
@@ -512,7 +514,24 @@ class Checkpoints(Callback):
             raise NotFinite(f"a weight after step {trainer.done} is not finite")
         self.folder.mkdir(parents=True, exist_ok=True)
         least = {} if self.lowest is None else {"least": self.least, "least_at": self.least_at}
-        save({**trainer.state_dict(), "facts": self.facts, **least}, self.folder / name)
+        state = {**trainer.state_dict(), "facts": self.facts, **least}
+        removable = self.older(name)
+        while True:
+            try:
+                return save(state, self.folder / name)
+            except FileError as error:
+                oldest = next(removable, None) if error.errno in FULL else None
+                if oldest is None:
+                    raise
+                with named_errors(self.folder, "old checkpoints there cannot be removed"):
+                    oldest.unlink()
+                print(f"warning: {error.fact} {oldest.name} is removed, to make space.", file=sys.stderr, flush=True)
+
+    def older(self, name: str) -> Iterator[Path]:
+        """Yields checkpoints that need not stay where this file is written, the oldest first; the newest whole one does."""
+        others = [path for path in self.paths() if path.name != name]
+        if len(others) > 1 and (found := self.newest()) is not None:
+            yield from (path for path in others if path != found[0])
 
     def restore(self, trainer: Trainer) -> bool:
         """Gives back the newest state that is whole, and returns whether there was one."""

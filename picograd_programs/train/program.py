@@ -18,7 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import tyro
 
 from picograd import dtype as dtypes
 from picograd.config import num_threads
@@ -36,12 +38,17 @@ from picograd_programs.train.callbacks import BEST, Checkpoints, Every, Log, Pro
 from picograd_programs.train.trainer import Batch, Callback, Trainer, cosine
 
 PRECISIONS = {"float32": None, "bfloat16": dtypes.bfloat16, "float16": dtypes.float16}
-BELOW_ONE = frozenset({"ema", "dropout"})  # settings that are a part of something, and never all of it
+BELOW_ONE = frozenset({"ema", "dropout", "beta2"})  # settings that are a part of something, and never all of it
+AT_MOST_ONE = frozenset({"top_p"})
+FLOAT_MAX = 2.0**127  # larger numbers may be infinite in float32
+WHOLE_MAX = 2**31 - 1
 # Settings that change nothing of the weights.
 ASIDE = frozenset({
     "eval_every", "save_every", "keep", "out", "resume", "tensorboard", "preview", "eval_batches", "samples", "sample",
     "times",
 })  # fmt: skip
+T = TypeVar("T")
+NoOption = Annotated[T, tyro.conf.Suppress, tyro.conf.Fixed]  # a setting that every program has and this one does not read
 HEARD_CTRL_C = 130  # exit status, as a shell reports SIGINT
 
 
@@ -93,7 +100,7 @@ def option_name(name: str) -> str:
 def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> None:
     """Checks that every whole number is at least 1, or 0 where that is a default, and every rate finite and at least 0.
 
-    A part of something, such as ema, is below 1; a number of heads divides the width.
+    A part of something, such as ema, is below 1; a number of heads divides the width. Only a seed is a number of any size.
 
     Args:
       settings:  a dataclass instance
@@ -107,25 +114,39 @@ def check_settings(settings: Any, named: Callable[[str], str] = option_name) -> 
         flag = named(field.name)
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
             raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
+        if isinstance(value, float) and value > FLOAT_MAX:
+            raise ArgumentError(f"{flag}: got {value}, it must be at most {FLOAT_MAX:.0e}.")
         if field.name in BELOW_ONE and value >= 1:
             raise ArgumentError(f"{flag}: got {value}, it must be below 1.")
+        if field.name in AT_MOST_ONE and value is not None and value > 1:
+            raise ArgumentError(f"{flag}: got {value}, it must be at most 1.")
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         defaults = [vars(base).get(field.name) for base in type(settings).__mro__]  # 0 means no limit where it was declared
         least = int(0 not in defaults)
         if value < least:
             raise ArgumentError(f"{flag}: got {value:,}, it must be at least {least}.")
+        if value > WHOLE_MAX and field.name != "seed":
+            raise ArgumentError(f"{flag}: got {value:,}, it must be at most {WHOLE_MAX:,}.")
     width, heads = (getattr(settings, name, None) for name in ("width", "heads"))
     if width and heads and width % heads:
         raise ArgumentError(f"{named('heads')}: got {heads:,}, it must divide {named('width')}, {width:,}.")
 
 
-def check_folder(path: Path) -> None:
-    """Checks, before any time is spent on training, that files can be written in a folder, and makes it.
+NEW = "without --resume a training begins."
+
+
+def check_folder(path: Path, makes: bool = True) -> None:
+    """Checks, before any time is spent on training, that files can be written in a folder.
+
+    Args:
+      makes:  it is made where it is missing
 
     Raises:
-      DataError: it cannot be made or written, or it is a file.
+      DataError: it cannot be made or written, or it is a file, or missing.
     """
+    if not makes and not path.exists():
+        raise DataError(f"{path}: no checkpoint is there.", NEW)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -387,7 +408,7 @@ def go_on(program: Program, checkpoints: Checkpoints, trainer: Trainer) -> None:
     Raises:
       DataError: there is none, it was made with other data or settings, or it has more steps than are asked for.
     """
-    path, state = newest(checkpoints.folder, "without --resume a training begins.")
+    path, state = newest(checkpoints.folder, NEW)
     check_program(program, path, state)
     facts = state["facts"]
     check_same(program, path, facts)

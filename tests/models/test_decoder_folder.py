@@ -19,6 +19,7 @@ from picograd_programs.chat.run import Chat, Dialogue, extent_of, opened
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
 from picograd_programs.models.architectures import ARCHITECTURES
+from picograd_programs.models.encoder_folder import ENCODERS
 from picograd_programs.models.packed import PackedMatrix
 from tests.chat.test_answer import check_rows
 from tests.models.published import CONFIGS, Said, Weights, config_of, logits_of, random_weights
@@ -295,11 +296,12 @@ def test_a_configuration_that_is_not_done_is_refused_before_weights_are_looked_f
     assert words in caught.value.fact and str(tmp_path) in caught.value.fact
 
 
-def test_a_network_of_another_program_is_refused_with_its_name(tmp_path: Path) -> None:
-    write_folder(tmp_path, config_of("Llama 2") | {"model_type": "whisper"}, None)
-    with pytest.raises(DataError, match="model_type is 'whisper'; .*are run") as caught:
+@pytest.mark.parametrize(("kind", "command"), [("whisper", "transcribe"), *((name, "embed") for name in ENCODERS)])
+def test_a_network_of_another_program_is_refused_with_its_name(kind: str, command: str, tmp_path: Path) -> None:
+    write_folder(tmp_path, config_of("Llama 2") | {"model_type": kind}, None)
+    with pytest.raises(DataError, match=f"model_type is '{kind}', which ") as caught:
         opened(str(tmp_path), 64)
-    assert caught.value.hint is not None and "picograd transcribe runs whisper" in caught.value.hint
+    assert caught.value.hint == f"picograd {command} runs it."
 
 
 def test_an_entry_of_null_is_none_and_one_that_programs_keep_for_themselves_is_no_matter(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -270,6 +271,33 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_training(
     assert trainer().fit(rows, 30, [checkpoints]) == 30
     assert "No space left on device. The training goes on." in capsys.readouterr().err
     assert [path.name[5:13] for path in checkpoints.paths()] == ["00000000", "00000010", "00000030"]
+
+
+def test_the_oldest_checkpoints_make_space_on_a_full_disk_down_to_one_that_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, room = callbacks.save, 3
+
+    def full(state: Any, path: Path) -> None:
+        if len([*tmp_path.glob("step-*")]) >= room:
+            raise FileError.of(OSError(errno.ENOSPC, "No space left on device"), f"save: {path}: cannot be written")
+        whole(state, path)
+
+    monkeypatch.setattr(callbacks, "save", full)
+    checkpoints = Checkpoints(tmp_path, every=10, keep=9)
+    assert trainer().fit(rows, 50, [checkpoints]) == 50
+    said = capsys.readouterr().err
+    assert "step-00000030.safetensors: cannot be written: No space left on device." in said
+    assert "step-00000000.safetensors is removed, to make space." in said and "goes on" not in said
+    assert [path.name[5:13] for path in checkpoints.paths()] == ["00000030", "00000040", "00000050"]
+
+    newest, again = checkpoints.paths()[-1], trainer()
+    newest.write_bytes(newest.read_bytes()[:-40])
+    room = 1
+    checkpoints.restore(again)
+    with pytest.raises(FileError, match="No space left on device"):
+        checkpoints.write(again)
+    assert [path.name[5:13] for path in checkpoints.paths()] == ["00000040"], "the one that is whole"
 
 
 def losses_at(steps: Mapping[int, float]) -> Every:

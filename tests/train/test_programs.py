@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
+import tyro
 
 import picograd as pg
 from picograd.errors import DataError, FileError
@@ -107,6 +110,52 @@ def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
         assert Path(picture).read_bytes()[:4] == b"\x89PNG"
     assert cli.main(["sample", name, "--checkpoint", str(out), *shlex.split(asked.format(out=out))]) == 0
     assert re.fullmatch(answer, capsys.readouterr().out)
+
+
+# ---- options ----
+def is_option(takes: type, name: str) -> bool:
+    """True for a setting that the command line has."""
+    hint = get_type_hints(takes, include_extras=True)[name]
+    return tyro.conf.Suppress not in getattr(hint, "__metadata__", ())
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of settings that programs read from here on, but for those that read all of them."""
+    names: set[str] = set()
+
+    def get(self: Any, name: str) -> Any:
+        code = sys._getframe(1).f_code
+        if code.co_name not in ("plain", "check_settings", "command_line") and "picograd_programs" in code.co_filename:
+            names.add(name)
+        return object.__getattribute__(self, name)
+
+    for base in (program.Settings, program.SampleSettings):
+        monkeypatch.setattr(base, "__getattribute__", get, raising=False)
+    return names
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_option_of_a_program_is_read(name: str, read: set[str], little: Path, tmp_path: Path) -> None:
+    """One that is not would change nothing, in silence."""
+    kind = next(each for each in cli.PROGRAMS if each.name == name)
+    sampled = next(takes for takes, each in cli.SAMPLED.items() if each is kind)
+    words = options(name, little, tmp_path)
+    words[words.index("--steps") + 1] = "1"
+    assert cli.main(words) == 0
+    sources = [inspect.getsource(each.build) for each in kind.__mro__ if hasattr(each, "build")]
+    of_network = re.findall(r'"(\w+)"', "".join(sources))
+    assert {each.name for each in fields(kind.takes) if is_option(kind.takes, each.name)} <= read | {*of_network}
+    read.clear()
+    asked = shlex.split(SMALL[name][2].format(out=tmp_path))
+    assert cli.main(["sample", name, "--checkpoint", str(tmp_path), *asked]) == 0
+    assert {each.name for each in fields(sampled) if is_option(sampled, each.name)} <= read
+
+
+def test_an_option_that_a_program_would_not_read_is_refused(little: Path, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(options("linear", little, tmp_path, "--batch", "7"))
+    assert "--batch (applied to " in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.fixture
@@ -269,10 +318,14 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(
         (["train", "gpt", "--heads", "3"], "--heads: got 3, it must divide --width, 128."),
         (["train", "bert", "--heads", "7"], "--heads: got 7, it must divide --width, 128."),
         (["train", "gpt", "--dropout", "2"], "--dropout: got 2.0, it must be below 1."),
+        (["train", "gpt", "--beta2", "1"], "--beta2: got 1.0, it must be below 1."),
+        (["train", "linear", "--lr", "1e39"], "--lr: got 1e+39, it must be at most 2e+38."),
+        (["train", "names", "--samples", str(2**31)], "--samples: got 2,147,483,648, it must be at most 2,147,483,647."),
         (["train", "nano", "--vocabulary", "100"], "--vocabulary: a vocabulary of 100 tokens is too small"),
         (["train", "gpt", "--text", "/nowhere"], "/nowhere: "),
         (["train", "names", "--resume"], "no checkpoint is there."),
         (["train", "names", "--out", "FILE"], "cannot be written"),
+        (["train", "names", "--resume", "--out", "new"], "new: no checkpoint is there."),
         (["sample", "gpt"], "no checkpoint is there."),
         (["sample", "gpt", "--checkpoint", "FILE"], "FILE"),
     ],
@@ -289,6 +342,7 @@ def test_wrong_settings_are_named_before_any_time_is_spent(
     assert cli.main([str(little) if word == "FILE" else word for word in words]) == 1
     printed = capsys.readouterr().err
     assert said.replace("FILE", str(little)) in printed and "Traceback" not in printed
+    assert not Path("new").exists(), "where a training is to go on, no folder is made"
 
 
 def test_a_checkpoint_of_another_program_is_named(little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
