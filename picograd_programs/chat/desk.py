@@ -22,7 +22,7 @@ import numpy as np
 from picograd.errors import ArgumentError, PicogradError
 from picograd.tensor.modes import no_grad
 from picograd_programs.chat.answer import Choice, Plans, Reader, chosen
-from picograd_programs.chat.rules import Logits
+from picograd_programs.chat.rules import Logits, Rule
 
 
 class Line:
@@ -67,6 +67,7 @@ class Question:
     seed:       of the draws
     take:       is given each token, with the logits from which it was drawn; False: no more are wanted
     end:        is given "stop", "length", or the error that ended the answer; nothing comes after it
+    rules:      of the text, question and answer
     is_wanted:  False: the answer ends as soon as this is seen
     """
 
@@ -77,6 +78,7 @@ class Question:
     seed: int
     take: Callable[[int, Logits], bool]
     end: Callable[[str | Exception], None]
+    rules: Sequence[Rule] = ()
     is_wanted: bool = True
 
 
@@ -247,7 +249,10 @@ class Desk(Questions[Answer]):
         """Draws a token of an answer and hands it on; adds it to those drawn if the answer goes on behind it."""
         question, reader = answer.question, answer.reader
         assert answer.logits is not None, "the question is read"
-        token = chosen(answer.logits, reader.tokens, question.choice, answer.rng)
+        ruled_V = answer.logits.copy()
+        for rule in question.rules:
+            rule(ruled_V, reader.tokens)
+        token = chosen(ruled_V, reader.tokens, question.choice, answer.rng)
         if token in question.ends:
             self._finish(answer, "stop")
             return

@@ -3,7 +3,8 @@
     scores = logits of the next token;    for rule in rules: rule(scores, tokens so far)
 
 Source: Paulus et al. 2017, arXiv:1705.04304, section 2.5 (groups of tokens that come once); Keskar et al. 2019,
-       arXiv:1909.05858, section 4.1 (repetition); Hugging Face, transformers, `generate` (the settings that name them).
+       arXiv:1909.05858, section 4.1 (repetition); OpenAI, API reference, "Advanced usage" (counts); Hugging Face,
+       transformers, `generate` (the settings that name them).
 
 Letters: V vocabulary.
 """
@@ -44,6 +45,41 @@ class Discouraged(Record):
 def discouraged(factor: float) -> list[Rule]:
     """Returns the rule of a penalty for repetition; none where it is 1."""
     return [] if factor == 1.0 else [Discouraged(factor)]
+
+
+class Counted(Record):
+    """Tokens of an answer are less likely to come again, or more where a number is below 0.
+
+    frequency:  what a logit loses for each time that its token is in the answer
+    presence:   what it loses if it is there
+    start:      tokens before the answer
+    """
+
+    frequency: float
+    presence: float
+    start: int
+
+    def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
+        """Lowers their scores.
+
+        >>> scores = np.zeros(4)
+        >>> Counted(0.5, 1.0, 1)(scores, [0, 2, 3, 2])
+        >>> scores.tolist()
+        [0.0, 0.0, -2.0, -1.5]
+        """
+        tokens, counts = np.unique(np.asarray(text[self.start :], np.int64), return_counts=True)
+        scores_V[tokens] -= self.frequency * counts + self.presence
+
+
+class Added(Record):
+    """Numbers are added to the scores of some tokens."""
+
+    tokens: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __call__(self, scores_V: Logits, text: Sequence[int]) -> None:
+        """Adds them."""
+        scores_V[[*self.tokens]] += self.values
 
 
 class Barred(Record):

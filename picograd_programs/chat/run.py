@@ -32,7 +32,7 @@ from picograd_programs.models.whisper_folder import WHISPER
 from picograd_programs.nano.network import Nano
 from picograd_programs.nano.run import chat_model
 from picograd_programs.nano.stage import MANNER
-from picograd_programs.train.program import check_settings
+from picograd_programs.train.program import check_settings, option_name
 
 ANSWER = 512  # most tokens of an answer, where nothing says it
 ANSWER_MIN = 16  # tokens that have to be left for an answer
@@ -77,6 +77,10 @@ def search_for(settings: Chat, manner: Manner) -> Search:
     draws = (manner.drawing.get("temperature", 0.0) if settings.temperature is None else settings.temperature) > 0
     before = replace_in(manner.search, beams=1) if draws else manner.search
     search = replace_in(before, **{key: value for key, value in wanted.items() if value is not None})
+    of_draws = [option_name(name) for name in ("temperature", "top_k", "top_p") if getattr(settings, name)]
+    if (settings.beams or 1) > 1 and of_draws:
+        fact = f"--beams searches for the likeliest text and draws nothing; {of_draws[0]} is about draws."
+        raise ArgumentError(fact, f"leave out {of_draws[0]}, or --beams.")
     if search.no_repeat < 0:
         raise ArgumentError(f"--no-repeat: got {search.no_repeat}, it must be at least 0.")
     if not 1 <= search.beams <= BEAMS_MAX:
@@ -114,14 +118,14 @@ class Dialogue:
     """A model, its vocabulary, and what was said.
 
     Args:
-      texts:   that it has room for; None: as many as a search has beams
+      texts:   that it has room for, if it does not search: then they are as many as the beams
       pieces:  as of Plans
 
     Raises:
       DataError: the weights cannot be had, or are of another kind of model.
     """
 
-    def __init__(self, settings: Chat, texts: int | None = None, pieces: Sequence[int] = (PIECE,)):
+    def __init__(self, settings: Chat, texts: int = 1, pieces: Sequence[int] = (PIECE,)):
         self.settings = settings
         if settings.source or settings.target:
             raise ArgumentError("--source and --target are for networks that translate, such as NLLB: say it in the text.")
@@ -133,7 +137,7 @@ class Dialogue:
             self.turns = Turns(manner, self.tokenizer)
             self.ends = self.turns.ends
         self.said: list[tuple[str, str | list[int]]] = [("system", settings.system)] if settings.system else []
-        texts = self.search.beams if texts is None else texts
+        texts = self.search.beams if self.search.beams > 1 else texts
         self.reader = Reader(Plans(self.model, min(settings.context, self.longest), texts, pieces))
 
     def describe(self) -> str:

@@ -26,7 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
@@ -37,33 +38,25 @@ import numpy as np
 
 from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.record import Record
-from picograd_programs.chat.answer import PIECES, Choice
+from picograd_programs.chat.answer import PIECES
 from picograd_programs.chat.desk import Desk, NotTaken, Question
+from picograd_programs.chat.request import SEEDS, Request, request_of
 from picograd_programs.chat.rules import Logits
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue, Pack, TextToText, check_options, reads_and_writes
-from picograd_programs.chat.writer_desk import WriterDesk
+from picograd_programs.chat.search import rules_of
+from picograd_programs.chat.turn_desk import TurnDesk, by_search, by_writer
 from picograd_programs.data.bpe import Stream
 from picograd_programs.models.embed import embedder_of
 from picograd_programs.models.embedder import Embedder
 from picograd_programs.models.packed import ROWS_MAX
-from picograd_programs.train.program import check_settings
 
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
 WAIT_SECONDS = 10  # for a client that sends nothing
 LOOK_SECONDS = 0.5  # between looks whether a client is still there, while no token comes
-STOPS_MAX = 4
-ANSWERS_MAX, LIKELIEST_MAX, INPUTS_MAX = 16, 20, 2048  # of a request: answers, likeliest tokens, texts for vectors
-PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
-SEEDS = 2**64  # a negative seed counts from the end
+INPUTS_MAX = 2048  # texts of a request for vectors
 CHAT, PLAIN, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
-NOT_DONE = (
-    "tools", "functions", "logit_bias", "response_format", "frequency_penalty", "presence_penalty",
-    "echo", "suffix",
-)  # fmt: skip
 SHARED = ("model", "context", "pack", "source", "target", "beams", "length_penalty", "no_repeat")  # as picograd chat's
-PLAIN_TEXT = {"type": "text"}  # a response_format that asks for nothing
-ROLES = ("system", "developer", "user", "assistant")
 
 
 @dataclass(frozen=True)
@@ -79,154 +72,12 @@ class Serve:
     together: int = 4  # answers that are written at once, up to 8; each has memory for a dialogue
     waiting: int = 32  # answers that wait for their turn, before further requests are refused
     embed: str = ""  # encoder for /v1/embeddings: minilm, or a folder, as in picograd embed
-    # as in picograd chat, of networks with an encoder
-    source: str = ""
-    target: str = ""
+    source: str = ""  # as in picograd chat
+    target: str = ""  # as in picograd chat
+    # as in picograd chat; answers that are searched for are written one after the other
     beams: int | None = None
     length_penalty: float | None = None
     no_repeat: int | None = None
-
-
-# ---- requests ----
-@dataclass(frozen=True)
-class Request:
-    """The wish of a client.
-
-    given:       (role, text) of each turn; or the text to be continued
-    choice:      how tokens are drawn
-    num:         most tokens of the answer
-    seed:        of draws
-    streams:     the answer is sent while it is written
-    wants_usage: its last event says how many tokens it took
-    stops:       texts before which the answer ends
-    num_answers: to the same, each drawn with a seed of its own
-    best_of:     answers that are written, of which so many are sent whose tokens have the best mean log-probability
-    likeliest:   tokens whose probabilities are sent with each; None: not even its own
-    """
-
-    given: list[tuple[str, str]] | str
-    choice: Choice
-    num: int
-    seed: int
-    streams: bool
-    wants_usage: bool = False
-    stops: tuple[str, ...] = ()
-    num_answers: int = 1
-    likeliest: int | None = None
-    best_of: int = 1
-
-
-def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> Request:  # noqa: B008  # is immutable
-    """Returns the request in a body of JSON.
-
-    Args:
-      is_plain:  it has a text to be continued, and else a dialogue
-      plain:     how tokens are drawn where it says nothing
-
-    Raises:
-      ArgumentError: an entry is missing, of another type or out of its range, or asks for something that is not done.
-    """
-    if not isinstance(body, dict):
-        raise ArgumentError("the body must be an object.")
-    given = prompt_of(body.get("prompt")) if is_plain else turns_of(body.get("messages"))
-    for name in NOT_DONE:
-        if body.get(name) and body[name] != PLAIN_TEXT:
-            raise ArgumentError(f"{name} is not supported.")
-    def entry(name: str, default: Any) -> Any:
-        value = body.get(name)
-        value = default if value is None else value
-        kinds = (int, float) if isinstance(default, float) else (int,)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            kind = "a number" if float in kinds else "a whole number"
-            raise ArgumentError(f"{name} must be {kind}, got {str(value)[:40]}.")
-        return type(default)(value)
-
-    choice = Choice(**{field.name: entry(field.name, getattr(plain, field.name)) for field in fields(plain)})
-    limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
-    num = entry(limit, PLAIN_NUM if is_plain else CHAT_NUM)
-    check_settings(choice, str)
-    check_settings(Chat(max_tokens=num), lambda name: limit)
-    num_answers = entry("n", 1)
-    if not 1 <= num_answers <= ANSWERS_MAX:
-        raise ArgumentError(f"n must be from 1 to {ANSWERS_MAX}, got {num_answers}.")
-    if choice.repetition == 0 or choice.top_p == 0:
-        raise ArgumentError("repetition and top_p must be above 0.")
-    stop = body.get("stop")
-    stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
-    if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
-        raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(stop)[:40]!r}.")
-    streams, options = body.get("stream") or False, body.get("stream_options")
-    if not isinstance(streams, bool):
-        raise ArgumentError(f"stream must be true or false, got {str(streams)[:40]}.")
-    if options is not None and not (streams and isinstance(options, dict)):
-        raise ArgumentError("stream_options must be an object, and stream true.")
-    wants_usage = bool(options and options.get("include_usage"))
-    likeliest, best_of, most = likeliest_of(body, is_plain), entry("best_of", num_answers), num_answers
-    if is_plain and not streams:
-        most = ANSWERS_MAX
-    if not num_answers <= best_of <= most:
-        raise ArgumentError(f"best_of must be from n, {num_answers}, to {most} here, got {best_of}.")
-    seed = entry("seed", 0) % SEEDS
-    return Request(given, choice, num, seed, streams, wants_usage, tuple(stops), num_answers, likeliest, best_of)
-
-
-def likeliest_of(body: Any, is_plain: bool) -> int | None:
-    """Returns how many likeliest tokens are sent with each; None: no probabilities.
-
-    Raises:
-      ArgumentError: it is something else, or too many.
-    """
-    wanted, num = body.get("logprobs"), body.get("logprobs" if is_plain else "top_logprobs")
-    if not is_plain and (wanted not in (None, False, True) or num is not None and wanted is not True):
-        raise ArgumentError("logprobs must be true or false, and true where top_logprobs is there.")
-    if num is None or num is False:
-        return 0 if wanted is True else None
-    if type(num) is not int or not 0 <= num <= LIKELIEST_MAX:
-        name = "logprobs" if is_plain else "top_logprobs"
-        raise ArgumentError(f"{name} must be a whole number up to {LIKELIEST_MAX}, got {str(num)[:40]}.")
-    return num
-
-
-def prompt_of(prompt: Any) -> str:
-    """Returns the text that is to be continued; it may be in a list.
-
-    Raises:
-      ArgumentError: it is not text, or there are several.
-    """
-    text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
-    if not isinstance(text, str) or not text:
-        raise ArgumentError(f"prompt must be a text, not empty, or a list of one, got {str(prompt)[:40]!r}.")
-    return text
-
-
-def turns_of(messages: Any) -> list[tuple[str, str]]:
-    """Returns role and text of each turn of a dialogue.
-
-    Raises:
-      ArgumentError: there are none, or the last is not the user's; or as `turn_of`.
-    """
-    if not isinstance(messages, list) or not messages:
-        raise ArgumentError("messages must be a list of turns, at least one.")
-    turns = [turn_of(message) for message in messages]
-    if turns[-1][0] != "user":
-        raise ArgumentError("the last of messages must be of role user.")
-    return turns
-
-
-def turn_of(message: Any) -> tuple[str, str]:
-    """Returns role and text of a turn; a text may be in parts.
-
-    Raises:
-      ArgumentError: it has none, or a role that is not known.
-    """
-    role, content = (message.get(name) for name in ("role", "content")) if isinstance(message, dict) else (None, None)
-    if role not in ROLES:
-        raise ArgumentError(f"a message's role must be one of {', '.join(ROLES)}, got {str(role)[:40]}.")
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise ArgumentError("a message's content must be text.")
-    return "system" if role == "developer" else role, "".join(map(str, texts))
 
 
 # ---- answers ----
@@ -361,17 +212,19 @@ class Answerer:
     def __init__(self, settings: Serve):
         wanted = chat_of(settings)
         self.dialogue: Dialogue | TextToText
-        self.desk: Desk | WriterDesk
+        self.desk: Desk | TurnDesk
         if reads_and_writes(settings.model):
             self.dialogue = text_to_text = TextToText(wanted)
-            self.desk = WriterDesk(text_to_text, settings.waiting)
+            self.desk = TurnDesk(partial(by_writer, text_to_text), settings.waiting)
         else:
-            if wanted.beams is not None or wanted.length_penalty is not None or wanted.no_repeat is not None:
-                raise ArgumentError("--beams, --length-penalty and --no-repeat are for networks with an encoder here.")
             self.dialogue = dialogue = Dialogue(wanted, settings.together, PIECES)
-            self.desk = Desk(dialogue.reader.plans, settings.waiting)
+            searches = dialogue.search.beams > 1
+            self.desk = (
+                TurnDesk(partial(by_search, dialogue), settings.waiting) if searches
+                else Desk(dialogue.reader.plans, settings.waiting)
+            )  # fmt: skip
         self.name, self.plain = settings.model, self.dialogue.choice
-        if isinstance(self.dialogue, TextToText) and self.dialogue.search.beams > 1:
+        if self.dialogue.search.beams > 1:
             self.plain = replace(self.plain, temperature=0.0)  # a search, unless a request says a temperature
         self.thread = threading.Thread(target=self.desk.work, daemon=True)
         self.embedder = embedder_of(settings.embed) if settings.embed else None
@@ -381,9 +234,15 @@ class Answerer:
         """Returns the tokens that are to be continued.
 
         Raises:
-          ArgumentError: the dialogue or the text does not fit into the context.
+          ArgumentError: the dialogue or the text does not fit into the context; or the request asks for what this model has
+        not.
         """
-        dialogue = self.dialogue
+        dialogue, known = self.dialogue, len(self.dialogue.tokenizer.tokens)
+        if beyond := [token for token in request.bias if token >= known]:
+            raise ArgumentError(f"logit_bias: token {beyond[0]} is none of the {known:,} of this model.")
+        is_told = request.likeliest is not None or request.best_of > request.num_answers
+        if is_told and isinstance(self.desk, TurnDesk):
+            raise ArgumentError("logprobs and best_of are not supported by this server, which searches or has an encoder.")
         if isinstance(dialogue, TextToText):
             return text_of(request, dialogue)
         assert dialogue.turns is not None, "a Dialogue that is not raw has turns"
@@ -407,11 +266,13 @@ class Answerer:
           NotTaken: as Desk.ask.
         """
         dialogue, questions, found, sums = self.dialogue, [], [], request.best_of > request.num_answers
+        start = len(dialogue.manner.start) if isinstance(dialogue, TextToText) else len(tokens)
+        rules = request.rules(start) + (rules_of(dialogue.search) if isinstance(self.desk, Desk) else [])
         for number in range(request.best_of):
             found.append(written := Written(dialogue.tokenizer.stream(), request.stops, request.likeliest, sums))
             seed = (request.seed + number) % SEEDS
             questions.append(Question(
-                tokens, frozenset(dialogue.ends), request.num, request.choice, seed, written.take, written.end
+                tokens, frozenset(dialogue.ends), request.num, request.choice, seed, written.take, written.end, rules
             ))  # fmt: skip
         self.desk.ask(questions)
         with self.desk.changed:
@@ -461,10 +322,8 @@ def text_of(request: Request, dialogue: TextToText) -> list[int]:
     """Returns the tokens of a text that is answered by itself.
 
     Raises:
-      ArgumentError: there are several turns, it is too long, or probabilities are asked for.
+      ArgumentError: there are several turns, or it is too long.
     """
-    if request.likeliest is not None or request.best_of > request.num_answers:
-        raise ArgumentError("logprobs and best_of are not supported by this model, which has an encoder.")
     if not isinstance(request.given, str) and len(request.given) > 1:
         raise ArgumentError("messages must be one turn: this model reads each text by itself.")
     text = request.given if isinstance(request.given, str) else request.given[0][1]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +24,7 @@ from picograd_programs import cli
 from picograd_programs.chat import serve
 from picograd_programs.chat.answer import Plans, Reader
 from picograd_programs.chat.desk import Line, NotTaken
-from picograd_programs.chat.run import Chat, TextToText
+from picograd_programs.chat.run import Chat, Dialogue, TextToText
 from picograd_programs.chat.serve import Answerer, Serve, Server
 from picograd_programs.models.embedder import read_embedder
 from tests.chat.small_model import write_model
@@ -432,7 +433,21 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "stop": [*"abcde"]}, "stop must be a text or up to 4 of them"),
         ({"messages": TURNS, "stop": 3}, "stop must be a text or up to 4 of them"),
         ({"messages": TURNS, "tools": [{}]}, "tools is not supported"),
-        ({"messages": TURNS, "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
+        ({"messages": TURNS, "tool_choice": "auto"}, "tool_choice is not supported"),
+        ({"messages": TURNS, "frequency_penalty": 2.5}, "frequency_penalty and presence_penalty must be from -2 to 2"),
+        ({"messages": TURNS, "presence_penalty": "x"}, "presence_penalty must be a number, got x"),
+        ({"messages": TURNS, "top_p": 1.5}, "top_p: got 1.5, it must be at most 1."),
+        ({"messages": TURNS, "top_p": -0.5}, "top_p: got -0.5, it must be a finite number, 0 or more."),
+        ({"messages": TURNS, "top_k": -1}, "top_k: got -1, it must be at least 0"),
+        ({"messages": TURNS, "temperature": 10**400}, "temperature: got 1000000000"),
+        ({"messages": TURNS, "temperature": 1e39}, "temperature: got 1e+39, it must be at most"),
+        ({"messages": TURNS, "max_tokens": 2**31}, "max_tokens: got 2,147,483,648, it must be at most 2,147,483,647"),
+        ({"messages": TURNS, "temprature": 1}, "temprature is no entry of such a request here; temperature is."),
+        ({"messages": TURNS, "prompt": "x"}, "prompt is no entry of such a request here"),
+        ({"messages": TURNS, "logit_bias": [3]}, "logit_bias must have numbers of tokens, and a number for each, got [3]"),
+        ({"messages": TURNS, "logit_bias": {"-1": 3}}, "logit_bias must have numbers of tokens"),
+        ({"messages": TURNS, "logit_bias": {"3": 101}}, "token 3 has 101, it must be from -100 to 100"),
+        ({"messages": TURNS, "logit_bias": {"999999": 1}}, "logit_bias: token 999999 is none of the "),
         ({"messages": TURNS, "n": 0}, "n must be from 1 to 16, got 0"),
         ({"messages": TURNS, "stream": "yes"}, "stream must be true or false, got yes"),
         ({"messages": TURNS, "response_format": {"type": "json_object"}}, "response_format is not supported"),
@@ -539,6 +554,29 @@ def test_probabilities_are_those_of_the_model_before_anything_is_preferred(
     assert asked(server, body, path)[1]["choices"][0]["logprobs"] is None
 
 
+def test_penalties_count_in_the_answer_alone_and_numbers_are_added_to_logits(server: Server, answerer: Answerer) -> None:
+    dialogue = answerer.dialogue
+    body = {"prompt": "Hello Hello", "temperature": 0, "repetition": 1, "max_tokens": 9}
+    wanted = {"frequency_penalty": 2.0, "presence_penalty": -0.5, "logit_bias": {"107": 3.0, "64": -100}}
+    reader = Reader(Plans(dialogue.model, 256))
+    logits, found = reader.read([*dialogue.start, *dialogue.tokenizer.encode("Hello Hello")]), list[int]()
+    for _ in range(9):
+        scores = logits.astype(np.float64)
+        for token in {*found}:
+            scores[token] -= 2.0 * found.count(token) - 0.5
+        scores[107] += 3.0
+        scores[64] -= 100
+        found.append(int(scores.argmax()))
+        logits = reader.read([found[-1]])
+    texts = [asked(server, body | each, "/v1/completions")[1]["choices"][0]["text"] for each in (wanted, {})]
+    assert 1 < found.count(107) < 9 and texts[0] == dialogue.tokenizer.decode(found) != texts[1]
+
+
+def test_entries_that_change_nothing_are_taken(server: Server) -> None:
+    harmless = {"user": "me", "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "store": False}
+    assert asked(server, {"messages": TURNS, **GREEDY, **harmless})[0] == 200
+
+
 def test_an_answer_that_is_cut_has_no_probabilities_behind_its_end(server: Server) -> None:
     body = {"messages": TURNS, **GREEDY, "logprobs": True}
     whole = asked(server, body)[1]["choices"][0]
@@ -606,7 +644,7 @@ def test_a_network_with_an_encoder_answers_each_text(beams: int, tmp_path: Path)
         assert len({each["message"]["content"] for each in drawn}) > 1, "a temperature takes the place of the search"
         for body, words in (
             ({"messages": [{"role": "system", "content": "a"}, *turns]}, "this model reads each text by itself"),
-            ({"messages": turns, "logprobs": True}, "logprobs and best_of are not supported by this model"),
+            ({"messages": turns, "logprobs": True}, "logprobs and best_of are not supported by this server"),
             ({"messages": [{"role": "user", "content": "ab " * 99}]}, "1 to 50 are read. Send a shorter text"),
         ):
             status, wrong = asked(server, body)
@@ -619,10 +657,48 @@ def test_a_network_with_an_encoder_answers_each_text(beams: int, tmp_path: Path)
         ours.desk.ask([])
 
 
-def test_a_search_is_for_networks_with_an_encoder(answerer: Answerer, capsys: Any) -> None:
-    for words in (["--beams", "2"], ["--length-penalty", "1"], ["--no-repeat", "2"]):
-        assert cli.main(["serve", "--model", answerer.name, *words]) == 1
-        assert "are for networks with an encoder here" in capsys.readouterr().err
+def test_a_decoder_searches_for_answers_one_after_the_other_and_draws_where_a_temperature_says_so(
+    answerer: Answerer,
+) -> None:
+    chat = Dialogue(Chat(model=answerer.name, context=256, beams=3, repetition=1.0))
+    question, choice = chat.question("Hello"), replace(chat.choice, temperature=0.0)
+    how = choice, 0, [], chat.search
+    text = [*chat.reader.answer(chat.reader.keep(question), chat.ends, 12, *how)]
+    ours = Answerer(Serve(model=answerer.name, context=256, beams=3))
+    with serving(ours) as server:
+        body = {"messages": TURNS, "max_tokens": 12, "repetition": 1}
+        with ThreadPoolExecutor(3) as pool:
+            answers = [*pool.map(lambda _: asked(server, body), range(3))]
+        expected = chat.tokenizer.decode(text)
+        for status, answer in answers:
+            (one,) = answer["choices"]
+            assert status == 200 and one["message"]["content"] == expected
+            assert one["finish_reason"] == ("length" if len(text) == 12 else "stop")
+        assert "".join(each["delta"].get("content", "") for each in streamed(server, body)) == expected
+        drawn = {"messages": TURNS, "max_tokens": 12, "temperature": 2.0, "seed": 3}
+        assert asked(server, drawn)[1]["choices"][0]["message"] != asked(server, body)[1]["choices"][0]["message"]
+        status, wrong = asked(server, body | {"logprobs": True})
+        assert status == 400 and "this server, which searches" in wrong["error"]["message"]
+    ours.close()
+
+
+@pytest.mark.parametrize("words", [["--temperature", "0.5"], ["--top-p", "0.5"], ["--top-k", "4"]])
+def test_a_search_is_not_mixed_with_draws(words: list[str], capsys: Any) -> None:
+    assert cli.main(["chat", "--beams", "2", *words]) == 1
+    assert f"draws nothing; {words[0]} is about draws" in capsys.readouterr().err
+
+
+def test_groups_of_tokens_come_once_where_the_server_says_so(answerer: Answerer) -> None:
+    ours = Answerer(Serve(model=answerer.name, context=256, no_repeat=1))
+    with serving(ours) as server:
+        body = {"messages": TURNS, **GREEDY, "repetition": 1, "logprobs": True}
+        told = asked(server, body)[1]["choices"][0]["logprobs"]["content"]
+        tokens = [tuple(each["bytes"]) for each in told]
+        assert len({*tokens}) == len(tokens) == 12
+    ours.close()
+
+
+def test_a_context_beyond_all_machines_is_refused(answerer: Answerer, capsys: Any) -> None:
     assert cli.main(["serve", "--model", answerer.name, "--context", str(2**30)]) == 1
     assert "--context: got 1,073,741,824, it must be at most 16,777,216" in capsys.readouterr().err
 

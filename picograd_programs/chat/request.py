@@ -1,0 +1,239 @@
+"""What clients of OpenAI's interface ask for: a request is read whole, and each of its entries is done, or refused by name.
+
+Source: OpenAI, API reference, "Create chat completion", "Create completion"; "Advanced usage" (penalties).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from picograd.errors import ArgumentError
+from picograd_programs.chat.answer import Choice
+from picograd_programs.chat.rules import Added, Counted, Rule
+from picograd_programs.chat.run import Chat
+from picograd_programs.train.program import check_settings
+
+STOPS_MAX = 4
+ANSWERS_MAX, LIKELIEST_MAX = 16, 20  # of a request: answers, likeliest tokens
+PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
+SEEDS = 2**64  # a negative seed counts from the end
+PENALTY_MAX, BIAS_MAX = 2.0, 100.0
+ROLES = ("system", "developer", "user", "assistant")
+OF_BOTH = frozenset({
+    "model", "max_tokens", "n", "best_of", "seed", "stop", "stream", "stream_options", "logprobs", "frequency_penalty",
+    "presence_penalty", "logit_bias", *(each.name for each in fields(Choice)),
+})  # fmt: skip
+READ = {  # entries, by whether a text is to be continued
+    True: OF_BOTH | {"prompt"}, False: OF_BOTH | {"messages", "max_completion_tokens", "top_logprobs"},
+}  # fmt: skip
+# Entries of OpenAI's that change nothing of an answer
+HARMLESS = frozenset({
+    "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "parallel_tool_calls", "prediction",
+})  # fmt: skip
+# Entries of OpenAI's that are not done, and the value of each that asks for nothing, but for null and empty ones
+NOT_DONE: Mapping[str, Any] = {
+    "tools": [], "tool_choice": "none", "functions": [], "function_call": "none", "response_format": {"type": "text"},
+    "modalities": ["text"], "audio": {}, "web_search_options": {}, "reasoning_effort": "none", "verbosity": "medium",
+    "echo": False, "suffix": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """The wish of a client.
+
+    given:       (role, text) of each turn; or the text to be continued
+    choice:      how tokens are drawn
+    num:         most tokens of the answer
+    seed:        of draws
+    streams:     the answer is sent while it is written
+    wants_usage: its last event says how many tokens it took
+    stops:       texts before which the answer ends
+    num_answers: to the same, each drawn with a seed of its own
+    best_of:     answers that are written, of which so many are sent whose tokens have the best mean log-probability
+    likeliest:   tokens whose probabilities are sent with each; None: not even its own
+    penalties:   what a token's logit loses for each time that it is in the answer, and for being there at all
+    bias:        numbers of tokens -> what is added to their logits
+    """
+
+    given: list[tuple[str, str]] | str
+    choice: Choice
+    num: int
+    seed: int
+    streams: bool
+    wants_usage: bool = False
+    stops: tuple[str, ...] = ()
+    num_answers: int = 1
+    likeliest: int | None = None
+    best_of: int = 1
+    penalties: tuple[float, float] = (0.0, 0.0)
+    bias: Mapping[int, float] = field(default_factory=dict)
+
+    def rules(self, start: int) -> list[Rule]:
+        """Returns the rules that it says for an answer, before which a text has `start` tokens."""
+        counted = [Counted(*self.penalties, start)] if any(self.penalties) else []
+        return [*counted, *([Added(tuple(self.bias), tuple(self.bias.values()))] if self.bias else [])]
+
+
+def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> Request:  # noqa: B008  # is immutable
+    """Returns the request in a body of JSON.
+
+    Args:
+      is_plain:  it has a text to be continued, and else a dialogue
+      plain:     how tokens are drawn where it says nothing
+
+    Raises:
+      ArgumentError: an entry is missing, of another type or out of its range, or asks for something that is not done.
+    """
+    if not isinstance(body, dict):
+        raise ArgumentError("the body must be an object.")
+    check_names(body, is_plain)
+    given = prompt_of(body.get("prompt")) if is_plain else turns_of(body.get("messages"))
+
+    def entry(name: str, default: Any) -> Any:
+        value = body.get(name)
+        return number_of(name, default if value is None else value, type(default))
+
+    choice = Choice(**{each.name: entry(each.name, getattr(plain, each.name)) for each in fields(plain)})
+    limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    num = entry(limit, PLAIN_NUM if is_plain else CHAT_NUM)
+    check_settings(choice, str)
+    check_settings(Chat(max_tokens=num), lambda name: limit)
+    num_answers = entry("n", 1)
+    if not 1 <= num_answers <= ANSWERS_MAX:
+        raise ArgumentError(f"n must be from 1 to {ANSWERS_MAX}, got {num_answers}.")
+    if choice.repetition == 0 or choice.top_p == 0:
+        raise ArgumentError("repetition and top_p must be above 0.")
+    stop = body.get("stop")
+    stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
+    if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):
+        raise ArgumentError(f"stop must be a text or up to {STOPS_MAX} of them, none empty, got {str(stop)[:40]!r}.")
+    streams, options = body.get("stream") or False, body.get("stream_options")
+    if not isinstance(streams, bool):
+        raise ArgumentError(f"stream must be true or false, got {str(streams)[:40]}.")
+    if options is not None and not (streams and isinstance(options, dict)):
+        raise ArgumentError("stream_options must be an object, and stream true.")
+    wants_usage = bool(options and options.get("include_usage"))
+    likeliest, best_of, most = likeliest_of(body, is_plain), entry("best_of", num_answers), num_answers
+    if is_plain and not streams:
+        most = ANSWERS_MAX
+    if not num_answers <= best_of <= most:
+        raise ArgumentError(f"best_of must be from n, {num_answers}, to {most} here, got {best_of}.")
+    penalties = entry("frequency_penalty", 0.0), entry("presence_penalty", 0.0)
+    if not all(abs(penalty) <= PENALTY_MAX for penalty in penalties):
+        raise ArgumentError(f"frequency_penalty and presence_penalty must be from -{PENALTY_MAX:g} to {PENALTY_MAX:g}.")
+    return Request(
+        given, choice, num, entry("seed", 0) % SEEDS, streams, wants_usage, tuple(stops), num_answers, likeliest, best_of,
+        penalties, bias_of(body.get("logit_bias")),
+    )  # fmt: skip
+
+
+def check_names(body: Mapping[str, Any], is_plain: bool) -> None:
+    """Checks that each entry is read here, or changes nothing of an answer: another would be ignored in silence.
+
+    Raises:
+      ArgumentError: one is not.
+    """
+    for name, value in body.items():
+        if name in READ[is_plain] or name in HARMLESS or value is None:
+            continue
+        if name not in NOT_DONE:
+            near = get_close_matches(name, READ[is_plain], 1)
+            raise ArgumentError(f"{name[:40]} is no entry of such a request here{f'; {near[0]} is' if near else ''}.")
+        if value and value != NOT_DONE[name]:
+            raise ArgumentError(f"{name} is not supported.")
+
+
+def number_of(name: str, value: Any, kind: type) -> Any:
+    """Returns a number of a kind, float or int.
+
+    Raises:
+      ArgumentError: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+        raise ArgumentError(f"{name} must be {'a number' if kind is float else 'a whole number'}, got {str(value)[:40]}.")
+    try:
+        return kind(value)
+    except OverflowError:
+        raise ArgumentError(f"{name}: got {str(value)[:40]}..., it is beyond all numbers here.") from None
+
+
+def bias_of(given: Any) -> dict[int, float]:
+    """Returns what is added to logits, by the numbers of their tokens.
+
+    Raises:
+      ArgumentError: it is something else, or out of its range.
+    """
+    found = {}
+    for token, value in (given.items() if isinstance(given, dict) else () if given is None else [(given, given)]):
+        if not (isinstance(token, str) and token.isdecimal() and len(token) < 10 and type(value) in (int, float)):
+            raise ArgumentError(f"logit_bias must have numbers of tokens, and a number for each, got {str(given)[:40]}.")
+        if not abs(value) <= BIAS_MAX:
+            raise ArgumentError(f"logit_bias: token {token} has {value}, it must be from -{BIAS_MAX:g} to {BIAS_MAX:g}.")
+        found[int(token)] = float(value)
+    return found
+
+
+def likeliest_of(body: Any, is_plain: bool) -> int | None:
+    """Returns how many likeliest tokens are sent with each; None: no probabilities.
+
+    Raises:
+      ArgumentError: it is something else, or too many.
+    """
+    wanted, num = body.get("logprobs"), body.get("logprobs" if is_plain else "top_logprobs")
+    if not is_plain and (wanted not in (None, False, True) or num is not None and wanted is not True):
+        raise ArgumentError("logprobs must be true or false, and true where top_logprobs is there.")
+    if num is None or num is False:
+        return 0 if wanted is True else None
+    if type(num) is not int or not 0 <= num <= LIKELIEST_MAX:
+        name = "logprobs" if is_plain else "top_logprobs"
+        raise ArgumentError(f"{name} must be a whole number up to {LIKELIEST_MAX}, got {str(num)[:40]}.")
+    return num
+
+
+def prompt_of(prompt: Any) -> str:
+    """Returns the text that is to be continued; it may be in a list.
+
+    Raises:
+      ArgumentError: it is not text, or there are several.
+    """
+    text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    if not isinstance(text, str) or not text:
+        raise ArgumentError(f"prompt must be a text, not empty, or a list of one, got {str(prompt)[:40]!r}.")
+    return text
+
+
+def turns_of(messages: Any) -> list[tuple[str, str]]:
+    """Returns role and text of each turn of a dialogue.
+
+    Raises:
+      ArgumentError: there are none, or the last is not the user's; or as `turn_of`.
+    """
+    if not isinstance(messages, list) or not messages:
+        raise ArgumentError("messages must be a list of turns, at least one.")
+    turns = [turn_of(message) for message in messages]
+    if turns[-1][0] != "user":
+        raise ArgumentError("the last of messages must be of role user.")
+    return turns
+
+
+def turn_of(message: Any) -> tuple[str, str]:
+    """Returns role and text of a turn; a text may be in parts.
+
+    Raises:
+      ArgumentError: it has none, or a role that is not known.
+    """
+    role, content = (message.get(name) for name in ("role", "content")) if isinstance(message, dict) else (None, None)
+    if role not in ROLES:
+        raise ArgumentError(f"a message's role must be one of {', '.join(ROLES)}, got {str(role)[:40]}.")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ArgumentError("a message's content must be text.")
+    return "system" if role == "developer" else role, "".join(map(str, texts))
+
+

@@ -1,0 +1,83 @@
+"""Answers to several clients, one after the other: of a network with an encoder, which has one memory of a text, and of
+searches, which need all texts of a network.
+
+A client that leaves ends its answer with the next token; a search is finished first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+
+from picograd.record import replace
+from picograd_programs.chat.desk import Begun, Question, Questions
+from picograd_programs.chat.run import Dialogue, TextToText
+from picograd_programs.chat.search import rules_of
+
+UNTOLD = np.zeros(0)  # logits, which nobody asks for
+Answering = Generator[int, None, str]  # tokens; and why they end: "stop" or "length"
+
+
+class TurnDesk(Questions[Begun]):
+    """Answers questions one at a time.
+
+    Args:
+      answer:  begins the answer to a question
+      most:    as of Questions
+    """
+
+    def __init__(self, answer: Callable[[Question], Answering], most: int):
+        super().__init__(1, most)
+        self.answer = answer
+
+    def step(self) -> None:
+        """Answers the first question in line."""
+        with self.changed:
+            self._leave()
+            if not self.line:
+                return
+            self.answers.append(answer := Begun(self.line.popleft()))
+        reason: str | Exception
+        try:
+            reason = self._answer(answer.question)
+        except Exception as error:  # the client's thread raises it
+            reason = error
+        self._finish(answer, reason)
+
+    def _answer(self, question: Question) -> str:
+        """Writes an answer, and returns why it ended."""
+        tokens = self.answer(question)
+        while question.is_wanted and self.is_open:
+            try:
+                with self.machine:
+                    token = next(tokens)
+            except StopIteration as end:
+                reason: str = end.value
+                return reason
+            if not question.take(token, UNTOLD):
+                break
+        return "stop"
+
+
+def by_writer(texts: TextToText, question: Question) -> Answering:
+    """Yields the tokens of an answer of a network with an encoder."""
+    writer, num, choice = texts.writer, 0, question.choice
+    length = writer.read(question.tokens)
+    way = texts.way(question.num, choice, question.seed, draws=choice.temperature > 0)
+    for token in writer.write(length, texts.manner, replace(way, rules=[*way.rules, *question.rules])):
+        num += 1
+        yield token
+    return "stop" if writer.num_drawn > num else "length"
+
+
+def by_search(dialogue: Dialogue, question: Question) -> Answering:
+    """Yields the tokens of an answer of a decoder that is searched for; or drawn, where a temperature says so."""
+    reader, num, choice = dialogue.reader, 0, question.choice
+    search = replace(dialogue.search, beams=1) if choice.temperature > 0 else dialogue.search
+    left = reader.keep(question.tokens, reader.plans.whole(min(reader.same(question.tokens), reader.whole)))
+    how = choice, question.seed, [*rules_of(search), *question.rules], search
+    for token in reader.answer(left, question.ends, question.num, *how):
+        num += 1
+        yield token
+    return "length" if num == min(question.num, reader.length - len(question.tokens)) else "stop"
