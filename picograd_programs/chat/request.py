@@ -1,4 +1,4 @@
-"""What clients of OpenAI's interface ask for: a request is read whole, and each of its entries is done, or refused by name.
+"""Requests of clients of OpenAI's interface: each of their entries is done, or refused by name.
 
 Source: OpenAI, API reference, "Create chat completion", "Create completion"; "Advanced usage" (penalties).
 """
@@ -163,7 +163,7 @@ def number_of(name: str, value: Any, kind: type) -> Any:
 
 
 def bias_of(given: Any) -> dict[int, float]:
-    """Returns what is added to logits, by the numbers of their tokens.
+    """Returns numbers that are added to logits, by those of their tokens.
 
     Raises:
       ArgumentError: it is something else, or out of its range.
