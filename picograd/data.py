@@ -1,4 +1,7 @@
-"""Data sets by name: picograd_programs.data under the name that users know."""
+"""Data sets by name, and transforms of images: what users know as `pg.data`."""
 
+from picograd_loader import transforms as transforms
 from picograd_programs.data import *  # noqa: F403
-from picograd_programs.data import __all__ as __all__
+from picograd_programs.data import __all__ as names
+
+__all__ = [*names, "transforms"]  # noqa: PLE0604

@@ -46,7 +46,7 @@ Figures = dict[str, Tensor]
 Loss = Callable[..., Tensor | Mapping[str, Tensor]]
 
 SHOW_EVERY = 20  # steps; reading a figure waits for the device
-STEP, EPOCH = 1, 2  # kinds of draws, each with seeds of its own
+STEP, EPOCH, BATCH = 1, 2, 3  # kinds of draws, each with seeds of its own
 BACKWARD = 2  # a backward pass takes so many times the operations of its forward pass: two products for one
 
 
@@ -530,7 +530,8 @@ def stream(batches: Batches, first: int, seed: int) -> Iterator[Batch]:
     """Yields batches from number `first` on, as a run that was never stopped sees them.
 
     An iterable begins again at its end, each time with a seed of its own, so that a DataLoader shuffles again; of one
-    that is resumed the batches before are passed over.
+    that is resumed the batches before are passed over. Each batch is made with a seed of its own, so that one with
+    picograd's draws in it, augmented images say, follows from its number, too.
 
     Raises:
       ArgumentError: an iterable has no batches.
@@ -541,19 +542,20 @@ def stream(batches: Batches, first: int, seed: int) -> Iterator[Batch]:
     if callable(batches):
         number = first
         while True:
+            manual_seed(seed_from(seed, number, BATCH))
             yield batches(number)
             number += 1
     epoch, passed = divmod(first, len(batches)) if first and isinstance(batches, Sized) else (0, first)
     while True:
         manual_seed(seed_from(seed, epoch, EPOCH))
-        empty = True
-        for batch in batches:
-            empty = False
+        place = 0
+        for place, batch in enumerate(batches, 1):
             if passed:
                 passed -= 1
             else:
                 yield batch
-        if empty:
+            manual_seed(seed_from(seed, epoch, place, BATCH))
+        if not place:
             raise ArgumentError("fit: there are no batches.", hint="an iterator is exhausted after one epoch: give a list.")
         epoch += 1
 

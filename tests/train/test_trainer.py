@@ -274,6 +274,34 @@ def test_stream_passes_over_the_batches_before() -> None:
     assert [next(source) for _ in range(4)] == [1, 2, 0, 1]
 
 
+class Noisy:
+    """Examples with draws in them, as of images that are augmented."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, number: int) -> Tensor:
+        return Tensor([float(number)]) + pg.rand(1)
+
+
+def noisy_batch(step: int) -> Tensor:
+    return step + pg.rand(2)
+
+
+@pytest.mark.parametrize("kind", ["loader", "function"])
+def test_batches_with_draws_in_them_follow_from_their_number(kind: str) -> None:
+    def made(first: int, num: int) -> list[Any]:
+        batches = noisy_batch if kind == "function" else pg.utils.data.DataLoader(Noisy(), batch_size=4, shuffle=True)
+        source, found = stream(batches, first, 5), []
+        for step in range(first, first + num):
+            found.append(next(source).tolist())
+            pg.manual_seed(step)  # as a step does
+        return found
+
+    whole = made(0, 15)
+    assert whole[8:] == made(8, 7) and len({str(batch) for batch in whole}) == 15
+
+
 # ---- the end ----
 class Stop(Callback):
     """Notes what it is told, and presses Ctrl-C or asks for the end at a step."""

@@ -1,0 +1,341 @@
+"""Transforms of images, most of them by chance each time: classes by torchvision.transforms' names and meaning.
+
+    augment = Compose([RandomCrop(32, padding=4), RandomHorizontalFlip(), ToTensor()])
+
+An image is an array or a Tensor (..., C, H, W), and so is what comes of it; of a batch all images get the same draw, as in
+torchvision. Draws follow from picograd's seed (`pg.manual_seed`), also in the workers of a DataLoader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.tensor import Tensor
+from picograd_loader import images
+from picograd_loader.images import Image, Interpolation, Mode, size_of
+
+__all__ = [
+    "CenterCrop", "ColorJitter", "Compose", "Normalize", "Pad", "RandomCrop", "RandomErasing", "RandomHorizontalFlip",
+    "RandomResizedCrop", "RandomRotation", "RandomVerticalFlip", "Resize", "ToTensor", "functional",
+]  # fmt: skip
+
+functional = images
+TRIES = 10  # of a part with a random form that has to fit into an image
+FORM_MIN = 1e-6  # a logarithm is taken of it
+Draws = np.random.Generator
+
+
+class Transform:
+    """A transform of an image. A subclass says how, by `apply`."""
+
+    def __call__(self, img: Any) -> Any:
+        """Returns the image, transformed."""
+        array = np.asarray(img.numpy() if isinstance(img, Tensor) else img)
+        if array.ndim < 3:
+            raise ShapeError(f"{type(self).__name__}: an image is (..., C, H, W), got {array.shape}.", "img[None]")
+        found = self.apply(array, draws())
+        return Tensor(np.ascontiguousarray(found)) if isinstance(img, Tensor) else found
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """Returns the image, transformed as draws say."""
+        raise NotImplementedError
+
+
+def draws() -> Draws:
+    """Returns draws of NumPy's whose seed is the next draw of picograd's."""
+    return np.random.default_rng(int(Tensor.randint(0, 2**31 - 1, (), device="cpu").item()))
+
+
+class Compose:
+    """Transforms, one after the other.
+
+    >>> Compose([Pad(1), CenterCrop(3)])(np.ones((1, 1, 1))).tolist()
+    [[[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]
+    """
+
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]]):
+        self.transforms = [*transforms]
+
+    def __call__(self, img: Any) -> Any:
+        """Returns the image, transformed."""
+        for transform in self.transforms:
+            img = transform(img)
+        return img
+
+
+# ---- the same each time ----
+class ToTensor:
+    """Makes a Tensor of floats (C, H, W) of an image (H, W, C) or (H, W); bytes are divided by 255.
+
+    >>> ToTensor()(np.array([[0, 51, 255]], np.uint8)).tolist()
+    [[[0.0, 0.20000000298023224, 1.0]]]
+    """
+
+    def __call__(self, pic: Any) -> Tensor:
+        """Returns the Tensor."""
+        array = np.asarray(pic)
+        if array.ndim not in (2, 3):
+            raise ShapeError(f"ToTensor: an image is (H, W, C) or (H, W), got {array.shape}.")
+        array = np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
+        return Tensor(array.astype(np.float32) / 255 if array.dtype == np.uint8 else array)
+
+
+class Normalize(Transform):
+    """Subtracts a mean and divides by a deviation: (img - mean) / std, each channel with its own."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]):
+        self.mean, self.std = mean, std
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        return images.normalize(img, self.mean, self.std)
+
+
+class Pad(Transform):
+    """Puts pixels around an image; as `functional.pad`."""
+
+    def __init__(self, padding: int | Sequence[int], fill: float = 0, padding_mode: Mode = "constant"):
+        self.padding, self.fill, self.padding_mode = padding, fill, padding_mode
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        return images.pad(img, self.padding, self.fill, self.padding_mode)
+
+
+class CenterCrop(Transform):
+    """Cuts the middle out of an image; as `functional.center_crop`."""
+
+    def __init__(self, size: int | Sequence[int]):
+        self.size = size_of("CenterCrop", size)
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        return images.center_crop(img, self.size)
+
+
+class Resize(Transform):
+    """Gives an image another number of pixels; as `functional.resize`."""
+
+    def __init__(self, size: int | Sequence[int], interpolation: Interpolation = "bilinear"):
+        size_of("Resize", size)
+        self.size, self.interpolation = size, interpolation
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        return images.resize(img, self.size, self.interpolation)
+
+
+# ---- by chance ----
+class RandomHorizontalFlip(Transform):
+    """Exchanges left and right, with a probability.
+
+    >>> RandomHorizontalFlip(p=1.0)(np.array([[[1, 2]]])).tolist()
+    [[[2, 1]]]
+    """
+
+    flip = staticmethod(images.hflip)
+
+    def __init__(self, p: float = 0.5):
+        self.p = probability(type(self).__name__, p)
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        return self.flip(img) if rng.random() < self.p else img
+
+
+class RandomVerticalFlip(RandomHorizontalFlip):
+    """Exchanges top and bottom, with a probability."""
+
+    flip = staticmethod(images.vflip)
+
+
+class RandomCrop(Transform):
+    """Cuts a part out of an image, any with the same probability.
+
+    Args:
+      size:           of the part
+      padding:        around the image before it is cut; as `functional.pad`
+      pad_if_needed:  an image that is too small gets pixels on both sides
+
+    >>> RandomCrop(2)(np.zeros((3, 8, 8))).shape
+    (3, 2, 2)
+    """
+
+    def __init__(
+        self, size: int | Sequence[int], padding: int | Sequence[int] | None = None, pad_if_needed: bool = False,
+        fill: float = 0, padding_mode: Mode = "constant",
+    ):  # fmt: skip
+        self.size, self.padding, self.pad_if_needed = size_of("RandomCrop", size), padding, pad_if_needed
+        self.fill, self.padding_mode = fill, padding_mode
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        around, (height, width) = (self.fill, self.padding_mode), self.size
+        if self.padding is not None:
+            img = images.pad(img, self.padding, *around)
+        if self.pad_if_needed:
+            img = images.pad(img, (max(width - img.shape[-1], 0), max(height - img.shape[-2], 0)), *around)
+        room = img.shape[-2] - height, img.shape[-1] - width
+        if min(room) < 0:
+            raise ShapeError(f"RandomCrop: {self.size} is larger than the image, {img.shape[-2:]}.", "pad_if_needed=True")
+        top, left = (int(rng.integers(0, each + 1)) for each in room)
+        return images.crop(img, top, left, height, width)
+
+
+class RandomResizedCrop(Transform):
+    """Cuts a part of random area and form out of an image, and gives it a number of pixels.
+
+    Args:
+      size:   of the result
+      scale:  least and greatest area, as a part of the image's
+      ratio:  least and greatest width / height
+
+    Source:   Szegedy et al. 2014, arXiv:1409.4842, section 6.
+    """
+
+    def __init__(
+        self, size: int | Sequence[int], scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
+        interpolation: Interpolation = "bilinear",
+    ):  # fmt: skip
+        self.size, self.interpolation = size_of("RandomResizedCrop", size), interpolation
+        self.scale, self.ratio = area_and_form("RandomResizedCrop", scale, ratio)
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        rows, columns = img.shape[-2:]
+        part = part_of(rows, columns, self.scale, self.ratio, rng)
+        if part is None:  # the middle, as large as the ratio lets it be
+            width = min(columns, round(rows * self.ratio[1]))
+            height = min(rows, round(columns / self.ratio[0]))
+            part = (rows - height) // 2, (columns - width) // 2, height, width
+        return images.resize(images.crop(img, *part), self.size, self.interpolation)
+
+
+class RandomRotation(Transform):
+    """Turns an image about its middle, by an angle of an interval.
+
+    Args:
+      degrees:  greatest angle, to both sides; or the least and the greatest
+    """
+
+    def __init__(self, degrees: float | Sequence[float], interpolation: Interpolation = "nearest", fill: float = 0):
+        pair = (-degrees, degrees) if isinstance(degrees, (int, float)) else degrees
+        self.degrees = interval("RandomRotation", "degrees", pair, -math.inf)
+        self.interpolation, self.fill = interpolation, fill
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        return images.rotate(img, rng.uniform(*self.degrees), self.interpolation, self.fill)
+
+
+class ColorJitter(Transform):
+    """Changes brightness, contrast, saturation and hue, in random order.
+
+    Args:
+      brightness, contrast, saturation:  a factor is drawn from max(0, 1 - x) to 1 + x; or from the pair that is given
+      hue:                               from -x to x, parts of the circle of hues; or from the pair, within -0.5 to 0.5
+    """
+
+    def __init__(
+        self, brightness: float | Sequence[float] = 0, contrast: float | Sequence[float] = 0,
+        saturation: float | Sequence[float] = 0, hue: float | Sequence[float] = 0,
+    ):  # fmt: skip
+        given = {"brightness": brightness, "contrast": contrast, "saturation": saturation}
+        self.factors: dict[str, tuple[float, float]] = {}
+        for name, value in given.items():
+            one = isinstance(value, (int, float)) and value >= 0
+            pair = (max(0.0, 1.0 - value), 1.0 + value) if one else value  # type: ignore[operator]
+            self.factors[name] = interval("ColorJitter", name, pair)
+        self.factors["hue"] = interval(
+            "ColorJitter", "hue", (-hue, hue) if isinstance(hue, (int, float)) else hue, -0.5, 0.5
+        )
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        for place in rng.permutation(len(self.factors)):
+            name, pair = [*self.factors.items()][place]
+            factor = rng.uniform(*pair)
+            if pair != ((0.0, 0.0) if name == "hue" else (1.0, 1.0)):
+                img = getattr(images, f"adjust_{name}")(img, factor)
+        return img
+
+
+class RandomErasing(Transform):
+    """Puts a value into a part of random area and form, with a probability.
+
+    Args:
+      p:      probability
+      scale:  least and greatest area, as a part of the image's
+      ratio:  least and greatest height / width
+      value:  one number, or one for each channel, or "random": normal draws
+
+    Source:   Zhong et al. 2017, arXiv:1708.04896.
+    """
+
+    def __init__(
+        self, p: float = 0.5, scale: Sequence[float] = (0.02, 0.33), ratio: Sequence[float] = (0.3, 3.3), value: Any = 0
+    ):
+        self.p, self.value = probability("RandomErasing", p), value
+        self.scale, self.ratio = area_and_form("RandomErasing", scale, ratio)
+
+    def apply(self, img: Image, rng: Draws) -> Image:
+        """As Transform."""
+        rows, columns = img.shape[-2:]
+        form = 1 / self.ratio[1], 1 / self.ratio[0]
+        part = part_of(rows, columns, self.scale, form, rng) if rng.random() < self.p else None
+        if part is None or part[2:] == (rows, columns):
+            return img
+        drawn = rng.standard_normal((img.shape[-3], *part[2:])) if isinstance(self.value, str) else self.value
+        return images.erase(img, *part, np.reshape(drawn, (-1, 1, 1)) if np.ndim(drawn) == 1 else drawn)
+
+
+# ---- draws and their bounds ----
+def part_of(
+    rows: int, columns: int, scale: tuple[float, float], ratio: tuple[float, float], rng: Draws
+) -> tuple[int, int, int, int] | None:
+    """Returns (top, left, height, width) of a part of random area and form; None where no try fits into the image.
+
+    Args:
+      ratio:  of width to height, whose logarithm is drawn evenly
+    """
+    for _ in range(TRIES):
+        area = rows * columns * rng.uniform(*scale)
+        form = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        height, width = round(math.sqrt(area / form)), round(math.sqrt(area * form))
+        if 0 < height <= rows and 0 < width <= columns:
+            return int(rng.integers(0, rows - height + 1)), int(rng.integers(0, columns - width + 1)), height, width
+    return None
+
+
+def area_and_form(name: str, scale: Any, ratio: Any) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Returns the bounds of a part's area and of its form. Raises as `interval`."""
+    return interval(name, "scale", scale, 0.0, 1.0), interval(name, "ratio", ratio, FORM_MIN)
+
+
+def probability(name: str, p: float) -> float:
+    """Returns a probability.
+
+    Raises:
+      ArgumentError: it is below 0 or above 1.
+    """
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"{name}: p must be from 0 to 1, got {p}.")
+    return p
+
+
+def interval(name: str, argument: str, pair: Any, least: float = 0.0, most: float = math.inf) -> tuple[float, float]:
+    """Returns the least and the greatest number of an interval.
+
+    Raises:
+      ArgumentError: it is not a pair in order, or beyond its bounds.
+    """
+    low, high = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (math.nan, math.nan)
+    if not (least <= low <= high <= most and math.isfinite(low) and math.isfinite(high)):
+        bounds = "" if math.isinf(least) else f" from {least:g}" + ("" if math.isinf(most) else f" to {most:g}")
+        raise ArgumentError(f"{name}: {argument} must be (least, greatest){bounds}, got {pair}.")
+    return float(low), float(high)
