@@ -15,7 +15,7 @@ from picograd.codegen.unfuse import NotPlain
 from picograd.dtype import DType
 from picograd.interrupts import cached_property
 from picograd.ir.attention import is_kept, lengths, mask_of
-from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary, where
+from picograd.ir.build import both, cast, compare, equal, less_equal, rough_exp, static_shape, unary, where
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import HeadsMatrix
@@ -151,7 +151,7 @@ class Heads(Record, dict=True):
 
     def inverse(self, total: Op) -> Op:
         """Returns the factor that makes an average of a sum: 1 / total, or 0 for a query that sees nothing."""
-        return where(compare(OpCode.CMPEQ, total, 0.0), const(0, total.dtype), unary(OpCode.RECIPROCAL, total))
+        return where(equal(total, 0.0), const(0, total.dtype), unary(OpCode.RECIPROCAL, total))
 
     def power(self, difference: Op) -> Op:
         """Returns exp of how much less a score is than another: roughly for 16 bits, to which weights are rounded."""
@@ -167,7 +167,7 @@ class Heads(Record, dict=True):
         here = t + (self.ahead if isinstance(self.ahead, int) else cast(self.ahead, dtypes.int32))
         conditions = [is_inside] if isinstance(is_inside, Op) else []
         if self.arg.causal:
-            conditions.append(compare(OpCode.CMPLE, s, here))
+            conditions.append(less_equal(s, here))
         if self.arg.window:
             conditions.append(compare(OpCode.CMPLT, here, s + self.arg.window))
         found: Op | None = None

@@ -31,7 +31,7 @@ from picograd.codegen.loops import each_element, grid_of_threads, nested, share_
 from picograd.codegen.reduce import start_of
 from picograd.codegen.sort import Phase, Sorted, at_most, halve, integer
 from picograd.device import Target
-from picograd.ir.build import cast, combined, compare, reshape
+from picograd.ir.build import cast, combined, compare, equal, reshape
 from picograd.ir.op import Dim, Op, const, filled, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -314,7 +314,7 @@ class _Scatter:
             first = add(mul(self.row_of(left), self.count), mul(piece, 1 << shift))
             ends = [build.load(self.keys, place) for place in (first, add(first, (1 << shift) - 1))]
             own = build.alloc(self.dtype, self.lanes, MemorySpace.REGISTER)
-            with build.when(compare(OpCode.CMPEQ, *ends)):
+            with build.when(equal(*ends)):
                 with build.loop(self.lanes, AxisKind.VECTOR) as lane:
                     build.store(own, lane, start_of(self.code, self.dtype))
                 with build.loop(PIECE_UPDATES, AxisKind.LOOP) as part:

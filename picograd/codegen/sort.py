@@ -24,7 +24,7 @@ from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
-from picograd.ir.build import bitcast, both, cast, compare, where
+from picograd.ir.build import bitcast, both, cast, compare, differs, equal, where
 from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -63,7 +63,7 @@ def comes_before(key: Op, other: Op, descending: bool) -> Op:
     is_less = is_below(small, great)
     if not key.dtype.is_float:
         return is_less
-    return one_of(is_less, both(compare(OpCode.CMPNE, great, great), compare(OpCode.CMPEQ, small, small)))
+    return one_of(is_less, both(differs(great, great), equal(small, small)))
 
 
 def key_dtype(dtype: DType) -> DType:
@@ -104,7 +104,7 @@ def one_of(a: Op, b: Op) -> Op:
 
 def negated(x: Op) -> Op:
     """Returns whether a condition does not hold."""
-    return compare(OpCode.CMPNE, x, const(True, dtypes.bool_))
+    return differs(x, const(True, dtypes.bool_))
 
 
 # ---- keys ----
@@ -119,7 +119,7 @@ def ordered(key: Op, descending: bool) -> Op:
         bits = bitcast(key, kind)
         negative = Op(OpCode.NEG, kind, (Op(OpCode.AND, kind, (bits, const(magnitude, kind))),))
         by_sign = where(compare(OpCode.CMPLT, bits, 0), negative, bits)
-        key = where(compare(OpCode.CMPNE, key, key), const(nan, kind), by_sign)
+        key = where(differs(key, key), const(nan, kind), by_sign)
     is_unsigned, kind = key.dtype in (dtypes.uint32, dtypes.uint64), key.dtype
     key = cast(key, dtypes.int64) if kind is not dtypes.uint64 else bitcast(key, dtypes.int64)
     if is_unsigned:  # half of them are below 0

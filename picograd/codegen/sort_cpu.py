@@ -46,7 +46,7 @@ from picograd.codegen.sort import (
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.arithmetic import identity
-from picograd.ir.build import bitcast, both, cast, compare, where
+from picograd.ir.build import bitcast, both, cast, compare, differs, equal, less_equal, where
 from picograd.ir.op import Dim, Op, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
@@ -240,7 +240,7 @@ def emit_sort_row(nest: Nest, context: Context) -> None:
             return rank_inside(ranks[0], rows.at(row, i), length)
 
         def put_ranked(place: Op, position: Op) -> None:
-            with build.loop(count, AxisKind.LOOP) as i, build.when(compare(OpCode.CMPEQ, place, rank(i))):
+            with build.loop(count, AxisKind.LOOP) as i, build.when(equal(place, rank(i))):
                 put(i, position)
 
         if ranks and isinstance(length, int) and length <= COUNTED_ELEMENTS_MAX:
@@ -388,7 +388,7 @@ class RowOrder(Record):
                 other = build.load(self.tables.keys, self.tables.at(0, j))
                 comes = is_below(other, key)
                 if not self.kind.is_packed:
-                    comes = one_of(comes, both(compare(OpCode.CMPEQ, other, key), is_below(to_op(j), to_op(i))))
+                    comes = one_of(comes, both(equal(other, key), is_below(to_op(j), to_op(i))))
                 return cast(comes, dtypes.int64)
 
             (rank,) = self.combined([OpCode.ADD], before, count)
@@ -456,7 +456,7 @@ class RowOrder(Record):
         left, wanted, distance = self.number(count), self.number(from_op(rank)), self.number(1)
         self.narrow(element, count, bits, left, wanted, distance)
         with build.loop(ceildiv(64, bits) - 1, AxisKind.LOOP):
-            differ = compare(OpCode.CMPNE, build.load(distance, 0), 0)
+            differ = differs(build.load(distance, 0), 0)
             with build.when(differ):
                 here = self.inside(build.load(left, 0) - int64(1))
                 self.narrow(lambda i: self.element(1, i), add(here, 1), bits, left, wanted, distance)
@@ -471,7 +471,7 @@ class RowOrder(Record):
         shift = int64(0)
         for step in (32, 16, 8, 4, 2, 1):
             further = Op(OpCode.SHR, dtypes.uint64, (range_, unsigned(integer(OpCode.ADD, shift, step - 1))))
-            more = compare(OpCode.CMPLE, const(1 << bits, dtypes.uint64), further)
+            more = less_equal(const(1 << bits, dtypes.uint64), further)
             shift = where(more, integer(OpCode.ADD, shift, step), shift)
 
         def part(key: Op) -> Dim:
@@ -485,14 +485,14 @@ class RowOrder(Record):
         rank, before, chosen, start, kept = build.load(wanted, 0), *(self.number(0) for _ in range(4))
         with build.loop(1 << bits, AxisKind.LOOP) as value:
             here = build.load(before, 0)
-            is_before = compare(OpCode.CMPLE, here, rank)
+            is_before = less_equal(here, rank)
             build.store(chosen, 0, where(is_before, to_op(value), build.load(chosen, 0)))
             build.store(start, 0, where(is_before, here, build.load(start, 0)))
             build.store(before, 0, integer(OpCode.ADD, here, build.load(counts, value)))
         with build.loop(count, AxisKind.LOOP) as i:
             one, place = element(i), build.load(kept, 0)
             self.put(1, self.inside(place), one)
-            is_here = compare(OpCode.CMPEQ, to_op(part(one[0])), build.load(chosen, 0))
+            is_here = equal(to_op(part(one[0])), build.load(chosen, 0))
             build.store(kept, 0, integer(OpCode.ADD, place, cast(is_here, dtypes.int64)))
         build.store(left, 0, build.load(kept, 0))
         build.store(wanted, 0, integer(OpCode.SUB, rank, build.load(start, 0)))
@@ -514,7 +514,7 @@ class RowOrder(Record):
         def keep(i: Dim, last: Op) -> None:
             one, place = element(i), build.load(kept, 0)
             self.put(0, self.inside(place), one)
-            is_first = compare(OpCode.CMPLE, one[0], last)
+            is_first = less_equal(one[0], last)
             build.store(kept, 0, integer(OpCode.ADD, place, cast(is_first, dtypes.int64)))
 
         if num_groups < PLACE_GROUPS_MIN * wanted:
@@ -532,7 +532,7 @@ class RowOrder(Record):
             with build.loop(num_groups, AxisKind.LOOP) as group:
                 start = mul(group, of_group)
                 count = minimum(subtract(length, start), of_group)
-                may_have = compare(OpCode.CMPLE, build.load(firsts, group), last)
+                may_have = less_equal(build.load(firsts, group), last)
                 with build.when(may_have), build.loop(count, AxisKind.LOOP) as i:
                     keep(add(start, i), last)
         return add(self.inside(build.load(kept, 0) - int64(1)), 1)

@@ -392,15 +392,15 @@ def triangle(x: Op, lower: bool, diagonal: float = 1.0) -> Op:
     """Returns one triangle of x, and so much of its diagonal."""
     last = len(x.shape) - 1
     row, column = positions(x.shape, last - 1), positions(x.shape, last)
-    inside = compare(OpCode.CMPLT, column, row) if lower else compare(OpCode.CMPLT, row, column)
+    inside = less(column, row) if lower else less(row, column)
     on = zeros_like(x) if not diagonal else x if diagonal == 1.0 else x * diagonal
-    return where(inside, x, where(compare(OpCode.CMPEQ, row, column), on, zeros_like(x)))
+    return where(inside, x, where(equal(row, column), on, zeros_like(x)))
 
 
 def with_diagonal(x: Op, values: Op) -> Op:
     """Returns x with `values` on its diagonal."""
     last = len(x.shape) - 1
-    on = compare(OpCode.CMPEQ, positions(x.shape, last - 1), positions(x.shape, last))
+    on = equal(positions(x.shape, last - 1), positions(x.shape, last))
     return where(on, along_rows(values, x), x)
 
 
