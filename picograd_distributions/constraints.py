@@ -17,6 +17,7 @@ from picograd.evaluator.graph import evaluate
 from picograd.ir.build import (
     bitcast,
     both,
+    cast,
     either,
     equal,
     less,
@@ -33,7 +34,7 @@ from picograd.ir.checks import Site, checked
 from picograd.ir.op import Buffer, Op, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
+from picograd.tensor.build import broadcast_shapes, broadcast_to, detached
 from picograd.tensor.cell import trace
 from picograd.tensor.formulas import formula
 from picograd.tensor.tensor import Tensor

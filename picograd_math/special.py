@@ -11,13 +11,13 @@ import math
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.ir.build import either, equal, less, less_equal, unary, where
+from picograd.ir.build import cast, either, equal, less, less_equal, unary, where
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
 from picograd.tensor.arguments import meeting_device, value_at
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
+from picograd.tensor.build import broadcast_shapes, broadcast_to, common_dtype, computed_in, to_float
 from picograd.tensor.free_functions import polygamma as polygamma
 from picograd.tensor.free_functions import tensor_beside
 from picograd.tensor.free_functions import xlogy as xlogy

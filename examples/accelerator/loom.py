@@ -22,27 +22,17 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.device import Target
-from picograd.devices.launches import (
-    REPORT_NBYTES,
-    Argument,
-    Call,
-    HostFunction,
-    LaunchList,
-    list_launches,
-    load_host,
-    runner_by_steps,
-)
+from picograd.devices.launches import Call, HostFunction, load_host, runner_of_calls
 from picograd.devices.render_grids import launch_of
 from picograd.dtype import DType
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError, VerifyError
 from picograd.interrupts import AtDeath
 from picograd.ir.backend import MemoryCount
-from picograd.ir.checks import first_report
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Source
+from picograd.ir.stages import Binary, Executable, Program, Runner, Schedule, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import dim_value
 
@@ -420,36 +410,15 @@ class LoomDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which launches a plan's kernels one after the other."""
-        return runner_by_steps(schedule, lambda steps: self._make_runner(list_launches(schedule, executables, steps)))
+        return runner_of_calls(self, schedule, executables, self._make_call, threading.Lock())
 
-    def _make_runner(self, listed: LaunchList) -> Runner:
-        """Returns what runs a list of launches; its temporaries and reports stay from run to run."""
-        arena, reports = self.allocate(listed.temporary_nbytes), self.allocate(REPORT_NBYTES * len(listed.checks))
-        words = self._bytes(reports.address, reports.nbytes).view(np.int64)
-        one_by_one = threading.Lock()  # threads that run this plan share its temporaries and its reports
-
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
-            groups = {
-                "input": [each.memory for each in inputs],
-                "output": [each.memory for each in outputs],
-                "temporary": [arena],
-                "report": [reports],
-            }
-
-            def elements(argument: Argument) -> Array:
-                place, nbytes = argument.place, dim_value(argument.numel, variables) * argument.dtype.itemsize
-                address = groups[place.group][place.number].address + place.offset
-                return self._bytes(address, nbytes).view(argument.dtype.numpy)
-
-            with one_by_one:
-                words[:] = 0
-                for part in listed.parts:
-                    for call in part:
-                        _launch(call, list(map(elements, call.arguments)), variables)
-                    if words.any():
-                        raise first_report(words.reshape(-1, REPORT_WORDS).tolist(), listed.checks)
-
-        return run
+    def _make_call(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
+        """Launches one kernel on memory at these places."""
+        arrays = []
+        for (memory, at), argument in zip(places, call.arguments):
+            nbytes = dim_value(argument.numel, variables) * argument.dtype.itemsize
+            arrays.append(self._bytes(memory.address + at, nbytes).view(argument.dtype.numpy))
+        _launch(call, arrays, variables)
 
 
 def _launch(call: Call, arrays: list[Array], variables: Mapping[str, int]) -> None:

@@ -38,11 +38,11 @@ CHEAP_STEPS_MIN = 16  # where no step has a product or a sum: some of them are a
 FORMULA_OPS_MIN = 256  # of all steps that differ in constants: fewer are one kernel's
 OPERANDS_MAX = 8  # of a FORMULA: one of more, as a list that is stacked, is written out behind the loops
 LONG = 16  # of a graph: a shorter one has no steps
-LEVELS = (3, 9)  # below an Op that tell its form, and more where that leaves two in one place
+LEVELS = (3, 9)  # levels below an Op that its form consists of: the first few, and all if these tell two Ops not apart
 LAG_STEPS_MAX = 4  # steps back that a step may look
-TRIALS_MAX = 8  # chains whose steps are compared, and cuts at their ends
+TRIALS_MAX = 8  # chains whose steps are compared; also how often one chain is cut at its ends
 LOOPS_MAX = 16  # in one graph
-JOINED_NBYTES = 1 << 16  # of a value that is joined with those of other steps
+JOINED_NBYTES = 1 << 16  # at most, of a step's own value in memory: those of all steps are copied into one
 OF_STEPS = ELEMENTWISE | MOVEMENT | {
     OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.CONST, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.GATHER,
     OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CALL, OpCode.LOOP,
@@ -94,7 +94,7 @@ def from_memory(roots: Sequence[Op], blocks: Sequence[Op]) -> tuple[Sequence[Op]
 
 
 def _outline(order: Sequence[Op]) -> int:
-    """Returns a hash of a graph without numbers and lengths: of each Op code, sources and the first of its shape."""
+    """Returns a hash of a graph but for numbers and lengths: which Ops there are, which share a shape, what they read."""
     number, shapes = dict[Op, int](), dict[Shape, int]()
     outline: list[Hashable] = []
     for i, op in enumerate(order):
@@ -117,9 +117,10 @@ def _replaced(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
 
 
 def _one_loop(roots: Sequence[Op], inputs: Collection[Op]) -> tuple[dict[Op, Op], dict[Op, Op]]:
-    """Returns results of a LOOP for the Ops of a recurrence that are read elsewhere; none where none is found.
+    """Makes the first recurrence of a graph that is worth it a LOOP.
 
-    Behind them for each block that its steps read the block of all steps.
+    Returns:   for each Op of the recurrence that others read the LOOP's result; for each block of memory that a step reads
+               the block of all steps. Both are empty where there is no recurrence.
     """
     order = toposort(roots, sources=graph_sources)
     for seeds in _chains(order):
@@ -289,7 +290,7 @@ class _Steps:
     columns:  Ops of the body
     sources:  of each, where its sources are
     place:    Op -> its column, and its step
-    found:    what each column is that was looked at
+    found:    the place of each column looked at so far
     since:    Ops below the seeds -> the first step that needs them
     above:    Ops that read any of the columns
     """
@@ -424,7 +425,7 @@ class _Steps:
         return self._add(column)
 
     def _add_result(self, number: int, output: Op) -> None:
-        """Adds that result of the Ops of a column, also of those of which no step reads it."""
+        """Adds result `output` of a column's Ops as a column of its own; in some steps nothing may read it."""
         column = tuple([output.replace(src=(op,)) for op in self.columns[number]])
         if column not in self.found:
             self._add(column)
@@ -476,7 +477,7 @@ class _Steps:
                 del self.columns[before:], self.sources[before:]
 
     def _columns_above(self) -> list[Column]:
-        """Returns Ops that read the columns in one way in each step, those that need others behind them."""
+        """Returns columns of Ops that read these, in each step in the same way; a column comes behind those it reads."""
         numbers: dict[tuple[object, ...], int] = {}
         known: dict[Op, tuple[int, int]] = dict(self.place)
         members: dict[int, dict[int, Op]] = {}
@@ -547,7 +548,7 @@ def _blocks(column: Column) -> Callable[[], tuple[Op, Op]]:
 
 # ---- the loop ----
 def _loop(steps: _Steps, roots: Sequence[Op]) -> tuple[dict[Op, Op], dict[Op, Op]]:
-    """Returns a result of the LOOP for each Op of the steps that something else reads; the blocks of _one_loop."""
+    """Makes steps a LOOP; returns what `_one_loop` does."""
     place, last = steps.place, len(steps.seeds) - 1
     read = {s for op in steps.order if op not in place for s in graph_sources(op) if s in place}
     read.update([root for root in roots if root in place])
@@ -603,7 +604,7 @@ class _Body:
         return self.slot[key]
 
     def lag(self, column: Column, lag: int, number: int) -> int:
-        """Returns the slot of a value some steps ago, which is a carry of what it was a step later."""
+        """Returns the slot of a value some steps ago: a carry that takes over, in each step, that of one step less."""
         after = number if lag == 1 else ~self.lag(column[1:], lag - 1, number)
         return self.carried((column[:lag], number), column[0], after)
 
@@ -614,7 +615,7 @@ class _Body:
             self.carried(base, base, None)
 
     def end(self, number: int) -> int:
-        """Returns the slot of a carry that is in the end what a column is in the last step."""
+        """Returns the slot of a carry that ends as the value of a column in the last step."""
         if number in self.carries:
             return self.carries.index(number)
         op = self.steps.columns[number][-1]

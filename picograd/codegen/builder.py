@@ -57,7 +57,7 @@ class Context:
         return self._builders[number]
 
     def next_tile(self) -> Tile:
-        """Returns how a product is cut into tiles; products ask in their order in the kernel."""
+        """Returns the tile of the next product; the kernel's products ask in their order."""
         return next(self._tiles)
 
     def finish(self) -> list[tuple[Statement, ...]]:

@@ -103,7 +103,7 @@ def _emit_vectors(
     roots: Sequence[Op], values: Sequence[Op], groups: Groups, factors: Sequence[Sequence[Dim] | None], domain: Shape,
     lanes: int, target: Target, build: Builder, store: Callable[[Coords], None],
 ) -> None:  # fmt: skip
-    """Writes the loops for a CPU: vectors along a row, in parts that read evenly; rows with much alike go together."""
+    """Writes the loops for a CPU: vectors along a row, in parts that read evenly; rows that share work go together."""
     extents = group_extents(groups, domain)
     fills_part = len(groups) > 1 and _fills_part(extents[-1], lanes)
     if fills_part:
@@ -131,17 +131,17 @@ def _emit_vectors(
 
 
 # ---- what rows have alike: weights and places of an image's channels ----
-ALIKE_ROWS_MAX = 8  # that are written together: as many lines of a cache's set, where rows are a power of two apart
-ALIKE_PIECES_MIN = 4  # of a first group, which threads share out
-ALIKE_OPERATIONS_MIN = 24  # of an element, but indices that loops alone make; a function counts as FUNCTION_OPERATIONS
+ALIKE_ROWS_MAX = 8  # rows written together; their lines share a set of the cache, with room for 8, if a power of two apart
+ALIKE_PIECES_MIN = 4  # pieces that the first group keeps, for threads to share
+ALIKE_OPERATIONS_MIN = 24  # for an element, without index arithmetic; a function counts as FUNCTION_OPERATIONS
 FUNCTION_OPERATIONS = 12
 INDEX_DTYPES = (dtypes.int64, dtypes.bool_)
 
 
 def _alike(values: Sequence[Op], groups: Groups, domain: Shape) -> tuple[int, int]:
-    """Returns the group whose rows have most computation alike, and how many rows do it once, 1 where it is not worth it.
+    """Returns the group whose rows share most computation, and how many rows share it at a time; 1 if that is not worth it.
 
-    Values that differ along the last group alone are computed in the loop over it, for each row again.
+    Only values that differ along the last group are shared: the loop over that group would compute them for each row.
     """
     order, marks = toposort(values), placeholders(domain)
     if len(order) < ALIKE_OPERATIONS_MIN and TRANSCENDENTAL.isdisjoint([op.code for op in order]):

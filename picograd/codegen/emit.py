@@ -69,7 +69,7 @@ def _others(nest: Nest, tile: Tile, target: Target) -> Sequence[Tile]:
 
 
 def guess(kernel: Kernel, target: Target) -> Opts:
-    """Returns the choices that a rule of thumb takes."""
+    """Returns the choices for a kernel by rule of thumb."""
     return Opts(tuple(best_guess(nest, target) for nest in _products(kernel, target)))
 
 
@@ -80,7 +80,7 @@ def _products(kernel: Kernel, target: Target) -> list[Nest]:
 
 
 def best_guess(nest: Nest, target: Target) -> Tile:
-    """Returns the tile of a product that a rule of thumb takes."""
+    """Returns the tile of a product by rule of thumb."""
     if target.is_gpu:
         anchor = nest.anchor
         assert anchor is not None

@@ -179,7 +179,7 @@ def _decided(op: Op) -> Op:
 
 
 def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[Point, Op]) -> list[Point]:
-    """The elements that `point` is computed from."""
+    """Returns the points that `point` is computed from."""
     op, coords, valid = point
     if op in known or not op.src or op.code is OpCode.BIND:
         return []
@@ -192,7 +192,7 @@ def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[
 
 
 def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
-    """First the index, then the element of x it names; an index out of range names none."""
+    """Returns the points that a GATHER reads: the index, then the element of x it names; out of range it names none."""
     op, coords, valid = point
     (axis, batch), (x, index) = op.arg, op.src
     num_index = len(index.shape) - batch
@@ -300,7 +300,7 @@ def _still_checked(value: Op, index: Op) -> Op:
 
 
 def _check(op: Op, index: Op, valid: Op | bool) -> Op:
-    """Returns the index; nothing where it is certainly inside, and no error where it does not matter."""
+    """Returns the index with its CHECK, which asks nothing where `valid` is false; without one if certainly inside."""
     low, high = bounds(from_op(index))
     if low >= 0 and less(high, op.arg[1]) is True:
         return index

@@ -50,7 +50,7 @@ from picograd.record import Record
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
 ACCESS_ELEMENT_BYTES_MIN = 2  # of memory with narrower elements a thread of a GPU takes eight at a time
 STRIP_VECTORS_MAX = 64  # of columns that are read one after the other on a CPU: 4 KiB of the widest
-STRIPS_MIN = 8  # for as many threads, where there are as many vectors
+STRIPS_MIN = 8  # so that as many threads have work, if there are that many vectors
 BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 
 
@@ -157,14 +157,14 @@ def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: in
     return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
 
 
-OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # such as max(i - 1, 0), which is stored
+OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # values are made of these as well as indices, such as a stored max(i - 1, 0)
 
 
 def vector_lanes(values: Iterable[Op], target: Target, narrowest: int = 4) -> int:
     """Returns how many elements fill one vector register, for the widest element that is computed.
 
-    Indices do not count, nor do lengths and what is computed of these alone, and so nothing does that only a GATHER's index
-    is made of; others are `narrowest` bytes at least.
+    Indices and lengths do not count, nor what is computed of these alone, nor what only a GATHER's index is made of. Other
+    elements count as `narrowest` bytes at least.
     """
     widest, order = narrowest, toposort(values := list(values))
     if OpCode.GATHER in {op.code for op in order}:

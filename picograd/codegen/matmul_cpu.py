@@ -52,10 +52,10 @@ from picograd.record import Record, replace
 
 # ---- choosing a register tile ----
 ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
-PIECES_MIN = 8  # of a product whose columns are packed element by element: their readers may pack the panels
-PIECES_WANTED = 16  # the same where packing copies vectors, and up to REPEATS_MAX may pack the same panel
+PIECES_MIN = 8  # with as many, threads pack the panels that they read: of columns that are packed element by element
+PIECES_WANTED = 16  # the same of columns packed by vectors, where up to REPEATS_MAX threads may pack one panel
 WORTH_ANOTHER_TILE = 0.975  # of the cost of the usual tile
-STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23
+STORE_BY_MEMORY = 0.5  # cost of storing a tile through memory, in steps of K for each of its lanes (measured 2026-11-23)
 
 
 def _product(nest: Nest) -> Op:
@@ -84,8 +84,7 @@ def register_tile(nest: Nest, transposed: bool, target: Target) -> RegisterTile:
 def _ragged_overhead(nest: Nest, lanes: int) -> float:
     """Returns the cost of storing a tile through memory, as a fraction of the cost of its sums.
 
-    All tiles go by way of memory as soon as their rows do not divide M (codegen/matmul_cpu.py). 0 where an epilogue
-    needs that anyway.
+    All tiles go by way of memory as soon as their rows do not divide M. 0 where an epilogue needs that anyway.
     """
     k = _product(nest).src[0].shape[-1]
     return STORE_BY_MEMORY * lanes / k if isinstance(k, int) and k and is_alone(nest) else 0.0
@@ -442,10 +441,10 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
 # ---- few rows: the matrix is read where it is ----
 Rows = Callable[[Dim, Dim], Op]  # the element of a row at k
 
-K_AT_ONCE = 8  # of K, between a load and a store of a sum
-FEW_ROWS_TILES_MAX = 2  # register tiles, whose rows have two vectors of sums each; of few rows each has one. Not of a batch
-# of row-major matrices: what is packed for one of them is still in the cache
-COLUMN_VECTORS_MIN = 4  # of columns, with several rows: the columns that fill no vector take as long as some vectors
+K_AT_ONCE = 8  # products added to a sum between its load and its store
+FEW_ROWS_TILES_MAX = 2  # rows are few up to as many register tiles, and have one vector of sums each in place of two; up to
+# one tile for a batch of row-major matrices: what is packed for one of them is still in the cache
+COLUMN_VECTORS_MIN = 4  # for several rows: with fewer, columns that fill no vector would be most of the time
 
 
 def has_few_rows(nest: Nest, target: Target) -> bool:

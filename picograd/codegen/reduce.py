@@ -240,10 +240,10 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
 
 
 def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, int]]:
-    """Returns the strides of each index; indices that differ only in their first element count once.
+    """Returns the strides of each index; indices that differ only in their constant count once, as of x[1:] and x.
 
-    A row of a view begins at another element than a row alone, at a number or an input. x[i[j], c] steps along c alone, and
-    so does x[j * 9 // 4 + c], unless j is of the batch.
+    An axis has no stride where a load or a quotient depends on it: x[i[j], c] and x[j * 9 // 4 + c] have strides along c
+    alone. An index with a quotient of the batch's axis is left out.
     """
     found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
     for terms, _ in map(affine, indices):
@@ -600,7 +600,7 @@ class _Walk:
         return _LineTotals.new(self.sums, self.build, self.lanes, self.copies, self.use_vectors)
 
     def line(self, total: _LineTotals, outer: list[Dim]) -> None:
-        """Writes the way along the last axis: `copies` vectors at a time, then one, then the rest."""
+        """Writes the loops along the last axis: `copies` vectors at a time, then one, then the rest."""
         build, lanes, length = self.build, self.lanes, self.rows.column_loops[-1]
         width = lanes * total.copies
 
@@ -683,7 +683,7 @@ def _values_at(rows: Rows, row: Sequence[Dim], columns: list[Dim], column: Dim) 
 
 
 def num_copies(level: Sequence[Op], last: Dim, lanes: int) -> int:
-    """Returns how many accumulators hide the latency of adding: fewer where a step is long, one of a line too short."""
+    """Returns how many accumulators hide the latency of adding: fewer where a step is long, one for a short line."""
     # Movements, choices between parts of a stack, and integers of positions do not count: one row has fewer of them than a
     # batch, and it adds up in the same order. Unpacking a number from its bits is long for one row as for several.
     steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE - {OpCode.WHERE} and op.shape]

@@ -85,7 +85,7 @@ from picograd.ir.symbolic import (
 from picograd.record import Record
 
 # ---- lanes along a row ----
-SHARING_ROWS_MIN = 32  # some of which go together: pieces for several threads
+SHARING_ROWS_MIN = 32  # fewer, some of them taken together, would be too few pieces for several threads
 
 
 def emit_reduce(nest: Nest, context: Context) -> None:
@@ -166,7 +166,7 @@ def _rows_together(rows: Rows, lanes: int, target: Target) -> int:
 CACHED_ELEMENTS_MAX = 1 << 16  # of a strip that is read again
 SMALL_ELEMENTS_MAX = 1 << 15  # of a domain: no time to be saved
 REST_ELEMENTS_MIN = 1 << 13  # of a domain: worth more code, for a rest of rows in vectors of half the lanes, a quarter, ...
-STRIP_RUNS = 16  # of a strip whose totals, in memory, are added up before these are added to others
+STRIP_RUNS = 16  # runs whose totals are added up before their sum is added to that of others
 STEPS_AT_ONCE_MAX = 32  # operations for all elements of a row that are added at once
 
 
@@ -408,7 +408,7 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
 
 
 # ---- rows and columns in one pass ----
-BLOCK_ROWS_MIN = 32  # of a block: its partial sums are small in comparison; and of a run, whose sums are added to others
+BLOCK_ROWS_MIN = 32  # so that a block's partial sums are small beside it; a run, with sums of its own, has as many
 BLOCKS_MAX = 64
 RUN_WIDTH_MAX = 1 << 14  # elements of a row: runs of wider ones would fill the stack, so a block is one run
 BLOCKS_MIN = 8  # for as many threads, where there were as many before

@@ -81,7 +81,7 @@ REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses, of all rows of a team
 TEAM_ROWS_MAX = 4  # rows of a team, where they share what they read
 TEAM_ROWS_WASTE = 4  # at most one in this many of the rows that teams have room for does not exist
-TEAM_BLOCKS_MIN = 8  # where a team has few threads, or several rows
+TEAM_BLOCKS_MIN = 8  # below it a team gets more threads, or fewer rows
 
 
 class Team(Record):
@@ -361,7 +361,7 @@ class _TeamRows:
         return [{r: self.over_places(r.arg[0], memory) for r, memory in of_row.memories.items()} for of_row in own]
 
     def over_places(self, code: OpCode, memory: Op) -> Op:
-        """Returns the lanes of each total joined by halves, then the totals."""
+        """Returns one value of a thread's totals: the lanes of each are joined by halves, then the totals."""
         lanes = self.team.lanes
         firsts = range(0, self.team.totals * lanes, lanes)
         return joined(code, [joined(code, [self.build.load(memory, first + i) for i in range(lanes)]) for first in firsts])

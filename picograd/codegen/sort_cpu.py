@@ -209,9 +209,9 @@ DIGIT_BITS = 8
 DIGIT_VALUES = 1 << DIGIT_BITS
 COUNTED_ELEMENTS_MAX = 128  # whose ranks are counted: for more, digits are faster
 SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for more, the row is put in order
-PARTS_BITS, FEW_PARTS_BITS = 11, 8  # of a selection: 2 ** bits parts of a row, and of one of FEW_ELEMENTS_MAX
+PARTS_BITS, FEW_PARTS_BITS = 11, 8  # a selection cuts a row into 2 ** bits parts; fewer bits up to FEW_ELEMENTS_MAX
 FEW_ELEMENTS_MAX = 1 << 14
-GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # of a row of which few first places are wanted
+GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # groups of a row, and vectors of a group, where few first places are wanted
 COUNTED_ROW_PARTS_MIN = 4  # first places are few: less than one in this many of their row
 PLACE_GROUPS_MIN = 4  # for each of these places, at least
 

@@ -21,10 +21,11 @@ from picograd.control.closure import BodyTrace, close, described, stand_in
 from picograd.control.structure import put, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.bodies import CustomGradient, mark_of, param, substitute
+from picograd.ir.build import cast
 from picograd.ir.op import Op, Shape, const, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import copy_lines, record
-from picograd.tensor.build import cast, detached
+from picograd.tensor.build import detached
 from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.modes import is_grad_enabled, no_grad

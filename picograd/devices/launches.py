@@ -1,7 +1,7 @@
 """The launches of a schedule, as data that a GPU's runner walks: which function, on which memory.
 
 In:    Schedule, Executables
-Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`
+Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`, `runner_of_calls`
        `HostFunction`, `load_host`: functions of Python as launches of a plan whose kernels run elsewhere
        `load_library`: the functions of a shared library
        `place_scratch`: for each kernel the pieces of the arena it works in, where nothing lives while it runs
@@ -13,6 +13,7 @@ import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,8 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.interrupts import Latest, held_back, lock
-from picograd.ir.checks import Refused
+from picograd.ir.backend import Device
+from picograd.ir.checks import Refused, first_report
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.stages import (
     REPORT_WORDS,
@@ -210,6 +212,7 @@ REPORT_NBYTES = 8 * REPORT_WORDS
 SCRATCH_ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
 REMEMBERED_STEPS_MAX = 8  # numbers of steps of a plan's loops for which launches are remembered
 NONE: Mapping[str, int] = MappingProxyType({})
+CallMaker = Callable[["Call", list[tuple[Any, int]], Mapping[str, int]], object]
 
 
 class Place(Record):
@@ -336,6 +339,43 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
                 runner(inputs, outputs, variables, may_stop, fixed)
 
     return run if only is None or over or holds_back else only
+
+
+def runner_of_calls(
+    device: Device, schedule: Schedule, executables: Sequence[Executable], make_call: CallMaker,
+    one_by_one: AbstractContextManager[Any], begin: Callable[[Any], object] = lambda arena: None,
+) -> Runner:  # fmt: skip
+    """Returns a Runner of a schedule that makes one call after the other, and looks at the reports after each part.
+
+    Args:
+      make_call:   (call, memory and place of each argument, values of symbolic integers): makes or submits it
+      one_by_one:  held by a run: those of a plan share its temporaries, its reports, and arguments of kernels
+      begin:       is given the memory of the temporaries before each run
+    """
+
+    def make(steps: Mapping[str, int]) -> Runner:
+        listed = list_launches(schedule, executables, steps)
+        arena, reports = device.allocate(listed.temporary_nbytes), device.allocate(REPORT_NBYTES * len(listed.checks))
+        words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
+
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
+            groups = {"input": [x.memory for x in inputs], "output": [x.memory for x in outputs]}
+            groups |= {"temporary": [arena], "report": [reports]}
+            with one_by_one:
+                begin(arena)
+                words[:] = 0
+                device.copy_in(reports, words)
+                for calls in listed.parts:
+                    for call in calls:
+                        places = [argument.place for argument in call.arguments]
+                        make_call(call, [(groups[at.group][at.number], at.offset) for at in places], variables)
+                    device.copy_out(reports, words)
+                    if words.any():
+                        raise first_report(words.tolist(), listed.checks)
+
+        return run
+
+    return runner_by_steps(schedule, make)
 
 
 class _Lister:

@@ -115,15 +115,15 @@ class CheckError(Record):
 
 
 def template(
-    roots: Sequence[Op], order: Sequence[Op] | None = None, computed_anew: Container[Op] = frozenset()
+    roots: Sequence[Op], order: Sequence[Op] | None = None, recomputed: Container[Op] = frozenset()
 ) -> Template:
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops.
 
     Args:
       order:          order_of(roots), where that is known
-      computed_anew:  realized Ops that are not an end
+      recomputed:  realized Ops that are not an end
     """
-    order = order_of(roots, computed_anew) if order is None else order
+    order = order_of(roots, recomputed) if order is None else order
     number: dict[Op, int] = {}
     number_of = number.__getitem__
     leaves: dict[Op, Op] = {}
@@ -132,7 +132,7 @@ def template(
     key: list[Hashable] = []
     for i, op in enumerate(order):
         code, arg = op.code, op.arg
-        leaf = op if code is OpCode.BUFFER else None if op in computed_anew else op.realized
+        leaf = op if code is OpCode.BUFFER else None if op in recomputed else op.realized
         number[op] = i
         if leaf is not None:
             leaves[op] = leaf
@@ -149,7 +149,7 @@ def template(
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
 
-def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) -> list[Op]:
+def order_of(roots: Sequence[Op], recomputed: Container[Op] = frozenset()) -> list[Op]:
     """Returns the Ops to compute for `roots` and the values they read, sources first.
 
     It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is not part of a form. An Op
@@ -164,7 +164,7 @@ def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) ->
         op = stack.pop()
         if op not in found:
             found[op] = None
-            if (op.realized is None or op in computed_anew) and op.code is not OpCode.BIND:
+            if (op.realized is None or op in recomputed) and op.code is not OpCode.BIND:
                 stack += op.src[::-1]
             elif op.depth and not op.needs_grad and op.realized is not None:
                 starts.add(op)

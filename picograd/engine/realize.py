@@ -75,7 +75,7 @@ def realize(ops: Sequence[Op]) -> list[Op]:
 
 
 def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs, and keeps the values of the Ops in `kept`, too; returns BUFFER Ops of those not `realized`."""
+    """Computes graphs and the Ops in `kept`; returns the BUFFER Ops of graphs that are not `realized` then: constants."""
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
     has_lengths = seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None
@@ -168,7 +168,8 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
 def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
     """Runs the plan of graphs if it is known; each root then has its value as `realized`. False if it is not.
 
-    Where it `keeps` values on the way, it must be a plan that does.
+    Args:
+      keeps:  a plan will only do if it keeps values of Ops within the graphs
     """
     known: Known | None = _plans.get(seen.key) if Profiling.recorder is None else None
     if known is None or keeps and not known.kept or (variables := known.variables(seen)) is None:
@@ -478,8 +479,8 @@ VIEW_STEPS_MAX = 8  # one after the other, that are taken again in each turn
 class Carries:
     """Knowledge of loops that carry a value.
 
-    depth:  of a graph that may be of such a loop, at least; no graph has it until there is one
-    turn:   number of the runs so far that have kept values on the way
+    depth:  the least depth of a graph that may be part of such a loop; no graph is as deep until one loop has been seen
+    turn:   how many runs have kept values of Ops within their graphs
     """
 
     depth = sys.maxsize
@@ -487,9 +488,9 @@ class Carries:
 
 
 def on_memory(op: Op) -> Op:
-    """Returns a graph that reads the memory of what has been kept; `op` itself where little of it has been, or nothing.
+    """Returns a graph that begins at the nearest values that were kept; `op` itself where these are far, or none was.
 
-    The graph of a value that a loop carries would otherwise hold the values of all earlier turns, each by the next.
+    Otherwise the graph of a loop's value would hold the values of all earlier turns, each reached from the next.
     """
     ends: dict[Op, Op] = {}
     walked, stack = {op}, [op]
@@ -514,10 +515,10 @@ def is_carried(op: Op) -> bool:
 
 
 def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
-    """Returns the Ops that an earlier graph has computed, too, and that are alive; and those that a later one will ask for.
+    """Returns Ops whose values are to be kept: those that an earlier graph has computed, and those a later one will need.
 
-    The values of both are to be kept. Otherwise data that are normalized or shuffled, and then read in batches, would be
-    normalized again for every batch, and a network of which a loss is read and then an accuracy would run twice.
+    Otherwise data that are normalized or shuffled, and then read in batches, would be normalized again for every batch, and
+    a network of which a loss is read and then an accuracy would run twice.
     """
     again, fresh = set[Op](), set[Op]()
     for op in seen.costly:
@@ -561,7 +562,7 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
 
 
 def _is_carried_too(op: Op) -> bool:
-    """True for a result of an Op with several, for a formula that `_recurring` does not look at, and for a far view."""
+    """True for one of AT_TIMES_CARRIED that may be a loop's value: a result, a cheap formula, a view far from memory."""
     if op.code is OpCode.OUTPUT:
         return op.src[0].code is not OpCode.GRADIENT
     if op.code is OpCode.FORMULA:
@@ -579,7 +580,7 @@ def _is_far_from_memory(view: Op) -> bool:
 
 
 def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
-    """Returns the first of some Ops on each way down from graphs, whose lines make values to be kept from now on."""
+    """Returns the first of some Ops on each path from the roots; later values that their lines make are kept at once."""
     found = _nearest(missing, again)
     for op, lines in found.items():
         if lines:
@@ -589,7 +590,7 @@ def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
 
 
 def _known_to_recur(missing: Sequence[Op], fresh: set[Op]) -> list[Op]:
-    """Returns those of some Ops that were made by lines whose values later graphs ask for: of each line the first."""
+    """Returns those of some Ops whose lines make values that later graphs need; on each path the first of a line."""
     return _on_a_device(_nearest(missing, fresh, _computed_again))
 
 
@@ -606,10 +607,10 @@ def _kind(op: Op) -> Hashable:
 def _nearest(
     missing: Sequence[Op], wanted: set[Op], made_by: Mapping[Hashable, Collection[Lines]] | None = None
 ) -> dict[Op, Lines]:
-    """Returns the first of some Ops on each way down from graphs, each with the user's line that made it, or its reader.
+    """Returns the first of the wanted Ops on each path from the roots, with the user's line that made it, or its reader.
 
     Args:
-      made_by:  for each kind of Op the lines that made those that are wanted, of each line the first; None: any may have
+      made_by:  lines by kind of Op: only Ops that these made, on each path the first of each line; None: any Ops
     """
     wanted.difference_update(missing)
     found: dict[Op, Lines] = {}

@@ -15,8 +15,9 @@ from functools import partial
 
 from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
+from picograd.ir.arithmetic import fold
 from picograd.ir.host import lengths
-from picograd.ir.op import Dim, Op, Shape, filled
+from picograd.ir.op import Dim, Op, Shape, const, filled
 from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
 from picograd.ir.symbolic import add, mul, subtract
 
@@ -125,8 +126,11 @@ def is_register(memory: Op) -> bool:
 
 # ---- elementwise ----
 def cast(x: Op, dtype: DType) -> Op:
-    """Returns x converted to `dtype`."""
-    return x if x.dtype is dtype else Op(OpCode.CAST, dtype, (x,))
+    """Returns x converted to `dtype`; a constant is converted at once, if that has the bits of a kernel."""
+    if x.dtype is dtype:
+        return x
+    value = fold(OpCode.CAST, dtype, x.dtype, [x.arg]) if x.code is OpCode.CONST else None
+    return Op(OpCode.CAST, dtype, (x,)) if value is None else const(value, dtype)
 
 
 def unary(code: OpCode, x: Op) -> Op:

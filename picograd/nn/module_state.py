@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.engine.devices import gpu_named
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import cast
 from picograd.ir.op import Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.hooks import registered
 from picograd.nn.parameter import ModuleAttributes, Parameter
 from picograd.tensor.arguments import saved_state
-from picograd.tensor.build import cast
 from picograd.tensor.cell import note_move, set_op
 from picograd.tensor.conversions import named_cast
 from picograd.tensor.exchange import shown_steps

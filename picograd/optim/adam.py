@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from picograd.ir.build import equal, less, maximum, unary, where
+from picograd.ir.build import cast, equal, less, maximum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, moments, nearer, power
 from picograd.optim.optimizer import ParamGroup
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to
 from picograd.tensor.reductions import norm_op
 from picograd.tensor.tensor import Tensor
 

@@ -21,11 +21,12 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
+from picograd.ir.build import cast
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.optimizer import IMPLEMENTATIONS, Optimizer, ParamGroup
 from picograd.record import Record
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to
 from picograd.tensor.cell import trace
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.ir.build import equal, less, less_equal, maximum, minimum, unary, where
+from picograd.ir.build import cast, equal, less, less_equal, maximum, minimum, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, computed, decayed_by, nearer, nearer_square
 from picograd.optim.optimizer import ParamGroup
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to
 from picograd.tensor.cell import trace
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor

@@ -7,13 +7,13 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import maximum, reduce, swap_last, unary
+from picograd.ir.build import cast, maximum, reduce, swap_last, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.declared import Declared, Now, Result, decayed_by
 from picograd.optim.optimizer import ParamGroup
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to
 from picograd.tensor.products import matmul_op
 from picograd.tensor.reductions import mean_op, norm_op
 from picograd.tensor.tensor import Tensor

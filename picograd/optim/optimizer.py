@@ -19,12 +19,13 @@ from picograd.annotations import shown
 from picograd.engine.realize import from_host
 from picograd.errors import ArgumentError, ArgumentTypeError, JitError
 from picograd.interrupts import held_back
+from picograd.ir.build import cast
 from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.nn.module_state import move
 from picograd.optim.updates import Updates, realize_apart, realize_with_readers
 from picograd.tensor.arguments import listed, number, saved_state
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize

@@ -17,10 +17,11 @@ from typing import Any
 
 from picograd.engine.realize import copy_of
 from picograd.ir.bodies import by_formula
+from picograd.ir.build import cast
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
-from picograd.tensor.build import cast, detached
+from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, replace_op, trace
 from picograd.tensor.compute import compute, compute_unasked
 from picograd.tensor.core import TensorCore, leaf_ids

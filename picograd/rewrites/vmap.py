@@ -325,8 +325,8 @@ class _Rewrite:
             self._keep(op, self.results[op.src[0]][op.arg])
             return
         operands = [self.operand(s) for s in op.src]
-        draws_anew = self.examples.different and (is_key(op) or op.code in WITH_BODY)
-        if draws_anew or any(operand.batched for operand in operands):
+        draws_again = self.examples.different and (is_key(op) or op.code in WITH_BODY)
+        if draws_again or any(operand.batched for operand in operands):
             self._rewrite(op, operands)
         elif any(s in self.became for s in op.src):
             self._keep(op, Operand(op.replace(tuple(operand.op for operand in operands)), False))

@@ -32,11 +32,11 @@ from picograd.schedule.memory import Lender, Lifetime, Order, Unit, place_tempor
 from picograd.schedule.nest_draft import Draft, Fused, in_memory
 
 # ---- groups ----
-KERNEL_VALUES_MAX = 64  # that a kernel of several nests reads or stores: its parameters. Nine weights' updates by Adam
+KERNEL_VALUES_MAX = 64  # parameters of a kernel of several nests, such as the updates of nine weights by Adam
 KERNEL_OPS_MAX = 1024  # of a kernel
 CANDIDATES_MAX = 16  # kernels looked at to find one to join
 KERNEL_LONG_OPS_MAX = 4  # Ops of many instructions that share a kernel: equal nests alone are compiled once
-LONG_OPS = 80  # Ops of few instructions that are as many as one of those becomes
+LONG_OPS = 80  # short Ops that cost as much as one of these
 SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
 PHASE_RATIO_MIN = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
@@ -103,7 +103,7 @@ class _Grouper:
         self.by_memory: dict[Op, list[Group]] = {}
 
     def run(self) -> list[Group]:
-        """Finds each nest a group, or makes one."""
+        """Puts each nest into a group, an earlier one or a new one; returns the groups in order."""
         for nest in self.fused.nests:
             read = memory_read(nest, self.fused)
             chosen = self.find(nest, read)
@@ -119,7 +119,7 @@ class _Grouper:
         return self.groups
 
     def note(self, nest: Draft, read: Collection[Op], made: Group) -> None:
-        """Remembers what may join a new group, which `nest` is the first of."""
+        """Enters a new group, with `nest` as its first, where later nests look for one to join."""
         if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= SHARING_MAX:
             self.open.append(made)
         elif nest.kind is NestKind.REDUCE:

@@ -205,21 +205,21 @@ def _spread(order: Sequence[Op]) -> set[Op]:
 
 # ---- fusion ----
 CHAIN_OPS_MAX = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
-POINTS_MAX = 16  # at which stored values are read for one element, where it is computed at several places
-REPEATED_POINTS_MAX = 32  # points at which one element reads values that it reads elsewhere, too
-# Nothing is computed on what these store.
+POINTS_MAX = 16  # reads of stored values for one element of a value that each reader needs at several places
+REPEATED_POINTS_MAX = 32  # reads for one element of values that it reads at other points as well
+# The nests of these compute nothing from the values they store.
 STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDATE, OpCode.CUSTOM})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
-STORED_PIECES_MIN = 8  # joined, each element of which belongs to one piece: where several read them they are stored
+STORED_PIECES_MIN = 8  # of a joined value that is stored if several Ops read it: each would look for an element's piece
 ALONE_IN_MEMORY = STORES_ITSELF | {OpCode.CONTIGUOUS, OpCode.OUTPUT}
-WITH_ELEMENTS = (NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV)  # that go on computing at each element they store
+WITH_ELEMENTS = (NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV)  # may compute more from each element they store
 ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
 def unshaped(roots: Sequence[Op]) -> list[Op]:
-    """Returns values with the same memory: of a RESHAPE of a value that no nest goes on with, that value.
+    """Returns roots without a RESHAPE of a value of ALONE_IN_MEMORY: its memory is that of the value.
 
-    Two roots stay two values, each with memory of its own.
+    Two roots stay two values, each with memory of its own: the second keeps its RESHAPE.
     """
     found = list(roots)
     for number, root in enumerate(roots):

@@ -433,7 +433,7 @@ def plan_memory(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
 
 
 def _by_length(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
-    """The longest first. Cost: quadratic."""
+    """Places the longest first, each at the lowest offset that is free. Cost: quadratic."""
     offsets, lengths = [0] * len(lifetimes), [aligned(lifetime.nbytes) for lifetime in lifetimes]
     placed: list[int] = []
     total = 0

@@ -407,10 +407,10 @@ class Nests:
 
     # ---- values that are read, and nests that must run before ----
     def leaves(self, ops: Iterable[Op], stored: Collection[Op] = (), blocks: bool = False) -> Leaves:
-        """Returns the memory that free `ops` read; where `stored` were in memory, they and no bound value.
+        """Returns the memory that `ops` read; they are free, or would be if `stored` were in memory.
 
         Args:
-          blocks:  of a block of rows the SHRINK that reads it, not all of its memory
+          blocks:  a block of rows counts as its SHRINK, not as all of the memory below it
         """
         found: Leaves = {}
         stack, seen = list(ops), set()

@@ -14,9 +14,9 @@ from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import bitcast, differs, either, equal, expand, iota, less_equal, permute, reshape, where
+from picograd.ir.build import bitcast, cast, differs, either, equal, expand, iota, less_equal, permute, reshape, where
 from picograd.ir.checks import Site, checked
-from picograd.ir.op import Dim, Op, Shape, const, const_value, filled
+from picograd.ir.op import Dim, Op, Shape, const_value, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, graphless_in, is_graphless
 
@@ -77,15 +77,6 @@ def same_as_iota(op: Op, shape: Shape) -> Op:
 
 
 # ---- dtypes ----
-def cast(op: Op, dtype: DType) -> Op:
-    """Returns `op` converted to `dtype`; a constant is converted at once."""
-    if op.dtype is dtype:
-        return op
-    if op.code is OpCode.CONST:
-        return const(op.arg, dtype)
-    return Op(OpCode.CAST, dtype, (op,))
-
-
 def as_bits(op: Op, dtype: DType) -> Op:
     """Returns the bits of `op` as a dtype of its width; those of a bool are a byte, which is true unless it is 0."""
     if op.dtype is dtype:

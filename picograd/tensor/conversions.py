@@ -11,11 +11,11 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.devices import default_device, gpu_named, usable_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import cast as cast_op
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.public import renamed
 from picograd.tensor.build import as_bits, axis_of, static
-from picograd.tensor.build import cast as cast_op
 from picograd.tensor.core import T, TensorCore
 
 if TYPE_CHECKING:

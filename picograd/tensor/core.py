@@ -25,11 +25,12 @@ from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys
 from picograd.ir.bodies import substitute
+from picograd.ir.build import cast
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import Graphless, record
 from picograd.ir.shape import check_array
-from picograd.tensor.build import apply_step, axis_of, cast, detached, static_numel
+from picograd.tensor.build import apply_step, axis_of, detached, static_numel
 from picograd.tensor.cell import (
     Cell,
     Held,

@@ -14,12 +14,12 @@ from picograd.device import chosen_device
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import equal, iota, less, positions, where
+from picograd.ir.build import cast, equal, iota, less, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import broadcast_to, cast, is_integer, sizes
+from picograd.tensor.build import broadcast_to, is_integer, sizes
 from picograd.tensor.core import T
 from picograd.tensor.intake import fitting
 from picograd.tensor.variable import Length, held

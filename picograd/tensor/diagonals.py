@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, equal, mod, positions, where
+from picograd.ir.build import both, cast, equal, mod, positions, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import ceildiv
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import axis_of, broadcast_to, cast, static, whole
+from picograd.tensor.build import axis_of, broadcast_to, static, whole
 from picograd.tensor.cell import write_through
 from picograd.tensor.core import T
 from picograd.tensor.formulas import of_tensors

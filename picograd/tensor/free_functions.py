@@ -16,6 +16,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import cast
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.tensor.arguments import tensor_of
@@ -23,7 +24,6 @@ from picograd.tensor.build import (
     CATEGORY,
     broadcast_shapes,
     broadcast_to,
-    cast,
     detached,
     is_integer,
     not_negative,

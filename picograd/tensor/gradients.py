@@ -17,13 +17,14 @@ from picograd.autodiff.gradient import jvp as forward_gradient
 from picograd.autodiff.modes import reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.interrupts import LivingSet
+from picograd.ir.build import cast
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import graphless_in, line_of
 from picograd.rewrites.vmap import for_rows
 from picograd.tensor.anomaly import Anomaly
 from picograd.tensor.arguments import listed
-from picograd.tensor.build import cast, detached
+from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, last_change, read_through, trace
 from picograd.tensor.compute import compute_together, expect, look_at_gradients
 from picograd.tensor.core import T, TensorCore

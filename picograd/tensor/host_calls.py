@@ -6,6 +6,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import (
+    cast,
     diagonal,
     differs,
     equal,
@@ -28,7 +29,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.ir.shape import numel
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, detached
+from picograd.tensor.build import broadcast_shapes, broadcast_to, detached
 
 
 # ---- operands ----

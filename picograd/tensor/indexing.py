@@ -18,7 +18,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
-from picograd.ir.build import iota, less, permute, reshape, shrink, where
+from picograd.ir.build import cast, iota, less, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
@@ -26,7 +26,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract, with_values
 from picograd.record import Record, replace
 from picograd.tensor.arguments import brought_to, storing_device, value_at
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, static
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, static
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import T, TensorCore, chosen_on_host
 from picograd.tensor.formulas import formula

@@ -14,7 +14,7 @@ import numpy as np
 from picograd.dtype import DType, bool_, int64
 from picograd.engine.host_memory import block_on_host, value_on_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import gather, joined, reshape, where
+from picograd.ir.build import cast, gather, joined, reshape, where
 from picograd.ir.build import pad as padded_op
 from picograd.ir.op import Op, filled, is_memory
 from picograd.ir.opcode import OpCode
@@ -22,7 +22,7 @@ from picograd.ir.origin import out_of_memory
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, common_dtype, is_integer, sizes, whole
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, common_dtype, is_integer, sizes, whole
 from picograd.tensor.build import broadcast_shapes as common_shape
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import compute, unrealized

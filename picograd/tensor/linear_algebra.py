@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.build import cast as ir_cast
 from picograd.ir.build import (
+    cast,
     diagonal,
     differs,
     equal,
@@ -420,7 +420,7 @@ def pivots_of(a: Op, pivot: bool) -> Op:
     k = min(host_calls.sides(a))
     shape = (*a.shape[:-2], k)
     found = host_calls.call("lu_pivots", detached(a), dtype=dtypes.int64) if pivot else positions(shape, len(shape) - 1) + 1
-    return ir_cast(found, dtypes.int32)
+    return cast(found, dtypes.int32)
 
 
 def lu_solution(name: str, joined: Op, b: Op, exchanged: Op, adjoint: bool = False) -> Op:
@@ -451,7 +451,7 @@ def rows_of(name: str, exchanged: Op, n: int) -> Op:
     if not exchanged.dtype.is_int:
         raise DTypeError(f"{name}: pivots must be integers, got {exchanged.dtype} of shape {exchanged.shape}.")
     site = Site(f"{name}: a pivot names row {{}}, counted from 0, of {n} rows.", f"pivots are 1 to {n}.")
-    places = checked(ir_cast(exchanged, dtypes.int64) - 1, n, site)
+    places = checked(cast(exchanged, dtypes.int64) - 1, n, site)
     return host_calls.call("rows_of_pivots", places + 1, options=(n,))
 
 
@@ -460,4 +460,4 @@ def order_matrix(rows: Op, like: Op) -> Op:
     m, last = rows.shape[-1], len(rows.shape)
     shape = (*rows.shape, m)
     chosen = broadcast_to(reshape(rows, (*rows.shape[:-1], 1, m)), shape)
-    return ir_cast(equal(positions(shape, last - 1), chosen), like.dtype)
+    return cast(equal(positions(shape, last - 1), chosen), like.dtype)

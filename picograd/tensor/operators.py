@@ -10,12 +10,12 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError
-from picograd.ir.build import unary
+from picograd.ir.build import cast, unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
 from picograd.tensor.arguments import meeting_device, value_at
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, promoted
+from picograd.tensor.build import broadcast_shapes, broadcast_to, computed_in, divisor, promoted
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.inplace import in_place
 from picograd.tensor.intake import fitting

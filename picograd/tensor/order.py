@@ -17,6 +17,7 @@ from picograd.engine.host_memory import is_small, value_on_host
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
     both,
+    cast,
     differs,
     either,
     equal,
@@ -45,7 +46,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import add
 from picograd.tensor import pointwise
 from picograd.tensor.arguments import check_one_of
-from picograd.tensor.build import axis_of, broadcast_to, cast, detached, guarded, need_float, one_name, whole
+from picograd.tensor.build import axis_of, broadcast_to, detached, guarded, need_float, one_name, whole
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import compute_together, settle_choice
 from picograd.tensor.core import T, TensorCore

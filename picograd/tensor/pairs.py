@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import cast
 from picograd.ir.build import where as where_op
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise, special_formulas
 from picograd.tensor.arguments import brought_to, meeting_device, value_at
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, computed_in, divisor, to_float
+from picograd.tensor.build import broadcast_shapes, broadcast_to, computed_in, divisor, to_float
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.elementwise import in_one_rounding
 from picograd.tensor.formulas import formula, of_tensors

@@ -20,6 +20,7 @@ from picograd.ir.build import (
     and_,
     bitcast,
     both,
+    cast,
     differs,
     either,
     equal,
@@ -33,11 +34,10 @@ from picograd.ir.build import (
     where,
     xor,
 )
-from picograd.ir.build import cast as ir_cast
 from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, detached
+from picograd.tensor.build import detached
 from picograd.tensor.formulas import formula
 
 # ---- exponentials, activations, bounds ----
@@ -640,7 +640,7 @@ def frexp(x: Op) -> tuple[Op, Op]:
     normal = less_equal(2.0 ** (1 - bias), absolute(x))
     raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
     biased = and_(shr(bitcast(raised, x.dtype.signed), stored), (1 << width) - 1)
-    power = ir_cast(biased, int32) - (bias - 1)
+    power = cast(biased, int32) - (bias - 1)
     odd = either(equal(x, 0.0), either(is_infinite(x), is_nan(x)))
     power = where(odd, 0, power)
     mantissa = where(odd, x, _scaled(raised, power))
@@ -651,7 +651,7 @@ def _scaled(x: Op, power: Op) -> Op:
     """x 2^-power in two steps, since no float32 holds both of the factors 2^-128 and 2^128."""
     half = shr(power, 1)
     for part in (half, power - half):
-        x = x * unary(OpCode.EXP2, ir_cast(-part, x.dtype))
+        x = x * unary(OpCode.EXP2, cast(-part, x.dtype))
     return x
 
 
@@ -668,7 +668,7 @@ def is_close(a: Op, b: Op, rtol: float, atol: float, equal_nan: bool) -> Op:
         finite = less(distance, math.inf)
         close = either(near, both(finite, less_equal(distance, allowed)))
     else:
-        wide = [ir_cast(x, int64) for x in (a, b)]
-        bound = absolute(ir_cast(wide[1], float64) * rtol) + atol
-        close = either(near, less_equal(ir_cast(absolute(wide[0] - wide[1]), float64), bound))
+        wide = [cast(x, int64) for x in (a, b)]
+        bound = absolute(cast(wide[1], float64) * rtol) + atol
+        close = either(near, less_equal(cast(absolute(wide[0] - wide[1]), float64), bound))
     return either(close, both(is_nan(a), is_nan(b))) if equal_nan and a.dtype.is_float else close

@@ -18,14 +18,14 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import diagonal, expand, less_equal, permute, positions, reduce, reshape, where
+from picograd.ir.build import cast, diagonal, expand, less_equal, permute, positions, reduce, reshape, where
 from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import MatmulArg, numel
 from picograd.ir.symbolic import mul
 from picograd.record import Record
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, is_integer, promoted, whole
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, is_integer, promoted, whole
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.inplace import in_place
 from picograd.tensor.intake import fitting

@@ -24,6 +24,7 @@ from picograd.ir.build import (
     and_,
     bitcast,
     both,
+    cast,
     iota,
     less,
     less_equal,
@@ -37,13 +38,11 @@ from picograd.ir.build import (
     unary,
     xor,
 )
-from picograd.ir.build import cast as ir_cast
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import check_nonnegative, check_positive, number, storing_device, value_at
 from picograd.tensor.build import (
     broadcast_to,
-    cast,
     detached,
     guarded,
     is_integer,
@@ -82,7 +81,7 @@ def log_alike(x: Op) -> Op:
     n = shr(bits - SQRT_HALF[dtype], digits)  # rounds down
     m = bitcast(bits - shl(n, digits), dtype)
     s = (m - 1.0) / (m + 1.0)
-    return ir_cast(n, dtype) * _held(math.log(2), dtype) + s * polynomial(s * s, (2.0, *ATANH[dtype]))
+    return cast(n, dtype) * _held(math.log(2), dtype) + s * polynomial(s * s, (2.0, *ATANH[dtype]))
 
 
 def exp_alike(x: Op) -> Op:
@@ -95,7 +94,7 @@ def exp_alike(x: Op) -> Op:
     x = minimum(maximum(x, low), high)
     n = unary(OpCode.FLOOR, x * _held(LOG2_E, dtype) + 0.5)
     r = x - n * LN2[dtype][0] - n * LN2[dtype][1]
-    power = ir_cast(n, integer)
+    power = cast(n, integer)
     half = shr(power, 1)
     first, second = (shl(part + dtype.exponent_bias, digits) for part in (half, power - half))
     return polynomial(r, (1.0, 1.0, *EXP[dtype])) * bitcast(first, dtype) * bitcast(second, dtype)
@@ -108,7 +107,7 @@ def cosine_of_turns(turns: Op, dtype: DType) -> Op:
     """
     places = turns.dtype.bits
     folded = xor(turns, shr(turns, places - 1))
-    x = ir_cast(folded - (1 << (places - 2)), dtype) * _held(-math.pi / 2 ** (places - 1), dtype)  # at most pi / 2
+    x = cast(folded - (1 << (places - 2)), dtype) * _held(-math.pi / 2 ** (places - 1), dtype)  # at most pi / 2
     return x * polynomial(x * x, (1.0, *WAVE[dtype]))
 
 

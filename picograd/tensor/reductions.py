@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import DType, float64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast as ir_cast
-from picograd.ir.build import differs, equal, maximum, minimum, positions, reduce, reshape, unary, where, zeros_like
+from picograd.ir.build import cast, differs, equal, maximum, minimum, positions, reduce, reshape, unary, where, zeros_like
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
 from picograd.tensor import pointwise
-from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, detached, need_float, one_name, to_float
 from picograd.tensor.compute import settle_choice
 from picograd.tensor.core import T, TensorCore
 from picograd.tensor.formulas import formula
@@ -113,17 +112,17 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
     float32: the square of 300 is not a float16.
     """
     if p == 0:
-        return ir_cast(
-            reduce(ir_cast(differs(x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype
+        return cast(
+            reduce(cast(differs(x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype
         )
-    wide = ir_cast(x, x.dtype.compute_dtype)
+    wide = cast(x, x.dtype.compute_dtype)
     if p == 2:
-        return ir_cast(pointwise.flat_sqrt(reduce(wide * wide, OpCode.ADD, axes, keepdim)), x.dtype)
+        return cast(pointwise.flat_sqrt(reduce(wide * wide, OpCode.ADD, axes, keepdim)), x.dtype)
     magnitude = pointwise.absolute(wide)
     if math.isinf(p) or p == 1:
         code = OpCode.ADD if p == 1 else OpCode.MAX if p > 0 else OpCode.MIN
-        return ir_cast(reduce(magnitude, code, axes, keepdim), x.dtype)
-    return ir_cast(_root(reduce(_powers(magnitude, p), OpCode.ADD, axes, keepdim), p), x.dtype)
+        return cast(reduce(magnitude, code, axes, keepdim), x.dtype)
+    return cast(_root(reduce(_powers(magnitude, p), OpCode.ADD, axes, keepdim), p), x.dtype)
 
 
 def _powers(magnitude: Op, p: float) -> Op:

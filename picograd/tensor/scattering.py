@@ -18,6 +18,7 @@ from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import (
     both,
+    cast,
     equal,
     floordiv,
     gather,
@@ -40,7 +41,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor.arguments import at_least, check_one_of, value_at
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, guarded, same_as_iota, whole
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, guarded, same_as_iota, whole
 from picograd.tensor.cell import trace
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.formulas import of_tensors

@@ -17,6 +17,7 @@ from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import (
     both,
+    cast,
     compare,
     diagonal,
     differs,
@@ -49,7 +50,6 @@ from picograd.tensor.build import (
     axis_of,
     broadcast_shapes,
     broadcast_to,
-    cast,
     detached,
     guarded,
     need_float,

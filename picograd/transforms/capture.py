@@ -61,7 +61,7 @@ def on_one_device(
       JitError: what is copied has axes and is not a constant, or tensors with axes are on two devices.
     """
     roots, named = _without_copies(roots, given, name)
-    form = template(roots, computed_anew=computed_from(given, roots))
+    form = template(roots, recomputed=computed_from(given, roots))
     read = [(leaf.arg[0].device, leaf.shape) for leaf in form.leaves.values()]
     device = _home([*named, *read, *written], name)
     places = dict(form.leaves)
@@ -72,7 +72,7 @@ def on_one_device(
             brought[here.arg[0]] = leaf.arg[0]
     if brought:
         roots = substitute(roots, places)
-        form = template(roots, computed_anew=computed_from([*given, *places.values()], roots))
+        form = template(roots, recomputed=computed_from([*given, *places.values()], roots))
     return OnOneDevice(roots, form, device, brought)
 
 
@@ -94,7 +94,7 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
     pg.ones(3, device="CUDA") is a COPY where another device is the default one; constants alone live everywhere.
     """
     reads, made = set(given), {op: op for op in given}
-    anew = cache(lambda: computed_from(given, roots))  # a walk that few graphs need
+    recomputed = cache(lambda: computed_from(given, roots))  # a walk that few graphs need
     named: list[DeviceAndShape] = []
     for op in toposort(roots, stop=made):
         if op.code is OpCode.BUFFER or not reads.isdisjoint(op.src):
@@ -107,7 +107,7 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
         if is_constant or not op.shape:
             made[op] = substitute([op.src[0]], made)[0]
             named += [(op.arg, op.shape)] * is_constant
-        elif op.realized is None or op in anew():
+        elif op.realized is None or op in recomputed():
             raise JitError(
                 f"jit: {name} copies a tensor of shape {op.shape} to {op.arg}; a plan runs on one device.",
                 "copy what it takes before the call, and what it returns after it.",

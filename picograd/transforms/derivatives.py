@@ -24,11 +24,12 @@ from picograd.control.closure import described, name_of
 from picograd.control.structure import Taken, put, take
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.bodies import at_once, substitute
+from picograd.ir.build import cast
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor import gradients
-from picograd.tensor.build import cast, detached
+from picograd.tensor.build import detached
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.hooks import LeafNumber, hooks_among

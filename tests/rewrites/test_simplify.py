@@ -293,7 +293,7 @@ def test_folded_casts_give_the_bits_of_the_evaluator(dtype: DType) -> None:
         value = const(data(source(dtype, ()), rng).item(), dtype)
         folded = fold(OpCode.CAST, target, dtype, [value.arg])
         if folded is not None:
-            (expected,) = evaluate([cast(value, target)], {})
+            (expected,) = evaluate([Op(OpCode.CAST, target, (value,))], {})
             assert same_bits(expected, evaluate([const(folded, target)], {})[0]), (target, value.arg, expected, folded)
 
 

@@ -265,3 +265,19 @@ def test_stored_floats_must_be_finite_where_integers_stand(device):
 
 def test_arrays_given_with_a_dtype_wrap(device):
     assert Tensor(np.array([300, -1]), dtypes.uint8).tolist() == [44, 255]
+
+
+SPECIAL = [0.0, 300.5, -3.7, 1e30, 65519.0, float("nan"), float("inf"), -float("inf"), 2.0**53 + 2, -(2.0**62)]
+
+
+@pytest.mark.parametrize("source", ["float16", "float32", "float64", "int64"])
+def test_a_constant_is_cast_as_memory_is(source: str) -> None:
+    """NaN, infinity, too large, and negative: a constant in a graph is converted before there is a kernel."""
+    before = getattr(dtypes, source)
+    numbers = SPECIAL if source != "int64" else [0, 300, -3, 2**53 + 1, -(2**62), 2**63 - 1]
+    for name in ("bool_", "uint8", "int8", "int32", "int64", "uint64", "float16", "bfloat16", "float32"):
+        after = getattr(dtypes, name)
+        memory = Tensor(np.array(numbers)).to(before).realize().to(after)
+        constants = [Tensor.full((), before.scalar(number), dtype=before).to(after) for number in numbers]
+        found = [constant.double().item() for constant in constants]
+        np.testing.assert_array_equal(found, memory.double().numpy(), err_msg=f"{source} to {name}")

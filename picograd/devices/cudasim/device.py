@@ -19,25 +19,21 @@ import numpy as np
 from picograd.device import Target
 from picograd.devices.cuda.tile_maps import AXES_MAX, check_inside, checked
 from picograd.devices.launches import (
-    REPORT_NBYTES,
     Argument,
     Call,
     HostFunction,
     array_at,
     axes_of,
-    list_launches,
     load_host,
     load_library,
-    runner_by_steps,
+    runner_of_calls,
 )
 from picograd.errors import DeviceError
 from picograd.interrupts import lock
 from picograd.ir.backend import ALIGNMENT, MemoryCount
-from picograd.ir.checks import first_report
 from picograd.ir.host import GIVEN_TEXT, lines_of_files
-from picograd.ir.op import Buffer
 from picograd.ir.origin import out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, TileMap
+from picograd.ir.stages import Binary, Executable, Runner, Schedule, TileMap
 from picograd.ir.symbolic import dim_value
 
 TARGET = Target(
@@ -122,36 +118,13 @@ class CudaSimDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables, may_stop); temporaries are poisoned before each run."""
-        return runner_by_steps(schedule, lambda variables: self._make_runner(schedule, executables, variables))
+        def poison(arena: HostMemory) -> None:
+            arena.bytes.fill(UNWRITTEN)
 
-    def _make_runner(
-        self, schedule: Schedule, executables: Sequence[Executable], steps: Mapping[str, int]
-    ) -> Runner:
-        """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
-        launches = list_launches(schedule, executables, steps)
-        arena = self.allocate(launches.temporary_nbytes)
-        reports = self.allocate(REPORT_NBYTES * len(launches.checks))
+        return runner_of_calls(self, schedule, executables, self._make_call, _running, poison)
 
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
-            with _running:
-                arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
-                for calls in launches.parts:
-                    self._run(calls, {"temporary": [arena], "report": [reports]}, inputs, outputs, variables)
-                    if reports.bytes.any():
-                        found = reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS)
-                        raise first_report(found.tolist(), launches.checks)
-
-        return run
-
-    def _run(
-        self, calls: Sequence[Call], own: Mapping[str, list[HostMemory]],
-        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
-    ) -> None:  # fmt: skip
-        """Launches the calls of a plan one after the other, on the memory of this run."""
-        groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
-        for call in calls:
-            places = [argument.place for argument in call.arguments]
-            self._launch(call, [groups[at.group][at.number].address + at.offset for at in places], variables)
+    def _make_call(self, call: Call, places: Sequence[tuple[HostMemory, int]], variables: Mapping[str, int]) -> None:
+        self._launch(call, [memory.address + at for memory, at in places], variables)
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
         """Runs one kernel; each pointer goes with its length in bytes, by which the simulator checks accesses."""

@@ -18,22 +18,17 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.devices.launches import (
-    REPORT_NBYTES,
     Array,
     Call,
     HostFunction,
-    Place,
-    list_launches,
     load_host,
-    runner_by_steps,
+    runner_of_calls,
 )
 from picograd.errors import DeviceError, OutOfMemoryError, warn_user
 from picograd.interrupts import lock, wait_until
 from picograd.ir.backend import MemoryCount
-from picograd.ir.checks import first_report
-from picograd.ir.op import Buffer
 from picograd.ir.origin import format_nbytes, out_of_memory
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
+from picograd.ir.stages import Binary, Executable, Runner, Schedule
 from picograd.ir.symbolic import dim_value
 
 BLOCK_THREADS, BLOCK_THREADS_MIN = 256, 32
@@ -265,37 +260,11 @@ class OpenClDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it waits for them where there are Checks."""
-        return runner_by_steps(schedule, lambda variables: self._make_runner(schedule, executables, variables))
+        return runner_of_calls(self, schedule, executables, self._make_call, self._running, lambda arena: check_process())
 
-    def _make_runner(
-        self, schedule: Schedule, executables: Sequence[Executable], steps: Mapping[str, int]
-    ) -> Runner:
-        """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
-        listed = list_launches(schedule, executables, steps)
-        arena = self.allocate(listed.temporary_nbytes)
-        words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
-        reports = self.allocate(REPORT_NBYTES * len(listed.checks))
-        own = {"temporary": [arena], "report": [reports]}
-
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], *_: object) -> None:
-            groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
-
-            def found(place: Place) -> tuple[Any, int]:
-                return groups[place.group][place.number].buffer, place.offset
-
-            check_process()
-            with self._running:
-                words[:] = 0
-                self.copy_in(reports, words)
-                for calls in listed.parts:
-                    for call in calls:
-                        start = self._call_host if isinstance(call.function, HostFunction) else self._launch
-                        start(call, [found(argument.place) for argument in call.arguments], variables)
-                    self.copy_out(reports, words)
-                    if words.any():
-                        raise first_report(words.tolist(), listed.checks)
-
-        return run
+    def _make_call(self, call: Call, places: Sequence[tuple[OpenClMemory, int]], variables: Mapping[str, int]) -> None:
+        start = self._call_host if isinstance(call.function, HostFunction) else self._launch
+        start(call, [(memory.buffer, at) for memory, at in places], variables)
 
     def _launch(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
         """Submits one phase of a kernel; a grid of no blocks is left out."""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
-from picograd.ir.build import less, less_equal, unary, where
+from picograd.ir.build import cast, less, less_equal, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
 from picograd.tensor import pointwise, reductions
 from picograd.tensor.arguments import check_nonnegative, check_positive
-from picograd.tensor.build import axis_of, cast, computed_in, need_float, to_float
+from picograd.tensor.build import axis_of, computed_in, need_float, to_float
 from picograd.tensor.formulas import of_tensors
 from picograd.tensor.generator import Generator
 from picograd.tensor.inplace import stored

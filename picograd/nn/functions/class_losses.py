@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.control.custom import Function
 from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import differs, equal, reduce, reshape, scatter, where
+from picograd.ir.build import cast, differs, equal, reduce, reshape, scatter, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -22,7 +22,7 @@ from picograd.nn.functions import widened
 from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.linear import linear
 from picograd.nn.functions.losses import check_pair, check_reduction, reduced
-from picograd.tensor.build import broadcast_to, cast, need_float, same_as_iota, static
+from picograd.tensor.build import broadcast_to, need_float, same_as_iota, static
 from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.indexing import gather_op
 from picograd.tensor.reductions import logsumexp_op, mean_op

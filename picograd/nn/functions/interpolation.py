@@ -17,6 +17,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import (
     both,
+    cast,
     equal,
     expand,
     floordiv,
@@ -39,7 +40,7 @@ from picograd.nn.functions import widened
 from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from picograd.nn.functions.windows import each_axis
 from picograd.tensor.arguments import check_one_of, tensor_of
-from picograd.tensor.build import cast, need_float, static
+from picograd.tensor.build import need_float, static
 from picograd.tensor.formulas import of_tensors
 from picograd.tensor.pointwise import round_even
 from picograd.tensor.tensor import Tensor

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import permute, reshape, scatter
+from picograd.ir.build import cast, permute, reshape, scatter
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted, whole
+from picograd.tensor.build import broadcast_shapes, broadcast_to, promoted, whole
 from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.indexing import along_axis, gather_op
 from picograd.tensor.modes import lowered_to, no_grad, precision_mode, uses_tf32

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import reshape
+from picograd.ir.build import cast, reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions import widened
 from picograd.tensor import pointwise
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import broadcast_to, cast, common_dtype, detached, need_float, static, whole
+from picograd.tensor.build import broadcast_to, common_dtype, detached, need_float, static, whole
 from picograd.tensor.formulas import by_formula, of_tensors
 from picograd.tensor.reductions import mean_op, nearest_mean, variance_op
 from picograd.tensor.tensor import Tensor

@@ -17,6 +17,7 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
     both,
+    cast,
     differs,
     equal,
     expand,
@@ -56,7 +57,7 @@ from picograd.nn.functions.windows import (
     without_batch,
 )
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import cast, detached, need_float, static, static_numel, whole
+from picograd.tensor.build import detached, need_float, static, static_numel, whole
 from picograd.tensor.formulas import of_tensors
 from picograd.tensor.tensor import Tensor
 

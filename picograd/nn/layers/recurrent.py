@@ -15,7 +15,7 @@ import picograd.nn.functional as functional
 from picograd.control.flow import scan
 from picograd.dtype import DType, float32
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import shrink_axis, unary
+from picograd.ir.build import cast, shrink_axis, unary
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.linear import linear_op, linear_with_bias_op
@@ -23,7 +23,7 @@ from picograd.nn.module import Module
 from picograd.nn.parameter import draw_evenly, new_parameter
 from picograd.nn.utils.rnn import PackedSequence, is_inside, packed_like
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import cast, computed_in, need_float, promoted, static
+from picograd.tensor.build import computed_in, need_float, promoted, static
 from picograd.tensor.formulas import formula
 from picograd.tensor.modes import precision_mode, uses_tf32
 from picograd.tensor.pointwise import relu, sigmoid
