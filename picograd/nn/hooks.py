@@ -107,7 +107,7 @@ class GradientWatch:
         own.register_hook(lambda grad: see(place, grad))
         if see == self._see_argument:
             self.found[place] = own
-        return own
+        return own.clone()  # whose hooks of the user's see gradients first
 
     def _see_result(self, place: int, grad: Tensor) -> Tensor | None:
         self.grads[place] = grad

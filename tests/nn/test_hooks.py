@@ -209,6 +209,30 @@ def test_hooks_see_the_gradients_pytorchs_see(replaced, device):
     assert found[0] == found[1]
 
 
+def hooked_inside_and_after(library) -> list:
+    seen = []
+
+    class Hooked(library.nn.Module):
+        def forward(self, x):
+            x.register_hook(lambda grad: grad * 7)
+            y = x * x
+            y.register_hook(lambda grad: grad * 11)
+            return y
+
+    net, x = Hooked(), library.tensor([1.0, 2.0], requires_grad=True)
+    net.register_full_backward_hook(lambda net, grads, outs: seen.append([g.tolist() for g in (*grads, *outs)]))
+    net.register_full_backward_pre_hook(lambda net, outs: seen.append(outs[0].tolist()))
+    y = net(x)
+    y.retain_grad()
+    y.register_hook(lambda grad: grad * 2)
+    y.sum().backward()
+    return [*seen, x.grad.tolist(), y.grad.tolist()]
+
+
+def test_hooks_of_a_module_see_gradients_after_those_of_its_arguments_and_results():
+    assert hooked_inside_and_after(pg) == hooked_inside_and_after(torch)
+
+
 class Sum(nn.Module):
     def forward(self, a, b):
         return a + b, a * b
