@@ -26,6 +26,7 @@ from picograd.ir.symbolic import (
     affine,
     both,
     bounds,
+    factors_of,
     flatten,
     from_op,
     less,
@@ -333,7 +334,7 @@ def coefficients(root: Op, ranges: Sequence[Op]) -> list[Dim] | None:
     terms, _ = affine(root)
     found: dict[Op, Dim] = dict.fromkeys(ranges, 0)
     for atom, number in terms.items():
-        factors = _factors(atom)
+        factors = factors_of(atom)
         inside = [factor for factor in factors if factor in found]
         others = [factor for factor in factors if factor not in found]
         if len(inside) > 1 or any(op in found for factor in others for op in toposort([factor])):
@@ -344,11 +345,6 @@ def coefficients(root: Op, ranges: Sequence[Op]) -> list[Dim] | None:
                 factor = mul(factor, other)
             found[inside[0]] = add(found[inside[0]], factor)
     return list(found.values())
-
-
-def _factors(atom: Op) -> list[Op]:
-    """Returns the factors of a product."""
-    return [f for s in atom.src for f in _factors(s)] if atom.code is OpCode.MUL else [atom]
 
 
 def steps_by_one(index: Op, place: Op) -> bool:

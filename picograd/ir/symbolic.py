@@ -2,7 +2,8 @@
 them.
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
-Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
+Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`;
+       `factors_of`; `with_values`;
        `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`;
        `dim_value`: the number of a length whose variables have values;
        `flatten`, `unflatten`, `move`: coordinates of an element, and what movement does to them
@@ -13,6 +14,7 @@ product of atoms, or a quotient or remainder that no rule below could take apart
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -172,10 +174,23 @@ def mul(a: Dim, b: Dim) -> Dim:
     result: Dim = mul(b, constant)
     for atom, coefficient in terms.items():
         for other, factor in affine(b)[0].items():
-            src = tuple(sorted((atom, other), key=_text))
-            result = add(result, _assemble({Op(OpCode.MUL, dtypes.int64, src): coefficient * factor}, 0))
+            product = _product([*factors_of(atom), *factors_of(other)])
+            result = add(result, _assemble({product: coefficient * factor}, 0))
         result = add(result, mul(atom, affine(b)[1] * coefficient))
     return result
+
+
+def factors_of(atom: Op) -> list[Op]:
+    """Returns the factors of a product, in order."""
+    return [factor for source in atom.src for factor in factors_of(source)] if atom.code is OpCode.MUL else [atom]
+
+
+def _product(factors: Iterable[Op]) -> Op:
+    """Returns the atom that is a product of others: loop variables, then all lengths as one factor."""
+    *first, product = sorted(factors, key=_text)
+    for factor in reversed(first):
+        product = Op(OpCode.MUL, dtypes.int64, (factor, product))
+    return product
 
 
 def subtract(a: Dim, b: Dim) -> Dim:
@@ -295,15 +310,18 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
         rest = {atom: c for atom, c in terms.items() if c % divisor}
         extra = constant // divisor if not rest or constant % divisor == 0 else 0
         return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
-    whole, rest = {}, {}
+    whole, rest, extra, among = {}, {}, 0, factors_of(divisor)
     for atom, coefficient in terms.items():
-        if atom is divisor:
-            whole[None] = coefficient  # type: ignore[index]
-        elif atom.code is OpCode.MUL and divisor in atom.src:
-            whole[atom.src[1] if atom.src[0] is divisor else atom.src[0]] = coefficient
-        else:
+        left = factors_of(atom)
+        if not Counter(left) >= Counter(among):
             rest[atom] = coefficient
-    extra = whole.pop(None, 0)  # type: ignore[call-overload]
+            continue
+        for factor in among:
+            left.remove(factor)
+        if left:
+            whole[_product(left)] = coefficient
+        else:
+            extra = coefficient
     return _assemble(whole, extra), _assemble(rest, constant)
 
 

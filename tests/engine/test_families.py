@@ -119,6 +119,18 @@ def test_offsets_that_follow_from_lengths_and_others_in_one_plan() -> None:
     assert planned[-3:] == [0, 0, 0], planned
 
 
+def test_two_of_three_lengths_are_joined_in_either_order() -> None:
+    planned = []
+    for a, b, c in ((5, 4, 3), (3, 6, 4), (6, 5, 7), (4, 3, 5), (7, 6, 4), (3, 5, 6)):
+        x, y = Tensor(data(a, b, c)), Tensor(data(c, b))
+        with watch() as counts:
+            found = pg.einsum("abc,cb->a", x.softmax(-1), y).exp().sum().item()
+        planned.append(counts.scheduled)
+        expected = torch.einsum("abc,cb->a", torch.tensor(x.numpy()).softmax(-1), torch.tensor(y.numpy())).exp().sum()
+        assert found == pytest.approx(expected.item(), rel=1e-5)
+    assert planned[-2:] == [0, 0], planned
+
+
 def test_an_index_outside_a_new_length_is_reported_with_its_numbers() -> None:
     for n in LENGTHS[:7]:
         x, index = Tensor(data(n, 3)), Tensor(np.array([0, n - 1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import permutations, product
 
 import pytest
@@ -194,6 +195,15 @@ def test_flattening_and_unflattening_cancel(rows: int, columns: int) -> None:
 
 def test_a_loop_of_one_iteration_is_zero() -> None:
     assert add(mul(loop(0, 1), 4), 3) == 3
+
+
+def test_a_product_of_several_lengths_is_one_op_in_any_order_and_each_part_divides_it() -> None:
+    lengths = [N, *(Op(OpCode.VARIABLE, dtypes.int64, (), (name, 2, 9)) for name in "abc")]
+    whole = reduce(mul, [R, *lengths])
+    for order in permutations(lengths):
+        front, back = reduce(mul, order[:2]), mul(reduce(mul, order[2:]), R)
+        assert reduce(mul, [*order, R]) is mul(front, back) is whole
+        assert floordiv(add(whole, mul(front, 3)), front) is add(back, 3) and mod(whole, front) == 0
 
 
 def test_symbolic_rows_cancel() -> None:
