@@ -666,13 +666,7 @@ def backward(
     8.0
     """
     roots = listed(tensors)
-    for tensor in roots:
-        if not tensor.op.needs_grad:
-            check_graphs("backward", roots)
-            raise GradientError(
-                f"backward: a {tensor.op.dtype} of shape {tensor.op.shape} depends on no tensor that requires grad.",
-                hint="give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
-            )
+    _check_differentiable(roots)
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))
     collecting, leaves = _collecting(on_the_way, roots, inputs)
@@ -700,6 +694,17 @@ def backward(
         with Mode(grad_mode, create_graph):
             for hook in list(number.after.values()):
                 hook(owner)
+
+
+def _check_differentiable(roots: Sequence[Tensor]) -> None:
+    """Raises GradientError where a tensor depends on none that requires grad."""
+    for tensor in roots:
+        if not tensor.op.needs_grad:
+            check_graphs("backward", roots)
+            raise GradientError(
+                f"backward: a {tensor.op.dtype} of shape {tensor.op.shape} depends on no tensor that requires grad.",
+                hint="give what it is made of requires_grad=True, and make it outside of no_grad and without detach.",
+            )
 
 
 def _collecting(

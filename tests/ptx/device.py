@@ -92,7 +92,8 @@ class PtxDevice(CudaSimDevice):
 
 def compile_nvrtc(source: Source, target: Target) -> Binary:
     """Returns the PTX that NVRTC makes."""
-    return source.binary(nvrtc.ptx_of(source, target).encode())
+    text, _ = nvrtc.compiled(source, target, form="PTX")
+    return source.binary(text.rstrip(b"\0"))
 
 
 ROADS: dict[str, Backend] = {

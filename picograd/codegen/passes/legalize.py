@@ -238,11 +238,6 @@ def legalize_statements(statements: Sequence[Statement], target: Target) -> tupl
     return tuple(work.statement(s) for s in statements)
 
 
-def legalize(root: Op, target: Target) -> Op:
-    """Rewrites one scalar expression for a target."""
-    return Legalizer(target).expression(root)
-
-
 # ---- rules ----
 def _power(op: Op) -> Op:
     """POW: by the exponents people write most, else by the general way."""

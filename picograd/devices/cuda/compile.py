@@ -58,12 +58,6 @@ def compile_source(source: Source, target: Target) -> Binary:
     return source.binary(cubin)
 
 
-def ptx_of(source: Source, target: Target) -> str:
-    """Returns the PTX that NVRTC makes of CUDA C on its way to a target's machine code."""
-    text, _ = compiled(source, target, form="PTX")
-    return text.rstrip(b"\0").decode()
-
-
 def resource_usage(source: Source, target: Target) -> dict[str, ResourceUsage]:
     """Returns the resources of each function of a source on a target, by symbol."""
     _, log = compiled(source, target, "--ptxas-options=-v")

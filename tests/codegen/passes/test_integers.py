@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.legalize import legalize
+from picograd.codegen.passes.legalize import Legalizer
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
@@ -11,6 +12,11 @@ from tests.cpu_programs import loop_range
 from tests.same_meaning import CPU_TARGETS
 
 LLVM = CPU_TARGETS[2]
+
+
+def legalize(root: Op, target: Target) -> Op:
+    """Returns one expression as a target gets it."""
+    return Legalizer(target).expression(root)
 
 
 def unknown(dtype: DType = dtypes.int64) -> Op:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.passes.legalize import legalize, legalize_statements
+from picograd.codegen.passes.legalize import Legalizer, legalize_statements
 from picograd.codegen.passes.linearize import linearize
 from picograd.device import Target
 from picograd.devices.compile_llvm import host_target
@@ -47,6 +47,11 @@ REFERENCE: dict[OpCode, Callable[[Array], Any]] = {
     OpCode.COS: np.cos, OpCode.TANH: np.tanh, OpCode.ERF: lambda x: np.asarray(erf(x.astype(np.float64)), np.float64),
 }  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of overflow and NaN
+
+
+def legalize(root: Op, target: Target) -> Op:
+    """Returns one expression as a target gets it."""
+    return Legalizer(target).expression(root)
 
 
 def of(code: OpCode, dtype: DType | None = None) -> Function:
