@@ -67,7 +67,7 @@ from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
 DEVICE = attrgetter("device")
-VIEWS_MAX = 6  # of memory, one of another, that are walked through again: a walk is linear
+VIEWS_MAX = 6  # steps from a view to memory that are written out each time: a walk stays linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
 
@@ -232,11 +232,10 @@ class Known(NamedTuple):
 def look_at(roots: Sequence[Op]) -> Seen | None:
     """Returns the key of graphs and the places of their numbers; None if only a form can tell.
 
-    The walk goes from the roots to the sources, and an Op met again is written as its number: equal walks are of
-    equal graphs. But a block of memory is met each time as if it were another: of a batch of pieces of a text, drawn at
-    random, two may begin at one place, and then they are one Op. A second walk is through the graphs with
-    GRADIENTs: what has been computed there is no end. Where the first has met such an end it knows no Op that the second
-    meets.
+    The walk goes from the roots to the sources, and an Op met again is written as its number: equal walks are of equal
+    graphs. A block of memory is written out each time: of pieces of a text, drawn at random, two may begin at one place and
+    are one Op then, and the plan is that of two all the same. A second walk goes through the graphs that GRADIENTs are of,
+    past values that have been computed. Where the first walk ended at such a value, the second numbers Ops from the start.
     """
     key: list[Hashable] = []
     slots: dict[Buffer, int] = {}
@@ -300,10 +299,10 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
 
 
 def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
-    """True where a number that may change is in a formula or a gradient as well, by chance: it is one CONST there.
+    """True where a number that may change equals one within a formula or a gradient by chance: the two are one CONST.
 
-    Such as k in `x.mean(0) * k` where k is n: the plan reads one number for both. With other numbers in their places the
-    graphs are written out once more, and what is still there comes from elsewhere.
+    In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. So the graphs are written out with
+    other numbers in these places: a number that is there all the same comes from a formula.
     """
     others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
     if not others:
@@ -313,7 +312,7 @@ def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
 
 
 def _another(number: Op) -> Op:
-    """Returns a constant of another value that its dtype has; of a bool, infinity or NaN the same one, which then stays."""
+    """Returns a constant of another value of its dtype; for a bool, infinity or NaN itself, so that it counts as fixed."""
     value = number.arg
     if isinstance(value, bool):
         return number
@@ -321,7 +320,7 @@ def _another(number: Op) -> Op:
 
 
 def _is_block_of_memory(op: Op) -> bool:
-    """Returns whether an Op is few views from what has been computed, one of them a block, and no gradient goes there."""
+    """Returns whether an Op is a view of computed memory, few steps away, one of them a block, without gradients."""
     has_block = False
     for _ in range(VIEWS_MAX):
         if op.realized is not None or op.code not in MOVEMENT:
@@ -343,7 +342,7 @@ def _lengths_kept(block: Op) -> Iterator[Hashable]:
 
 # ---- forms with numbers that change ----
 INPUTS_MAX = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
-OFFSETS_MAX = 256  # of one form, that move each by itself
+OFFSETS_MAX = 256  # of one form that move each by itself: more are not followed
 
 
 class _Form(Struct):

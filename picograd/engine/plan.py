@@ -120,8 +120,8 @@ def template(
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops.
 
     Args:
-      order:          order_of(roots), where that is known
-      recomputed:  realized Ops that are not an end
+      order:       order_of(roots), where that is known
+      recomputed:  realized Ops at which a graph does not end
     """
     order = order_of(roots, recomputed) if order is None else order
     number: dict[Op, int] = {}
@@ -179,7 +179,7 @@ def order_of(roots: Sequence[Op], recomputed: Container[Op] = frozenset()) -> li
 
 
 def computed_from(inputs: Collection[Op], roots: Sequence[Op]) -> set[Op]:
-    """Returns the Ops of graphs that have another value once the inputs have, or symbolic integers, realized or not."""
+    """Returns the Ops whose values depend on the inputs or on symbolic integers, also where they are realized."""
     given = set(inputs)
     others = set(inputs)
     for op in toposort(roots, stop=given):

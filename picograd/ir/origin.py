@@ -139,7 +139,7 @@ class Graphless(Buffer):
         return found
 
 
-def renamed(buffer: Buffer) -> Buffer:
+def another_buffer(buffer: Buffer) -> Buffer:
     """Returns the memory of a buffer as another buffer."""
     if type(buffer) is Graphless:
         return Graphless.of(buffer, buffer.function)

@@ -24,7 +24,7 @@ from picograd.errors import JitError, Line
 from picograd.interrupts import LivingKeys, whole_context
 from picograd.ir.op import Buffer, Op, Shape, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.ir.origin import lines_of, renamed
+from picograd.ir.origin import another_buffer, lines_of
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.compute import placed
@@ -193,7 +193,7 @@ class TraceOfFunction(FunctionTrace):
         if cell.op.code is OpCode.BUFFER:
             shared, shape = cell.op.arg
             if shared in self._entered:  # by an equal value, all zeros, say: a state is identified by its buffer
-                cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (renamed(shared), shape))
+                cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (another_buffer(shared), shape))
             self._entered.add(cell.op.arg[0])
         self.before[cell] = cell.op
 
@@ -243,7 +243,7 @@ class TraceOfFunction(FunctionTrace):
 
 def stand_in(tensor: Tensor, buffer: Buffer, shape: Shape) -> Tensor:
     """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
-    copy = renamed(buffer)
+    copy = another_buffer(buffer)
     return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, shape)), tensor.cell.device)
 
 

@@ -152,6 +152,25 @@ print(all(np.array_equal(each.numpy(), expected) for each in kept), launched())
 
 
 @pytest.mark.req("E4")
+def test_room_for_a_graph_is_not_made_of_memory_that_the_run_has(fake_driver: Path) -> None:
+    """Of a plan in two parts the second one's graph finds no memory: what the first has computed stays."""
+    code = GRAPHS + """
+library = ctypes.CDLL("libcuda.so.1")
+@pg.jit
+def step(x):  # nothing but the arena is in the segment of large blocks
+    large = (x.reshape(1, -1) * x.reshape(-1, 1)).cumsum(0)
+    total = pg.linalg.inv(large[:2, :2] + pg.eye(2, device="CUDA")).sum()
+    return (large * total).cumsum(1).cumsum(0).sum(0)
+x = pg.Tensor(np.random.default_rng(0).integers(0, 3, 700).astype(np.float32), device="CUDA").realize()
+first = step(x).numpy()
+library.fake_driver_fail(b"cuGraphInstantiate", 2, 2)
+print(np.array_equal(step(x).numpy(), first), library.fake_driver_fail(b"", 0, 0) <= 0)
+print(np.array_equal(step(x).numpy(), first), launched())
+"""
+    assert run_on(fake_driver, code).splitlines() == ["True True", "True 4"]
+
+
+@pytest.mark.req("E4")
 @pytest.mark.variants(every=3)
 @MODES
 def test_launches_and_graphs_ask_for_large_shared_memory(fake_driver: Path, eager: dict[str, str]) -> None:

@@ -106,8 +106,10 @@ for place, (name, number) in enumerate(faults[turn % 3 :: 3]):
     status, told = statuses[(place + turn // 3) % len(statuses)]
     fail(name, number, status)
     try:
-        program()
+        found = program()
         has_failed = fail("", 0, 0)
+        if found != expected:
+            print("wrong:", name, number)
         if has_failed and (status != 2 or name not in TRIED_AGAIN):
             print("not told:", name, number)
     except (DeviceError, OutOfMemoryError) as error:
