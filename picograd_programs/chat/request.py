@@ -5,7 +5,8 @@ Source: OpenAI, API reference, "Create chat completion", "Create completion"; "A
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
@@ -21,14 +22,14 @@ ANSWERS_MAX, LIKELIEST_MAX = 16, 20  # of a request: answers, likeliest tokens
 PLAIN_NUM, CHAT_NUM = 16, 512  # most tokens of an answer whose request says nothing of it; the first is OpenAI's
 SEEDS = 2**64  # a negative seed counts from the end
 PENALTY_MAX, BIAS_MAX = 2.0, 100.0
+TOKEN = re.compile("[0-9]{1,9}")
 ROLES = ("system", "developer", "user", "assistant")
 OF_BOTH = frozenset({
     "model", "max_tokens", "n", "best_of", "seed", "stop", "stream", "stream_options", "logprobs", "frequency_penalty",
     "presence_penalty", "logit_bias", *(each.name for each in fields(Choice)),
 })  # fmt: skip
-READ = {  # entries, by whether a text is to be continued
-    True: OF_BOTH | {"prompt"}, False: OF_BOTH | {"messages", "max_completion_tokens", "top_logprobs"},
-}  # fmt: skip
+OF_PLAIN, OF_CHAT = OF_BOTH | {"prompt"}, OF_BOTH | {"messages", "max_completion_tokens", "top_logprobs"}
+OF_VECTORS = frozenset({"model", "input", "encoding_format", "dimensions"})
 # Entries of OpenAI's that change nothing of an answer
 HARMLESS = frozenset({
     "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
@@ -91,7 +92,7 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     """
     if not isinstance(body, dict):
         raise ArgumentError("the body must be an object.")
-    check_names(body, is_plain)
+    check_names(body, OF_PLAIN if is_plain else OF_CHAT)
     given = prompt_of(body.get("prompt")) if is_plain else turns_of(body.get("messages"))
 
     def entry(name: str, default: Any) -> Any:
@@ -117,7 +118,9 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
         raise ArgumentError(f"stream must be true or false, got {str(streams)[:40]}.")
     if options is not None and not (streams and isinstance(options, dict)):
         raise ArgumentError("stream_options must be an object, and stream true.")
-    wants_usage = bool(options and options.get("include_usage"))
+    wants_usage = (options or {}).get("include_usage") or False
+    if not isinstance(wants_usage, bool):
+        raise ArgumentError(f"stream_options.include_usage must be true or false, got {str(wants_usage)[:40]}.")
     likeliest, best_of, most = likeliest_of(body, is_plain), entry("best_of", num_answers), num_answers
     if is_plain and not streams:
         most = ANSWERS_MAX
@@ -132,17 +135,19 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     )  # fmt: skip
 
 
-def check_names(body: Mapping[str, Any], is_plain: bool) -> None:
-    """Checks that each entry is read here, or changes nothing of an answer: another would be ignored in silence.
+def check_names(body: Mapping[str, Any], read: Collection[str]) -> None:
+    """Checks that each entry is read, or changes nothing of an answer: another would be ignored in silence.
 
     Raises:
-      ArgumentError: one is not.
+      ArgumentError: one is not; or the name of the model is no text.
     """
+    if not isinstance(body.get("model", ""), str | None):
+        raise ArgumentError(f"model must be a text, got {str(body['model'])[:40]}.")
     for name, value in body.items():
-        if name in READ[is_plain] or name in HARMLESS or value is None:
+        if name in read or name in HARMLESS or value is None:
             continue
         if name not in NOT_DONE:
-            near = get_close_matches(name, READ[is_plain], 1)
+            near = get_close_matches(name, read, 1)
             raise ArgumentError(f"{name[:40]} is no entry of such a request here{f'; {near[0]} is' if near else ''}.")
         if value and value != NOT_DONE[name]:
             raise ArgumentError(f"{name} is not supported.")
@@ -170,7 +175,7 @@ def bias_of(given: Any) -> dict[int, float]:
     """
     found = {}
     for token, value in (given.items() if isinstance(given, dict) else () if given is None else [(given, given)]):
-        if not (isinstance(token, str) and token.isdecimal() and len(token) < 10 and type(value) in (int, float)):
+        if not (TOKEN.fullmatch(str(token)) and type(value) in (int, float)):
             raise ArgumentError(f"logit_bias must have numbers of tokens, and a number for each, got {str(given)[:40]}.")
         if not abs(value) <= BIAS_MAX:
             raise ArgumentError(f"logit_bias: token {token} has {value}, it must be from -{BIAS_MAX:g} to {BIAS_MAX:g}.")
@@ -185,7 +190,7 @@ def likeliest_of(body: Any, is_plain: bool) -> int | None:
       ArgumentError: it is something else, or too many.
     """
     wanted, num = body.get("logprobs"), body.get("logprobs" if is_plain else "top_logprobs")
-    if not is_plain and (wanted not in (None, False, True) or num is not None and wanted is not True):
+    if not is_plain and (not isinstance(wanted, bool | None) or num is not None and wanted is not True):
         raise ArgumentError("logprobs must be true or false, and true where top_logprobs is there.")
     if num is None or num is False:
         return 0 if wanted is True else None

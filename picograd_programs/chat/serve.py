@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -40,7 +40,7 @@ from picograd.errors import ArgumentError, DataError, PicogradError
 from picograd.record import Record
 from picograd_programs.chat.answer import PIECES
 from picograd_programs.chat.desk import Desk, NotTaken, Question
-from picograd_programs.chat.request import SEEDS, Request, request_of
+from picograd_programs.chat.request import OF_VECTORS, SEEDS, Request, check_names, request_of
 from picograd_programs.chat.rules import Logits
 from picograd_programs.chat.run import ANSWER_MIN, Chat, Dialogue, Pack, TextToText, check_options, reads_and_writes
 from picograd_programs.chat.search import rules_of
@@ -52,6 +52,7 @@ from picograd_programs.models.packed import ROWS_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost")
 BODY_NBYTES_MAX = 4 * 2**20
+DISCARDED_MAX = 1000  # parts of a body that is too long
 WAIT_SECONDS = 10  # for a client that sends nothing
 LOOK_SECONDS = 0.5  # between looks whether a client is still there, while no token comes
 INPUTS_MAX = 2048  # texts of a request for vectors
@@ -355,6 +356,7 @@ def vectors_of(body: Any, embedder: Embedder, name: str) -> dict[str, Any]:
     """
     if not isinstance(body, dict):
         raise ArgumentError("the body must be an object.")
+    check_names(body, OF_VECTORS)
     given, form = body.get("input"), body.get("encoding_format") or "float"
     if form not in ("float", "base64"):
         raise ArgumentError(f"encoding_format must be float or base64, got {str(form)[:40]}.")
@@ -531,11 +533,20 @@ class Handler(BaseHTTPRequestHandler):
             raise ArgumentError("Content-Type must be application/json.")
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > BODY_NBYTES_MAX:
+            self._discard()  # one who still sends would not hear the answer
             raise ArgumentError(f"Content-Length must be a number up to {BODY_NBYTES_MAX:,}.")
         try:
             return json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
             raise ArgumentError(f"no JSON: {error}.") from None
+
+    def _discard(self) -> None:
+        """Reads what a client sends, up to a bound, or until it waits."""
+        self.connection.settimeout(LOOK_SECONDS)
+        with suppress(OSError):
+            for _ in range(DISCARDED_MAX):
+                if not self.connection.recv(BODY_NBYTES_MAX):
+                    break
 
     def _path(self) -> str:
         """Returns the address that is asked, without what is behind a question mark."""
