@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from picograd.transforms.jit import jit
 from picograd_programs.chat.rules import Discouraged, Logits, Rule, discouraged
 from picograd_programs.chat.search import Search, searched
 from picograd_programs.models.cache import Cache, KVCache, Position, Positions, Several
+from picograd_programs.train.program import check_settings, option_name
 
 PIECE = 64  # tokens read at once
 PIECES = (16, 32, PIECE)  # where texts end with fewer, and many are read: each length is a plan, which takes a second
@@ -34,6 +35,9 @@ NEGLIGIBLE = -36.0  # logarithm of a share that float64 would lose beside 1
 
 
 # ---- the choice of a token ----
+REPETITION_MAX = 1e6
+
+
 @dataclass(frozen=True)
 class Choice:
     """Settings of the draw of a token from the logits."""
@@ -42,6 +46,23 @@ class Choice:
     top_k: int = 0  # draw from the likeliest so many tokens only; 0 is all
     top_p: float = 0.9  # draw from the likeliest tokens that together have this probability
     repetition: float = 1.1  # logits of all tokens of the text are divided by it, or multiplied where negative; 1: neither
+
+
+def check_choice(choice: Choice, named: Callable[[str], str] = option_name) -> None:
+    """Checks that each number of the settings of a draw is in its range.
+
+    Args:
+      named:  a setting's name -> what who gave it calls it
+
+    Raises:
+      ArgumentError: one is not.
+    """
+    check_settings(choice, named)
+    if choice.top_p == 0:
+        raise ArgumentError(f"{named('top_p')}: got 0, it must be above 0.")
+    if not 1 / REPETITION_MAX <= choice.repetition <= REPETITION_MAX:
+        limits = f"from {1 / REPETITION_MAX:g} to {REPETITION_MAX:g}"
+        raise ArgumentError(f"{named('repetition')}: got {choice.repetition:g}, it must be {limits}.")
 
 
 def chosen(logits_V: Logits, text: Sequence[int], choice: Choice, rng: np.random.Generator) -> int:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd_programs.chat.answer import Choice
+from picograd_programs.chat.answer import Choice, check_choice
 from picograd_programs.chat.rules import Added, Counted, Rule
 from picograd_programs.chat.run import Chat
 from picograd_programs.train.program import check_settings
@@ -102,13 +102,11 @@ def request_of(body: Any, is_plain: bool = False, plain: Choice = Choice()) -> R
     choice = Choice(**{each.name: entry(each.name, getattr(plain, each.name)) for each in fields(plain)})
     limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     num = entry(limit, PLAIN_NUM if is_plain else CHAT_NUM)
-    check_settings(choice, str)
+    check_choice(choice, str)
     check_settings(Chat(max_tokens=num), lambda name: limit)
     num_answers = entry("n", 1)
     if not 1 <= num_answers <= ANSWERS_MAX:
         raise ArgumentError(f"n must be from 1 to {ANSWERS_MAX}, got {num_answers}.")
-    if choice.repetition == 0 or choice.top_p == 0:
-        raise ArgumentError("repetition and top_p must be above 0.")
     stop = body.get("stop")
     stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
     if len(stops) > STOPS_MAX or not all(isinstance(each, str) and each for each in stops):

@@ -13,7 +13,7 @@ from picograd import nn
 from picograd.errors import ArgumentError, DataError, FileError
 from picograd.ir.origin import format_nbytes
 from picograd.record import replace as replace_in
-from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader
+from picograd_programs.chat.answer import PIECE, Choice, Plans, Reader, check_choice
 from picograd_programs.chat.search import BEAMS_MAX, PENALTY_MAX, Search, rules_of
 from picograd_programs.chat.turns import Manner, Turns, manner_of
 from picograd_programs.chat.writer import Way, Writer, tokens_of
@@ -61,9 +61,7 @@ def choice_of(drawing: Drawing, manner: Manner) -> Choice:
     """
     wanted = {field.name: getattr(drawing, field.name) for field in fields(Drawing)}
     choice = Choice(**{**manner.drawing, **{key: value for key, value in wanted.items() if value is not None}})
-    check_settings(choice)
-    if choice.repetition == 0 or choice.top_p == 0:
-        raise ArgumentError("--repetition and --top-p must be above 0.")
+    check_choice(choice)
     return choice
 
 

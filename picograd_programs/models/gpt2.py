@@ -21,13 +21,13 @@ from typing import Any, ClassVar, Literal
 
 from picograd.errors import DataError, FileError
 from picograd.tensor.tensor import Tensor
-from picograd_programs.chat.answer import Choice, Plans, Reader
+from picograd_programs.chat.answer import Choice, Plans, Reader, check_choice
 from picograd_programs.data.bpe import Tokenizer
 from picograd_programs.data.published import Weights, load_published
 from picograd_programs.data.tokenizer_json import tokenizer_in
 from picograd_programs.data.vocabulary import check_rows, json_in
 from picograd_programs.models.gpt import GPT, GPTConfig
-from picograd_programs.train.program import Program, check_settings
+from picograd_programs.train.program import Program
 
 END = "<|endoftext|>"  # between texts in the training: begins a new one
 HINT = "--weights names a file or folder with GPT-2's weights, such as model.safetensors or pytorch_model.bin."
@@ -190,7 +190,7 @@ class GPT2(Program):
         Raises:
           PicogradError: a setting is out of its range, a file is missing or damaged, or the prompt does not fit.
         """
-        check_settings(settings)
+        check_choice(settings)
         if not settings.weights.exists():
             raise FileError(f"--weights: {settings.weights}: is not there.", HINT)
         tokenizer = tokenizer_in(folder_of(settings.weights))

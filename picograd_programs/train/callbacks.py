@@ -333,7 +333,11 @@ class TensorBoard(Callback):
             from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-not-found]
         except ImportError:
             raise ArgumentError("TensorBoard: it is not installed.", hint="pip install tensorboard") from None
-        self.event, self.summary, self.writer = Event, Summary, EventFileWriter(str(folder))
+        self.event, self.summary, self.make_writer, self.folder = Event, Summary, EventFileWriter, str(folder)
+
+    def begin(self, trainer: Trainer) -> None:
+        """Opens the file; not before, since that of an earlier training is moved first."""
+        self.writer = self.make_writer(self.folder)
 
     def shown(self, trainer: Trainer, figures: Mapping[str, float]) -> None:
         """Adds figures."""

@@ -143,7 +143,8 @@ def test_a_prompt_longer_than_the_context_says_what_to_do(
         (["--model", "nowhere.gguf"], "a GGUF file, a folder (docs/chat.md), or smollm2 or gemma3, which are fetched"),
         (["--model", __file__], "does not begin with GGUF"),
         (["--temperature", "-1"], "--temperature: got -1.0"),
-        (["--repetition", "0"], "--repetition and --top-p must be above 0"),
+        (["--repetition", "0"], "--repetition: got 0, it must be from 1e-06 to 1e+06."),
+        (["--top-p", "0"], "--top-p: got 0, it must be above 0."),
         (["--context", "0"], "--context: got 0, it must be at least 1"),
     ],
 )

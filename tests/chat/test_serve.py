@@ -428,7 +428,7 @@ def test_a_seed_decides_the_answer_and_whole_pieces_are_read_once(
         ({"messages": TURNS, "max_completion_tokens": -1}, "max_completion_tokens: got -1, it must be at least 1"),
         ({"messages": TURNS, "seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"messages": TURNS, "stream_options": {"include_usage": True}}, "an object, and stream true"),
-        ({"messages": TURNS, "top_p": 0}, "top_p must be above 0"),
+        ({"messages": TURNS, "top_p": 0}, "top_p: got 0, it must be above 0."),
         ({"messages": TURNS, "stop": ["x", ""]}, "stop must be a text or up to 4 of them, none empty, got \"['x', '']\""),
         ({"messages": TURNS, "stop": [*"abcde"]}, "stop must be a text or up to 4 of them"),
         ({"messages": TURNS, "stop": 3}, "stop must be a text or up to 4 of them"),

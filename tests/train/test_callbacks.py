@@ -187,7 +187,10 @@ def test_tensorboard_has_the_figures(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is no dependency")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    trainer().fit(rows, 40, [TensorBoard(tmp_path)])
+    for _ in range(2):  # an earlier one is moved, and no part of this one
+        checkpoints = Checkpoints(tmp_path, others=("events.out.tfevents.*",))
+        trainer().fit(rows, 40, [checkpoints, TensorBoard(tmp_path)])
+    assert len([*tmp_path.glob("events.*")]) == 1 == len([*tmp_path.glob("earlier-1/events.*")])
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [event.step for event in events.Scalars("loss")] == [20, 40]
 
