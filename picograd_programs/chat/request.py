@@ -137,7 +137,7 @@ def check_names(body: Mapping[str, Any], read: Collection[str]) -> None:
     """Checks that each entry is read, or changes nothing of an answer: another would be ignored in silence.
 
     Raises:
-      ArgumentError: one is not; or the name of the model is no text.
+      ArgumentError: one is not; or the name of the model is not a text.
     """
     if not isinstance(body.get("model", ""), str | None):
         raise ArgumentError(f"model must be a text, got {str(body['model'])[:40]}.")
@@ -146,7 +146,7 @@ def check_names(body: Mapping[str, Any], read: Collection[str]) -> None:
             continue
         if name not in NOT_DONE:
             near = get_close_matches(name, read, 1)
-            raise ArgumentError(f"{name[:40]} is no entry of such a request here{f'; {near[0]} is' if near else ''}.")
+            raise ArgumentError(f"{name[:40]} is not an entry of such a request here{f'; {near[0]} is' if near else ''}.")
         if value and value != NOT_DONE[name]:
             raise ArgumentError(f"{name} is not supported.")
 
