@@ -505,7 +505,7 @@ class _Parts(Record):
 
 def _parts_of(form: Template) -> _Parts:
     constants = _constants(form)
-    places: dict[Op, str] = {op: f"number {i}" for i, op in enumerate(constants)}
+    places: dict[Op, Hashable] = {op: (f"number {i}", op.dtype) for i, op in enumerate(constants)}
     offsets: list[Offset] = []
     lengths: list[int] = []
     rest: list[Hashable] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -231,3 +232,14 @@ def test_numbers_of_each_dtype_may_be_others(name: str) -> None:
     for number in (1, 3, 127, 0, 100, 2):
         assert (x.sum() + number).item() == 3 + number
         assert (x.sum(dtype=x.dtype) * 0 + number).item() == number
+
+
+def test_constants_of_one_form_and_of_other_dtypes_have_other_plans() -> None:
+    """A comparison gives a bool whatever it compares: numbers that change are inputs of a plan, in their own dtype."""
+    for name in ("float32", "float64", "float16", "int32", "int8"):
+        dtype = getattr(pg, name)
+        for value in (0, -0.0, 1, -2, 3.7, 100, *([float("nan"), float("inf")] if dtype.is_float else [])):
+            number = Tensor.full((), dtype.scalar(value), dtype=dtype)
+            assert number.isnan().item() is math.isnan(value), (name, value)
+            assert number.logical_not().item() is (dtype.scalar(value) == 0), (name, value)
+            assert (number < Tensor.full((), 2, dtype=dtype)).item() is (dtype.scalar(value) < 2), (name, value)
