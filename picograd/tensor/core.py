@@ -23,7 +23,7 @@ from picograd.engine.devices import default_device, usable_device
 from picograd.engine.host_memory import LYING, is_small, number_on_host, place_on_host, value_on_host, with_number
 from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
-from picograd.interrupts import LivingKeys
+from picograd.interrupts import LivingKeys, LivingSet
 from picograd.ir.bodies import substitute
 from picograd.ir.build import cast
 from picograd.ir.op import Op, Shape
@@ -79,6 +79,7 @@ else:
 new = object.__new__
 FEW_ELEMENTS_MAX = 4096  # elements that are computed together where some of them are asked for: the others will be
 leaf_ids = itertools.count()  # a LEAF differs from its equals by its number
+copies: LivingSet[Cell] = LivingSet()  # values of clones of results, whose Op is that of the result
 frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves that require no grad now: as such they come back
 
 
@@ -556,7 +557,10 @@ class TensorCore:
         >>> y
         Tensor([1, 2])
         """
-        return self.from_op(self.read(), self.cell.device)
+        copy = self.from_op(self.read(), self.cell.device)
+        if copy.cell.op.needs_grad:
+            copies.add(copy.cell)
+        return copy
 
     def assign(self, value: Any) -> Self:
         """Stores `value` here in place; shapes must be equal, the dtype stays this tensor's.

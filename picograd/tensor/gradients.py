@@ -27,7 +27,7 @@ from picograd.tensor.arguments import listed
 from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode, last_change, read_through, trace
 from picograd.tensor.compute import compute_together, expect, look_at_gradients
-from picograd.tensor.core import T, TensorCore
+from picograd.tensor.core import T, TensorCore, copies
 from picograd.tensor.first_values import compute_first
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among, hooks_of
 from picograd.tensor.modes import Mode
@@ -207,19 +207,36 @@ def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]
     seen = {op.arg for op in among if op.code is OpCode.LEAF}
     read = _as_read([source for op, source in sources.items() if op.arg not in seen], among)
     late = {op: [read[source]] for op, source in sources.items() if op.arg not in seen and source in read}
+    late |= {leaf: [source] for source, leaf in (_used_before_and_after(on_the_way) if sources else {}).items()}
     return {op: by_number.get(number) or late.get(op, [op]) for op, number in numbers.items()}
 
 
-def used_before(on_the_way: Collection[Op]) -> dict[Op, TensorCore]:
-    """Returns results that were used before they got a hook or retained their gradient, by the Op that their users read.
+def used_before(on_the_way: Collection[Op]) -> dict[Op, LeafNumber]:
+    """Returns numbers of results that were used before they got a hook or retained their gradient, by the Op that was read.
 
-    Nothing on the way reads their LEAF; of a clone of a leaf, that Op is the leaf's.
+    Nothing on the way reads their LEAF, or others do that came later; of a clone of a leaf, that Op is the leaf's.
     """
     tensors = [tensor for number in sorted(LeafNumber.results) if (tensor := leaf_tensors.get(number)) is not None]
     among = {*on_the_way} if tensors else ()
     seen = {op.arg for op in among if op.code is OpCode.LEAF}
-    late = {_without_leaves(t, seen): t for t in tensors if t.op.code is OpCode.LEAF and t.op.arg not in seen}
-    return {op: late[source] for source, op in _as_read([*late], among).items() if op.code is not OpCode.LEAF}
+    late = {_without_leaves(t, seen): t.op.arg for t in tensors if t.op.code is OpCode.LEAF and t.op.arg not in seen}
+    before = {op: late[source] for source, op in _as_read([*late], among).items() if op.code is not OpCode.LEAF}
+    return before | {source: leaf.arg for source, leaf in _used_before_and_after(on_the_way).items()}
+
+
+def _used_before_and_after(on_the_way: Collection[Op]) -> dict[Op, Op]:
+    """Returns LEAFs of results on the way, by their sources, which others read there: users from before there was a LEAF.
+
+    A view, or a clone, has its source in common with other tensors: its own users read its LEAF.
+    """
+    leaves: dict[Op, Op] = {}
+    for op in on_the_way:
+        if op.code is OpCode.LEAF and op.arg in LeafNumber.results and op.src[0].code is not OpCode.LEAF:
+            owner = leaf_tensors.get(op.arg)
+            if owner is not None and not owner.steps and not copies.has(owner.cell):
+                leaves[op.src[0]] = op
+    read = {source for op in on_the_way if leaves for source in op.src if leaves.get(source, op) is not op}
+    return {source: leaf for source, leaf in leaves.items() if source in read}
 
 
 def _without_leaves(tensor: TensorCore, seen: Collection[int]) -> Op:
@@ -248,11 +265,12 @@ def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> 
       asked:  only results that depend on one of these Ops; None: all
     """
     late = used_before(on_the_way) if LeafNumber.results else {}
-    found = [(op, op, tensor) for op, tensor in late.items() if tensor.op.arg.collects]
+    owners = [(op, leaf_tensors.get(number)) for op, number in late.items() if number.collects]
+    found = [(op, op, owner) for op, owner in owners if owner is not None and owner.op.code is OpCode.LEAF]
     for op in on_the_way:
         if op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects:
             owner = leaf_tensors.get(op.arg)
-            found += [] if owner is None else [(op, owner.op, owner)]
+            found += [] if owner is None or op.src[0] in late and owner.op is op else [(op, owner.op, owner)]
     return {last: owner for op, last, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
@@ -262,7 +280,8 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     every = written_out([*seeds, *seeds.values(), *leaves, *late], constants_stay=True)
     roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
     hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
-    hooked |= {op: hooks_of(tensor.op.arg) for op, tensor in zip(wanted[len(leaves) :], late.values())}
+    hooked = {leaf: hook for leaf, hook in hooked.items() if leaf.arg not in late.values()}
+    hooked |= {op: hooks_of(number) for op, number in zip(wanted[len(leaves) :], late.values())}
     arriving: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
         arriving[root] = arriving[root] + weight if root in arriving else weight

@@ -779,6 +779,45 @@ def test_a_leaf_used_before_and_after_it_was_computed_has_the_sum_of_both_gradie
     assert pg.jvp(both, [x], [pg.ones(3)]).item() == 15.0
 
 
+def used_before_and_after(lib, result, kind: str) -> list:
+    """Gradients where a result has been used, then gets a hook or retains its gradient, and is used again."""
+    x = lib.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+    v = result(lib, x)
+    view, loss = v.view(3, 2), v.tanh().sum() + v.exp().sum()
+    if kind != "retain":
+        v.register_hook(lambda grad: grad * 0.5)
+    if kind in ("retain", "both"):
+        v.retain_grad()
+    loss = loss + (v * v).sum() + (view * view).sum()
+    if kind == "twice":
+        v.register_hook(lambda grad: grad + 1)
+    if kind == "asked":
+        return [lib.autograd.grad(loss, asked, retain_graph=True)[0].tolist() for asked in (v, x)]
+    if kind == "second":
+        (grad,) = lib.autograd.grad(loss, x, create_graph=True)
+        loss = loss + (grad * grad).sum()
+    loss.backward()
+    return [x.grad.tolist(), v.grad.tolist() if v.retains_grad else 0.0]
+
+
+@pytest.mark.parametrize("kind", ["hook", "retain", "both", "twice", "asked", "second"])
+@pytest.mark.parametrize("result", [lambda lib, x: x * 0.75, lambda lib, x: x.sigmoid() + 1, lambda lib, x: x @ x.T @ x])
+def test_a_hook_or_a_retained_gradient_takes_in_uses_before_it(result, kind: str, monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    found, expected = used_before_and_after(pg, result, kind), used_before_and_after(torch, result, kind)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_a_hook_of_a_clone_sees_no_gradient_of_what_it_was_cloned_from():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    copy = y.clone()
+    copy.register_hook(lambda grad: grad * 10)
+    (y.sum() + copy.sum()).backward()
+    assert x.grad.tolist() == [33.0, 33.0]
+
+
 def test_second_gradients_of_a_weight_that_is_still_a_graph_are_not_counted_twice(device):
     """The first gradient is made of the graph written out, the loss of the graph as it was built: two forms of one leaf."""
     pg.manual_seed(0)
