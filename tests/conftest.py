@@ -14,7 +14,7 @@ import pytest
 
 import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names, load_text
-from picograd.engine import realize
+from picograd.engine import pieces, realize
 from picograd.engine.devices import why_not
 from picograd.errors import DataError
 from picograd.interrupts import LivingSet
@@ -87,7 +87,7 @@ def same_seed() -> None:
     pg.manual_seed(0)
     realize._computed_again.clear()
     realize._families = type(realize._families)()
-    realize._planned_at.clear()
+    pieces.forget()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from picograd import Tensor
-from picograd.engine import realize
+from picograd.engine import pieces, realize
 from tests.conftest import DEVICES
 
 
@@ -18,7 +18,7 @@ def forgotten() -> None:
     """Forgets all plans, the lengths and numbers that graphs have had, and how often a line had graphs planned."""
     realize._scalars = type(realize._scalars)()
     realize._families = type(realize._families)()
-    realize._planned_at.clear()
+    pieces.forget()
     realize._plans.clear()
 
 

@@ -10,7 +10,6 @@ Out:   BUFFER Ops that hold their values; `realized`
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -23,13 +22,14 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import reads_shared, shared
 from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, Varied, look_at, with_symbols
+from picograd.engine.pieces import OPS_OF_LARGE, is_for_pieces, note_planning, pieces_of, single_operations
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
 from picograd.ir.bodies import NEEDS_GRAD, substitute
 from picograd.ir.checks import Refused
 from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
-from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
@@ -82,8 +82,8 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     varied = _families.varied(seen) if seen is not None and has_lengths else None
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
-    if seen is not None and len(seen.ops) >= OPS_OF_LARGE and (made := _computed_in_pieces(missing, seen)) is not None:
-        return made
+    if seen is not None and len(seen.ops) >= OPS_OF_LARGE and is_for_pieces(missing, seen):
+        return _computed_in_pieces(missing)
     kept = _carried(missing, kept)
     if kept and seen is not None:
         seen, varied = seen.keeping(kept), varied and varied.keeping(kept)
@@ -105,8 +105,14 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
         graphs, blocks = dict(zip(missing, written)), written[len(missing) :]
         left = [op for op in dict.fromkeys(graphs.values()) if op.code is not OpCode.BUFFER and op.realized is None]
         order = order_of(left)
+    devices = dict(zip(left, devices_of(left, order)))
+    constants = {graph for graph, device in devices.items() if device is None}
+    read_before: dict[Op, str | None] = {}
+    if constants and left is not missing:  # a gradient that is constant is on the device of the memory it came from
+        read_before = dict(zip(missing, devices_of(missing)))
+        devices |= {graph: read_before[op] for op, graph in graphs.items() if graph in constants}
     by_device: dict[str | None, list[Op]] = {}
-    for op, device in zip(left, devices_of(left, order)):
+    for op, device in devices.items():
         by_device.setdefault(device, []).append(op)
     whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
     place = {graph: i for i, graph in enumerate(left)}
@@ -121,11 +127,11 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
         # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
         if name is not None and not (shared.data and reads_shared(form.buffers)):
             for op in roots:
-                op.realized = made[op]
+                op.realized = None if op in constants else made[op]
     for op, graph in graphs.items():
         value = graph if graph.code is OpCode.BUFFER else graph.realized
         made[op] = value or made[graph]
-        op.realized = value
+        op.realized = value if read_before.get(op) is None else made[op]
     if shared.data:
         _forget_copies(order)
     return made
@@ -272,7 +278,7 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
     if plan is None:
         began = perf_counter()
         if len(form.order) >= OPS_OF_LARGE:
-            _note_planning(roots)
+            note_planning(roots)
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:
@@ -393,78 +399,33 @@ def _computed_for_lengths(varied: Seen) -> bool:
 
 
 # ---- graphs in pieces ----
-PLANNINGS_MAX = 8  # of large graphs that one line makes: after these, others are computed in pieces
-OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
-TIMES_TO_PLAN = 4  # that a graph is computed in pieces before it has a plan, since it comes again
-PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
-_planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs
-_in_pieces: Latest[Hashable, int] = Latest(4096)  # short key -> times
-NEVER_STORED = MOVEMENT | SOURCES | {OpCode.LEAF, OpCode.DETACH}
-CHEAP = ELEMENTWISE | NEVER_STORED | {OpCode.CONTIGUOUS}
-
-
-def _line(roots: Sequence[Op]) -> Hashable:
-    return roots[0].lines, len(roots[0].shape), roots[0].dtype
-
-
-def _note_planning(roots: Sequence[Op]) -> None:
-    """Counts a planning of a large graph."""
-    _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
-
-
-def _computed_in_pieces(missing: Sequence[Op], seen: Seen) -> dict[Op, Op] | None:
-    """Computes a large graph whose line makes another one again and again, in pieces; None for others.
-
-    Returns BUFFER Ops of those not `realized`.
-
-    A network whose layers are drawn, or a tree in each step, would be planned and compiled at every step. The plans of
-    pieces, an operation each with the cheap ones around it, are soon known.
-    """
-    if not any(map(NEEDS_GRAD, missing)) and not any(op.code is OpCode.GRADIENT for op in seen.ops):
-        return None  # packed weights are read by fused kernels alone: unpacked they may be larger than the memory
-    times = _in_pieces.get(seen.key, 0)
-    if _planned_at.get(_line(missing), 0) < PLANNINGS_MAX or times >= TIMES_TO_PLAN:
-        return None
-    _in_pieces.put(seen.key, times + 1)
+def _computed_in_pieces(missing: Sequence[Op]) -> dict[Op, Op]:
+    """Computes a graph in pieces (engine/pieces.py); returns BUFFER Ops of the roots not `realized`."""
     graphs, made = written_out(missing, formulas_stay=True), dict[Op, Op]()
-    for piece in _pieces(graphs):
-        known = look_at(piece)
-        if known is None or not run_known(piece, known):
-            made.update(_compute_by_device(piece, known))
+    for piece in pieces_of(graphs):
+        made.update(_computed_piece(piece))
     for op, graph in zip(missing, graphs):
         op.realized = graph if graph.code is OpCode.BUFFER else graph.realized
     return {op: made[graph] for op, graph in zip(missing, graphs) if op.realized is None}  # constants
 
 
-def _pieces(graphs: Sequence[Op]) -> list[list[Op]]:
-    """Returns the Ops of graphs whose values are stored, sources first: those of one producer together.
-
-    Cheap operations with one reader are computed by that, and so are views and constants.
-    """
-    order = toposort(graphs, stop=realized)
-    readers = Counter([s for op in order if op.realized is None for s in op.src])
-    near = dict[Op, int]()  # cheap Ops since the last value that is stored; none has memory below it where it is missing
-    most = dict[Op, int]()  # elements of the largest value that is stored below
-    pieces = dict[Op, list[Op]]()
-    ends = {*graphs}
-    for op in order:
-        below = [near[s] for s in op.src if s in near]
-        if op.code is OpCode.BUFFER or op.realized is not None:
-            near[op], most[op] = 0, op.numel
-        elif below or op in ends:
-            near[op] = sum(below) + (op.code not in NEVER_STORED)
-            most[op] = max([most.get(s, 0) for s in op.src], default=0)
-            is_shared = (op.code not in NEVER_STORED and readers[op] > 1) or near[op] > PIECE_OPS_MAX
-            costs = op.code not in CHEAP or (is_shared and op.numel <= most[op])  # not what an EXPAND has made large
-            if (costs and not _gives_several(op)) or op in ends:
-                pieces.setdefault(op.src[0] if op.code is OpCode.OUTPUT else op, []).append(op)
-                near[op], most[op] = 0, op.numel
-    return [*pieces.values()]
-
-
-def _gives_several(op: Op) -> bool:
-    """True for an Op that is seen by its OUTPUTs."""
-    return op.code in SEVERAL_RESULTS and not (op.code is OpCode.FORMULA and len(op.arg.kinds) == 1)
+def _computed_piece(piece: Sequence[Op]) -> dict[Op, Op]:
+    known = look_at(piece)
+    if known is None:
+        return _compute_by_device(piece, None)
+    if run_known(piece, known):
+        return {}
+    varied = _families.varied(known)
+    if varied is not None and _ran_for_lengths(piece, varied, keeps=False):
+        return {}
+    made: dict[Op, Op] = {}
+    if (singles := single_operations(piece, known)) is not None:
+        for single in singles:
+            made.update(_computed_piece(single))
+        return made
+    if varied is not None and _computed_for_lengths(varied):
+        return {}
+    return _compute_by_device(piece, known)
 
 
 # ---- values that later graphs ask for ----
