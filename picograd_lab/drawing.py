@@ -31,11 +31,11 @@ import numpy as np
 
 from picograd.autodiff.gradient import gradient, written_out
 from picograd.dtype import DType
-from picograd.engine.realize import realized, to_host
+from picograd.engine.realize import to_host
 from picograd.errors import ArgumentError, GradientError
 from picograd.evaluator.graph import evaluate
 from picograd.files import write_whole
-from picograd.ir.op import Op, Shape, const_value, filled, toposort
+from picograd.ir.op import Op, Shape, const_value, filled, realized, toposort
 from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.origin import lines_of
 from picograd.nn.module import Module

@@ -11,9 +11,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, draw
-from picograd.engine.realize import realized
 from picograd.errors import ArgumentError, GradientError, JitError
-from picograd.ir.op import Op
+from picograd.ir.op import Op, realized
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from picograd_lab import drawing

@@ -17,7 +17,7 @@ import ctypes
 import math
 import struct
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +29,7 @@ from picograd.dtype import DType, Scalar, int64
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.errors import OutOfMemoryError
 from picograd.interrupts import LivingKeys
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Op, realized, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ARRAY_NDIM_MAX, of_numbers
 
@@ -82,6 +82,14 @@ def share(known: Shared, dtype: DType, device: str) -> Buffer:
 def reads_shared(buffers: tuple[Buffer, ...]) -> bool:
     """Returns whether one of these Buffers is on shared memory."""
     return any(buffer in shared for buffer in buffers)
+
+
+def forget_copies(order: Sequence[Op]) -> None:
+    """Forgets COPYs of shared memory, so that they are made again the next time."""
+    for op in order:
+        below = toposort([op.src[0]], stop=realized) if op.code is OpCode.COPY else ()
+        if any(s.code is OpCode.BUFFER and s.arg[0] in shared for s in below):
+            op.realized = None
 
 
 def private_memory(buffer: Buffer) -> Any:

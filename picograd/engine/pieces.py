@@ -18,7 +18,7 @@ from collections.abc import Hashable, Sequence
 from picograd.engine.known import Seen
 from picograd.interrupts import Latest
 from picograd.ir.bodies import NEEDS_GRAD
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, realized, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
 
 OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
@@ -82,7 +82,7 @@ def _cut(graphs: Sequence[Op], ops_max: int) -> list[list[Op]]:
     Args:
       ops_max:  cheap operations in a row that are computed together
     """
-    order = toposort(graphs, sources=lambda op: op.src if op.realized is None else ())
+    order = toposort(graphs, stop=realized)
     readers = Counter([s for op in order if op.realized is None for s in op.src])
     near = dict[Op, int]()  # cheap Ops since the last value that is stored; none has memory below it where it is missing
     most = dict[Op, int]()  # elements of the largest value that is stored below

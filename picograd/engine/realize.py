@@ -20,7 +20,7 @@ from picograd.autodiff.gradient import WRITTEN_LATER, written_out
 from picograd.autodiff.unrolled import LONG, from_memory, rolled
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
-from picograd.engine.host_memory import reads_shared, shared
+from picograd.engine.host_memory import forget_copies, reads_shared, shared
 from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, Varied, look_at, with_symbols
 from picograd.engine.pieces import OPS_OF_LARGE, is_for_pieces, note_planning, pieces_of, single_operations
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
@@ -28,7 +28,7 @@ from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, Unsupport
 from picograd.interrupts import Latest
 from picograd.ir.bodies import NEEDS_GRAD, substitute
 from picograd.ir.checks import Refused
-from picograd.ir.op import CODE, Buffer, Op, memory_op, toposort
+from picograd.ir.op import CODE, Buffer, Op, memory_op
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
@@ -36,16 +36,7 @@ from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
 from picograd.look import Profiling, active
 
-
 # ---- graphs that are computed together ----
-class _Realized:
-    """The set of Ops whose values have been computed, at which a walk over a graph stops."""
-
-    def __contains__(self, op: Op) -> bool:
-        return op.realized is not None
-
-
-realized = _Realized()
 # Two tables in one: (device, tune, key of a form) -> Plan, and the short key of graphs -> Known (engine/known.py).
 _plans: Latest[Hashable, Any] = Latest(1024)
 _scalars = Scalars()
@@ -133,16 +124,8 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
         made[op] = value or made[graph]
         op.realized = value if read_before.get(op) is None else made[op]
     if shared.data:
-        _forget_copies(order)
+        forget_copies(order)
     return made
-
-
-def _forget_copies(order: Sequence[Op]) -> None:
-    """Forgets COPYs of shared memory, so that they are made again the next time."""
-    for op in order:
-        below = toposort([op.src[0]], stop=realized) if op.code is OpCode.COPY else ()
-        if any(s.code is OpCode.BUFFER and s.arg[0] in shared for s in below):
-            op.realized = None
 
 
 def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:

@@ -346,6 +346,16 @@ class OpSet(Protocol):
     def __contains__(self, op: Op, /) -> bool: ...
 
 
+class _Realized:
+    """The set of Ops whose values have been computed, at which a walk over a graph stops."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.realized is not None
+
+
+realized = _Realized()
+
+
 def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequence[Op]] | None = None) -> list[Op]:
     """Returns every Op reachable from `roots`, sources first; Ops in `stop` are returned, their sources are not followed.
 

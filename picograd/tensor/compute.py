@@ -20,12 +20,12 @@ from typing import cast
 from picograd.autodiff.gradient import written_out
 from picograd.autodiff.unrolled import rolled
 from picograd.engine.devices import default_device
-from picograd.engine.realize import devices_of, is_carried, realize, realized
+from picograd.engine.realize import devices_of, is_carried, realize
 from picograd.errors import Line, OutOfMemoryError, PicogradError, VerifyError, user_line
 from picograd.interrupts import LivingSet
 from picograd.ir.bodies import at_once, bodies_in
 from picograd.ir.checks import Refused
-from picograd.ir.op import Buffer, Op, is_memory, toposort
+from picograd.ir.op import Buffer, Op, is_memory, realized, toposort
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
 from picograd.tensor.anomaly import Anomaly, look_at

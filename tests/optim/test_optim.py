@@ -11,7 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor, dtypes, nn, optim
-from picograd.engine.realize import realized
+from picograd.ir.op import realized
 from tests.helpers import same_value
 
 SETTINGS = [
