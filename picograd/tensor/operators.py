@@ -189,6 +189,7 @@ def pow(self: T, exponent: Operand) -> T:
 
     Raises:
       ArgumentError: integers to a negative integer power.
+      DTypeError:    both are bools.
 
     >>> Tensor([2.0, 3.0]).pow(2)
     Tensor([4., 9.])
@@ -205,11 +206,11 @@ def pow(self: T, exponent: Operand) -> T:
         simple = pointwise.constant_power(lhs, value)
         if simple is not None:
             return self.from_op(simple, self.cell.device)
-    return binary(self, "pow", OpCode.POW, exponent)
+    return binary(self, "pow", OpCode.POW, exponent, "iuf")
 
 
 def __rpow__(self: T, base: Any) -> T:
-    return binary(self, "pow", OpCode.POW, base, swap=True)
+    return binary(self, "pow", OpCode.POW, base, "iuf", swap=True)
 
 
 def __add__(self: T, other: Any) -> T:

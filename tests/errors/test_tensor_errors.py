@@ -115,6 +115,11 @@ CASES = [
         "sub: bools have no sub, got bool of shape (1,).\n  hint: use ^, & or |.",
     ),
     (
+        lambda: Tensor([True]) ** Tensor([True]),
+        pg.DTypeError,
+        "pow: bools have no pow, got bool of shape (1,).\n  hint: use ^, & or |.",
+    ),
+    (
         lambda: Tensor([1.0]) & 1,
         pg.DTypeError,
         "bitwise_and: needs integers or bools, got float32 of shape (1,).",
