@@ -1,9 +1,10 @@
 """Transforms of images, most of them by chance each time: classes by torchvision.transforms' names and meaning.
 
-    augment = Compose([RandomCrop(32, padding=4), RandomHorizontalFlip(), ToTensor()])
+    augment = Compose([ToTensor(), RandomCrop(32, padding=4), RandomHorizontalFlip()])
 
-An image is an array or a Tensor (..., C, H, W), and so is what comes of it; of a batch all images get the same draw, as in
-torchvision. Draws follow from picograd's seed (`pg.manual_seed`), also in the workers of a DataLoader.
+An image is an array or a Tensor (..., C, H, W), and so is what comes of it; ToTensor makes one of another library's image,
+(H, W, C). All images of a batch get the same draw, as in torchvision. Draws follow from picograd's seed
+(`pg.manual_seed`), also in the workers of a DataLoader.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import ArgumentError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, ShapeError
 from picograd.tensor.tensor import Tensor
 from picograd_loader import images
 from picograd_loader.images import Image, Interpolation, Mode, size_of
@@ -34,8 +35,15 @@ class Transform:
     """A transform of an image. A subclass says how, by `apply`."""
 
     def __call__(self, img: Any) -> Any:
-        """Returns the image, transformed."""
-        array = np.asarray(img.numpy() if isinstance(img, Tensor) else img)
+        """Returns the image, transformed.
+
+        Raises:
+          PicogradError: it is not an image of this form.
+        """
+        if not isinstance(img, (Tensor, np.ndarray)):
+            fact = f"{type(self).__name__}: an image is an array or a Tensor (..., C, H, W), got a {type(img).__name__}."
+            raise ArgumentTypeError(fact, "ToTensor()(img)")
+        array = img.numpy() if isinstance(img, Tensor) else img
         if array.ndim < 3:
             raise ShapeError(f"{type(self).__name__}: an image is (..., C, H, W), got {array.shape}.", "img[None]")
         found = self.apply(array, draws())

@@ -86,6 +86,8 @@ def search_for(settings: Chat, manner: Manner) -> Search:
     if not abs(search.length_penalty) <= PENALTY_MAX:
         fact = f"--length-penalty: got {search.length_penalty}, it must be from -{PENALTY_MAX} to {PENALTY_MAX}."
         raise ArgumentError(fact)
+    if settings.length_penalty is not None and search.beams == 1 and manner is not UNSAID:
+        raise ArgumentError("--length-penalty is about a search; tokens are drawn here.", "--beams 4 searches.")
     return search
 
 
@@ -355,6 +357,8 @@ def check_options(settings: Chat) -> None:
       ArgumentError: a number is out of its range.
     """
     check_settings(replace(settings, top_k=None, beams=None, length_penalty=None, no_repeat=None))
+    if settings.raw and settings.system:
+        raise ArgumentError("--system is the first turn of a dialogue; with --raw there are no turns.")
     choice_of(settings, UNSAID)
     search_for(settings, UNSAID)
     if settings.context > CONTEXT_MAX:

@@ -144,6 +144,7 @@ def test_a_prompt_longer_than_the_context_says_what_to_do(
         (["--model", __file__], "does not begin with GGUF"),
         (["--temperature", "-1"], "--temperature: got -1.0"),
         (["--repetition", "0"], "--repetition: got 0, it must be from 1e-06 to 1e+06."),
+        (["--raw", "--system", "Be kind."], "--system is the first turn of a dialogue; with --raw there are no turns."),
         (["--top-p", "0"], "--top-p: got 0, it must be above 0."),
         (["--context", "0"], "--context: got 0, it must be at least 1"),
     ],
@@ -151,6 +152,11 @@ def test_a_prompt_longer_than_the_context_says_what_to_do(
 def test_what_is_wrong_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["chat", "--prompt", "Hi", *words]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_an_option_of_searches_alone_is_refused_where_tokens_are_drawn(model: str, capsys: Any) -> None:
+    assert cli.main(["chat", "--prompt", "Hi", "--model", model, "--context", "64", "--length-penalty", "1"]) == 1
+    assert "--length-penalty is about a search; tokens are drawn here." in capsys.readouterr().err
 
 
 def test_mutants_of_a_file_are_models_or_data_errors(model: str, tmp_path: Path) -> None:

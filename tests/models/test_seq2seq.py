@@ -519,7 +519,9 @@ def test_options_of_a_search_replace_what_the_files_say(tmp_path: Path, capsys: 
         return TextToText(Chat(model=str(tmp_path), context=64, **wanted))
 
     assert chat().search == Search(4, no_repeat=3) and chat(beams=1).search.beams == 1 and chat(beams=2).writer.num == 2
-    assert chat(temperature=0.7).search == Search(1, no_repeat=3) and chat(temperature=0.7, beams=3).search.beams == 3
+    assert chat(temperature=0.7).search == Search(1, no_repeat=3) and chat(temperature=0.0, beams=3).search.beams == 3
+    with pytest.raises(ArgumentError, match="--beams searches for the likeliest text and draws nothing"):
+        chat(temperature=0.7, beams=3)
     assert chat(length_penalty=2.0, no_repeat=0).search == Search(4, 2.0)
     way = chat().way(None, Choice(), 3)
     assert (way.num, way.counted, way.seed, way.search.beams) == (512, 1, 3, 4) and chat().way(5, Choice(), 0).num == 5
@@ -645,7 +647,7 @@ def test_numbers_of_tokens_beside_pieces_have_a_range(key: str, value: Any, tmp_
         ("--beams", "0", "must be from 1 to 32"), ("--beams", "33", "must be from 1 to 32"),
         ("--no-repeat", "-1", "must be at least 0"), ("--length-penalty", "nan", "must be from -100 to 100"),
         ("--top-k", "-1", "must be at least 0"),
-        ("--context", "99999999999", "must be at most 16,777,216"),
+        ("--context", "99999999", "must be at most 16,777,216"),
     ],
 )  # fmt: skip
 def test_options_are_checked_before_a_model_is_read(

@@ -217,7 +217,7 @@ def test_what_is_rewarded_is_tried_more_often() -> None:
         (["--text", "SHORT"], "conversations need some of both."),
         (["--text", "FEW"], "--text: its held-out part has "),
         (["--steps", "-1"], "--steps: got -1, it must be at least 0."),
-        (["--resume"], "cannot be read"),
+        (["--resume"], "no checkpoint is there"),
     ],
 )
 def test_wrong_settings_are_sentences(

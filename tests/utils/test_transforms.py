@@ -171,6 +171,7 @@ def test_a_seed_decides_the_draws_and_tensors_stay_tensors() -> None:
         (lambda: T.RandomCrop(0), "RandomCrop: size must be a number of pixels, or (height, width), got 0."),
         (lambda: T.RandomCrop(9)(np.zeros((1, 3, 3))), "RandomCrop: (9, 9) is larger than the image, (3, 3)."),
         (lambda: T.RandomCrop(2)(np.zeros((3, 3))), "RandomCrop: an image is (..., C, H, W), got (3, 3)."),
+        (lambda: T.Pad(1)([[[1.0]]]), "Pad: an image is an array or a Tensor (..., C, H, W), got a list."),
         (lambda: T.ColorJitter(hue=0.7), "ColorJitter: hue must be (least, greatest) from -0.5 to 0.5, got (-0.7, 0.7)."),
         (lambda: T.ColorJitter(brightness=-1), "ColorJitter: brightness must be (least, greatest) from 0, got -1."),
         (lambda: T.RandomRotation((5, 1)), "RandomRotation: degrees must be (least, greatest), got (5, 1)."),
