@@ -92,27 +92,6 @@ def options(name: str, text: Path, out: Path, *more: str) -> list[str]:
     return ["train", name, *words, "--steps", "12", "--eval-every", "6", "--save-every", "4", "--out", str(out), *more]
 
 
-@pytest.mark.req("D3", "D5", "D6", "J4")
-@mostly_evaluated(every=17, evaluated=3)
-@pytest.mark.parametrize("name", SMALL)
-def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
-    name: str, device: str, little: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    assert cli.main(options(name, little, out)) == 0
-    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    _, results, asked, answer = SMALL[name]
-    assert re.match(rf"{name}: .*[\d,]+ parameters\n", printed)
-    assert "trained 12 of 12 steps in " in printed and f"checkpoint: {out}/step-00000012.safetensors" in printed
-    assert re.search(results, printed), printed
-    assert (out / "log.jsonl").is_file()
-    for picture in re.findall(r"\S+\.png", printed):
-        assert Path(picture).read_bytes()[:4] == b"\x89PNG"
-    assert cli.main(["sample", name, "--checkpoint", str(out), *shlex.split(asked.format(out=out))]) == 0
-    assert re.fullmatch(answer, capsys.readouterr().out)
-
-
-# ---- options ----
 def is_option(takes: type, name: str) -> bool:
     """True for a setting that the command line has."""
     hint = get_type_hints(takes, include_extras=True)[name]
@@ -135,21 +114,33 @@ def read(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
+def check_options(takes: type, read: set[str]) -> None:
+    """Checks that every option was read: another would change nothing, in silence."""
+    assert {each.name for each in fields(takes) if is_option(takes, each.name)} <= read
+
+
+@pytest.mark.req("D3", "D5", "D6", "J4")
+@mostly_evaluated(every=17, evaluated=3)
 @pytest.mark.parametrize("name", SMALL)
-def test_every_option_of_a_program_is_read(name: str, read: set[str], little: Path, tmp_path: Path) -> None:
-    """One that is not would change nothing, in silence."""
-    kind = next(each for each in cli.PROGRAMS if each.name == name)
-    sampled = next(takes for takes, each in cli.SAMPLED.items() if each is kind)
-    words = options(name, little, tmp_path)
-    words[words.index("--steps") + 1] = "1"
-    assert cli.main(words) == 0
+def test_a_run_says_its_results_and_a_sample_shows_what_was_learned(
+    name: str, device: str, little: Path, read: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, kind = tmp_path / "run", next(each for each in cli.PROGRAMS if each.name == name)
+    assert cli.main(options(name, little, out)) == 0
     sources = [inspect.getsource(each.build) for each in kind.__mro__ if hasattr(each, "build")]
-    of_network = re.findall(r'"(\w+)"', "".join(sources))
-    assert {each.name for each in fields(kind.takes) if is_option(kind.takes, each.name)} <= read | {*of_network}
+    check_options(kind.takes, read | {*re.findall(r'"(\w+)"', "".join(sources))})  # build is given a dict
     read.clear()
-    asked = shlex.split(SMALL[name][2].format(out=tmp_path))
-    assert cli.main(["sample", name, "--checkpoint", str(tmp_path), *asked]) == 0
-    assert {each.name for each in fields(sampled) if is_option(sampled, each.name)} <= read
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    _, results, asked, answer = SMALL[name]
+    assert re.match(rf"{name}: .*[\d,]+ parameters\n", printed)
+    assert "trained 12 of 12 steps in " in printed and f"checkpoint: {out}/step-00000012.safetensors" in printed
+    assert re.search(results, printed), printed
+    assert (out / "log.jsonl").is_file()
+    for picture in re.findall(r"\S+\.png", printed):
+        assert Path(picture).read_bytes()[:4] == b"\x89PNG"
+    assert cli.main(["sample", name, "--checkpoint", str(out), *shlex.split(asked.format(out=out))]) == 0
+    assert re.fullmatch(answer, capsys.readouterr().out)
+    check_options(next(takes for takes, each in cli.SAMPLED.items() if each is kind), read)
 
 
 def test_an_option_that_a_program_would_not_read_is_refused(little: Path, tmp_path: Path, capsys: Any) -> None:
