@@ -27,7 +27,7 @@ TIMES_TO_PLAN = 4  # that a graph is computed in pieces before it has a plan, si
 TIMES_TO_JOIN = 2  # that a piece is computed by single operations before it has a plan: of those there are fewer kinds
 PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
 _planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs
-_times: Latest[Hashable, int] = Latest(4096)  # short key of a graph or a piece without a plan -> how often it came
+_times: Latest[int, int] = Latest(4096)  # hash of the short key of a graph or a piece without a plan -> how often it came
 NEVER_STORED = MOVEMENT | SOURCES | {OpCode.LEAF, OpCode.DETACH}
 CHEAP = ELEMENTWISE | NEVER_STORED | {OpCode.CONTIGUOUS}
 
@@ -65,9 +65,10 @@ def single_operations(piece: Sequence[Op], seen: Seen) -> list[list[Op]] | None:
 
 def _comes_seldom(seen: Seen, times_max: int) -> bool:
     """Counts a graph; False from the time on that it has come often."""
-    times = _times.get(seen.key, 0)
+    key = hash(seen.key)  # itself it would be as large as the graph
+    times = _times.get(key, 0)
     if times < times_max:
-        _times.put(seen.key, times + 1)
+        _times.put(key, times + 1)
     return times < times_max
 
 
