@@ -575,8 +575,11 @@ class Families:
         self._known: Latest[Hashable, _Family] = Latest(FAMILIES_MAX)
         self._lock = lock()
 
-    def varied(self, seen: Seen) -> Seen | None:
-        """Returns a graph with a key that has symbolic lengths; None where it keeps its own."""
+    def varied(self, seen: Seen) -> tuple[Seen | None, bool]:
+        """Returns a graph with a key that has symbolic lengths, None where it keeps its own, and whether it always will.
+
+        It always will as far as is known: no graph has differed from it in lengths alone, or those that did are refused.
+        """
         parts = _taken_apart(seen)
         sample, places = parts.sample(), tuple([(offset.axis, offset.value) for offset in parts.offsets])
         with self._lock:
@@ -585,17 +588,18 @@ class Families:
                 family = _Family(Lengths(len(parts.lengths)), seen.numbers, set(), places, (FIXED,) * len(places))
                 self._known.put(parts.rest, family)
             sizes = family.lengths.sizes(sample, "length")
+            is_alone = family.lengths.is_refused or len(family.lengths.samples) < 2
             groups = regrouped(family.groups, family.offsets, places)
             if max(groups, default=FIXED) > OFFSETS_MAX:
-                return None
+                return None, is_alone
             family.groups = groups
             family.changed |= {i for i, (a, b) in enumerate(zip(seen.numbers, family.numbers)) if a is not b}
             changing = frozenset([seen.numbers[i] for i in family.changed])
         if sizes is None:
-            return None
+            return None, is_alone
         moving = _moving(parts, groups, sizes, "offset")
         key = (parts.rest, sizes.key, moving.groups)
-        return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing))
+        return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing)), False
 
     def refuse(self, seen: Seen) -> None:
         """Has graphs with such a key keep their own lengths."""

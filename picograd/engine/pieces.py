@@ -22,11 +22,11 @@ from picograd.ir.op import Op, realized, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
 
 OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
-PLANNINGS_MAX = 8  # of large graphs that one line makes: after these, others are computed in pieces
+PLANNINGS_MAX = 8  # of large graphs that a line makes, no two alike but for lengths: others are computed in pieces
 TIMES_TO_PLAN = 4  # that a graph is computed in pieces before it has a plan, since it comes again
 TIMES_TO_JOIN = 2  # that a piece is computed by single operations before it has a plan: of those there are fewer kinds
 PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
-_planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs
+_planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs that differ in more than lengths
 _times: Latest[int, int] = Latest(4096)  # hash of the short key of a graph or a piece without a plan -> how often it came
 NEVER_STORED = MOVEMENT | SOURCES | {OpCode.LEAF, OpCode.DETACH}
 CHEAP = ELEMENTWISE | NEVER_STORED | {OpCode.CONTIGUOUS}
@@ -38,23 +38,21 @@ def forget() -> None:
     _times.clear()
 
 
-def note_planning(roots: Sequence[Op]) -> None:
-    """Counts a planning of a large graph."""
-    _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
-
-
-def _line(roots: Sequence[Op]) -> Hashable:
-    return roots[0].lines, len(roots[0].shape), roots[0].dtype
-
-
 def is_for_pieces(roots: Sequence[Op], seen: Seen) -> bool:
-    """Returns whether a large graph is computed in pieces; counts it if so.
+    """Returns whether a graph without a plan is computed in pieces; counts large graphs, by line and each by itself.
 
     Only those with gradients are: packed weights are read by fused kernels alone, and may be larger than the memory.
     """
+    if len(seen.ops) < OPS_OF_LARGE:
+        return False
     if not any(map(NEEDS_GRAD, roots)) and not any(op.code is OpCode.GRADIENT for op in seen.ops):
         return False
-    return _planned_at.get(_line(roots), 0) >= PLANNINGS_MAX and _comes_seldom(seen, TIMES_TO_PLAN)
+    line = (roots[0].lines, len(roots[0].shape), roots[0].dtype)
+    count = _planned_at.get(line, 0)
+    if count < PLANNINGS_MAX:
+        _planned_at.put(line, count + 1)
+        return False
+    return _comes_seldom(seen, TIMES_TO_PLAN)
 
 
 def single_operations(piece: Sequence[Op], seen: Seen) -> list[list[Op]] | None:

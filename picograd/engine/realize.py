@@ -22,7 +22,7 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import forget_copies, reads_shared, shared
 from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, Varied, look_at, with_symbols
-from picograd.engine.pieces import OPS_OF_LARGE, is_for_pieces, note_planning, pieces_of, single_operations
+from picograd.engine.pieces import is_for_pieces, pieces_of, single_operations
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
@@ -70,10 +70,10 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
     has_lengths = seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None
-    varied = _families.varied(seen) if seen is not None and has_lengths else None
+    varied, is_alone = _families.varied(seen) if seen is not None and has_lengths else (None, False)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
-    if seen is not None and len(seen.ops) >= OPS_OF_LARGE and is_for_pieces(missing, seen):
+    if seen is not None and is_alone and is_for_pieces(missing, seen):
         return _computed_in_pieces(missing)
     kept = _carried(missing, kept)
     if kept and seen is not None:
@@ -260,8 +260,6 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
     began = None
     if plan is None:
         began = perf_counter()
-        if len(form.order) >= OPS_OF_LARGE:
-            note_planning(roots)
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:
@@ -398,7 +396,7 @@ def _computed_piece(piece: Sequence[Op]) -> dict[Op, Op]:
         return _compute_by_device(piece, None)
     if run_known(piece, known):
         return {}
-    varied = _families.varied(known)
+    varied, _ = _families.varied(known)
     if varied is not None and _ran_for_lengths(piece, varied, keeps=False):
         return {}
     made: dict[Op, Op] = {}

@@ -13,7 +13,7 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.autodiff.unrolled import from_memory
-from picograd.engine import pieces
+from picograd.engine import pieces, realize
 from picograd.ir.op import codes_in
 from picograd.ir.opcode import OpCode
 from picograd.look import watch
@@ -25,6 +25,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the second large graph of a line computed in pieces."""
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")  # whose plannings are counted
     monkeypatch.setattr(pieces, "PLANNINGS_MAX", 1)
+    monkeypatch.setattr(realize, "PLANS_MIN", 0)
     forgotten()
 
 
@@ -215,3 +216,11 @@ def test_a_sum_of_any_number_of_gradients_is_in_pieces_too() -> None:
         planned.append(counts.scheduled)
         table.grad = None
     assert planned[-3:] == [0, 0, 0], planned
+
+
+def test_graphs_that_differ_in_lengths_alone_are_planned() -> None:
+    for n in (3, 5, 6, 7, 12, 13):
+        x = Tensor(np.eye(n, dtype=np.float32), requires_grad=True)
+        with watch() as counts:
+            drawn_steps(x, 20).detach().numpy()
+        assert counts.plans == 1, n
