@@ -107,6 +107,7 @@ class Seen(Record, eq=False):
     number:   place of each Op among these; where the first walk was cut, only of those that the second one met
     kept:     Ops among theirs whose values are kept as well, once that is known
     varied:   lengths and offsets, where the key has symbolic lengths
+    is_alone: no graphs have differed from them in lengths alone, or they have plans of their own
     """
 
     key: Hashable
@@ -121,6 +122,7 @@ class Seen(Record, eq=False):
     parts: Sequence[Op] = ()
     kept: Sequence[Op] = ()
     varied: Varied | None = None
+    is_alone: bool = False
 
     def in_form(self, parts: Sequence[Op], results: list[int]) -> Seen:
         """Returns the same graphs with the blocks and the results of their form."""

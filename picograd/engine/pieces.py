@@ -38,21 +38,25 @@ def forget() -> None:
     _times.clear()
 
 
+def note_planning(roots: Sequence[Op], num_ops: int) -> None:
+    """Counts a planning of a large graph that is not for many lengths."""
+    if num_ops >= OPS_OF_LARGE:
+        _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
+
+
+def _line(roots: Sequence[Op]) -> Hashable:
+    return roots[0].lines, len(roots[0].shape), roots[0].dtype
+
+
 def is_for_pieces(roots: Sequence[Op], seen: Seen) -> bool:
-    """Returns whether a graph without a plan is computed in pieces; counts large graphs, by line and each by itself.
+    """Returns whether a graph that is alone with its lengths and has no plan is computed in pieces; counts it if so.
 
     Only those with gradients are: packed weights are read by fused kernels alone, and may be larger than the memory.
     """
-    if len(seen.ops) < OPS_OF_LARGE:
+    if len(seen.ops) < OPS_OF_LARGE or _planned_at.get(_line(roots), 0) < PLANNINGS_MAX:
         return False
-    if not any(map(NEEDS_GRAD, roots)) and not any(op.code is OpCode.GRADIENT for op in seen.ops):
-        return False
-    line = (roots[0].lines, len(roots[0].shape), roots[0].dtype)
-    count = _planned_at.get(line, 0)
-    if count < PLANNINGS_MAX:
-        _planned_at.put(line, count + 1)
-        return False
-    return _comes_seldom(seen, TIMES_TO_PLAN)
+    has_gradients = any(map(NEEDS_GRAD, roots)) or any(op.code is OpCode.GRADIENT for op in seen.ops)
+    return has_gradients and _comes_seldom(seen, TIMES_TO_PLAN)
 
 
 def single_operations(piece: Sequence[Op], seen: Seen) -> list[list[Op]] | None:

@@ -21,8 +21,8 @@ from picograd.autodiff.unrolled import LONG, from_memory, rolled
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import forget_copies, reads_shared, shared
-from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, Varied, look_at, with_symbols
-from picograd.engine.pieces import is_for_pieces, pieces_of, single_operations
+from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, look_at, with_symbols
+from picograd.engine.pieces import is_for_pieces, note_planning, pieces_of, single_operations
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
@@ -35,6 +35,7 @@ from picograd.ir.shape import check_array
 from picograd.ir.stages import FixedMemory, Plan
 from picograd.ir.symbolic import dim_value
 from picograd.look import Profiling, active
+from picograd.record import replace
 
 # ---- graphs that are computed together ----
 # Two tables in one: (device, tune, key of a form) -> Plan, and the short key of graphs -> Known (engine/known.py).
@@ -73,8 +74,10 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     varied, is_alone = _families.varied(seen) if seen is not None and has_lengths else (None, False)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
-    if seen is not None and is_alone and is_for_pieces(missing, seen):
-        return _computed_in_pieces(missing)
+    if seen is not None and is_alone:
+        if is_for_pieces(missing, seen):
+            return _computed_in_pieces(missing)
+        seen = replace(seen, is_alone=True)
     kept = _carried(missing, kept)
     if kept and seen is not None:
         seen, varied = seen.keeping(kept), varied and varied.keeping(kept)
@@ -192,8 +195,7 @@ def _compute_on(
     form = template(roots, order)
     plan = _plans.get((name, False, form.key))
     if plan is None:
-        varied = None if seen is None else seen.varied
-        form, plan = find_general_plan(roots, form, name, _scalars, _repeats, varied)
+        form, plan = find_general_plan(roots, form, name, _scalars, _repeats, seen)
     elif Profiling.recorder is not None:
         Profiling.recorder.learn(plan, roots, form, name, None)
     known = None if seen is None else Known.of(seen, form, plan)
@@ -207,21 +209,25 @@ def _compute_on(
 
 def find_general_plan(
     roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None,
-    varied: Varied | None = None,
+    seen: Seen | None = None,
 ) -> tuple[Template, Plan]:  # fmt: skip
     """Returns a form with what changes as inputs, and its plan; lengths stay numbers if an Op, as a CONV, needs them so.
 
     Args:
       scalars:  what is known of graphs that differ in numbers, offsets and lengths
       repeats:  counts plannings of lengths that stay numbers
-      varied:   lengths that are symbolic already
+      seen:     lengths that are symbolic already, and whether the graphs are alone with theirs
     """
     if name == EVALUATOR:
         return exact, find_plan(roots, exact, name)
+    varied = None if seen is None else seen.varied
     while True:
         form = scalars.generalized(exact, name, lambda op: _stored(op, name), varied)
-        if repeats is not None and varied is None and form.sizes is None and (name, False, form.key) not in _plans:
-            repeats.note(exact, roots[0])
+        if (name, False, form.key) not in _plans:
+            if repeats is not None and varied is None and form.sizes is None:
+                repeats.note(exact, roots[0])
+            if seen is not None and seen.is_alone:
+                note_planning(roots, len(form.order))
         try:
             return form, find_plan(roots, form, name)
         except (ShapeError, UnsupportedOp):  # an Op that needs a number, such as a CONV
