@@ -20,7 +20,7 @@ from itertools import count
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.ir.bodies import substitute
-from picograd.ir.build import cast
+from picograd.ir.build import cast, maximum, minimum
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.ranges import value_range
@@ -96,10 +96,17 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
             number = next(numbers)
             place = Op(OpCode.RANGE, dtypes.int64, (const(LENGTH, dtypes.int64),), (number, AxisKind.VECTOR))
             table = tables[common] = Op(OpCode.ALLOC, value.dtype, (), (f"t{number}", LENGTH, MemorySpace.REGISTER))
-            (stored,) = substitute([value], {integer: cast(place, integer.dtype)})
+            (stored,) = substitute([value], {integer: cast(_within(place, integer), integer.dtype)})
             filled += [Alloc(table), For(place, (Store(table, place, stored),))]
         places[value] = Op(OpCode.LOAD, value.dtype, (tables[common], cast(_widened(integer), dtypes.int64)))
     return filled, places
+
+
+def _within(place: Op, integer: Op) -> Op:
+    """Returns a place of a table among the values that its integer has: others may be beyond memory, or divide by 0."""
+    low, high = value_range(integer)
+    place = place if high == LENGTH - 1 else minimum(place, int(high))
+    return maximum(place, int(low)) if low > 0 else place
 
 
 def _of_stand_in(value: Op, integer: Op) -> Op:

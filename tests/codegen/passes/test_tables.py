@@ -110,6 +110,21 @@ def test_what_is_not_looked_up(name: str) -> None:
     assert lookups(product(value)) == (0, 0)
 
 
+def test_a_table_reads_no_memory_beyond_the_values_of_its_integer() -> None:
+    """A row of four elements for every row: lane % 4 chooses, and places from 4 on would be outside."""
+    row, bits = (Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, (dtype, shape) in enumerate(
+        [(dtypes.float32, (1, 4)), (dtypes.uint8, (8, 4))]
+    ))  # fmt: skip
+    rows = expand(row, (8, 4)) * 0.5 - 1.0
+    root = Op(OpCode.CONTIGUOUS, dtypes.float32, (rows,))
+    rng = np.random.default_rng(0)
+    given = {row: rng.integers(-4, 5, (1, 4)).astype(np.float32), bits: rng.integers(0, 256, (8, 4)).astype(np.uint8)}
+    roots = [root, centred(low_bits(bits))]
+    program = lower(create_schedule(roots).items[-1].kernel, WIDE)
+    assert any(tables_of(phase) for phase in program.phases)
+    check_same_meaning(roots, given, targets=(WIDE,))
+
+
 # ---- loops ----
 def loop_over(of_lane: str) -> tuple[Statement, ...]:
     """y[k] = (float(p[k] & 15) - 8) * s for 16 lanes of k, with s from somewhere."""
