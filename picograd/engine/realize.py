@@ -28,7 +28,7 @@ from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, Unsupport
 from picograd.interrupts import Latest
 from picograd.ir.bodies import NEEDS_GRAD, substitute
 from picograd.ir.checks import Refused
-from picograd.ir.op import CODE, Buffer, Op, memory_op
+from picograd.ir.op import CODE, Buffer, Op, memory_op, realized, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.origin import Graphless, Lines, like_its_sources
 from picograd.ir.shape import check_array
@@ -103,7 +103,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     constants = {graph for graph, device in devices.items() if device is None}
     read_before: dict[Op, str | None] = {}
     if constants and left is not missing:  # a gradient that is constant is on the device of the memory it came from
-        read_before = dict(zip(missing, devices_of(missing)))
+        read_before = dict(zip(missing, devices_of(missing, toposort(missing, stop=realized))))
         devices |= {graph: read_before[op] for op, graph in graphs.items() if graph in constants}
     by_device: dict[str | None, list[Op]] = {}
     for op, device in devices.items():
