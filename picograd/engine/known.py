@@ -100,8 +100,8 @@ class Seen(Record, eq=False):
     blocks:   their SHRINKs and PADs
     parts:    the blocks of their form in the places of these: that of all steps of a loop moves with each of them
     results:  which result of a plan each of them is, once that is known: two of them may be one
-    costly:   Ops whose values may be worth keeping: a part of one may cost as much as all of it, or it is drawn. Without
-              gradients
+    costly:   Ops without gradients whose values may be worth keeping: a part of one may cost as much as all of it, or it
+              is drawn
     graphs:   themselves, formulas and gradients not written out
     ops:      the Op of each part of the key that is more than the number of an earlier one
     number:   place of each Op among these; where the first walk was cut, only of those that the second one met

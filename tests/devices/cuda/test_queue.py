@@ -153,7 +153,7 @@ print(all(np.array_equal(each.numpy(), expected) for each in kept), launched())
 
 @pytest.mark.req("E4")
 def test_room_for_a_graph_is_not_made_of_memory_that_the_run_has(fake_driver: Path) -> None:
-    """Of a plan in two parts the second one's graph finds no memory: what the first has computed stays."""
+    """A plan in two parts keeps what the first has computed where the graph of the second finds no memory."""
     code = GRAPHS + """
 library = ctypes.CDLL("libcuda.so.1")
 @pg.jit
