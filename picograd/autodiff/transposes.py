@@ -14,6 +14,7 @@ from picograd.ir.build import (
     flip,
     gather,
     pad,
+    pad_axis,
     permute,
     positions,
     reduce,
@@ -22,6 +23,7 @@ from picograd.ir.build import (
     scan,
     scatter,
     shrink,
+    shrink_axis,
     static_shape,
     swap_last,
     where,
@@ -30,7 +32,7 @@ from picograd.ir.build import (
 from picograd.ir.op import Dim, Op, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel
-from picograd.ir.symbolic import add, mul, subtract
+from picograd.ir.symbolic import add, mod, mul, subtract
 from picograd.record import replace
 
 WITH_FACTORS = frozenset({OpCode.MUL, OpCode.ADD, OpCode.SUB, OpCode.NEG})  # what a sum of products begins with
@@ -217,13 +219,14 @@ def conv_x(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    lengths, taps, windows = x.shape[2:], static_shape(w.shape[2:]), out.shape[2:]
+    lengths, taps = x.shape[2:], static_shape(w.shape[2:])
     padding: list[tuple[int, int]] = []
     bounds: list[tuple[Dim, Dim]] = [(0, length) for length in x.shape[:2]]
     for i, length in enumerate(lengths):
         apart, span = arg.input_dilation[i], (taps[i] - 1) * arg.dilation[i] + 1
-        before = span - 1 - arg.padding[i][0]
-        after = _number(subtract(_reach(length, apart), _reach(windows[i], arg.stride[i]))) + span - 1 - before
+        before, unseen = span - 1 - arg.padding[i][0], _unseen(out, i)
+        most = unseen if isinstance(unseen, int) else arg.stride[i] - 1  # elements that are computed and cut off
+        after = most - sum(arg.padding[i]) + 2 * (span - 1) - before
         extra, extra_after = max(0, -(before // apart)), max(0, -(after // apart))
         padding.append((before + extra * apart, after + extra_after * apart))
         bounds.append((extra, add(length, extra)))
@@ -251,15 +254,19 @@ def conv_w(grad: Op, out: Op) -> Op:
     x, w = out.src
     arg: ConvArg = out.arg
     batch, (channels,), lengths = x.shape[0], static_shape(x.shape[1:2]), x.shape[2:]
-    taps, windows, spatial = static_shape(w.shape[2:]), out.shape[2:], tuple(range(2, len(x.shape)))
+    spatial = tuple(range(2, len(x.shape)))
     split = reshape(x, (batch, arg.groups, channels // arg.groups, *lengths))
     moved = permute(split, (2, 1, 0, *(axis + 1 for axis in spatial)))  # (C / groups, groups, B, *)
     operand = reshape(moved, (channels // arg.groups, mul(batch, arg.groups), *lengths))
     padding: list[tuple[int, int]] = []
     for i, (lo, hi) in enumerate(arg.padding):
-        beyond = _number(subtract(_reach(lengths[i], arg.input_dilation[i]), _reach(windows[i], arg.stride[i])))
-        unseen = beyond + lo + hi - (taps[i] - 1) * arg.dilation[i]
-        padding.append((lo, hi - min(hi, unseen)))
+        unseen = _unseen(out, i)
+        if isinstance(unseen, int):
+            padding.append((lo, hi - min(hi, unseen)))
+            continue
+        padding.append((lo, 0))
+        padded = pad_axis(operand, 2 + i, 0, hi)
+        operand = shrink_axis(padded, 2 + i, 0, subtract(padded.shape[2 + i], unseen))
     transposed = replace(
         arg, stride=arg.dilation, dilation=arg.stride, padding=tuple(padding), of_weight=not arg.of_weight
     )  # fmt: skip
@@ -268,11 +275,11 @@ def conv_w(grad: Op, out: Op) -> Op:
     return shrink(by_output, tuple((0, dim) for dim in w.shape))
 
 
-def _reach(count: Dim, apart: int) -> Dim:
-    """Returns the distance from the first to the last of `count` elements, `apart` from each other."""
-    return mul(subtract(count, 1), apart)
+def _unseen(out: Op, axis: int) -> Dim:
+    """Returns how many elements of the padded input of a CONV are beyond the last window along a spatial axis."""
+    (x, w), arg = out.src, out.arg
+    length, taps = x.shape[2 + axis], w.shape[2 + axis]
+    whole = add(mul(subtract(length, 1), arg.input_dilation[axis]), sum(arg.padding[axis]))
+    return mod(subtract(whole, mul(subtract(taps, 1), arg.dilation[axis])), arg.stride[axis])
 
 
-def _number(value: Dim) -> int:
-    """Returns how much longer a line is than its windows' places, which is a number where both have a stride of one."""
-    return static_shape((value,))[0]

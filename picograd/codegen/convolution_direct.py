@@ -86,6 +86,8 @@ def is_direct(anchor: Op, target: Target) -> bool:
         return False
     if not isinstance(positions, int) or positions < POSITIONS_MIN or windows.k == 0:
         return False
+    if len(windows.taps) > 1 and not all(isinstance(n, int) for n in (*windows.taps, *anchor.src[0].shape[2:])):
+        return False
     direct = direct_of(anchor, target)
     return direct.of_many.numel_on_stack * direct.dtype.itemsize <= STACK_BYTES_MAX
 

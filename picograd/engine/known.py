@@ -50,6 +50,7 @@ from picograd.engine.lengths import (
     lengths_of,
     offsets_of,
     regrouped,
+    with_channels,
     with_held,
     with_lengths,
 )
@@ -517,6 +518,8 @@ def _parts_of(form: Template) -> _Parts:
             part = (*part[:2], offsets_of(op, part[2], offsets, lengths), *part[3:])
         elif is_leaf or op.code in WITH_LENGTHS:
             part = lengths_of(op, is_leaf, part, lengths)
+        elif op.code is OpCode.CONV or op.code is OpCode.FORMULA:
+            part = with_channels(op, part)
         rest.append(places.get(op, part))
     return _Parts((tuple(rest), form.key[-1]), constants, tuple(offsets), tuple(lengths))  # type: ignore[index]
 
@@ -603,12 +606,15 @@ class Families:
         key = (parts.rest, sizes.key, moving.groups)
         return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing)), False
 
-    def refuse(self, seen: Seen) -> None:
-        """Has graphs with such a key keep their own lengths."""
+    def other_than(self, seen: Seen) -> Seen | None:
+        """Returns a graph with other symbolic lengths than these, of which no plan can be made; None: it keeps its own."""
+        assert seen.varied is not None
         with self._lock:
             family = self._known.get(cast(Any, seen.key)[0])
             if family is not None:
                 family.lengths.refuse()
+        varied, _ = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
+        return None if varied is None or varied.key == seen.key else varied
 
 
 def _taken_apart(seen: Seen) -> _Parts:
@@ -623,9 +629,12 @@ def _taken_apart(seen: Seen) -> _Parts:
             part = lengths_of(op, is_leaf, part, lengths)
         elif op.code in BLOCKS:
             part = (op.code, op.dtype, offsets_of(op, op.arg, offsets, lengths))
+        elif op.code is OpCode.CONV:
+            part = with_channels(op, part)
         elif op.code is OpCode.FORMULA:
             formula = op.arg
             part = (op.code, op.dtype, formula.function, formula.options, formula.numbers, len(op.src))
+            part = with_channels(op, part)
         rest.append(part)
     return _Parts(tuple(rest), [], tuple(offsets), tuple(lengths))
 

@@ -35,14 +35,15 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement, zip_longest
-from math import prod
+from math import gcd, prod
 from types import MappingProxyType
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import add, bounds, mul, subtract
+from picograd.ir.shape import ConvArg
+from picograd.ir.symbolic import add, bounds, ceildiv, floordiv, mul, subtract, to_op
 from picograd.record import Record, Struct, field
 
 # ---- offsets ----
@@ -215,6 +216,8 @@ SAMPLES_MAX = 8  # of a form: where they make no polynomials by then, it has a p
 VARIABLES_MAX = 32  # of a form, such as the rows that each expert of several layers gets
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
 FACTOR_MAX = 4  # of a length to which another number is added
+DIVISOR_MAX = 64  # of a length, as the greatest stride of windows
+CHANCE = 16  # one in so many numbers, about, may be taken for a quotient
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
 WITH_LENGTHS = SHAPES | LAST_IS_LENGTH
@@ -253,6 +256,15 @@ def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
     rest, lengths = shape_of((length,))
     found += lengths
     return (*part[:2], None if op.code is OpCode.CHECK else (*others,), rest, *part[3:])
+
+
+def with_channels(op: Op, part: Any) -> Any:
+    """Returns the part of a CONV, or a formula of one, in a form's key, with the channels that kernels are made for."""
+    arg = op.arg
+    if op.code is OpCode.FORMULA:
+        groups = [given for given in arg.options if isinstance(given, tuple)]
+        arg = next((given for group in groups for given in group if isinstance(given, ConvArg)), None)
+    return part if arg is None else (*part, op.src[1].shape[: 1 if arg.of_weight else 2])
 
 
 def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:
@@ -296,15 +308,34 @@ def _dim(polynomial: Polynomial, symbols: Sequence[Op]) -> Dim:
 
 
 # ---- samples -> polynomials ----
+class Root(Record):
+    """A symbolic integer v that one of the numbers is made of: step * v + rest."""
+
+    place: int
+    step: int
+    rest: int
+
+
+class Quotient(Record):
+    """A number that is (another + shift) // divisor, as the positions of windows with a stride are.
+
+    of:  variable, a Root or a Quotient before this one
+    """
+
+    of: int
+    shift: int
+    divisor: int
+
+
 class Solution(Record):
     """Polynomials that give the numbers of a form from a few of them.
 
-    parts:  a polynomial for each number; None for a start of a block that is not a polynomial, or does not change
-    roots:  for each symbolic integer its number
+    parts:      a polynomial for each number; None for a start of a block that is not a polynomial, or does not change
+    variables:  of the polynomials
     """
 
     parts: tuple[Polynomial | None, ...]
-    roots: tuple[int, ...]
+    variables: tuple[Root | Quotient, ...]
 
     def holds(self, sample: Sample) -> bool:
         """Returns whether the polynomials give the numbers of a graph."""
@@ -319,11 +350,45 @@ class Solution(Record):
         return True
 
     def values(self, sample: Sample) -> list[int]:
-        """Returns the values of the symbolic integers in a graph."""
-        return [sample[root] for root in self.roots]
+        """Returns the values of the variables in a graph."""
+        values: list[int] = []
+        for variable in self.variables:
+            if isinstance(variable, Root):
+                values.append((sample[variable.place] - variable.rest) // variable.step)
+            else:
+                values.append((values[variable.of] + variable.shift) // variable.divisor)
+        return values
+
+    def symbols(self, prefix: str, bounds: Sequence[Sequence[int]]) -> list[Op]:
+        """Returns the variables as expressions of symbolic integers between some bounds."""
+        symbols: list[Op] = []
+        for i, (variable, ends) in enumerate(zip(self.variables, bounds)):
+            if isinstance(variable, Root):
+                symbols.append(Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *ends)))
+            else:
+                symbols.append(to_op(floordiv(add(symbols[variable.of], variable.shift), variable.divisor)))
+        return symbols
 
 
-def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
+class Guess(Record):
+    """Decisions where samples leave open how one number follows from another.
+
+    is_ceil:        a quotient is rounded up rather than down
+    has_multiples:  a number that has been a multiple of another, and a number more, always is; else it is by chance, and
+                    the other one is its quotient
+    has_common:     that a number has had the same remainder in all samples is no chance
+    """
+
+    is_ceil: bool = True
+    has_multiples: bool = True
+    has_common: bool = False
+
+
+# Those that fail are followed by the next.
+GUESSES = (Guess(), Guess(is_ceil=False), Guess(has_multiples=False), Guess(has_common=True))
+
+
+def solve(samples: Sequence[Sample], num_lengths: int, guess: Guess = GUESSES[0]) -> Solution | None:
     """Returns polynomials that give the numbers of all samples; None where that takes too many symbolic integers.
 
     Args:
@@ -339,26 +404,76 @@ def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
     for place in sorted(range(num_lengths), key=spreads.__getitem__):  # a length before its multiples
         column = columns[place]
         if column not in known and not _is_fixed(column):
-            known[column] = _related(column, known) or (((len(roots),), 1),)
+            known[column] = _related(column, known, guess) or (((len(roots),), 1),)
             roots += [place] if known[column] == (((len(roots),), 1),) else []
             if len(roots) > VARIABLES_MAX:
                 return None
+    variables, order = _variables(columns, roots, guess)
+    numbers = [order.index(i) for i in range(len(roots))]
+    steps = {i: v for i, v in enumerate(variables) if isinstance(v, Root)}
     parts: list[Polynomial | None] = []
     for place, column in enumerate(columns):
         if place < num_lengths and _is_fixed(column):
             parts.append(_constant(column[0]))
         else:  # of a start that does not change engine/lengths.py sees whether it moves by itself
-            parts.append(known.get(column) or (None if _is_fixed(column) else _related(column, known)))
-    return Solution(tuple(parts), tuple(roots))
+            found = known.get(column) or (None if _is_fixed(column) else _related(column, known, guess))
+            parts.append(found and _renumbered(found, numbers, steps))
+    return Solution(tuple(parts), tuple(variables))
+
+
+def _variables(columns: Sequence[Sample], roots: Sequence[int], guess: Guess) -> tuple[list[Root | Quotient], list[int]]:
+    """Returns the variables for some numbers that are no polynomials of each other, and which of the numbers each is."""
+    variables: list[Root | Quotient] = []
+    order: list[int] = []
+    for i in reversed(range(len(roots))):  # a length before its quotients
+        column = columns[roots[i]]
+        quotient = None
+        for of in reversed(range(len(order))):
+            quotient = quotient or _quotient(column, columns[roots[order[of]]], of, guess)
+        step = gcd(*[number - column[0] for number in column]) if guess.has_common else 1
+        variables.append(quotient or Root(roots[i], step, column[0] % step))
+        order.append(i)
+    return variables, order
+
+
+def _quotient(column: Sample, other: Sample, of: int, guess: Guess) -> Quotient | None:
+    """Returns how a number is another one divided in all samples; divisors that fit any number by chance are left out."""
+    likelihood, power = (max(other) - min(other)) ** (len(column) - 1) // CHANCE, len(column)
+    for divisor in range(2, DIVISOR_MAX + 1):
+        if divisor**power > likelihood:
+            break
+        shifts = [number * divisor - whole for number, whole in zip(column, other)]
+        least, most = max(shifts), min(shifts) + divisor - 1
+        if least <= most:
+            likely = divisor - 1 if guess.is_ceil else 0
+            return Quotient(of, min(max(likely, least), most), divisor)
+    return None
+
+
+def _renumbered(part: Polynomial, numbers: Sequence[int], roots: Mapping[int, Root]) -> Polynomial:
+    """Returns a polynomial of numbers as one of the variables that they are made of."""
+    total: Polynomial = ()
+    for factors, factor in part:
+        term = _constant(factor)
+        for i in factors:
+            variable = numbers[i]
+            root = roots.get(variable)
+            step, rest = (1, 0) if root is None else (root.step, root.rest)
+            term = _product(term, _sum((((variable,), step),), _constant(rest)))
+        total = _sum(total, term)
+    return total
 
 
 def _is_fixed(column: Sample) -> bool:
     return all(number == column[0] for number in column)
 
 
-def _related(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
+def _related(column: Sample, known: dict[Sample, Polynomial], guess: Guess) -> Polynomial | None:
     """Returns the simplest formula that gives a number from known ones in all samples."""
-    for rule in (_multiple, _shifted, _multiple_of_two, _joined, _scaled):
+    rules = (_multiple, _shifted, _multiple_of_two, _joined, _scaled)
+    if not guess.has_multiples:  # the factors of a product are the largest that there are
+        rules, known = rules[1:-1], dict(reversed(known.items()))
+    for rule in rules:
         found = rule(column, known)
         if found is not None:
             return found
@@ -426,6 +541,7 @@ class Lengths(Struct):
     is_refused:   all have plans of their own
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
+    guess:        number of the one that the solution is made with
     solution:     what their numbers are of each other
     kept:         the sizes of those asked for last
     shown:        for the bounds of their symbolic lengths the numbers as these show them, and a key
@@ -435,6 +551,7 @@ class Lengths(Struct):
     is_refused: bool = False
     samples: list[Sample] = field(default_factory=list)
     own: set[Sample] = field(default_factory=set)
+    guess: int = 0
     solution: Solution | None = None
     kept: dict[Sample, Sizes] = field(default_factory=dict)
     shown: dict[Hashable, tuple[tuple[Dim | None, ...], Hashable]] = field(default_factory=dict)
@@ -457,30 +574,45 @@ class Lengths(Struct):
         if len(self.kept) >= KEPT_SIZES_MAX:
             self.kept.clear()
         values = self.solution.values(sample)
-        ends = tuple(map(bucket, values))
+        ends = tuple([_ends(variable, sample) for variable in self.solution.variables])
         if ends not in self.shown:
             self.shown[ends] = _shown(self.solution, ends, self.num_lengths, prefix)
         dims, key = self.shown[ends]
-        found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": value for i, value in enumerate(values)}, key)
+        free = [i for i, variable in enumerate(self.solution.variables) if isinstance(variable, Root)]
+        found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": values[i] for i in free}, key)
         return found
 
     def refuse(self) -> None:
-        """Remembers that graphs of this form have no plan with symbolic lengths."""
-        self.is_refused, self.solution = True, None
-        self.kept.clear()
-        self.shown.clear()
+        """Goes on to the next guess: graphs of this form have no plan with these symbolic lengths.
+
+        Where no guess is left, graphs have plans of their own until another sample tells more.
+        """
+        failed = {self.solution}
+        self._forget()
+        while self.guess + 1 < len(GUESSES) and self.solution in failed:
+            self.guess += 1
+            self.solution = solve(self.samples, self.num_lengths, GUESSES[self.guess])
+        if self.solution in failed:
+            self.solution = None
+        self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
 
     def _learn(self, sample: Sample) -> None:
+        if sample in self.samples:
+            return
         own = sample[: self.num_lengths]
         if not self.samples or (len(self.samples) < OWN_PLANS and not self._grows_by_one(own)):
             self.own.add(own)
         self.samples.append(sample)
-        self.kept.clear()
-        self.shown.clear()
+        self._forget()
         if len(self.samples) > len(self.own):
+            self.guess = 0
             self.solution = solve(self.samples, self.num_lengths)
             if self.solution is None or len(self.samples) > SAMPLES_MAX:
-                self.refuse()
+                self.is_refused, self.solution = True, None
+
+    def _forget(self) -> None:
+        self.kept.clear()
+        self.shown.clear()
 
     def _grows_by_one(self, second: Sample) -> bool:
         """True where lengths are the first ones, or one more, as where a text is written."""
@@ -490,6 +622,14 @@ class Lengths(Struct):
 KEPT_SIZES_MAX = 256  # graphs of a form whose sizes are remembered
 
 
+def _ends(variable: Root | Quotient, sample: Sample) -> tuple[int, int]:
+    """Returns the bounds of a symbolic integer in graphs that share a plan with this one; (0, 0) of a quotient."""
+    if isinstance(variable, Quotient):
+        return 0, 0
+    least, greatest = bucket(sample[variable.place])
+    return ceildiv(least - variable.rest, variable.step), (greatest - variable.rest) // variable.step
+
+
 def _shown(
     solution: Solution, ends: Sequence[tuple[int, int]], num_lengths: int, prefix: str
 ) -> tuple[tuple[Dim | None, ...], Hashable]:
@@ -497,10 +637,10 @@ def _shown(
     bounds = [[*least_and_greatest] for least_and_greatest in ends]
     for least, parts in ((2, solution.parts[:num_lengths]), (0, solution.parts[num_lengths:])):
         for part in dict.fromkeys(parts):
-            _narrow(bounds, part, least)
-    symbols = [Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *ends)) for i, ends in enumerate(bounds)]
+            _narrow(solution.variables, bounds, part or (), least)
+    symbols = solution.symbols(prefix, bounds)
     shown = {part: None if part is None else _dim(part, symbols) for part in {*solution.parts}}
-    return tuple(map(shown.__getitem__, solution.parts)), (solution.parts, tuple(map(tuple, bounds)))
+    return tuple(map(shown.__getitem__, solution.parts)), (solution, tuple(map(tuple, bounds)))
 
 
 def bucket(length: int) -> tuple[int, int]:
@@ -513,16 +653,22 @@ def bucket(length: int) -> tuple[int, int]:
     return STARTS[number - 1], STARTS[number] - 1
 
 
-def _narrow(bounds: list[list[int]], part: Polynomial | None, least: int) -> None:
+def _narrow(variables: Sequence[Root | Quotient], bounds: list[list[int]], part: Polynomial, least: int) -> None:
     """Narrows bounds so that a length, start or room is no less than it ever is; of one symbolic integer alone."""
-    factors = dict(part or ())
+    factors = dict(part)
     constant = factors.pop((), 0)
     if len(factors) != 1:
         return
-    ((variables, factor),) = factors.items()
-    if len(variables) == 1:
-        ends = bounds[variables[0]]
+    ((factors_of_term, factor),) = factors.items()
+    if len(factors_of_term) != 1:
+        return
+    (number,) = factors_of_term
+    variable, ends = variables[number], bounds[number]
+    if isinstance(variable, Quotient):
         if factor > 0:
-            ends[0] = max(ends[0], -((constant - least) // factor))
-        else:
-            ends[1] = min(ends[1], (constant - least) // -factor)
+            whole = _sum((((variable.of,), 1),), _constant(variable.shift))
+            _narrow(variables, bounds, whole, -((constant - least) // factor) * variable.divisor)
+    elif factor > 0:
+        ends[0] = max(ends[0], -((constant - least) // factor))
+    else:
+        ends[1] = min(ends[1], (constant - least) // -factor)

@@ -378,8 +378,8 @@ def _computed_for_lengths(varied: Seen) -> bool:
     except Refused:
         return False
     except Exception:  # an Op or a formula needs a number; another error comes again where lengths are numbers
-        _families.refuse(varied)
-        return False
+        another = _families.other_than(varied)
+        return another is not None and _computed_for_lengths(another)
     for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
         op.realized = memory_op(made[graph].arg[0], op.shape)
     return True

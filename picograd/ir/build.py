@@ -196,6 +196,13 @@ def zeros_like(x: Op) -> Op:
     return filled(0, x.dtype, x.shape)
 
 
+def number_like(x: Op, number: Dim) -> Op:
+    """Returns a length, which may be symbolic, as a value in the dtype and shape of x."""
+    if isinstance(number, int):
+        return x.filled(number)
+    return repeat_axes(cast(number, x.dtype), range(len(x.shape)), x.shape)
+
+
 def _beside(x: Op, value: Op | Scalar) -> Op:
     """Returns an operand that goes with x: an Op as it is, a number in the dtype and shape of x."""
     return value if isinstance(value, Op) else x.filled(value)

@@ -262,24 +262,19 @@ def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
         raise ShapeError(f"conv: x {x} has {x[1]} channels, w {w} needs {w[1]} x {arg.groups} groups.")
     if _int(w[0]) % arg.groups:
         raise ShapeError(f"conv: w {w} has {w[0]} outputs, which {arg.groups} groups cannot share.")
-    spatial: list[Dim] = []
-    if num_spatial == 1 and not (isinstance(x[2], int) and isinstance(w[2], int)):
-        return (x[0], w[0], _places(x[2], w[2], arg))
-    for i in range(num_spatial):
-        length = (_int(x[i + 2]) - 1) * arg.input_dilation[i] + 1 + sum(arg.padding[i])
-        taps = (_int(w[i + 2]) - 1) * arg.dilation[i] + 1
-        if length < taps:
-            raise ShapeError(f"conv: a kernel spanning {taps} is longer than the padded input {length} of axis {i}.")
-        spatial.append((length - taps) // arg.stride[i] + 1)
+    spatial = [_places(i, x[i + 2], w[i + 2], arg) for i in range(num_spatial)]
     return (x[0], w[0], *spatial)
 
 
-def _places(length: Dim, taps: Dim, arg: ConvArg) -> Dim:
-    """Returns the places along a line of a symbolic length, or of windows as long as such a line."""
-    if arg.input_dilation[0] != 1:
-        raise ShapeError(f"conv: elements lie {arg.input_dilation[0]} apart along a length {length} that is not a number.")
-    unseen = subtract(add(length, sum(arg.padding[0]) - 1), times(subtract(taps, 1), arg.dilation[0]))
-    return add(floordiv(unseen, arg.stride[0]), 1)
+def _places(axis: int, length: Dim, taps: Dim, arg: ConvArg) -> Dim:
+    """Returns the places along a spatial axis where a kernel of this many taps fits; of symbolic lengths, one at least."""
+    apart, dilation = arg.input_dilation[axis], arg.dilation[axis]
+    whole = add(times(subtract(length, 1), apart), 1 + sum(arg.padding[axis]))
+    span = add(times(subtract(taps, 1), dilation), 1)
+    unseen = subtract(whole, span)
+    if isinstance(unseen, int) and unseen < 0:
+        raise ShapeError(f"conv: a kernel spanning {span} is longer than the padded input {whole} of axis {axis}.")
+    return add(floordiv(unseen, arg.stride[axis]), 1)
 
 
 def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:

@@ -275,8 +275,10 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
         unit, units, _ = _in_units(rest, divisor)
         if unit > 1:
             return add(quotient, floordiv(units, divisor // unit))
-        if rest.code is OpCode.IDIV and rest.src[1].code is OpCode.CONST:
-            return add(quotient, floordiv(from_op(rest.src[0]), divisor * int(rest.src[1].arg)))
+        ((atom, factor), *more), constant = affine(rest)[0].items(), affine(rest)[1]
+        if not more and factor == 1 and atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST:
+            inner = int(atom.src[1].arg)  # (x // a + b) // c is (x + a b) // (a c)
+            return add(quotient, floordiv(add(from_op(atom.src[0]), inner * constant), inner * divisor))
     return add(quotient, Op(OpCode.IDIV, dtypes.int64, (to_op(rest), to_op(divisor))))
 
 
@@ -308,7 +310,7 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
     if isinstance(divisor, int):
         whole = {atom: c // divisor for atom, c in terms.items() if c % divisor == 0}
         rest = {atom: c for atom, c in terms.items() if c % divisor}
-        extra = constant // divisor if not rest or constant % divisor == 0 else 0
+        extra = constant // divisor
         return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
     whole, rest, extra, among = {}, {}, 0, factors_of(divisor)
     for atom, coefficient in terms.items():

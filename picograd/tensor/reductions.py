@@ -24,7 +24,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import DType, float64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, differs, equal, maximum, minimum, positions, reduce, reshape, unary, where, zeros_like
+from picograd.ir.build import (
+    cast,
+    differs,
+    equal,
+    maximum,
+    minimum,
+    number_like,
+    positions,
+    reduce,
+    reshape,
+    unary,
+    where,
+    zeros_like,
+)  # fmt: skip
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -98,9 +111,7 @@ def _count(op: Op, axes: tuple[int, ...]) -> Dim:
 
 
 def _over_count(total: Op, count: Dim) -> Op:
-    if isinstance(count, int):
-        return total / float(count)
-    return total / broadcast_to(cast(count, total.dtype), total.shape)
+    return total / number_like(total, count)
 
 
 # ---- the p-norm on Ops ----

@@ -27,21 +27,24 @@ from picograd.ir.build import (
     less_equal,
     maximum,
     minimum,
+    number_like,
     reduce,
     repeat_along,
+    repeat_axes,
     reshape,
     shrink_axis,
     unary,
     where,
 )
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import mul, subtract, to_op
 from picograd.nn.functions import widened
 from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from picograd.nn.functions.windows import each_axis
 from picograd.tensor.arguments import check_one_of, tensor_of
 from picograd.tensor.build import need_float, static
-from picograd.tensor.formulas import of_tensors
+from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.pointwise import round_even
 from picograd.tensor.tensor import Tensor
 
@@ -92,23 +95,13 @@ def interpolate(
         return AREA[axes](input, sizes)
     if mode in AXES:
         need_float("interpolate", op, "input")
-    if not antialias:
-        return _with_lengths(input, sizes, tuple(factors), mode, bool(align_corners))
     wide = cast(op, op.dtype.compute_dtype)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
-        wide = _smoothed(wide, 2 + i, count, factor, mode, bool(align_corners), input.cell.device)
+        if antialias:
+            wide = _smoothed(wide, 2 + i, count, factor, mode, bool(align_corners), input.cell.device)
+        else:
+            wide = _resized(wide, iota(count), 2 + i, factor, mode, bool(align_corners))
     return input.from_op(cast(wide, op.dtype), input.cell.device)
-
-
-@of_tensors
-def _with_lengths(
-    x: Tensor, sizes: tuple[int, ...], factors: tuple[float | None, ...], mode: str, align_corners: bool
-) -> Tensor:
-    """Returns x with other lengths of its spatial axes, from the nearest elements."""
-    wide = cast(x.read(), x.dtype.compute_dtype)
-    for i, (count, factor) in enumerate(zip(sizes, factors)):
-        wide = _resized(wide, 2 + i, count, factor, mode, align_corners)
-    return x.from_op(cast(wide, x.dtype), x.cell.device)
 
 
 def upsample(
@@ -191,22 +184,25 @@ def _sizes(
 
 
 # ---- one axis ----
-def _resized(x: Op, axis: int, count: int, factor: float | None, mode: str, align_corners: bool) -> Op:
-    """Returns x with another length of one axis."""
-    length = static(x.shape[axis])
+@formula
+def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, align_corners: bool) -> Op:
+    """Returns x with another length of one axis: that of `number`, (count,) int64, the numbers of the new elements."""
+    length = x.shape[axis]
     if mode.startswith("nearest"):
-        factor = None if len(x.shape) == 4 and count in (length, 2 * length) and mode == "nearest" else factor  # as PyTorch
-        return gather(x, _nearest(length, count, factor, mode == "nearest-exact"), axis, 0)
-    real = _source(length, count, factor, align_corners, x.dtype)
+        is_doubled = len(x.shape) == 4 and mode == "nearest" and number.shape[0] in (length, mul(length, 2))
+        factor = None if is_doubled else factor  # as PyTorch
+        return gather(x, _nearest(number, length, factor, mode == "nearest-exact"), axis, 0)
+    real = _source(number, length, factor, align_corners, x.dtype)
+    last = number_like(number, subtract(length, 1))
     if mode == "bicubic":
         whole = unary(OpCode.FLOOR, real)
         first, weights = cast(whole, dtypes.int64), cubic_weights(real - whole)
-        taps = [minimum(maximum(first + (k - 1), 0), length - 1) for k in range(4)]
+        taps = [minimum(maximum(first + (k - 1), 0), last) for k in range(4)]
     else:
         real = maximum(real, 0.0)
-        first = minimum(cast(unary(OpCode.FLOOR, real), dtypes.int64), length - 1)
+        first = minimum(cast(unary(OpCode.FLOOR, real), dtypes.int64), last)
         part = real - cast(first, x.dtype)
-        weights, taps = [-part + 1.0, part], [first, minimum(first + 1, length - 1)]
+        weights, taps = [-part + 1.0, part], [first, minimum(first + 1, last)]
     return weighted(x, axis, taps, weights)
 
 
@@ -239,23 +235,30 @@ def weighted(x: Op, axis: int, taps: Sequence[Op], weights: Sequence[Op]) -> Op:
     return total
 
 
-def _nearest(length: int, count: int, factor: float | None, exact: bool) -> Op:
+def _nearest(number: Op, length: Dim, factor: float | None, exact: bool) -> Op:
     """Returns (count,) int64: floor(i scale), or with `exact` floor((i + 0.5) scale), in float32 as PyTorch does."""
-    number = iota(count)
-    if factor is None and (count == length or (count == 2 * length and not exact)):
+    count, wide = number.shape[0], cast(number, dtypes.float32)
+    if factor is None and (count == length or (count == mul(length, 2) and not exact)):
         return number if count == length else floordiv(number, 2)
-    scale = 1.0 / factor if factor is not None else float(dtypes.float32.scalar(length / count))
-    place = (cast(number, dtypes.float32) + (0.5 if exact else 0.0)) * scale
-    return minimum(cast(unary(OpCode.FLOOR, place), dtypes.int64), length - 1)
+    scale = wide.filled(1.0 / factor) if factor is not None else _ratio(wide, length, count)
+    place = (wide + (0.5 if exact else 0.0)) * scale
+    return minimum(cast(unary(OpCode.FLOOR, place), dtypes.int64), number_like(number, subtract(length, 1)))
 
 
-def _source(length: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> Op:
+def _source(number: Op, length: Dim, factor: float | None, align_corners: bool, dtype: DType) -> Op:
     """Returns (count,): the place of each new element between the old ones."""
-    number = cast(iota(count), dtype)
+    count, number = number.shape[0], cast(number, dtype)
     if align_corners:
-        return number * ((length - 1) / (count - 1) if count > 1 else 0.0)
-    scale = 1.0 / factor if factor is not None else length / count
+        return number * (_ratio(number, subtract(length, 1), subtract(count, 1)) if count != 1 else 0.0)
+    scale = number.filled(1.0 / factor) if factor is not None else _ratio(number, length, count)
     return (number + 0.5) * scale - 0.5
+
+
+def _ratio(like: Op, a: Dim, b: Dim) -> Op:
+    """Returns a / b, rounded once, in the dtype and shape of `like`."""
+    if isinstance(a, int) and isinstance(b, int):
+        return like.filled(a / b)
+    return repeat_axes(cast(cast(to_op(a), dtypes.float64) / cast(to_op(b), dtypes.float64), like.dtype), (0,), like.shape)
 
 
 def cubic_weights(t: Op) -> list[Op]:

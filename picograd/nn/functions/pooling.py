@@ -29,6 +29,7 @@ from picograd.ir.build import (
     maximum,
     minimum,
     mod,
+    number_like,
     pad,
     positions,
     reduce,
@@ -43,6 +44,9 @@ from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel
+from picograd.ir.symbolic import add, bounds, mul, subtract
+from picograd.ir.symbolic import floordiv as quotient
+from picograd.ir.symbolic import mod as remainder
 from picograd.nn.functions.windows import (
     Bins,
     Each,
@@ -57,7 +61,7 @@ from picograd.nn.functions.windows import (
     without_batch,
 )
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.build import detached, need_float, static, static_numel, whole
+from picograd.tensor.build import detached, need_float, static, whole
 from picograd.tensor.formulas import of_tensors
 from picograd.tensor.tensor import Tensor
 
@@ -309,9 +313,9 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     index = where(equal(greatest, least), _flat(first, x.shape[2:], index.shape), index)
     value, index = _read(x, index, greatest)
     for axis, (place, step, length) in enumerate(zip(first, windows.steps, x.shape[2:])):
-        if step > static(length):
+        if step > bounds(length)[0]:
             others = (i for i in range(len(index.shape)) if i != 2 + axis)
-            has_tap = repeat_axes(less(place, static(length)), others, index.shape)
+            has_tap = repeat_axes(less(place, number_like(place, length)), others, index.shape)
             value = where(has_tap, value, least)
     return value, index
 
@@ -326,15 +330,17 @@ def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, r
 def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> tuple[Tensor, Tensor]:
     """Returns the greatest element of each bin; windows are as long as the widest bin, and masked beyond their own."""
     op, has_batch = with_batch(function, x, axes)
-    lengths = [static(n) for n in op.shape[2:]]
+    lengths = op.shape[2:]
     places, seen, inside = [], detached(op), None
     for length, count in zip(lengths, bins_of(function, op, output_size, axes)):
         shape = (widest_bin(length, count), count)
-        places.append(repeat_axes(start_of_bin(iota(count), length, count), (0,), shape) + positions(shape, 0))
+        starts = repeat_axes(start_of_bin(iota(count), length, count), (0,), shape)
+        places.append(starts + positions(shape, 0))
     seen = _taken(seen, places)
     for axis, (length, place) in enumerate(zip(lengths, places)):
-        if place.shape[1] and length % static(place.shape[1]):  # bins of several lengths
-            end = repeat_axes(end_of_bin(iota(place.shape[1]), length, static(place.shape[1])), (0,), place.shape)
+        count = static(place.shape[1])
+        if count and remainder(length, count) != 0:  # bins of several lengths
+            end = repeat_axes(end_of_bin(iota(count), length, count), (0,), place.shape)
             others = (i for i in range(len(seen.shape)) if i // 2 != axis + 1)
             holds = repeat_axes(less(place, end), others, seen.shape)
             inside = holds if inside is None else both(inside, holds)
@@ -356,7 +362,7 @@ def _first_row(places: Op) -> Op:
     return reshape(shrink(places, ((0, 1), (0, places.shape[1]))), places.shape[1:])
 
 
-def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tuple[Op, Op]:
+def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[Dim]) -> tuple[Op, Op]:
     """Returns the maximum of each window, and its distance in the image from the start of the window, int64.
 
     Two reductions: the maximum, then the least key. The key of an element that is the maximum is its distance, that of
@@ -365,10 +371,10 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
     shape, taps = seen.shape, tuple(range(2, len(seen.shape), 2))
     lowest = seen.dtype.min
     greatest = reduce(seen if inside is None else where(inside, seen, lowest), OpCode.MAX, taps)
-    farthest = sum((static(shape[axis]) - 1) * stride for axis, stride in zip(taps, strides))
+    farthest = sum((bounds(shape[axis])[1] - 1) * bounds(stride)[1] for axis, stride in zip(taps, strides))
     distance = filled(0, dtypes.int32 if farthest < dtypes.int32.max else dtypes.int64, shape)
     for axis, stride in zip(taps, strides):
-        distance = distance + positions(shape, axis, distance.dtype) * stride
+        distance = distance + positions(shape, axis, distance.dtype) * number_like(distance, stride)
     none = distance.dtype.max
     key = where(equal(seen, repeat_axes(greatest, taps, shape)), distance, none)
     if seen.dtype.is_float:
@@ -379,16 +385,17 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
     return greatest, cast(found, dtypes.int64)
 
 
-def _strides(lengths: Sequence[Dim], steps: Sequence[int]) -> list[int]:
+def _strides(lengths: Shape, steps: Sequence[int]) -> list[Dim]:
     """Returns the distance in an image to the next element of a window, along each axis."""
-    return [step * static_numel(lengths[axis + 1 :]) for axis, step in enumerate(steps)]
+    return [mul(numel(lengths[axis + 1 :]), step) for axis, step in enumerate(steps)]
 
 
 def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
     """Returns where in an image, row-major, each window of (N, C, H', W', ...) starts."""
     index = filled(0, dtypes.int64, shape)
     for axis, (place, length) in enumerate(zip(places, lengths)):
-        index = index * static(length) + repeat_axes(place, (i for i in range(len(shape)) if i != 2 + axis), shape)
+        others = (i for i in range(len(shape)) if i != 2 + axis)
+        index = index * number_like(index, length) + repeat_axes(place, others, shape)
     return index
 
 
@@ -399,7 +406,7 @@ def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
     """
     value = greatest
     if x.needs_grad:
-        images, flat = (*x.shape[:2], _numel(x)), (*x.shape[:2], _numel(index))
+        images, flat = (*x.shape[:2], numel(x.shape[2:])), (*x.shape[:2], numel(index.shape[2:]))
         value = reshape(gather(reshape(x, images), reshape(index, flat), 2, 2), index.shape)
     return Op(OpCode.CONTIGUOUS, value.dtype, (value,)), index
 
@@ -407,10 +414,6 @@ def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
 def _value_and_place(x: Tensor, found: tuple[Op, Op], has_batch: bool) -> tuple[Tensor, Tensor]:
     value, index = (x.from_op(without_batch(op, has_batch), x.cell.device) for op in found)
     return value, index
-
-
-def _numel(op: Op) -> int:
-    return static_numel(op.shape[2:])
 
 
 def _unpool(
@@ -437,7 +440,7 @@ def _unpool(
 
 def put_back(x: Op, places: Op, lengths: Sequence[int]) -> Op:
     """Returns images of zeros, (N, C, *lengths), with the elements of x (N, C, ...) at their places."""
-    flat = (*x.shape[:2], _numel(x))
+    flat = (*x.shape[:2], numel(x.shape[2:]))
     base = filled(0, x.dtype, (*x.shape[:2], math.prod(lengths)))
     index = reshape(cast(places, dtypes.int64), flat)
     return reshape(scatter(base, index, reshape(x, flat), None, 2, 2), (*x.shape[:2], *lengths))
@@ -744,7 +747,7 @@ def _avg_pool(
 def mean_of_windows(x: Op, windows: Windows, include_pad: bool) -> Op:
     """Returns the mean of each window of (N, C, *spatial) over its elements of x; with include_pad over the padding too."""
     total = sum_of_windows(x, windows)
-    counts = [_elements(axis, static(n), windows, include_pad) for axis, n in enumerate(x.shape[2:])]
+    counts = [_elements(axis, n, windows, include_pad) for axis, n in enumerate(x.shape[2:])]
     divisor = filled(float(prod(n for n in counts if isinstance(n, int))), total.dtype, total.shape)
     for axis, count in enumerate(counts):
         if isinstance(count, Op):
@@ -757,27 +760,29 @@ def sum_of_windows(x: Op, windows: Windows) -> Op:
     images, (kernel, counts) = x.shape[:2], (windows.kernel, windows.counts)
     margins, ones = windows.margins(x.shape[2:]), (1,) * len(kernel)
     side_by_side = kernel == windows.strides and windows.steps == ones and not any(map(any, margins))
-    if side_by_side and [k * c for k, c in zip(kernel, counts)] == [*x.shape[2:]]:
+    if side_by_side and [mul(c, k) for k, c in zip(kernel, counts)] == [*x.shape[2:]]:
         split = tuple(n for pair in zip(counts, kernel) for n in pair)
         return reduce(reshape(x, (*images, *split)), OpCode.ADD, tuple(range(3, 3 + 2 * len(kernel), 2)))
     planes = reshape(x, (numel(images), 1, *x.shape[2:]))
     weight = filled(1.0, x.dtype, (1, 1, *kernel))
-    arg = ConvArg(windows.strides, margins, windows.steps, ones)
-    return reshape(Op(OpCode.CONV, x.dtype, (planes, weight), arg), (*images, *counts))
+    padding = tuple([(before, bounds(after)[1]) for before, after in margins])
+    sums = Op(OpCode.CONV, x.dtype, (planes, weight), ConvArg(windows.strides, padding, windows.steps, ones))
+    seen = shrink(sums, tuple([(0, n) for n in (*sums.shape[:2], *counts)]))
+    return reshape(seen, (*images, *counts))
 
 
-def _elements(axis: int, length: int, windows: Windows, include_pad: bool) -> Op | int:
+def _elements(axis: int, length: Dim, windows: Windows, include_pad: bool) -> Op | int:
     """Returns (counts,) int64: how many elements each window has along an axis; beyond the padding there are none.
 
     A number where all have as many.
     """
     kernel, step, before, after = (n[axis] for n in (windows.kernel, windows.steps, windows.before, windows.after))
-    low, high = (-before, length + after) if include_pad else (0, length)
-    last = (windows.counts[axis] - 1) * windows.strides[axis] - before + (kernel - 1) * step
-    if low == -before and last < high:
+    low, high = (-before, add(length, after)) if include_pad else (0, length)
+    last = add(mul(subtract(windows.counts[axis], 1), windows.strides[axis]), (kernel - 1) * step - before)
+    if low == -before and bounds(subtract(high, last))[0] > 0:
         return kernel
     starts = iota(windows.counts[axis]) * windows.strides[axis] - before
-    first, end = (_ceil_div(starts.filled(bound) - starts, step) for bound in (low, high))
+    first, end = (_ceil_div(number_like(starts, bound) - starts, step) for bound in (low, high))
     return minimum(end, kernel) - maximum(first, 0)
 
 
@@ -799,21 +804,21 @@ def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -
 
 def mean_of_bins(x: Op, axis: int, count: int) -> Op:
     """Returns the means of `count` bins of an axis, which differ by an element where count does not divide its length."""
-    length = static(x.shape[axis])
-    left, right = x.shape[:axis], x.shape[axis + 1 :]
-    if count and length % count == 0:
-        bins = reshape(x, (*left, count, length // count, *right))
-        return reduce(bins, OpCode.ADD, (axis + 1,)) / float(length // count)
+    length, left, right = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
+    if count and remainder(length, count) == 0:
+        each = quotient(length, count)
+        total = reduce(reshape(x, (*left, count, each, *right)), OpCode.ADD, (axis + 1,))
+        return total / number_like(total, each)
     width = widest_bin(length, count)
     shape = (count, width)
     number = expand(reshape(iota(count), (count, 1)), shape)
     starts, ends = start_of_bin(number, length, count), end_of_bin(number, length, count)
-    at = minimum(starts, length - width) + expand(reshape(iota(width), (1, width)), shape)
+    at = minimum(starts, number_like(starts, subtract(length, width))) + expand(reshape(iota(width), (1, width)), shape)
     inside = both(less_equal(starts, at), less(at, ends))
     taken = gather(x, at, axis, 0)
     others = (i for i in range(len(taken.shape)) if i not in (axis, axis + 1))
     total = reduce(where(repeat_axes(inside, others, taken.shape), taken, 0.0), OpCode.ADD, (axis + 1,))
-    elements = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
+    elements = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width != 0 else filled(1, dtypes.int64, (count,))
     return total / repeat_along(cast(elements, x.dtype), total.shape, axis)
 
 

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir import symbolic
 from picograd.ir.build import (
     floordiv,
     gather,
@@ -18,6 +19,7 @@ from picograd.ir.build import (
     maximum,
     minimum,
     mod,
+    number_like,
     permute,
     repeat_axes,
     reshape,
@@ -26,11 +28,12 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import ceildiv
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import add, at_least_0, ceildiv, mul, subtract
 from picograd.record import Record
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import is_integer, static
-from picograd.tensor.formulas import of_tensors
+from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
@@ -81,18 +84,18 @@ def without_batch(op: Op, has_batch: bool) -> Op:
 
 def _num_windows(
     function: str, length: Dim, kernel: int, stride: int, padding: tuple[int, int], dilation: int, ceil_mode: bool
-) -> int:
+) -> Dim:
     """Returns how many windows an axis has; with ceil_mode one more that is cut off, if it starts before the end.
 
     Raises:
       ShapeError: none fits.
     """
     before, after = padding
-    whole, span = static(length) + before + after, (kernel - 1) * dilation + 1
-    count = (whole - span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (count - 1) * stride >= static(length) + before:
-        count -= 1
-    if count < 1:
+    span = (kernel - 1) * dilation + 1
+    count = add(symbolic.floordiv(add(length, before + after - span + (stride - 1 if ceil_mode else 0)), stride), 1)
+    if ceil_mode:
+        count = symbolic.minimum(count, ceildiv(add(length, before), stride))
+    if isinstance(count, int) and count < 1:
         shown = before if before == after else padding
         raise ShapeError(
             f"{function}: a window spanning {span} does not fit an axis of length {length} with padding {shown}."
@@ -113,7 +116,7 @@ class Windows(Record):
     steps: tuple[int, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
-    counts: tuple[int, ...]
+    counts: tuple[Dim, ...]
 
     def places(self, axis: int) -> Op:
         """Returns (kernel, count) int64: where along an axis each tap of each window falls, perhaps outside of it."""
@@ -121,10 +124,11 @@ class Windows(Record):
         taps, starts = repeat_axes(iota(shape[0]), (1,), shape), repeat_axes(iota(shape[1]), (0,), shape)
         return starts * self.strides[axis] + taps * self.steps[axis] - self.before[axis]
 
-    def margins(self, lengths: Shape) -> tuple[tuple[int, int], ...]:
+    def margins(self, lengths: Shape) -> tuple[tuple[int, Dim], ...]:
         """Returns how many elements windows see before and after each axis."""
-        ends = [(c - 1) * s + (k - 1) * d + 1 for c, s, k, d in zip(self.counts, self.strides, self.kernel, self.steps)]
-        return tuple((b, max(0, end - static(n) - b)) for b, end, n in zip(self.before, ends, lengths))
+        each = zip(self.counts, self.strides, self.kernel, self.steps)
+        ends = [add(mul(subtract(count, 1), stride), (k - 1) * step + 1) for count, stride, k, step in each]
+        return tuple((b, at_least_0(subtract(end, add(n, b)))) for b, end, n in zip(self.before, ends, lengths))
 
 
 def pooling_windows(function: str, op: Op, numbers: Sequence[Each | None], ceil_mode: bool) -> Windows:
@@ -169,28 +173,30 @@ def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
       ArgumentError: output_size is not a number that fits.
     """
     given = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * axes
-    lengths = [static(n) for n in op.shape[2:]]
+    lengths = op.shape[2:]
     if len(given) == axes:
-        given = [n if count is None else count for count, n in zip(given, lengths)]
+        given = [static(n) if count is None else count for count, n in zip(given, lengths)]
     counts = each_axis(function, "output_size", tuple(given), axes, 0)
     if 0 in lengths:
         raise ShapeError(f"{function}: an axis of input {op.shape} is empty.")
     return list(counts)
 
 
-def start_of_bin(i: Op, length: int, count: int) -> Op:
+def start_of_bin(i: Op, length: Dim, count: int) -> Op:
     """Returns floor(i length / count)."""
-    return floordiv(i * length, count)
+    return floordiv(i * number_like(i, length), count)
 
 
-def end_of_bin(i: Op, length: int, count: int) -> Op:
+def end_of_bin(i: Op, length: Dim, count: int) -> Op:
     """Returns ceil((i + 1) length / count)."""
-    return floordiv(i * length + (length + count - 1), count)
+    return floordiv((i + 1) * number_like(i, length) + (count - 1), count)
 
 
-def widest_bin(length: int, count: int) -> int:
-    """Returns the length of the longest bin."""
-    return max((ceildiv((i + 1) * length, count) - i * length // count for i in range(count)), default=1)
+def widest_bin(length: Dim, count: int) -> Dim:
+    """Returns the length of the longest bin, or what it is at most where `length` is symbolic."""
+    if isinstance(length, int):
+        return max((ceildiv((i + 1) * length, count) - i * length // count for i in range(count)), default=1)
+    return symbolic.minimum(length, add(symbolic.floordiv(length, count), 2))
 
 
 # ---- windows ----
@@ -223,7 +229,7 @@ def unfold(
     for axis in (1, 0):
         op = gather(op, windows.places(axis), 2 + axis, 0)  # (N, C, K, H', K', W') in the end
     op = permute(op, (0, 1, 2, 4, 3, 5))
-    result = reshape(op, (op.shape[0], static(op.shape[1]) * prod(windows.kernel), prod(windows.counts)))
+    result = reshape(op, (op.shape[0], static(op.shape[1]) * prod(windows.kernel), numel(windows.counts)))
     return input.from_op(without_batch(result, has_batch), input.cell.device)
 
 
@@ -264,7 +270,7 @@ def image_of(function: str, columns: Op, windows: Windows, lengths: Sequence[int
     Raises:
       ShapeError: there are not as many windows, or channels no multiple of the taps.
     """
-    kernel, counts = windows.kernel, windows.counts
+    kernel, counts = windows.kernel, tuple(map(static, windows.counts))
     batch, channels, number = columns.shape
     if static(channels) % prod(kernel) or static(number) != prod(counts):
         raise ShapeError(
@@ -323,7 +329,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         before, after = pad[2 * number], pad[2 * number + 1]
         if mode == "circular" and min(before, after) < 0:  # elements that are cut off do not come in at the other end
             op, before, after = _cut(op, axis, max(0, -before), max(0, -after)), max(0, before), max(0, after)
-        op = gather(op, _margin(mode, static(op.shape[axis]), before, after, axis), axis, 0)
+        op = _with_margin(op, mode, before, after, axis)
     return input.from_op(op, input.cell.device)
 
 
@@ -335,21 +341,26 @@ def _cut(op: Op, axis: int, before: int, after: int) -> Op:
     return shrink_axis(op, axis, before, length - after)
 
 
-def _margin(mode: str, length: int, before: int, after: int, axis: int) -> Op:
-    """Returns the index of the element at each place of an axis with its margins."""
-    most = {"reflect": length - 1, "circular": length}.get(mode, max(before, after) if length else 0)
-    if max(before, after) > most:
-        longest = max(before, after)
-        raise ShapeError(f'pad: a margin of {longest} is too long for axis {axis} of length {length} in mode "{mode}".')
-    if length + before + after < 0:
-        raise ShapeError(f"pad: margins {before} and {after} cut off more than the {length} elements of axis {axis}.")
-    place = iota(length + before + after) - before
+@formula
+def _with_margin(x: Op, mode: str, before: int, after: int, axis: int) -> Op:
+    """Returns x with a margin of its own elements along an axis."""
+    length, longest = x.shape[axis], max(before, after)
+    if isinstance(length, int):
+        most = {"reflect": length - 1, "circular": length}.get(mode, longest if length else 0)
+        if longest > most:
+            raise ShapeError(f'pad: a margin of {longest} is too long for axis {axis} of length {length} in mode "{mode}".')
+        if length + before + after < 0:
+            raise ShapeError(f"pad: margins {before} and {after} cut off more than the {length} elements of axis {axis}.")
+    place = iota(add(length, before + after)) - before
+    last = number_like(place, subtract(length, 1))
     if mode == "circular":
-        return mod(place, max(1, length))
-    if mode == "replicate":
-        return minimum(maximum(place, 0), length - 1)
-    mirrored = maximum(place, -place)
-    return minimum(mirrored, -mirrored + 2 * (length - 1))
+        place = mod(place, maximum(last + 1, 1))
+    elif mode == "replicate":
+        place = minimum(maximum(place, 0), last)
+    else:
+        mirrored = maximum(place, -place)
+        place = minimum(mirrored, -mirrored + last * 2)
+    return gather(x, place, axis, 0)
 
 
 # ---- channels ----
