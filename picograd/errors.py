@@ -171,7 +171,12 @@ class AbsentModules:
 
 # ---- the user's ----
 class ShapeError(PicogradError, ValueError):
-    """Shapes that do not fit together."""
+    """Shapes that do not fit together.
+
+    unequal:  pairs of lengths that differ and had to be equal, where one may be symbolic
+    """
+
+    unequal: tuple[tuple[Any, Any], ...] = ()
 
 
 class DTypeError(PicogradError, TypeError):

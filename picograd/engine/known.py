@@ -45,6 +45,7 @@ from picograd.engine.lengths import (
     Lengths,
     Moving,
     Offset,
+    Pairs,
     Sizes,
     free_prefix,
     lengths_of,
@@ -435,12 +436,16 @@ class Scalars:
             sizes=sizes,
         )
 
-    def refuse(self, form: Template) -> None:
-        """Has graphs of a form keep their own lengths: there is no plan for symbolic ones."""
+    def refuse(self, form: Template, unequal: Pairs) -> None:
+        """Has graphs of a form show others of their lengths as symbolic ones, or none: there is no plan for these.
+
+        Args:
+          unequal:  lengths that an Op needed equal
+        """
         with self._lock:
             known = self._forms.get(form.key[0])  # type: ignore[index]
             if known is not None:
-                known.lengths.refuse()
+                known.lengths.refuse(unequal)
 
     def _moved(self, offsets: Sequence[Offset], form: Template) -> tuple[int, ...]:
         """Returns the groups of the offsets of a new form: of those that move at a line, as other forms have shown.
@@ -606,13 +611,17 @@ class Families:
         key = (parts.rest, sizes.key, moving.groups)
         return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing)), False
 
-    def other_than(self, seen: Seen) -> Seen | None:
-        """Returns a graph with other symbolic lengths than these, of which no plan can be made; None: it keeps its own."""
+    def other_than(self, seen: Seen, unequal: Pairs) -> Seen | None:
+        """Returns a graph with other symbolic lengths than these, of which no plan can be made; None: it keeps its own.
+
+        Args:
+          unequal:  lengths that an Op needed equal
+        """
         assert seen.varied is not None
         with self._lock:
             family = self._known.get(cast(Any, seen.key)[0])
             if family is not None:
-                family.lengths.refuse()
+                family.lengths.refuse(unequal)
         varied, _ = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
         return None if varied is None or varied.key == seen.key else varied
 

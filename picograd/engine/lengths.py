@@ -31,20 +31,21 @@ lengths, whose windows are packed. On a GPU threads of a row follow from its len
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement, zip_longest
 from math import gcd, prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from picograd import dtype as dtypes
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.ir.symbolic import add, bounds, ceildiv, floordiv, mul, subtract, to_op
-from picograd.record import Record, Struct, field
+from picograd.ir.symbolic import LARGE, add, affine, bounds, ceildiv, dim_value, factors_of, mul, subtract, with_values
+from picograd.record import Record, Struct, field, replace
 
 # ---- offsets ----
 BLOCKS = frozenset({OpCode.SHRINK, OpCode.PAD})
@@ -216,13 +217,12 @@ SAMPLES_MAX = 8  # of a form: where they make no polynomials by then, it has a p
 VARIABLES_MAX = 32  # of a form, such as the rows that each expert of several layers gets
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
 FACTOR_MAX = 4  # of a length to which another number is added
-DIVISOR_MAX = 64  # of a length, as the greatest stride of windows
-CHANCE = 16  # one in so many numbers, about, may be taken for a quotient
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
 WITH_LENGTHS = SHAPES | LAST_IS_LENGTH
 
 Sample = tuple[int, ...]
+Pairs = Sequence[tuple[Dim, Dim]]  # of lengths that an Op needs equal
 Polynomial = tuple[tuple[tuple[int, ...], int], ...]  # monomials: symbolic integers by number, and their factor
 
 
@@ -297,7 +297,7 @@ def _value(polynomial: Polynomial, values: Sequence[int]) -> int:
     return sum(factor * prod([values[v] for v in variables]) for variables, factor in polynomial)
 
 
-def _dim(polynomial: Polynomial, symbols: Sequence[Op]) -> Dim:
+def _dim(polynomial: Polynomial, symbols: Sequence[Dim]) -> Dim:
     total: Dim = 0
     for variables, factor in polynomial:
         term: Dim = factor
@@ -309,22 +309,17 @@ def _dim(polynomial: Polynomial, symbols: Sequence[Op]) -> Dim:
 
 # ---- samples -> polynomials ----
 class Root(Record):
-    """A symbolic integer v that one of the numbers is made of: step * v + rest."""
+    """A length that is a symbolic integer v by itself: step * v + rest."""
 
     place: int
-    step: int
-    rest: int
+    step: int = 1
+    rest: int = 0
 
 
-class Quotient(Record):
-    """A number that is (another + shift) // divisor, as the positions of windows with a stride are.
+class Follows(Record):
+    """A length that is an expression of the symbolic integers of Roots, `_symbol(i)` for each."""
 
-    of:  variable, a Root or a Quotient before this one
-    """
-
-    of: int
-    shift: int
-    divisor: int
+    value: Dim
 
 
 class Solution(Record):
@@ -335,7 +330,7 @@ class Solution(Record):
     """
 
     parts: tuple[Polynomial | None, ...]
-    variables: tuple[Root | Quotient, ...]
+    variables: tuple[Root | Follows, ...]
 
     def holds(self, sample: Sample) -> bool:
         """Returns whether the polynomials give the numbers of a graph."""
@@ -349,46 +344,49 @@ class Solution(Record):
                     return False
         return True
 
+    def integers(self, sample: Sample) -> dict[int, int]:
+        """Returns the values of the symbolic integers in a graph, by the number of their Root."""
+        roots = enumerate(self.variables)
+        return {i: (sample[root.place] - root.rest) // root.step for i, root in roots if isinstance(root, Root)}
+
     def values(self, sample: Sample) -> list[int]:
         """Returns the values of the variables in a graph."""
-        values: list[int] = []
-        for variable in self.variables:
-            if isinstance(variable, Root):
-                values.append((sample[variable.place] - variable.rest) // variable.step)
-            else:
-                values.append((values[variable.of] + variable.shift) // variable.divisor)
-        return values
+        integers = self.integers(sample)
+        named = {_symbol(i).arg[0]: value for i, value in integers.items()}
+        return [
+            root.step * integers[i] + root.rest if isinstance(root, Root) else dim_value(root.value, named)
+            for i, root in enumerate(self.variables)
+        ]
 
-    def symbols(self, prefix: str, bounds: Sequence[Sequence[int]]) -> list[Op]:
-        """Returns the variables as expressions of symbolic integers between some bounds."""
-        symbols: list[Op] = []
-        for i, (variable, ends) in enumerate(zip(self.variables, bounds)):
-            if isinstance(variable, Root):
-                symbols.append(Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *ends)))
-            else:
-                symbols.append(to_op(floordiv(add(symbols[variable.of], variable.shift), variable.divisor)))
-        return symbols
+    def shown(self, symbols: Mapping[int, Op]) -> list[Dim]:
+        """Returns the variables as expressions of symbolic integers."""
+        became: dict[Op, Dim] = {_symbol(i): symbol for i, symbol in symbols.items()}
+        return [
+            add(mul(symbols[i], root.step), root.rest) if isinstance(root, Root) else with_values(root.value, became)
+            for i, root in enumerate(self.variables)
+        ]
 
-
-class Guess(Record):
-    """Decisions where samples leave open how one number follows from another.
-
-    is_ceil:        a quotient is rounded up rather than down
-    has_multiples:  a number that has been a multiple of another, and a number more, always is; else it is by chance, and
-                    the other one is its quotient
-    has_common:     that a number has had the same remainder in all samples is no chance
-    """
-
-    is_ceil: bool = True
-    has_multiples: bool = True
-    has_common: bool = False
+    def with_root(self, number: int, root: Root | Follows) -> Solution:
+        """Returns the same polynomials, of which one variable is another."""
+        variables = list(self.variables)
+        variables[number] = root
+        if isinstance(root, Follows):
+            became = {_symbol(number): root.value}
+            follow = [i for i, old in enumerate(variables) if isinstance(old, Follows) and i != number]
+            for i in follow:
+                variables[i] = Follows(with_values(cast(Follows, variables[i]).value, became))
+            was = cast(Root, self.variables[number])
+            variables[number] = Follows(add(mul(root.value, was.step), was.rest))
+        return replace(self, variables=tuple(variables))
 
 
-# Those that fail are followed by the next.
-GUESSES = (Guess(), Guess(is_ceil=False), Guess(has_multiples=False), Guess(has_common=True))
+@lru_cache(VARIABLES_MAX)
+def _symbol(number: int) -> Op:
+    """Returns the symbolic integer of a Root, between any bounds."""
+    return Op(OpCode.VARIABLE, dtypes.int64, (), (f"root{number}", 0, LARGE))
 
 
-def solve(samples: Sequence[Sample], num_lengths: int, guess: Guess = GUESSES[0]) -> Solution | None:
+def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
     """Returns polynomials that give the numbers of all samples; None where that takes too many symbolic integers.
 
     Args:
@@ -404,76 +402,26 @@ def solve(samples: Sequence[Sample], num_lengths: int, guess: Guess = GUESSES[0]
     for place in sorted(range(num_lengths), key=spreads.__getitem__):  # a length before its multiples
         column = columns[place]
         if column not in known and not _is_fixed(column):
-            known[column] = _related(column, known, guess) or (((len(roots),), 1),)
+            known[column] = _related(column, known) or (((len(roots),), 1),)
             roots += [place] if known[column] == (((len(roots),), 1),) else []
             if len(roots) > VARIABLES_MAX:
                 return None
-    variables, order = _variables(columns, roots, guess)
-    numbers = [order.index(i) for i in range(len(roots))]
-    steps = {i: v for i, v in enumerate(variables) if isinstance(v, Root)}
     parts: list[Polynomial | None] = []
     for place, column in enumerate(columns):
         if place < num_lengths and _is_fixed(column):
             parts.append(_constant(column[0]))
         else:  # of a start that does not change engine/lengths.py sees whether it moves by itself
-            found = known.get(column) or (None if _is_fixed(column) else _related(column, known, guess))
-            parts.append(found and _renumbered(found, numbers, steps))
-    return Solution(tuple(parts), tuple(variables))
-
-
-def _variables(columns: Sequence[Sample], roots: Sequence[int], guess: Guess) -> tuple[list[Root | Quotient], list[int]]:
-    """Returns the variables for some numbers that are no polynomials of each other, and which of the numbers each is."""
-    variables: list[Root | Quotient] = []
-    order: list[int] = []
-    for i in reversed(range(len(roots))):  # a length before its quotients
-        column = columns[roots[i]]
-        quotient = None
-        for of in reversed(range(len(order))):
-            quotient = quotient or _quotient(column, columns[roots[order[of]]], of, guess)
-        step = gcd(*[number - column[0] for number in column]) if guess.has_common else 1
-        variables.append(quotient or Root(roots[i], step, column[0] % step))
-        order.append(i)
-    return variables, order
-
-
-def _quotient(column: Sample, other: Sample, of: int, guess: Guess) -> Quotient | None:
-    """Returns how a number is another one divided in all samples; divisors that fit any number by chance are left out."""
-    likelihood, power = (max(other) - min(other)) ** (len(column) - 1) // CHANCE, len(column)
-    for divisor in range(2, DIVISOR_MAX + 1):
-        if divisor**power > likelihood:
-            break
-        shifts = [number * divisor - whole for number, whole in zip(column, other)]
-        least, most = max(shifts), min(shifts) + divisor - 1
-        if least <= most:
-            likely = divisor - 1 if guess.is_ceil else 0
-            return Quotient(of, min(max(likely, least), most), divisor)
-    return None
-
-
-def _renumbered(part: Polynomial, numbers: Sequence[int], roots: Mapping[int, Root]) -> Polynomial:
-    """Returns a polynomial of numbers as one of the variables that they are made of."""
-    total: Polynomial = ()
-    for factors, factor in part:
-        term = _constant(factor)
-        for i in factors:
-            variable = numbers[i]
-            root = roots.get(variable)
-            step, rest = (1, 0) if root is None else (root.step, root.rest)
-            term = _product(term, _sum((((variable,), step),), _constant(rest)))
-        total = _sum(total, term)
-    return total
+            parts.append(known.get(column) or (None if _is_fixed(column) else _related(column, known)))
+    return Solution(tuple(parts), tuple(map(Root, roots)))
 
 
 def _is_fixed(column: Sample) -> bool:
     return all(number == column[0] for number in column)
 
 
-def _related(column: Sample, known: dict[Sample, Polynomial], guess: Guess) -> Polynomial | None:
+def _related(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
     """Returns the simplest formula that gives a number from known ones in all samples."""
-    rules = (_multiple, _shifted, _multiple_of_two, _joined, _scaled)
-    if not guess.has_multiples:  # the factors of a product are the largest that there are
-        rules, known = rules[1:-1], dict(reversed(known.items()))
-    for rule in rules:
+    for rule in (_multiple, _shifted, _multiple_of_two, _joined, _scaled):
         found = rule(column, known)
         if found is not None:
             return found
@@ -520,6 +468,71 @@ def _joined(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | Non
     return None
 
 
+# ---- what graphs say of their lengths ----
+# A length of the form that is none of memory follows from others in a way that few samples do not tell: the positions of
+# windows with a stride are quotients. An Op whose shapes differ then says how: one of the two lengths is what the other is.
+def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample], prefix: str) -> Solution | None:
+    """Returns a solution in which lengths that an Op needs equal are no longer shown as different ones; None if none is."""
+    for pair in unequal:
+        shown = [_of_roots(dim, solution, prefix) for dim in pair]
+        if None in shown or shown[0] == shown[1]:
+            continue
+        difference = subtract(*cast("list[Dim]", shown))
+        roots = [i for i, root in enumerate(solution.variables) if isinstance(root, Root)]
+        for i in roots:
+            value = _solved(difference, _symbol(i))
+            if value is not None:
+                return solution.with_root(i, Follows(value))
+        for i in roots:  # an even length, as one of memory that two halves make up
+            root = cast(Root, solution.variables[i])
+            column = [sample[root.place] for sample in samples]
+            step = gcd(*[number - column[0] for number in column])
+            if step > root.step and _mentions(difference, _symbol(i)):
+                return solution.with_root(i, Root(root.place, step, column[0] % step))
+    return None
+
+
+def _of_roots(dim: Dim, solution: Solution, prefix: str) -> Dim | None:
+    """Returns a length that an Op shows as one of `_symbol`s; None where it has symbolic integers of others."""
+    became: dict[Op, Dim] = {}
+    for op in toposort([dim]) if isinstance(dim, Op) else ():
+        if op.code is OpCode.VARIABLE:
+            number = op.arg[0].removeprefix(prefix)
+            if not number.isdigit() or int(number) >= len(solution.variables):
+                return None
+            became[op] = _symbol(int(number))
+        elif op.code is OpCode.BIND:
+            became[op] = became[op.src[0]]
+    return with_values(dim, became)
+
+
+def _mentions(dim: Dim, symbol: Op) -> bool:
+    return isinstance(dim, Op) and symbol in toposort([dim])
+
+
+def _solved(difference: Dim, symbol: Op) -> Dim | None:
+    """Returns what a symbolic integer is where a sum of products is 0; None where that is no sum of products."""
+    terms, constant = affine(difference)
+    holders = [atom for atom in terms if _mentions(atom, symbol)]
+    if len(holders) != 1 or symbol not in factors_of(holders[0]):
+        return None
+    beside = Counter(factors_of(holders[0])) - Counter([symbol])
+    if any(_mentions(factor, symbol) for factor in beside):
+        return None
+    divisor, total = -terms[holders[0]], cast(Dim, 0)
+    for atom, factor in [*terms.items(), (None, constant)]:
+        factors = Counter([] if atom is None else factors_of(atom))
+        if atom is holders[0] or factor == 0:
+            continue
+        if factor % divisor or not factors >= beside:
+            return None
+        term: Dim = factor // divisor
+        for other in (factors - beside).elements():
+            term = mul(term, other)
+        total = add(total, term)
+    return total
+
+
 # ---- a form ----
 class Sizes(Record):
     """The numbers of a graph, as a plan for many of them has them.
@@ -541,7 +554,7 @@ class Lengths(Struct):
     is_refused:   all have plans of their own
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
-    guess:        number of the one that the solution is made with
+    prefix:       of the names of symbolic integers
     solution:     what their numbers are of each other
     kept:         the sizes of those asked for last
     shown:        for the bounds of their symbolic lengths the numbers as these show them, and a key
@@ -551,7 +564,7 @@ class Lengths(Struct):
     is_refused: bool = False
     samples: list[Sample] = field(default_factory=list)
     own: set[Sample] = field(default_factory=set)
-    guess: int = 0
+    prefix: str = ""
     solution: Solution | None = None
     kept: dict[Sample, Sizes] = field(default_factory=dict)
     shown: dict[Hashable, tuple[tuple[Dim | None, ...], Hashable]] = field(default_factory=dict)
@@ -573,27 +586,24 @@ class Lengths(Struct):
             return None
         if len(self.kept) >= KEPT_SIZES_MAX:
             self.kept.clear()
-        values = self.solution.values(sample)
-        ends = tuple([_ends(variable, sample) for variable in self.solution.variables])
+        self.prefix = prefix
+        integers = self.solution.integers(sample)
+        ends = tuple([_ends(cast(Root, self.solution.variables[i]), sample) for i in integers])
         if ends not in self.shown:
-            self.shown[ends] = _shown(self.solution, ends, self.num_lengths, prefix)
+            self.shown[ends] = _shown(self.solution, integers, ends, self.num_lengths, prefix)
         dims, key = self.shown[ends]
-        free = [i for i, variable in enumerate(self.solution.variables) if isinstance(variable, Root)]
-        found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": values[i] for i in free}, key)
+        found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": value for i, value in integers.items()}, key)
         return found
 
-    def refuse(self) -> None:
-        """Goes on to the next guess: graphs of this form have no plan with these symbolic lengths.
+    def refuse(self, unequal: Pairs = ()) -> None:
+        """Learns that graphs of this form have no plan with these symbolic lengths.
 
-        Where no guess is left, graphs have plans of their own until another sample tells more.
+        Where an Op has said which of them are equal, others are tried; else graphs have plans of their own until another
+        sample tells more.
         """
-        failed = {self.solution}
         self._forget()
-        while self.guess + 1 < len(GUESSES) and self.solution in failed:
-            self.guess += 1
-            self.solution = solve(self.samples, self.num_lengths, GUESSES[self.guess])
-        if self.solution in failed:
-            self.solution = None
+        if self.solution is not None:
+            self.solution = _with_relation(self.solution, unequal, self.samples, self.prefix)
         self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
 
     def _learn(self, sample: Sample) -> None:
@@ -605,7 +615,6 @@ class Lengths(Struct):
         self.samples.append(sample)
         self._forget()
         if len(self.samples) > len(self.own):
-            self.guess = 0
             self.solution = solve(self.samples, self.num_lengths)
             if self.solution is None or len(self.samples) > SAMPLES_MAX:
                 self.is_refused, self.solution = True, None
@@ -622,25 +631,25 @@ class Lengths(Struct):
 KEPT_SIZES_MAX = 256  # graphs of a form whose sizes are remembered
 
 
-def _ends(variable: Root | Quotient, sample: Sample) -> tuple[int, int]:
-    """Returns the bounds of a symbolic integer in graphs that share a plan with this one; (0, 0) of a quotient."""
-    if isinstance(variable, Quotient):
-        return 0, 0
-    least, greatest = bucket(sample[variable.place])
-    return ceildiv(least - variable.rest, variable.step), (greatest - variable.rest) // variable.step
+def _ends(root: Root, sample: Sample) -> tuple[int, int]:
+    """Returns the bounds of a symbolic integer in graphs that share a plan with this one."""
+    least, greatest = bucket(sample[root.place])
+    return ceildiv(least - root.rest, root.step), (greatest - root.rest) // root.step
 
 
 def _shown(
-    solution: Solution, ends: Sequence[tuple[int, int]], num_lengths: int, prefix: str
+    solution: Solution, integers: Mapping[int, int], ends: Sequence[tuple[int, int]], num_lengths: int, prefix: str
 ) -> tuple[tuple[Dim | None, ...], Hashable]:
     """Returns numbers as symbolic integers between some ends show them, and what a plan for them depends on."""
-    bounds = [[*least_and_greatest] for least_and_greatest in ends]
+    bounds = dict(zip(integers, ends))
+    variables = solution.shown({i: _symbol(i) for i in integers})
     for least, parts in ((2, solution.parts[:num_lengths]), (0, solution.parts[num_lengths:])):
         for part in dict.fromkeys(parts):
-            _narrow(solution.variables, bounds, part or (), least)
-    symbols = solution.symbols(prefix, bounds)
-    shown = {part: None if part is None else _dim(part, symbols) for part in {*solution.parts}}
-    return tuple(map(shown.__getitem__, solution.parts)), (solution, tuple(map(tuple, bounds)))
+            _narrow(bounds, 0 if part is None else _dim(part, variables), least, integers)
+    symbols = {i: Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *bounds[i])) for i in integers}
+    variables = solution.shown(symbols)
+    shown = {part: None if part is None else _dim(part, variables) for part in {*solution.parts}}
+    return tuple(map(shown.__getitem__, solution.parts)), (solution, tuple(bounds.values()))
 
 
 def bucket(length: int) -> tuple[int, int]:
@@ -653,22 +662,23 @@ def bucket(length: int) -> tuple[int, int]:
     return STARTS[number - 1], STARTS[number] - 1
 
 
-def _narrow(variables: Sequence[Root | Quotient], bounds: list[list[int]], part: Polynomial, least: int) -> None:
-    """Narrows bounds so that a length, start or room is no less than it ever is; of one symbolic integer alone."""
-    factors = dict(part)
-    constant = factors.pop((), 0)
-    if len(factors) != 1:
+def _narrow(bounds: dict[int, tuple[int, int]], dim: Dim, least: int, integers: Mapping[int, int]) -> None:
+    """Narrows bounds so that a length, start or room is no less than it ever is; of one symbolic integer alone.
+
+    Args:
+      integers:  values with which it is not less; it grows, or falls, with its symbolic integer
+    """
+    of = [i for i in integers if _mentions(dim, _symbol(i))]
+    if len(of) != 1:
         return
-    ((factors_of_term, factor),) = factors.items()
-    if len(factors_of_term) != 1:
-        return
-    (number,) = factors_of_term
-    variable, ends = variables[number], bounds[number]
-    if isinstance(variable, Quotient):
-        if factor > 0:
-            whole = _sum((((variable.of,), 1),), _constant(variable.shift))
-            _narrow(variables, bounds, whole, -((constant - least) // factor) * variable.divisor)
-    elif factor > 0:
-        ends[0] = max(ends[0], -((constant - least) // factor))
-    else:
-        ends[1] = min(ends[1], (constant - least) // -factor)
+    (i,) = of
+    name, value, (low, high) = _symbol(i).arg[0], integers[i], bounds[i]
+
+    def fits(number: int) -> bool:
+        return dim_value(dim, {name: number}) >= least
+
+    if not fits(low):
+        low = bisect_left(range(low, value), True, key=fits) + low
+    if not fits(high):
+        high = value + bisect_left(range(value, high), True, key=lambda number: not fits(number)) - 1
+    bounds[i] = low, high

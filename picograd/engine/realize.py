@@ -230,10 +230,10 @@ def find_general_plan(
                 note_planning(roots, len(form.order))
         try:
             return form, find_plan(roots, form, name)
-        except (ShapeError, UnsupportedOp):  # an Op that needs a number, such as a CONV
+        except (ShapeError, UnsupportedOp) as error:  # an Op that needs a number, or lengths that are equal
             if form.sizes is None:
                 raise
-            scalars.refuse(form)
+            scalars.refuse(form, getattr(error, "unequal", ()))
 
 
 def _results(
@@ -377,8 +377,8 @@ def _computed_for_lengths(varied: Seen) -> bool:
         made = _compute_by_device(form.graphs, form)
     except Refused:
         return False
-    except Exception:  # an Op or a formula needs a number; another error comes again where lengths are numbers
-        another = _families.other_than(varied)
+    except Exception as error:  # an Op needs a number, or equal lengths; others come again where lengths are numbers
+        another = _families.other_than(varied, getattr(error, "unequal", ()))
         return another is not None and _computed_for_lengths(another)
     for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
         op.realized = memory_op(made[graph].arg[0], op.shape)

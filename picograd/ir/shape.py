@@ -119,12 +119,20 @@ def numel(shape: Iterable[Dim]) -> Dim:
     return count
 
 
+def unequal(message: str, pairs: Iterable[tuple[Dim, Dim]]) -> ShapeError:
+    """Returns an error that names lengths that differ."""
+    error = ShapeError(message)
+    error.unequal = tuple(pairs)
+    return error
+
+
 def _elementwise(code: OpCode) -> Callable[[tuple[Op, ...], Any], Shape]:
     def rule(src: tuple[Op, ...], arg: Any) -> Shape:
         first = src[0].shape
         for other in src:
             if other.shape is not first and other.shape != first:
-                raise ShapeError(f"{code.name.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
+                message = f"{code.name.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}."
+                raise unequal(message, zip(first, other.shape))
         return first
 
     return rule
@@ -136,7 +144,8 @@ def _same(src: tuple[Op, ...], arg: Any) -> Shape:
 
 def _reshape(src: tuple[Op, ...], arg: Shape) -> Shape:
     if numel(src[0].shape) != numel(arg):
-        raise ShapeError(f"reshape: {src[0].shape} has {numel(src[0].shape)} elements, {arg} has {numel(arg)}.")
+        before, after = numel(src[0].shape), numel(arg)
+        raise unequal(f"reshape: {src[0].shape} has {before} elements, {arg} has {after}.", [(before, after)])
     return arg
 
 
@@ -155,7 +164,8 @@ def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
     for dim, wanted in zip(shape, arg):
         fits = fits and (dim == wanted or dim == 1)
     if not fits:
-        raise ShapeError(f"expand: {shape} does not fit {arg}: each axis must be equal or of length 1.")
+        pairs = [(dim, wanted) for dim, wanted in zip(shape, arg) if dim != 1]
+        raise unequal(f"expand: {shape} does not fit {arg}: each axis must be equal or of length 1.", pairs)
     return arg
 
 
@@ -232,7 +242,8 @@ def _update(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
     base, value = src
     block = _shrink((base,), arg)
     if value.shape != block:
-        raise ShapeError(f"update: a value of shape {value.shape} does not fit the block {block} of {base.shape}.")
+        message = f"update: a value of shape {value.shape} does not fit the block {block} of {base.shape}."
+        raise unequal(message, zip(value.shape, block))
     return base.shape
 
 
@@ -242,11 +253,10 @@ def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
     if len(lhs) < 2 or len(rhs) < 2:
         raise ShapeError(f"matmul: lhs {lhs}, rhs {rhs} need two axes each, a row's and a column's.")
     if lhs[:-2] != rhs[:-2]:
-        raise ShapeError(f"matmul: batch axes differ: lhs {lhs}, rhs {rhs}.")
+        raise unequal(f"matmul: batch axes differ: lhs {lhs}, rhs {rhs}.", zip(lhs[:-2], rhs[:-2]))
     if lhs[-1] != rhs[-2]:
-        raise ShapeError(
-            f"matmul: inner dimensions differ: lhs {lhs} has K={lhs[-1]}, rhs {rhs} has K={rhs[-2]}."
-        )  # fmt: skip
+        message = f"matmul: inner dimensions differ: lhs {lhs} has K={lhs[-1]}, rhs {rhs} has K={rhs[-2]}."
+        raise unequal(message, [(lhs[-1], rhs[-2])])
     return (*lhs[:-1], rhs[-1])
 
 

@@ -99,8 +99,8 @@ def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
         dims = iter(cast("tuple[Dim, ...]", sizes.dims))
         try:
             found = bodies.formula_of(options, tuple([(dtype, with_dims(shape, dims)) for dtype, shape in kinds]))
-        except Exception:  # it needs a number; an error that is the user's comes from the trial of these lengths
-            known.refuse()
+        except Exception as error:  # it needs a number; the user's error comes from the trial of these lengths
+            known.refuse(getattr(error, "unequal", ()))
             return bodies.formula_of(options, kinds)
     shapes = [tuple([dim_value(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
     return replace(found, kinds=tuple([(dtype, shape) for (dtype, _), shape in zip(found.kinds, shapes)]))
