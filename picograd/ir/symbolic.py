@@ -275,10 +275,11 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
         unit, units, _ = _in_units(rest, divisor)
         if unit > 1:
             return add(quotient, floordiv(units, divisor // unit))
-        ((atom, factor), *more), constant = affine(rest)[0].items(), affine(rest)[1]
-        if not more and factor == 1 and atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST:
+        atom, more = rest.src if rest.code is OpCode.ADD else (rest, None)
+        if atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST and (more is None or more.code is OpCode.CONST):
             inner = int(atom.src[1].arg)  # (x // a + b) // c is (x + a b) // (a c)
-            return add(quotient, floordiv(add(from_op(atom.src[0]), inner * constant), inner * divisor))
+            shift = 0 if more is None else inner * int(more.arg)
+            return add(quotient, floordiv(add(from_op(atom.src[0]), shift), inner * divisor))
     return add(quotient, Op(OpCode.IDIV, dtypes.int64, (to_op(rest), to_op(divisor))))
 
 

@@ -11,7 +11,7 @@ from picograd.errors import ShapeError
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, ConvArg, numel
-from picograd.ir.symbolic import add, mul, subtract
+from picograd.ir.symbolic import add, floordiv, mul, subtract
 
 N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 4))
 
@@ -256,9 +256,14 @@ def test_an_error_quotes_the_users_line() -> None:
     )
 
 
-def test_a_symbolic_kernel_axis_is_refused() -> None:
+def test_windows_fit_an_image_of_symbolic_lengths() -> None:
+    found = made(OpCode.CONV, (param(2, 4, N, 8), param(6, 4, 3, 3)), conv(stride=(2, 1), padding=((1, 1), (0, 0))))
+    assert found.shape == (2, 6, floordiv(add(N, 1), 2), 6)
+
+
+def test_symbolic_output_channels_are_refused() -> None:
     with pytest.raises(ShapeError, match="a symbolic dimension .* is used where a number is needed"):
-        made(OpCode.CONV, (param(2, 4, N, 8), param(6, 4, 3, 3)), conv())
+        made(OpCode.CONV, (param(2, 4, 8, 8), param(N, 4, 3, 3)), conv())
 
 
 def test_numel_multiplies_symbolic_dimensions() -> None:
