@@ -110,6 +110,7 @@ class Seen(Record, eq=False):
     kept:     Ops among theirs whose values are kept as well, once that is known
     varied:   lengths and offsets, where the key has symbolic lengths
     is_alone: no graphs have differed from them in lengths alone, or they have plans of their own
+    has_own:  they come so often that kernels of their lengths pay
     """
 
     key: Hashable
@@ -125,6 +126,7 @@ class Seen(Record, eq=False):
     kept: Sequence[Op] = ()
     varied: Varied | None = None
     is_alone: bool = False
+    has_own: bool = False
 
     def in_form(self, parts: Sequence[Op], results: list[int]) -> Seen:
         """Returns the same graphs with the blocks and the results of their form."""
@@ -391,13 +393,14 @@ class Scalars:
         self._lock = lock()
 
     def generalized(
-        self, form: Template, device: str, stored: Callable[[Op], Op], varied: Varied | None = None
+        self, form: Template, device: str, stored: Callable[[Op], Op], varied: Varied | None = None, has_own: bool = False
     ) -> Template:
         """Returns a form with the constants that change as inputs; `form` itself where none is known to.
 
         Args:
           stored:  gives a BUFFER Op that holds a constant
           varied:  lengths that are symbolic already
+          has_own: lengths stay numbers
 
         Raises:
           UnsupportedOp: they are to be numbers in such a form.
@@ -413,7 +416,7 @@ class Scalars:
             known = self._forms[key]
             if varied is not None and known.lengths.is_refused:
                 raise UnsupportedOp("realize: this has a plan for each length.")
-            sizes = known.lengths.sizes(parts.sample(), free_prefix(form.variables, "length"))
+            sizes = None if has_own else known.lengths.sizes(parts.sample(), free_prefix(form.variables, "length"))
             own = (key, parts.lengths if sizes is None else sizes.key)
             if own not in self._seen:
                 first = _Form(values, places, known.lengths) if sizes is None else known
@@ -499,12 +502,14 @@ class _Parts(Record):
     constants:  its numbers
     offsets:    of its blocks
     lengths:    all of them
+    has_windows: it has convolutions, whose kernels for one size are faster
     """
 
     rest: tuple[Hashable, ...]
     constants: list[Op]
     offsets: tuple[Offset, ...]
     lengths: tuple[int, ...]
+    has_windows: bool = False
 
     def sample(self) -> tuple[int, ...]:
         """Returns the lengths, the starts of blocks, and their rooms."""
@@ -589,6 +594,7 @@ class Families:
         """Returns a graph with a key that has symbolic lengths, None where it keeps its own, and whether it always will.
 
         It always will as far as is known: no graph has differed from it in lengths alone, or those that did are refused.
+        A graph with convolutions that comes often is returned itself, with `has_own`.
         """
         parts = _taken_apart(seen)
         sample, places = parts.sample(), tuple([(offset.axis, offset.value) for offset in parts.offsets])
@@ -597,6 +603,8 @@ class Families:
             if family is None:
                 family = _Family(Lengths(len(parts.lengths)), seen.numbers, set(), places, (FIXED,) * len(places))
                 self._known.put(parts.rest, family)
+            if parts.has_windows and family.lengths.comes_often(sample):
+                return replace(seen, has_own=True), False
             sizes = family.lengths.sizes(sample, "length")
             is_alone = family.lengths.is_refused or len(family.lengths.samples) < 2
             groups = regrouped(family.groups, family.offsets, places)
@@ -628,6 +636,7 @@ class Families:
 
 def _taken_apart(seen: Seen) -> _Parts:
     """Returns a graph without its lengths and offsets, and these."""
+    has_windows = False
     rest: list[Hashable] = []
     offsets: list[Offset] = []
     lengths: list[int] = []
@@ -639,13 +648,14 @@ def _taken_apart(seen: Seen) -> _Parts:
         elif op.code in BLOCKS:
             part = (op.code, op.dtype, offsets_of(op, op.arg, offsets, lengths))
         elif op.code is OpCode.CONV:
-            part = with_channels(op, part)
+            part, has_windows = with_channels(op, part), True
         elif op.code is OpCode.FORMULA:
             formula = op.arg
             part = (op.code, op.dtype, formula.function, formula.options, formula.numbers, len(op.src))
-            part = with_channels(op, part)
+            whole = with_channels(op, part)
+            part, has_windows = whole, has_windows or whole is not part
         rest.append(part)
-    return _Parts(tuple(rest), [], tuple(offsets), tuple(lengths))
+    return _Parts(tuple(rest), [], tuple(offsets), tuple(lengths), has_windows)
 
 
 def _parts(ops: Sequence[Op], key: Hashable) -> Iterator[tuple[Op | None, Any, bool]]:

@@ -19,14 +19,21 @@ of its own. Each new graph puts the polynomials to the test; where they give ano
 sample. The bounds of a symbolic integer are powers of two, so that kernels are as good as those of one length, and add up
 in the same order. Lengths of 0 and 1 belong to a form.
 
-A plan for each length is still made of convolutions of images whose sizes change, not their number alone: they would lose
-the values at points (codegen/winograd.py), and take 1.6 to 1.9 of the time (32 channels of 28 x 28, kernels of 3 x 3); of
-gradients of convolutions with a stride along a line of changing length; and of attention and its gradients on a GPU.
+A length that follows from others in another way, as the half that a stride leaves of an image, is a symbolic integer of
+its own at first. An Op that needs it equal to what the others make of it says so, and it is that expression from then on.
+Where two halves make up a length, and it has been even in all samples, it is twice a symbolic integer.
+
+    for image in images:                    # 480 x 640 pixels, then 333 x 500
+        network(image)                      # a plan for all of 64 x 64 to 4095 x 4095
+
+Convolutions of such images are products of packed windows, without values at points (codegen/winograd.py): they take 1.6
+to 1.9 of the time of a plan of one size (32 channels of 28 x 28, kernels of 3 x 3). A plan for each length is still made of
+attention and its gradients on a GPU.
 
 A sum on a CPU has the bits of a plan of its length, but for three kinds whose last bits may differ: a sum over several axes
 that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are rows
-enough for blocks (codegen/reduce_cpu.py), and convolutions: gradients of their weights, and all along lines of other
-lengths, whose windows are packed. On a GPU threads of a row follow from its length: any sum may differ.
+enough for blocks (codegen/reduce_cpu.py), and convolutions: gradients of their weights, and all of lines and images of
+other lengths, whose windows are packed. On a GPU threads of a row follow from its length: any sum may differ.
 """
 
 from __future__ import annotations
@@ -213,6 +220,8 @@ def free_prefix(names: Iterable[str] | Mapping[str, int], prefix: str = "offset"
 
 # ---- lengths ----
 OWN_PLANS = 2  # lengths of a form that have plans of their own, such as those of a batch and of the last, short one
+OFTEN = 64  # times that a graph with convolutions comes before it has a plan of its own, whose kernels are faster
+OFTEN_MAX = 16  # such graphs of a form
 SAMPLES_MAX = 8  # of a form: where they make no polynomials by then, it has a plan for each length
 VARIABLES_MAX = 32  # of a form, such as the rows that each expert of several layers gets
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
@@ -262,7 +271,7 @@ def with_channels(op: Op, part: Any) -> Any:
     """Returns the part of a CONV, or a formula of one, in a form's key, with the channels that kernels are made for."""
     arg = op.arg
     if op.code is OpCode.FORMULA:
-        groups = [given for given in arg.options if isinstance(given, tuple)]
+        groups = [given for given in arg.options if isinstance(given, tuple)] if isinstance(arg.options, tuple) else []
         arg = next((given for group in groups for given in group if isinstance(given, ConvArg)), None)
     return part if arg is None else (*part, op.src[1].shape[: 1 if arg.of_weight else 2])
 
@@ -469,8 +478,8 @@ def _joined(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | Non
 
 
 # ---- what graphs say of their lengths ----
-# A length of the form that is none of memory follows from others in a way that few samples do not tell: the positions of
-# windows with a stride are quotients. An Op whose shapes differ then says how: one of the two lengths is what the other is.
+# Few samples do not tell that a length is a quotient of another one, as the positions of windows with a stride are. An Op
+# whose shapes differ then does: one of the two lengths is what the other is.
 def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample], prefix: str) -> Solution | None:
     """Returns a solution in which lengths that an Op needs equal are no longer shown as different ones; None if none is."""
     for pair in unequal:
@@ -511,7 +520,7 @@ def _mentions(dim: Dim, symbol: Op) -> bool:
 
 
 def _solved(difference: Dim, symbol: Op) -> Dim | None:
-    """Returns what a symbolic integer is where a sum of products is 0; None where that is no sum of products."""
+    """Returns what a symbolic integer is where a sum of products is 0; None where that cannot be told."""
     terms, constant = affine(difference)
     holders = [atom for atom in terms if _mentions(atom, symbol)]
     if len(holders) != 1 or symbol not in factors_of(holders[0]):
@@ -556,6 +565,8 @@ class Lengths(Struct):
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
     prefix:       of the names of symbolic integers
     solution:     what their numbers are of each other
+    times:        how often graphs have come whose own kernels would be faster
+    often:        those that have plans of their own for that
     kept:         the sizes of those asked for last
     shown:        for the bounds of their symbolic lengths the numbers as these show them, and a key
     """
@@ -566,6 +577,8 @@ class Lengths(Struct):
     own: set[Sample] = field(default_factory=set)
     prefix: str = ""
     solution: Solution | None = None
+    times: dict[Sample, int] = field(default_factory=dict)
+    often: set[Sample] = field(default_factory=set)
     kept: dict[Sample, Sizes] = field(default_factory=dict)
     shown: dict[Hashable, tuple[tuple[Dim | None, ...], Hashable]] = field(default_factory=dict)
 
@@ -594,6 +607,16 @@ class Lengths(Struct):
         dims, key = self.shown[ends]
         found = self.kept[sample] = Sizes(dims, {f"{prefix}{i}": value for i, value in integers.items()}, key)
         return found
+
+    def comes_often(self, sample: Sample) -> bool:
+        """Counts a graph; True from the time on that it has come so often that a plan of its own pays."""
+        if sample not in self.often:
+            if len(self.times) >= KEPT_SIZES_MAX:
+                self.times.clear()
+            self.times[sample] = self.times.get(sample, 0) + 1
+            if self.times[sample] >= OFTEN and len(self.often) < OFTEN_MAX:
+                self.often.add(sample)
+        return sample in self.often
 
     def refuse(self, unequal: Pairs = ()) -> None:
         """Learns that graphs of this form have no plan with these symbolic lengths.

@@ -72,6 +72,7 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
         return {}
     has_lengths = seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None
     varied, is_alone = _families.varied(seen) if seen is not None and has_lengths else (None, False)
+    seen, varied = (varied, None) if varied is not None and varied.has_own else (seen, varied)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
     if seen is not None and is_alone:
@@ -222,7 +223,7 @@ def find_general_plan(
         return exact, find_plan(roots, exact, name)
     varied = None if seen is None else seen.varied
     while True:
-        form = scalars.generalized(exact, name, lambda op: _stored(op, name), varied)
+        form = scalars.generalized(exact, name, lambda op: _stored(op, name), varied, seen is not None and seen.has_own)
         if (name, False, form.key) not in _plans:
             if repeats is not None and varied is None and form.sizes is None:
                 repeats.note(exact, roots[0])
@@ -403,6 +404,8 @@ def _computed_piece(piece: Sequence[Op]) -> dict[Op, Op]:
     if run_known(piece, known):
         return {}
     varied, _ = _families.varied(known)
+    if varied is not None and varied.has_own:
+        known, varied = varied, None
     if varied is not None and _ran_for_lengths(piece, varied, keeps=False):
         return {}
     made: dict[Op, Op] = {}

@@ -239,12 +239,30 @@ def bounds(value: Dim) -> Interval:
             ends = [end * coefficient for end in bounds(atom)]
             low, high = low + min(ends), high + max(ends)
         exact = low, high
+        for atom, coefficient in terms.items() if len(terms) > 1 else ():
+            divisor = atom.src[1].arg if atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST else 0
+            if divisor and coefficient % divisor == 0:
+                least, greatest = _bounds_apart(value, atom, coefficient, divisor)
+                exact = max(exact[0], least), min(exact[1], greatest)
     elif value.code in OF_INDICES and value.dtype.is_int:
         exact = from_sources(value, bounds)
         if value.code is OpCode.MIN and exact is not None and value.src[1].code is not OpCode.CONST:
             # A minimum is at most the mean: min(j, n - j) <= n // 2.
             exact = exact[0], min(exact[1], bounds(add(*map(from_op, value.src)))[1] // 2)
     return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
+
+
+def _bounds_apart(value: Op, quotient: Op, coefficient: int, divisor: int) -> Interval:
+    """Returns bounds of a sum in which x // d * d stands as x - x % d: that x may cancel with another one."""
+    x, times = from_op(quotient.src[0]), coefficient // divisor
+    rest, low = affine(mod(x, divisor))
+    whole, more = affine(add(value, subtract(mul(x, times), mul(quotient, coefficient))))
+    low = high = more - low * times
+    for terms, factor in ((whole, 1), (rest, -times)):
+        for atom, number in terms.items():
+            ends = [end * number * factor for end in bounds(atom)]
+            low, high = low + min(ends), high + max(ends)
+    return low, high
 
 
 # Nothing is known of other Ops in an index, such as a LOAD or a WHERE: an expression may be deep.

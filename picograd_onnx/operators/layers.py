@@ -17,6 +17,7 @@ from picograd.nn.functions.interpolation import Sampler
 from picograd.nn.functions.normalization import divided_by_neighbours, standardized
 from picograd.nn.functions.pooling import max_of_windows, mean_of_windows, put_back, sum_of_windows
 from picograd.nn.functions.windows import Windows, image_of, placed
+from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 from picograd_onnx.operators.casts import quantize
 from picograd_onnx.operators.math import generator_of
@@ -63,7 +64,7 @@ def _same(lengths: Sequence[int], spans: Sequence[int], steps: Sequence[int], au
 
 def padded(x: Tensor, windows: Windows) -> Tensor:
     """Returns x with zeros around it where windows reach."""
-    pads = [n for pair in reversed(windows.margins(x.shape[x.ndim - len(windows.kernel) :])) for n in pair]
+    pads = [static(n) for pair in reversed(windows.margins(x.shape[x.ndim - len(windows.kernel) :])) for n in pair]
     return x.pad(pads) if any(pads) else x
 
 

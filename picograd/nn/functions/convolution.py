@@ -13,8 +13,8 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, expand, reshape
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import ConvArg
-from picograd.nn.functions.windows import Each, each_axis, with_batch, without_batch
+from picograd.ir.shape import ConvArg, of_numbers
+from picograd.nn.functions.windows import Each, each_axis, least, with_batch, without_batch
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import static
 from picograd.tensor.formulas import formula
@@ -184,7 +184,8 @@ def _conv(
     strides = each_axis(function, "stride", stride, axes, 1)
     steps = each_axis(function, "dilation", dilation, axes, 1)
     margins = padding if isinstance(padding, str) else each_axis(function, "padding", padding, axes, 0)
-    arg = _conv_arg(function, op.shape, w.shape, strides, margins, steps, groups, uses_tf32(op.dtype))
+    find = _conv_arg if of_numbers(op.shape) else _conv_arg.__wrapped__  # a symbolic length is checked each time
+    arg = find(function, op.shape, w.shape, strides, margins, steps, groups, uses_tf32(op.dtype))
     return _finished(function, op, w, arg, has_batch, x, weight, bias)
 
 
@@ -239,9 +240,9 @@ def _transposed(
         )
     reach = [(static(taps) - 1) * step for taps, step in zip(w.shape[2:], steps)]
     pads = tuple((r - p, r - p + e) for r, p, e in zip(reach, cut, extra))
-    lengths = [(static(n) - 1) * s + r + 1 - 2 * p + e for n, s, r, p, e in zip(op.shape[2:], strides, reach, cut, extra)]
-    if min(lengths) < 1:
-        raise ShapeError(f"{function}: input {x.shape} is too short: the result would be {tuple(lengths)} long.")
+    sizes = [(least(n) - 1) * s + r + 1 - 2 * p + e for n, s, r, p, e in zip(op.shape[2:], strides, reach, cut, extra)]
+    if min(sizes) < 1:
+        raise ShapeError(f"{function}: input {x.shape} is too short: the result would be {tuple(sizes)} long.")
     arg = ConvArg((1,) * axes, pads, steps, strides, groups, tf32=uses_tf32(op.dtype))
     return _finished(function, op, reversed_weight(w, groups), arg, has_batch, x, weight, bias)
 
@@ -272,11 +273,11 @@ def _padding(function: str, padding: str | tuple[int, ...], strides: Sequence[in
 
 def _check_fits(function: str, shape: Shape, spans: Sequence[int], pads: Pairs) -> None:
     for axis, (span, pair) in enumerate(zip(spans, pads)):
-        length = static(shape[2 + axis])
-        if span > length + sum(pair):
+        length = least(shape[2 + axis]) + sum(pair)
+        if span > length:
             raise ShapeError(
                 f"{function}: a kernel spanning {span} is longer than axis {2 + axis} of input {shape}, "
-                f"{length + sum(pair)} with padding."
+                f"{length} with padding."
             )
 
 

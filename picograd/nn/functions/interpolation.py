@@ -36,7 +36,7 @@ from picograd.ir.build import (
     unary,
     where,
 )
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import mul, subtract, to_op
 from picograd.nn.functions import widened
@@ -92,13 +92,13 @@ def interpolate(
     _check_mode(op, mode, align_corners, antialias)
     sizes, factors = _sizes(op, size, scale_factor, recompute_scale_factor)
     if mode == "area":
-        return AREA[axes](input, sizes)
+        return AREA[axes](input, tuple(map(static, sizes)))
     if mode in AXES:
         need_float("interpolate", op, "input")
     wide = cast(op, op.dtype.compute_dtype)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
         if antialias:
-            wide = _smoothed(wide, 2 + i, count, factor, mode, bool(align_corners), input.cell.device)
+            wide = _smoothed(wide, 2 + i, static(count), factor, mode, bool(align_corners), input.cell.device)
         else:
             wide = _resized(wide, iota(count), 2 + i, factor, mode, bool(align_corners))
     return input.from_op(cast(wide, op.dtype), input.cell.device)
@@ -164,7 +164,7 @@ def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) 
 
 def _sizes(
     op: Op, size: int | Sequence[int] | None, scale_factor: float | Sequence[float] | None, recompute: bool | None
-) -> tuple[tuple[int, ...], list[float | None]]:
+) -> tuple[Shape, list[float | None]]:
     """Returns the new lengths, and for each axis the factor that places are computed with; None: that of the lengths."""
     axes = len(op.shape) - 2
     if (size is None) == (scale_factor is None):
@@ -177,8 +177,8 @@ def _sizes(
     factors = [float(f) for f in given if isinstance(f, (int, float)) and f > 0]
     if len(factors) != axes or len(given) != axes:
         raise ArgumentError(f"interpolate: scale_factor must be a positive number, or {axes} of them, got {scale_factor}.")
-    sizes = tuple(math.floor(static(n) * f) for n, f in zip(op.shape[2:], factors))
-    if min(sizes) < 1:
+    sizes = tuple(mul(n, int(f)) if f.is_integer() else math.floor(static(n) * f) for n, f in zip(op.shape[2:], factors))
+    if 0 in sizes:
         raise ShapeError(f"interpolate: input {op.shape} scaled by {scale_factor} would be empty, {sizes}.")
     return sizes, [None] * axes if recompute else [*factors]
 

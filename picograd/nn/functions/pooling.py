@@ -765,7 +765,8 @@ def sum_of_windows(x: Op, windows: Windows) -> Op:
         return reduce(reshape(x, (*images, *split)), OpCode.ADD, tuple(range(3, 3 + 2 * len(kernel), 2)))
     planes = reshape(x, (numel(images), 1, *x.shape[2:]))
     weight = filled(1.0, x.dtype, (1, 1, *kernel))
-    padding = tuple([(before, bounds(after)[1]) for before, after in margins])
+    ends = [after + stride - 1 for after, stride in zip(windows.after, windows.strides)]  # beyond windows nothing is seen
+    padding = tuple([(b, a if isinstance(a, int) else end) for (b, a), end in zip(margins, ends)])
     sums = Op(OpCode.CONV, x.dtype, (planes, weight), ConvArg(windows.strides, padding, windows.steps, ones))
     seen = shrink(sums, tuple([(0, n) for n in (*sums.shape[:2], *counts)]))
     return reshape(seen, (*images, *counts))

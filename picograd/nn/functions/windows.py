@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from picograd.errors import ArgumentError, ShapeError
+from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
 from picograd.ir import symbolic
 from picograd.ir.build import (
     floordiv,
@@ -29,10 +29,11 @@ from picograd.ir.build import (
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add, at_least_0, ceildiv, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, bounds, ceildiv, dim_value, mul, subtract
 from picograd.record import Record
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import is_integer, static
+from picograd.tensor.cell import trace
 from picograd.tensor.formulas import formula, of_tensors
 from picograd.tensor.tensor import Tensor
 
@@ -95,12 +96,27 @@ def _num_windows(
     count = add(symbolic.floordiv(add(length, before + after - span + (stride - 1 if ceil_mode else 0)), stride), 1)
     if ceil_mode:
         count = symbolic.minimum(count, ceildiv(add(length, before), stride))
-    if isinstance(count, int) and count < 1:
+    if least(count) < 1:
         shown = before if before == after else padding
         raise ShapeError(
             f"{function}: a window spanning {span} does not fit an axis of length {length} with padding {shown}."
         )
     return count
+
+
+def least(length: Dim) -> int:
+    """Returns a length as it is now, and in a trace, whose function takes others, as it is at least.
+
+    A length without a value, in a graph for many, counts as the greatest: each of them has been asked for alone.
+    """
+    if isinstance(length, int):
+        return length
+    if trace.get() is not None:
+        return bounds(length)[0]
+    try:
+        return dim_value(length, {})
+    except UnsupportedOp:
+        return bounds(length)[1]
 
 
 class Windows(Record):

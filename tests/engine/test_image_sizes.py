@@ -1,0 +1,210 @@
+"""Images of ever other sizes: plans for many heights and widths, with PyTorch's values and gradients.
+
+A height that a stride halves, or that windows cut short, is no polynomial of the image's. An Op that needs two lengths
+equal says what it is (`engine/lengths.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import nn
+from picograd.engine import realize
+from picograd.engine.lengths import Lengths, Root
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import add, dim_value, floordiv, mul, subtract
+from picograd.look import watch
+from tests.helpers import forgotten
+
+Shape = tuple[int, ...]
+Net = Callable[[Any, Any, dict[str, Any]], Any]  # functional, images, weights
+SIZES = ((64, 96), (71, 90), (97, 66), (80, 75), (93, 93), (66, 101), (88, 64), (73, 79), (102, 85), (95, 70))
+PLANS_MAX = 8  # for these ten: two of sizes alone, then those for many, of even and odd lengths where they differ
+WEIGHTS = {"a": (4, 3, 3, 3), "b": (6, 4, 3, 3), "c": (4, 6, 1, 1), "d": (6, 1, 3, 3)}
+LINES = ((4, 3, 5), (4, 4, 3))
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    monkeypatch.setattr(realize, "PLANS_MIN", 0)
+    forgotten()
+
+
+def strided(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    """A residual block at half of the size, with the mean of each channel."""
+    first = F.relu(F.conv2d(x, w["a"], stride=2, padding=1))
+    second = F.conv2d(first, w["b"], stride=2, padding=1)
+    return (F.conv2d(second, w["c"]) + F.conv2d(first, w["c"].transpose(0, 1)[:4, :4], stride=2)).mean((2, 3))
+
+
+def pooled(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    y = F.max_pool2d(F.relu(F.conv2d(x, w["a"], padding=1)), 2)
+    return F.adaptive_avg_pool2d(F.avg_pool2d(F.conv2d(y, w["b"]), 3, stride=2, padding=1), (2, 3))
+
+
+def enlarged(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    """Features of two sizes that are added up, and read position by position."""
+    large = F.relu(F.conv2d(x, w["a"], stride=2, padding=1))
+    small = F.conv2d(F.conv2d(large, w["b"], stride=2, padding=1), w["c"])
+    both = large + F.interpolate(small, size=large.shape[-2:], mode="nearest")
+    return both.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 2).amax(1)
+
+
+def bilinear(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    small = F.conv2d(x, w["a"], stride=2, padding=1)
+    return F.interpolate(small, size=x.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def transposed(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    small = F.conv2d(x, w["a"], stride=2, padding=1)
+    large = F.conv_transpose2d(small, w["a"], stride=2, padding=1)
+    return F.pad(large, (1, 1, 1, 1), mode="reflect")
+
+
+def grouped(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    y = F.conv2d(F.conv2d(x, w["a"], padding=1), w["b"], padding=1)
+    return F.hardswish(F.conv2d(y, w["d"], padding=2, dilation=2, groups=6))
+
+
+def maxima(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    y = F.conv2d(x, w["a"], padding=1)
+    return F.adaptive_max_pool2d(F.max_pool2d(y, 3, stride=2, padding=1), 4)
+
+
+NETS: dict[str, Net] = {f.__name__: f for f in (strided, pooled, enlarged, bilinear, transposed, grouped, maxima)}
+
+
+def with_gradients(module: Any, net: Net, image: Any, weights: dict[str, Any]) -> list[Any]:
+    x = image.requires_grad_()
+    out = net(module.nn.functional, x, weights)
+    (out * out).sum().backward()
+    return [out.detach(), *[t.grad for t in (x, *weights.values()) if t.grad is not None]]
+
+
+def close(ours: Any, theirs: Any) -> bool:
+    a, b = ours.numpy(), theirs.numpy()
+    return bool(a.shape == b.shape and np.abs(a - b).max() <= 2e-5 * max(1.0, np.abs(b).max()))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_sizes_share_plans_with_pytorchs_values_and_gradients(name: str) -> None:
+    random = np.random.default_rng(0)
+    arrays = {key: random.standard_normal(shape).astype("f") * 0.3 for key, shape in WEIGHTS.items()}
+    plans = 0
+    for height, width in SIZES:
+        image = random.standard_normal((1, 3, height, width)).astype("f")
+        ours = {key: pg.tensor(a).requires_grad_() for key, a in arrays.items()}
+        theirs = {key: torch.tensor(a, requires_grad=True) for key, a in arrays.items()}
+        x = pg.tensor(image).realize()
+        with watch() as counts:
+            found = with_gradients(pg, NETS[name], x, ours)
+            pg.realize(found)
+        plans += counts.scheduled
+        expected = with_gradients(torch, NETS[name], torch.tensor(image), theirs)
+        assert len(found) == len(expected) >= 3
+        assert all(map(close, found, expected)), (height, width)
+    assert plans <= PLANS_MAX
+
+
+def test_a_line_with_a_stride_has_one_plan_for_many_lengths() -> None:
+    random = np.random.default_rng(0)
+    first, second = (random.standard_normal(shape).astype("f") for shape in LINES)
+    plans = []
+    for length in (100, 131, 160, 201, 255, 182, 77):
+        line = random.standard_normal((2, 3, length)).astype("f")
+        found = []
+        for module in (pg, torch):
+            tensors = [module.tensor(a).requires_grad_() for a in (line, first, second)]
+            with watch() as counts:
+                y = module.nn.functional.gelu(module.nn.functional.conv1d(tensors[0], tensors[1], stride=2, padding=2))
+                module.nn.functional.conv1d(y, tensors[2], stride=3).pow(2).sum().backward()
+                found.append([t.grad.detach().clone() for t in tensors])
+                if module is pg:
+                    pg.realize(found[0])
+                    plans.append(counts.scheduled)
+        assert all(map(close, *found)), length
+    assert sum(plans[4:]) == 0
+
+
+def test_networks_of_other_channels_do_not_share_a_form() -> None:
+    """Two layers of other widths are no lengths that change: their kernels are made for numbers."""
+    random = np.random.default_rng(0)
+    plans = 0
+    for round_ in range(5):
+        for channels in (3, 5):
+            size = random.integers(64, 128, 2)
+            x, w = (random.standard_normal(s).astype("f") for s in ((1, channels, *size), (4, channels, 3, 3)))
+            images = pg.tensor(x).realize(), pg.tensor(w).realize()
+            with watch() as counts:
+                found = nn.functional.conv2d(*images).realize()
+            plans += counts.scheduled if round_ > 2 else 0
+            assert close(found, torch.nn.functional.conv2d(torch.tensor(x), torch.tensor(w)))
+    assert plans == 0
+
+
+# ---- what an Op says of lengths ----
+def learned(*samples: Shape) -> tuple[Lengths, dict[int, Op]]:
+    """Returns what is known after some graphs, and its symbolic integers."""
+    lengths = Lengths(len(samples[0]))
+    found = [lengths.sizes(sample, "n") for sample in samples][-1]
+    assert found is not None and lengths.solution is not None
+    shown = {int(str(dim.arg[0])[1:]): dim for dim in found.dims if isinstance(dim, Op) and not dim.src}
+    return lengths, shown
+
+
+def test_a_quotient_is_what_an_op_needs_it_to_be() -> None:
+    lengths, symbols = learned((9, 5), (20, 10), (33, 17))
+    small, large = (symbols[i] for i in range(2))
+    lengths.refuse([(small, floordiv(add(large, 1), 2))])
+    found = lengths.sizes((41, 21), "n")
+    assert found is not None and found.values == {"n1": 41}
+    another = lengths.sizes((41, 22), "n")  # a sample by which the two are apart
+    assert another is not None and another.values == {"n0": 22, "n1": 41}
+
+
+def test_a_product_is_divided_by_what_is_beside_the_unknown_length() -> None:
+    lengths, symbols = learned((5, 7, 70), (6, 9, 110), (8, 4, 60))
+    a, b, c = (symbols[i] for i in sorted(symbols))
+    whole = mul(mul(a, b), 3)
+    lengths.refuse([(mul(mul(c, a), 3), mul(whole, 2))])
+    assert lengths.solution is not None
+    assert sum(isinstance(variable, Root) for variable in lengths.solution.variables) == 2
+
+
+def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> None:
+    lengths, symbols = learned((8,), (14,), (20,))
+    (n,) = symbols.values()
+    lengths.refuse([(n, mul(floordiv(n, 2), 2))])
+    assert lengths.solution is not None and lengths.solution.variables == (Root(0, 6, 2),)
+    found = lengths.sizes((16,), "n")  # no more than even, it turns out
+    assert found is not None and lengths.solution.variables == (Root(0),)
+
+
+def test_a_length_that_no_op_tells_of_is_refused_after_some_graphs() -> None:
+    lengths = Lengths(1)
+    for n in range(5, 40, 3):
+        found: Any = lengths.sizes((n,), "n")
+        if found is not None:
+            lengths.refuse()
+    assert lengths.is_refused
+
+
+def test_equal_quotients_are_the_same_op() -> None:
+    n = Op(OpCode.VARIABLE, pg.int64, (), ("n", 1, 1000))
+    halves = floordiv(add(floordiv(add(n, 1), 2), 1), 2)
+    pairs = [
+        (halves, floordiv(add(n, 3), 4)),
+        (add(floordiv(subtract(n, 1), 2), 1), floordiv(add(n, 1), 2)),
+        (add(floordiv(add(n, 9), 4), 1), add(floordiv(add(n, 1), 4), 3)),
+    ]
+    for a, b in pairs:
+        assert a is b
+    assert [dim_value(halves, {"n": i}) for i in range(1, 50)] == [((i + 1) // 2 + 1) // 2 for i in range(1, 50)]
