@@ -520,7 +520,7 @@ def _mentions(dim: Dim, symbol: Op) -> bool:
 
 
 def _solved(difference: Dim, symbol: Op) -> Dim | None:
-    """Returns what a symbolic integer is where a sum of products is 0; None where that cannot be told."""
+    """Returns the value of a symbolic integer with which a sum of products is 0; None where that cannot be told."""
     terms, constant = affine(difference)
     holders = [atom for atom in terms if _mentions(atom, symbol)]
     if len(holders) != 1 or symbol not in factors_of(holders[0]):
@@ -689,10 +689,10 @@ def _narrow(bounds: dict[int, tuple[int, int]], dim: Dim, least: int, integers: 
     """Narrows bounds so that a length, start or room is no less than it ever is; of one symbolic integer alone.
 
     Args:
-      integers:  values with which it is not less; it grows, or falls, with its symbolic integer
+      integers:  values with which it is not less
     """
     of = [i for i in integers if _mentions(dim, _symbol(i))]
-    if len(of) != 1:
+    if len(of) != 1 or not (_grows(dim) or _grows(mul(dim, -1))):
         return
     (i,) = of
     name, value, (low, high) = _symbol(i).arg[0], integers[i], bounds[i]
@@ -705,3 +705,14 @@ def _narrow(bounds: dict[int, tuple[int, int]], dim: Dim, least: int, integers: 
     if not fits(high):
         high = value + bisect_left(range(value, high), True, key=lambda number: not fits(number)) - 1
     bounds[i] = low, high
+
+
+def _grows(dim: Dim) -> bool:
+    """True for a sum of products and quotients that is never less where a symbolic integer is more."""
+    return all(factor > 0 and all(map(_factor_grows, factors_of(atom))) for atom, factor in affine(dim)[0].items())
+
+
+def _factor_grows(factor: Op) -> bool:
+    if factor.code is OpCode.IDIV and factor.src[1].code is OpCode.CONST:
+        return _grows(factor.src[0])
+    return factor.code is OpCode.VARIABLE

@@ -46,8 +46,8 @@ from picograd.ir.build import (
 from picograd.ir.op import Dim, Op, const_value, filled, greatest_numel, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
 from picograd.ir.origin import copy_lines
-from picograd.ir.shape import ConvArg, MatmulArg, numel, takes_tf32
-from picograd.ir.symbolic import Coords, affine, ceildiv, floordiv, move, mul, placeholder
+from picograd.ir.shape import ConvArg, MatmulArg, numel, of_numbers, takes_tf32
+from picograd.ir.symbolic import Coords, add, affine, bounds, ceildiv, floordiv, less, move, mul, placeholder, subtract
 from picograd.record import replace
 
 # ---- the best form of each Op ----
@@ -260,7 +260,7 @@ def by_images(op: Op, x: Op, w: Op, plain_sums: bool) -> Op:
 
 def is_narrow(op: Op, target: Target | None) -> bool:
     """True for a weight whose outputs leave lanes empty that its channels fill."""
-    if target is None or not _is_plain(op, target) or min(_padding_of_swapped(op)[0]) < 0:
+    if target is None or not _is_plain(op, target) or min(static_shape(_padding_of_swapped(op)[0])) < 0:
         return False
     lanes = target.sum_lanes(op.dtype)
     channels, outputs = static_shape(op.shape[:2])
@@ -268,14 +268,18 @@ def is_narrow(op: Op, target: Target | None) -> bool:
 
 
 def has_many_gaps(op: Op) -> bool:
-    """True for a weight whose x has more gaps than are worth a CONV for each phase; with its role swapped it has none."""
+    """True for a weight whose x has more gaps than are worth a CONV for each phase; with its role swapped it has none.
+
+    Of images of symbolic lengths there is no CONV for each phase: windows are as long as they are.
+    """
     arg: ConvArg = op.arg
-    if not arg.of_weight or prod(arg.input_dilation) <= PHASES_MAX:
+    is_known = of_numbers([n for s in op.src for n in s.shape[2:]])
+    if not arg.of_weight or prod(arg.input_dilation) <= (PHASES_MAX if is_known else 1):
         return False
-    if arg.groups != 1 or {*arg.stride, *arg.dilation} != {1}:
+    if arg.groups != 1 or {*arg.stride, *arg.dilation} != {1} or any(n == 0 for s in op.src for n in s.shape):
         return False
-    is_known = all(isinstance(n, int) and n > 0 for s in op.src for n in s.shape)
-    return is_known and min(map(min, _padding_of_swapped(op))) >= 0
+    padding = _padding_of_swapped(op)
+    return all(isinstance(n, int) and n >= 0 for pair in padding for n in pair)
 
 
 def with_roles_swapped(op: Op, x: Op, w: Op) -> Op:
@@ -286,11 +290,10 @@ def with_roles_swapped(op: Op, x: Op, w: Op) -> Op:
     return permute(flip(Op(OpCode.CONV, op.dtype, (w, x), arg), spatial), (1, 0, *spatial))
 
 
-def _padding_of_swapped(op: Op) -> tuple[tuple[int, int], ...]:
-    lengths, windows = static_shape(op.src[0].shape[2:]), static_shape(op.src[1].shape[2:])
-    each = zip(lengths, windows, op.arg.padding, op.arg.input_dilation)
-    more = [((n - 1) * apart + 1 - window, pair) for n, window, pair, apart in each]
-    return tuple([(rest + after, rest + before) for rest, (before, after) in more])
+def _padding_of_swapped(op: Op) -> tuple[tuple[Dim, Dim], ...]:
+    each = zip(op.src[0].shape[2:], op.src[1].shape[2:], op.arg.padding, op.arg.input_dilation)
+    more = [(subtract(add(mul(subtract(n, 1), apart), 1), window), pair) for n, window, pair, apart in each]
+    return tuple([(add(rest, after), add(rest, before)) for rest, (before, after) in more])
 
 
 def _is_plain(op: Op, target: Target | None) -> bool:
@@ -331,14 +334,25 @@ def has_phases(op: Op) -> bool:
     arg: ConvArg = op.arg
     if max(arg.input_dilation) == 1 or {*arg.stride, *arg.dilation} != {1} or not op.dtype.is_float:
         return False
-    is_known = all(isinstance(n, int) and n > 0 for n in (*op.src[0].shape[2:], *op.src[1].shape))
-    return is_known and (not arg.of_weight or prod(arg.input_dilation) <= PHASES_MAX)
+    is_known = all(isinstance(n, int) and n > 0 for n in op.src[1].shape)
+    if not is_known or not all(_has_phases_along(op, axis) for axis in range(len(arg.stride))):
+        return False
+    return not arg.of_weight or prod(arg.input_dilation) <= PHASES_MAX
+
+
+def _has_phases_along(op: Op, axis: int) -> bool:
+    """True where a phase has as many positions as x has elements, and a number more, and begins within x."""
+    length, apart, (before, _) = op.src[0].shape[2 + axis], op.arg.input_dilation[axis], op.arg.padding[axis]
+    if isinstance(length, int):
+        return length > 0
+    beyond = subtract(ceildiv(op.shape[2 + axis], apart), length)
+    return isinstance(beyond, int) and bounds(length)[0] > (2 * apart - before) // apart
 
 
 def has_patches(op: Op) -> bool:
     """True for one that has phases whose windows do not overlap, or more of these than are worth a CONV each."""
     aparts, (_, channels, *taps) = op.arg.input_dilation, static_shape(op.src[1].shape)
-    if op.arg.of_weight:
+    if op.arg.of_weight or not of_numbers(op.src[0].shape[2:]):
         return False
     if prod(aparts) > PHASES_MAX:
         return True
@@ -391,7 +405,7 @@ def _added_patches(patches: Op, aparts: Sequence[int]) -> Op:
 
 def by_phases(op: Op, x: Op, w: Op) -> Op:
     """Returns a CONV as one for each phase of its positions, joined."""
-    arg, out = op.arg, static_shape(op.shape[2:])
+    arg, out = op.arg, op.shape[2:]
     aparts = arg.input_dilation
     counts = [ceildiv(length, apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
     parts = []
@@ -403,26 +417,28 @@ def by_phases(op: Op, x: Op, w: Op) -> Op:
             beside += [(0, 0), (r, apart - 1 - r)]
         parts.append(pad(part, tuple(beside)))
     whole = _sum(parts)
-    whole = reshape(whole, (*whole.shape[:2], *(count * apart for count, apart in zip(counts, aparts))))
+    whole = reshape(whole, (*whole.shape[:2], *(mul(count, apart) for count, apart in zip(counts, aparts))))
     return shrink(whole, ((0, whole.shape[0]), (0, whole.shape[1]), *((0, length) for length in out)))
 
 
-def _phase(op: Op, x: Op, w: Op, at: tuple[int, ...], counts: list[int]) -> Op:
+def _phase(op: Op, x: Op, w: Op, at: tuple[int, ...], counts: list[Dim]) -> Op:
     """Returns the values at positions a q + r, q < count, for one r of each axis."""
     arg: ConvArg = op.arg
-    padding, taps, kept = [], [(0, n) for n in static_shape(w.shape[:2])], [(0, x.shape[0]), (0, x.shape[1])]
-    lengths = static_shape(x.shape[2:])
+    padding, taps, kept = [], [(0, n) for n in static_shape(w.shape[:2])], [(0, n) for n in x.shape[:2]]
+    lengths = x.shape[2:]
     for i, (r, apart) in enumerate(zip(at, arg.input_dilation)):
         before, num_taps = arg.padding[i][0], static_shape(w.shape)[2 + i]
         first = (before - r) % apart
         start = (r + first - before) // apart  # the element under the first tap of position 0
-        stop = start + counts[i] + (num_taps - first - 1) // apart  # behind that under the last tap of the last
-        if first >= num_taps or start >= lengths[i] or stop <= 0:  # nothing is met
+        stop = add(counts[i], start + (num_taps - first - 1) // apart)  # behind that under the last tap of the last
+        beyond = subtract(stop, lengths[i])
+        assert isinstance(beyond, int)
+        if first >= num_taps or less(lengths[i], start + 1) is True or less(0, stop) is False:  # nothing is met
             like = (*op.shape[:2], *counts)
             return zeros_like(Op(OpCode.EXPAND, op.dtype, (Op(OpCode.CONST, op.dtype, (), 0.0),), like))
         taps.append((first, num_taps))
-        kept.append((max(0, start), min(lengths[i], stop)))
-        padding.append((max(0, -start), max(0, stop - lengths[i])))
+        kept.append((max(0, start), stop if beyond < 0 else lengths[i]))
+        padding.append((max(0, -start), max(0, beyond)))
     steps = tuple(arg.input_dilation)
     plain = replace(arg, padding=tuple(padding), input_dilation=(1,) * len(steps))
     return Op(OpCode.CONV, op.dtype, (shrink(x, tuple(kept)), _every(shrink(w, tuple(taps)), steps)), plain)

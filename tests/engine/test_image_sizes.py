@@ -208,3 +208,15 @@ def test_equal_quotients_are_the_same_op() -> None:
     for a, b in pairs:
         assert a is b
     assert [dim_value(halves, {"n": i}) for i in range(1, 50)] == [((i + 1) // 2 + 1) // 2 for i in range(1, 50)]
+
+
+def test_bounds_leave_out_no_length_that_a_remainder_allows() -> None:
+    """What is left of a length that is cut in fours is 2 or 3: it neither grows nor falls with the length."""
+    lengths, symbols = learned((22, 2), (35, 3), (43, 3))
+    rest, whole = (symbols[i] for i in range(2))
+    lengths.refuse([(rest, subtract(whole, mul(floordiv(whole, 4), 4)))])
+    for n in (34, 62, 38, 63, 47):
+        found = lengths.sizes((n, n % 4), "n")
+        assert found is not None and found.values == {"n1": n}
+        (symbol,) = [op for op in found.dims if isinstance(op, Op) and op.code is OpCode.VARIABLE]
+        assert symbol.arg[1] <= n <= symbol.arg[2]
