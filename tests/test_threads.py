@@ -20,7 +20,6 @@ from picograd.engine.realize import realize
 from picograd.interrupts import Latest
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
-from picograd.record import replace
 from tests.threads import NUM_THREADS, in_threads
 
 
@@ -149,19 +148,20 @@ def test_forms_of_changing_numbers_are_forgotten_while_threads_ask_for_them() ->
 
 
 def test_lengths_are_refused_when_no_other_thread_asks_for_them() -> None:
-    families, x = Families(), Tensor(np.ones(2, np.float32)).realize().cell.op
-    seen = look_at([Op(OpCode.NEG, float32, (x,))])
-    assert seen is not None
-    families.varied(seen)
+    families = Families()
+    for length in (20, 30, 25):
+        x = Tensor(np.ones(length, np.float32)).realize().cell.op
+        seen = look_at([Op(OpCode.NEG, float32, (x,))])
+        assert seen is not None
+        varied, _ = families.varied(seen)
     (family,) = families._known.values()
-    key = next(iter(families._known))
-    refusing = threading.Thread(target=families.refuse, args=(replace(seen, key=(key,)),))
+    refusing = threading.Thread(target=families.other_than, args=(varied, ()))
     with families._lock:
         refusing.start()
         refusing.join(0.05)
-        assert not family.lengths.is_refused
+        assert family.lengths.solution is not None
     refusing.join()
-    assert family.lengths.is_refused
+    assert family.lengths.solution is None
 
 
 def test_a_plan_that_another_thread_forgets_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

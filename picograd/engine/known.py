@@ -652,7 +652,7 @@ def _taken_apart(seen: Seen) -> _Parts:
         elif op.code is OpCode.FORMULA:
             formula = op.arg
             part = (op.code, op.dtype, formula.function, formula.options, formula.numbers, len(op.src))
-            whole = with_channels(op, part)
+            whole = with_channels(op, part) if formula.is_costly else part
             part, has_windows = whole, has_windows or whole is not part
         rest.append(part)
     return _Parts(tuple(rest), [], tuple(offsets), tuple(lengths), has_windows)

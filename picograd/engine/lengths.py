@@ -341,6 +341,11 @@ class Solution(Record):
     parts: tuple[Polynomial | None, ...]
     variables: tuple[Root | Follows, ...]
 
+    @property
+    def key(self) -> Hashable:
+        """The polynomials and their variables, in plain tuples, as another process writes them."""
+        return self.parts, tuple([(v.place, v.step, v.rest) if isinstance(v, Root) else v.value for v in self.variables])
+
     def holds(self, sample: Sample) -> bool:
         """Returns whether the polynomials give the numbers of a graph."""
         values, numbers = self.values(sample), dict[Polynomial, int]()
@@ -627,6 +632,8 @@ class Lengths(Struct):
         self._forget()
         if self.solution is not None:
             self.solution = _with_relation(self.solution, unequal, self.samples, self.prefix)
+        if self.solution is not None and not all(map(self.solution.holds, self.samples)):
+            self.solution = None  # the Op would refuse other graphs of this form, too: it is not lengths that are wrong
         self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
 
     def _learn(self, sample: Sample) -> None:
@@ -640,7 +647,12 @@ class Lengths(Struct):
         if len(self.samples) > len(self.own):
             self.solution = solve(self.samples, self.num_lengths)
             if self.solution is None or len(self.samples) > SAMPLES_MAX:
-                self.is_refused, self.solution = True, None
+                self.keep_own()
+
+    def keep_own(self) -> None:
+        """Has all graphs of this form keep their own lengths."""
+        self._forget()
+        self.is_refused, self.solution = True, None
 
     def _forget(self) -> None:
         self.kept.clear()
@@ -672,7 +684,7 @@ def _shown(
     symbols = {i: Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *bounds[i])) for i in integers}
     variables = solution.shown(symbols)
     shown = {part: None if part is None else _dim(part, variables) for part in {*solution.parts}}
-    return tuple(map(shown.__getitem__, solution.parts)), (solution, tuple(bounds.values()))
+    return tuple(map(shown.__getitem__, solution.parts)), (solution.key, tuple(bounds.values()))
 
 
 def bucket(length: int) -> tuple[int, int]:

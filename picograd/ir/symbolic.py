@@ -241,7 +241,7 @@ def bounds(value: Dim) -> Interval:
         exact = low, high
         for atom, coefficient in terms.items() if len(terms) > 1 else ():
             divisor = atom.src[1].arg if atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST else 0
-            if divisor and coefficient % divisor == 0:
+            if divisor and coefficient % divisor == 0 and is_length(atom):
                 least, greatest = _bounds_apart(value, atom, coefficient, divisor)
                 exact = max(exact[0], least), min(exact[1], greatest)
     elif value.code in OF_INDICES and value.dtype.is_int:
@@ -293,7 +293,7 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
         unit, units, _ = _in_units(rest, divisor)
         if unit > 1:
             return add(quotient, floordiv(units, divisor // unit))
-        atom, more = rest.src if rest.code is OpCode.ADD else (rest, None)
+        atom, more = rest.src if rest.code is OpCode.ADD and is_length(rest) else (rest, None)
         if atom.code is OpCode.IDIV and atom.src[1].code is OpCode.CONST and (more is None or more.code is OpCode.CONST):
             inner = int(atom.src[1].arg)  # (x // a + b) // c is (x + a b) // (a c)
             shift = 0 if more is None else inner * int(more.arg)
@@ -329,7 +329,8 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
     if isinstance(divisor, int):
         whole = {atom: c // divisor for atom, c in terms.items() if c % divisor == 0}
         rest = {atom: c for atom, c in terms.items() if c % divisor}
-        extra = constant // divisor
+        is_whole = not rest or constant % divisor == 0
+        extra = constant // divisor if is_whole or all(map(is_length, rest)) else 0
         return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
     whole, rest, extra, among = {}, {}, 0, factors_of(divisor)
     for atom, coefficient in terms.items():

@@ -270,7 +270,7 @@ def is_narrow(op: Op, target: Target | None) -> bool:
 def has_many_gaps(op: Op) -> bool:
     """True for a weight whose x has more gaps than are worth a CONV for each phase; with its role swapped it has none.
 
-    Of images of symbolic lengths there is no CONV for each phase: windows are as long as they are.
+    There is no CONV for each phase of images of symbolic lengths: windows are as long as they are.
     """
     arg: ConvArg = op.arg
     is_known = of_numbers([n for s in op.src for n in s.shape[2:]])

@@ -382,7 +382,7 @@ class Jit:
             if effects is None or given.lengths is None:
                 raise
             effects.check(self.name)  # the next trace would change it again
-            given.lengths.refuse()
+            given.lengths.keep_own()
             return self.call(args, kwargs)
         if capture is None:
             capture = form.captures[key] = Capture(recording, conditions, planned, given)

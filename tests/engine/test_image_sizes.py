@@ -171,12 +171,21 @@ def test_a_quotient_is_what_an_op_needs_it_to_be() -> None:
 
 
 def test_a_product_is_divided_by_what_is_beside_the_unknown_length() -> None:
-    lengths, symbols = learned((5, 7, 70), (6, 9, 110), (8, 4, 60))
-    a, b, c = (symbols[i] for i in sorted(symbols))
-    whole = mul(mul(a, b), 3)
-    lengths.refuse([(mul(mul(c, a), 3), mul(whole, 2))])
+    lengths, symbols = learned((50, 7, 8), (61, 19, 20), (80, 4, 4))
+    by_value = {op.arg[0]: op for op in symbols.values()}
+    assert lengths.solution is not None
+    places = {variable.place: by_value[f"n{i}"] for i, variable in enumerate(lengths.solution.variables)}  # type: ignore[union-attr]
+    lengths.refuse([(mul(mul(places[2], places[0]), 3), mul(mul(floordiv(add(places[1], 1), 2), places[0]), 6))])
     assert lengths.solution is not None
     assert sum(isinstance(variable, Root) for variable in lengths.solution.variables) == 2
+
+
+def test_a_relation_that_other_graphs_contradict_is_none() -> None:
+    """An Op that has its operands exchanged needs a length to be 12, which was 15 before."""
+    lengths, symbols = learned((9, 12), (15, 12), (12, 12))
+    (n,) = symbols.values()
+    lengths.refuse([(n, 12)])
+    assert lengths.solution is None and lengths.sizes((12, 12), "n") is None
 
 
 def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> None:
