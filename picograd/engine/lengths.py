@@ -497,12 +497,29 @@ def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample]
             value = _solved(difference, _symbol(i))
             if value is not None:
                 return solution.with_root(i, Follows(value))
+        for i in roots:  # one of two lengths whose product is that of two quotients
+            quotient = _quotient_of(difference, i, [solution.integers(sample) for sample in samples])
+            if quotient is not None:
+                return solution.with_root(i, Follows(quotient))
         for i in roots:  # an even length, as one of memory that two halves make up
             root = cast(Root, solution.variables[i])
             column = [sample[root.place] for sample in samples]
             step = gcd(*[number - column[0] for number in column])
             if step > root.step and _mentions(difference, _symbol(i)):
                 return solution.with_root(i, Root(root.place, step, column[0] % step))
+    return None
+
+
+def _quotient_of(difference: Dim, number: int, samples: Sequence[Mapping[int, int]]) -> Dim | None:
+    """Returns a quotient in a sum, or a multiple of it, that a symbolic integer of the sum has been in all samples."""
+    if not _mentions(difference, _symbol(number)):
+        return None
+    for quotient in toposort([cast(Op, difference)]):
+        if quotient.code is OpCode.IDIV and not _mentions(quotient, _symbol(number)):
+            values = [dim_value(quotient, {_symbol(i).arg[0]: n for i, n in sample.items()}) for sample in samples]
+            factor = samples[0][number] // max(1, values[0])
+            if all(sample[number] == value * factor for sample, value in zip(samples, values)):
+                return mul(quotient, factor)
     return None
 
 

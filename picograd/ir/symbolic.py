@@ -21,7 +21,7 @@ from hashlib import blake2b
 from itertools import repeat
 from math import gcd
 from operator import attrgetter
-from typing import overload
+from typing import cast, overload
 
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp, VerifyError
@@ -33,6 +33,7 @@ from picograd.ir.ranges import from_sources
 Terms = dict[Op, int]
 TEXT = attrgetter("text")
 KNOWN_RESULTS_MAX = 1 << 12  # results of each function, until `forget_sums`
+DEGREE_MAX = 3  # of a polynomial that is divided by another
 LARGE = 1 << 62  # "not bounded" in `bounds`
 
 
@@ -249,6 +250,9 @@ def bounds(value: Dim) -> Interval:
         if value.code is OpCode.MIN and exact is not None and value.src[1].code is not OpCode.CONST:
             # A minimum is at most the mean: min(j, n - j) <= n // 2.
             exact = exact[0], min(exact[1], bounds(add(*map(from_op, value.src)))[1] // 2)
+        if value.code is OpCode.IDIV and exact is not None and value.src[0].code is OpCode.RANGE:
+            last = add(from_op(value.src[0].src[0]), -1)  # a loop of 3 n turns, divided by n, is at most 2
+            exact = exact[0], min(exact[1], bounds(floordiv(last, from_op(value.src[1])))[1])
     return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
 
 
@@ -332,19 +336,21 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
         is_whole = not rest or constant % divisor == 0
         extra = constant // divisor if is_whole or all(map(is_length, rest)) else 0
         return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
-    whole, rest, extra, among = {}, {}, 0, factors_of(divisor)
-    for atom, coefficient in terms.items():
-        left = factors_of(atom)
-        if not Counter(left) >= Counter(among):
-            rest[atom] = coefficient
-            continue
-        for factor in among:
-            left.remove(factor)
-        if left:
-            whole[_product(left)] = coefficient
-        else:
-            extra = coefficient
-    return _assemble(whole, extra), _assemble(rest, constant)
+    lead, times = max(affine(divisor)[0].items(), key=lambda term: len(factors_of(term[0])))
+    among, quotient, rest = Counter(factors_of(lead)), cast(Dim, 0), a
+    for _ in range(DEGREE_MAX):  # as polynomials are divided: what is taken out of one term may leave another
+        parts: list[Dim] = []
+        for atom, coefficient in affine(rest)[0].items():
+            factors = Counter(factors_of(atom))
+            if coefficient % times == 0 and factors >= among:
+                left = [*(factors - among).elements()]
+                parts.append(mul(_product(left), coefficient // times) if left else coefficient // times)
+        quotient = weighted_sum([(quotient, 1), *((part, 1) for part in parts)])
+        rest = weighted_sum([(rest, 1), *((mul(divisor, part), -1) for part in parts)])
+    if bounds(rest)[0] < 0 <= bounds(a)[0]:
+        quotient, rest = add(quotient, -1), add(rest, divisor)
+        return (quotient, rest) if bounds(rest)[0] >= 0 else (0, a)
+    return quotient, rest
 
 
 def _in_units(value: Op, divisor: int) -> tuple[int, Dim, Dim]:
@@ -372,7 +378,7 @@ def _fits(rest: Dim, high: int, divisor: Dim) -> bool:
         return high < divisor
     if isinstance(rest, Op) and rest.code is OpCode.RANGE and rest.src[0] is divisor:
         return True
-    return high < bounds(divisor)[0]
+    return bounds(subtract(divisor, rest))[0] > 0
 
 
 def minimum(a: Dim, b: Dim) -> Dim:

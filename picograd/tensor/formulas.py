@@ -103,6 +103,8 @@ def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
             known.refuse(getattr(error, "unequal", ()))
             return bodies.formula_of(options, kinds)
     shapes = [tuple([dim_value(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
+    if any(length < 1 for shape in shapes for length in shape):  # which lengths are too short, their own trial says
+        return bodies.formula_of(options, kinds)
     return replace(found, kinds=tuple([(dtype, shape) for (dtype, _), shape in zip(found.kinds, shapes)]))
 
 

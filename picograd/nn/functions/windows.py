@@ -249,7 +249,6 @@ def unfold(
     return input.from_op(without_batch(result, has_batch), input.cell.device)
 
 
-@of_tensors
 def fold(
     input: Tensor, output_size: Each, kernel_size: Each, dilation: Each = 1, padding: Each = 0,  # noqa: A002
     stride: Each = 1,
@@ -345,6 +344,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         before, after = pad[2 * number], pad[2 * number + 1]
         if mode == "circular" and min(before, after) < 0:  # elements that are cut off do not come in at the other end
             op, before, after = _cut(op, axis, max(0, -before), max(0, -after)), max(0, before), max(0, after)
+        _check_margin(mode, least(op.shape[axis]), before, after, axis)
         op = _with_margin(op, mode, before, after, axis)
     return input.from_op(op, input.cell.device)
 
@@ -357,16 +357,19 @@ def _cut(op: Op, axis: int, before: int, after: int) -> Op:
     return shrink_axis(op, axis, before, length - after)
 
 
+def _check_margin(mode: str, length: int, before: int, after: int, axis: int) -> None:
+    longest = max(before, after)
+    most = {"reflect": length - 1, "circular": length}.get(mode, longest if length else 0)
+    if longest > most:
+        raise ShapeError(f'pad: a margin of {longest} is too long for axis {axis} of length {length} in mode "{mode}".')
+    if length + before + after < 0:
+        raise ShapeError(f"pad: margins {before} and {after} cut off more than the {length} elements of axis {axis}.")
+
+
 @formula
 def _with_margin(x: Op, mode: str, before: int, after: int, axis: int) -> Op:
     """Returns x with a margin of its own elements along an axis."""
-    length, longest = x.shape[axis], max(before, after)
-    if isinstance(length, int):
-        most = {"reflect": length - 1, "circular": length}.get(mode, longest if length else 0)
-        if longest > most:
-            raise ShapeError(f'pad: a margin of {longest} is too long for axis {axis} of length {length} in mode "{mode}".')
-        if length + before + after < 0:
-            raise ShapeError(f"pad: margins {before} and {after} cut off more than the {length} elements of axis {axis}.")
+    length = x.shape[axis]
     place = iota(add(length, before + after)) - before
     last = number_like(place, subtract(length, 1))
     if mode == "circular":
