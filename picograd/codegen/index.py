@@ -209,14 +209,14 @@ def _seen_place(point: Point, place: Dim) -> Dim:
 
     Why: of (16, 784) seen as (16, 28, 28), place 30 of row c is in row c, too; a place that may be anything is not.
     """
-    op, coords, _ = point
+    op, coords, valid = point
     length = op.src[0].shape[op.arg[0]]
     low, high = bounds(place)
     if (low >= 0 and less(high, length) is True) or not isinstance(length, int):
         return place
-    around = [dim for dim in (place, *coords) if isinstance(dim, Op)]
-    depth = sum(op.code is OpCode.RANGE and op.arg[0] <= FIRST_SEEN for op in toposort(around))
-    return Op(OpCode.RANGE, dtypes.int64, (to_op(length),), (FIRST_SEEN - depth, AxisKind.LOOP))
+    around = [dim for dim in (place, *coords, valid) if isinstance(dim, Op)]
+    last = min([op.arg[0] for op in toposort(around) if op.code is OpCode.RANGE], default=0)
+    return Op(OpCode.RANGE, dtypes.int64, (to_op(length),), (min(last - 1, FIRST_SEEN), AxisKind.LOOP))
 
 
 def _place(op: Op, index: Op) -> tuple[Dim, Op | bool]:

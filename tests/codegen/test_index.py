@@ -7,10 +7,10 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import index
-from picograd.ir.build import gather, reshape, where
+from picograd.ir.build import gather, iota, maximum, minimum, reshape, where
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import placeholder
+from picograd.ir.symbolic import affine, placeholder
 from tests.same_meaning import check_same_meaning
 
 SHAPE = (8, 8)
@@ -75,3 +75,15 @@ def test_a_place_that_is_read_is_within_its_axis_where_shapes_are_split() -> Non
         assert {OpCode.IDIV, OpCode.MOD}.isdisjoint(op.code for op in toposort([index.element_anywhere(root)]))
     arrays = {x: np.arange(48, dtype=np.float32).reshape(x.shape), scale: np.float32([1, 2, 3, 4]).reshape(scale.shape)}
     check_same_meaning([read, twice], {**arrays, chosen: np.random.default_rng(0).integers(-3, 15, (4, 5))})
+
+
+def test_places_of_places_along_two_axes_have_names_of_their_own() -> None:
+    """Two axes are mirrored and then read by an index: of four places two depend on the others."""
+    x, chosen = Op(OpCode.PARAM, dtypes.float32, (), (0, (3, 3))), Op(OpCode.PARAM, dtypes.int64, (), (1, (5,)))
+    place = maximum(iota(5), -iota(5))
+    mirrored = minimum(place, -place + 4)
+    inner = gather(gather(x, mirrored, 1, 0), mirrored, 0, 0)
+    outer = gather(gather(inner, chosen, 0, 0), chosen, 1, 0)
+    (read,) = [op for op in toposort([index.element_anywhere(outer)]) if op.code is OpCode.LOAD and op.dtype is x.dtype]
+    assert sorted(affine(read.src[1])[0].values()) == [1, 3]
+    check_same_meaning([outer], {x: np.arange(9, dtype=np.float32).reshape(3, 3), chosen: np.array([3, 0, 4, 1, 2])})

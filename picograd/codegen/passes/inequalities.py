@@ -280,7 +280,7 @@ def _divide(sums: Sums, op: Op) -> Sum | None:
 
 def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
     """a // b, rounded to minus infinity, for b > 0; x // m // n is x // (m n)."""
-    if b.low < 1:
+    if not 1 <= b.low <= b.high:  # bounds that exclude each other are of a branch that is never taken
         return None
     low, high = _interval(OpCode.IDIV, a, b)
     if b.low < b.high:
