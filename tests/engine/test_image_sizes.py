@@ -150,6 +150,51 @@ def test_networks_of_other_channels_do_not_share_a_form() -> None:
     assert plans == 0
 
 
+SMALL = {  # what an image is too small for, behind others that are not
+    "pooling": lambda F, x: F.lp_pool2d(x.abs(), 3.0, 3, stride=2),
+    "mirrored": lambda F, x: F.pad(x, (3, 3, 2, 2), mode="reflect"),
+    "cut off": lambda F, x: F.pad(x, (-2, -3, 0, 0), mode="replicate"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_image_that_is_too_small_is_refused_after_many_that_were_not(name: str) -> None:
+    for size in ((9, 9), (8, 7), (6, 8), (7, 6)):
+        image = np.random.default_rng(0).standard_normal((1, 2, *size)).astype("f")
+        found, expected = (SMALL[name](m.nn.functional, m.tensor(image)) for m in (pg, torch))
+        assert close(found, expected)
+    small = np.zeros((1, 2, 2, 2), "f")
+    for module, error in ((pg, pg.ShapeError), (torch, RuntimeError)):
+        with pytest.raises(error):
+            SMALL[name](module.nn.functional, module.tensor(small))
+
+
+def test_windows_that_are_put_back_share_plans() -> None:
+    plans = []
+    for height, width in ((17, 20), (24, 31), (29, 18), (22, 27), (31, 25), (26, 19)):
+        image = np.random.default_rng(0).standard_normal((1, 2, height, width)).astype("f")
+        results = []
+        for module in (pg, torch):
+            F = module.nn.functional
+            with watch() as counts:
+                columns = F.unfold(module.tensor(image), 3, padding=1)
+                results.append(F.fold(columns, (height, width), 3, padding=1) * 1.0)
+                if module is pg:
+                    results[0].realize()
+                    plans.append(counts.scheduled)
+        assert close(*results)
+    assert sum(plans[3:]) == 0
+
+
+def test_a_pooled_image_of_symbolic_lengths_with_margins_that_cut_off() -> None:
+    """A branch that no length takes divides by nothing."""
+    n, m = pg.Variable("n", 4, 30), pg.Variable("m", 4, 30)
+    image = np.random.default_rng(0).standard_normal((1, 2, 30, 30)).astype("f")
+    cut = pg.tensor(image)[:, :, : n.bind(20), : m.bind(17)], torch.tensor(image[:, :, :20, :17])
+    F = nn.functional, torch.nn.functional
+    assert close(*[f.max_pool2d(f.pad(x, (2, 0, 2, -1)), 2, (3, 2), (1, 0)) for f, x in zip(F, cut)])
+
+
 # ---- what an Op says of lengths ----
 def learned(*samples: Shape) -> tuple[Lengths, dict[int, Op]]:
     """Returns what is known after some graphs, and its symbolic integers."""
@@ -186,6 +231,20 @@ def test_a_relation_that_other_graphs_contradict_is_none() -> None:
     (n,) = symbols.values()
     lengths.refuse([(n, 12)])
     assert lengths.solution is None and lengths.sizes((12, 12), "n") is None
+
+
+def test_two_lengths_with_the_product_of_two_quotients_are_these() -> None:
+    lengths, symbols = learned((9, 14, 3, 7), (20, 9, 6, 4), (33, 17, 11, 8))
+    height, width, rows, columns = (next(s for s in symbols.values() if lengths.kept[(33, 17, 11, 8)].values[s.arg[0]] == n)
+                                    for n in (33, 17, 11, 8))  # fmt: skip
+    lengths.refuse([(mul(rows, columns), mul(floordiv(height, 3), floordiv(width, 2)))])
+    found = lengths.sizes((41, 30, 13, 15), "n")
+    assert found is not None
+    assert len(found.values) == 3
+    lengths.refuse([(mul(found.dims[2], found.dims[3]), mul(floordiv(found.dims[0], 3), floordiv(found.dims[1], 2)))])
+    found = lengths.sizes((41, 30, 13, 15), "n")
+    assert found is not None
+    assert sorted(found.values.values()) == [30, 41]
 
 
 def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> None:

@@ -224,6 +224,21 @@ def test_division_takes_out_what_divides() -> None:
     assert floordiv(floordiv(loop(3, 1000), 10), 10) is floordiv(loop(3, 1000), 100)
 
 
+def test_a_sum_of_lengths_divides_what_it_is_a_factor_of() -> None:
+    """Rows of 4 n - 3 elements, or of n + m: the position in a matrix is a row and a column."""
+    n, m = (Op(OpCode.VARIABLE, dtypes.int64, (), (name, 2, 9)) for name in "nm")
+    for length in (subtract(mul(n, 4), 3), add(n, m), add(mul(n, n), m)):
+        row, column = loop(3, 6), loop(4, length)
+        position = add(mul(row, length), column)
+        assert (floordiv(position, length), mod(position, length)) == (row, column)
+    assert floordiv(subtract(mul(n, 3), 1), n) == 2
+
+
+def test_a_loop_of_several_lengths_is_divided_by_one_of_them_less_often_than_there_are() -> None:
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 16, 31))
+    assert bounds(floordiv(loop(3, mul(n, 3)), n)) == (0, 2)
+
+
 def test_a_vector_that_fills_part_of_a_row_is_in_one_row() -> None:
     vector, lane = loop(3, 64), loop(4, 16)
     place = add(mul(vector, 16), lane)
