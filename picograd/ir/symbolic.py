@@ -337,20 +337,20 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
         extra = constant // divisor if is_whole or all(map(is_length, rest)) else 0
         return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
     lead, times = max(affine(divisor)[0].items(), key=lambda term: len(factors_of(term[0])))
-    among, quotient, rest = Counter(factors_of(lead)), cast(Dim, 0), a
-    for _ in range(DEGREE_MAX):  # as polynomials are divided: what is taken out of one term may leave another
+    among, quotient, below = Counter(factors_of(lead)), cast(Dim, 0), a
+    for _ in range(DEGREE_MAX):  # as polynomials are divided: a term that is taken out may leave another
         parts: list[Dim] = []
-        for atom, coefficient in affine(rest)[0].items():
+        for atom, coefficient in affine(below)[0].items():
             factors = Counter(factors_of(atom))
             if coefficient % times == 0 and factors >= among:
                 left = [*(factors - among).elements()]
                 parts.append(mul(_product(left), coefficient // times) if left else coefficient // times)
         quotient = weighted_sum([(quotient, 1), *((part, 1) for part in parts)])
-        rest = weighted_sum([(rest, 1), *((mul(divisor, part), -1) for part in parts)])
-    if bounds(rest)[0] < 0 <= bounds(a)[0]:
-        quotient, rest = add(quotient, -1), add(rest, divisor)
-        return (quotient, rest) if bounds(rest)[0] >= 0 else (0, a)
-    return quotient, rest
+        below = weighted_sum([(below, 1), *((mul(divisor, part), -1) for part in parts)])
+    if bounds(below)[0] < 0 <= bounds(a)[0]:
+        quotient, below = add(quotient, -1), add(below, divisor)
+        return (quotient, below) if bounds(below)[0] >= 0 else (0, a)
+    return quotient, below
 
 
 def _in_units(value: Op, divisor: int) -> tuple[int, Dim, Dim]:

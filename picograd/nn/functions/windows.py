@@ -34,7 +34,7 @@ from picograd.record import Record
 from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.build import is_integer, static
 from picograd.tensor.cell import trace
-from picograd.tensor.formulas import formula, of_tensors
+from picograd.tensor.formulas import formula
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
