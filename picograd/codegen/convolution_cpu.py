@@ -15,6 +15,7 @@ it: planes of x are staged with their padding (`emit_planes`), and vectors of po
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from picograd import dtype as dtypes
@@ -29,9 +30,9 @@ from picograd.interrupts import cached_property
 from picograd.ir.build import cast, static_shape
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.shape import numel
+from picograd.ir.shape import numel, of_numbers
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
+from picograd.ir.symbolic import add, both, bounds, ceildiv, flatten, floordiv, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record
 
 # ---- blocks ----
@@ -297,6 +298,7 @@ STAGED_ELEMENTS_MAX = 1 << 13  # of x that are staged together: the first-level 
 PLANE_VECTORS_MAX = 8  # of a tile: as many sums as hide the latency of their additions
 PLANE_FILLED_MIN = 0.3  # of the lanes over a plane
 PLANES_BYTES_MAX = 1 << 20
+PART_OF_ROW_MAX = 256  # positions of a row of symbolic length
 UNROLLED_TAPS_MAX = 8  # of the last axis
 
 
@@ -307,6 +309,8 @@ class Planes(Record, dict=True):
     neighbours, from row to row. With a stride there is a plane for each phase of it:
 
         stride 2:  x  0 1 2 3 4 5  ->  0 2 4 | 1 3 5
+
+    A plane has a part of rows of symbolic length, as long as a number says: a tile is a vector of each of some rows.
 
     blocks:  of the same convolution: its sums are added in the same order
     most:    vectors of sums that the registers hold
@@ -333,29 +337,48 @@ class Planes(Record, dict=True):
         """Elements of a plane behind the last position, along each axis."""
         return tuple(reach // step for step, reach in zip(self.windows.arg.stride, self.reach))
 
+    @property
+    def has_parts(self) -> bool:
+        """True where planes have parts of rows."""
+        return len(self.windows.spatial) > 1 and not isinstance(self.windows.spatial[-1], int)
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """Positions of a plane along each axis but the first."""
+        *middle, last = self.windows.spatial[1:] or (1,)
+        found = (*static_shape(tuple(middle)), last if isinstance(last, int) else min(PART_OF_ROW_MAX, longest(last)))
+        return found if len(self.windows.spatial) > 1 else ()
+
     @cached_property
     def height(self) -> int:
         """Positions along the first axis that are computed together."""
-        length, *inner = static_shape(self.windows.spatial)
-        of_row = self.blocks.channels * prod(self.phases) * prod(n + more for n, more in zip(inner, self.beyond[1:]))
-        return most_alike(length, max(1, STAGED_ELEMENTS_MAX // of_row - self.beyond[0]))
+        of_row = self.blocks.channels * prod(self.phases) * prod(n + more for n, more in zip(self.inner, self.beyond[1:]))
+        most = max(1, STAGED_ELEMENTS_MAX // of_row - self.beyond[0])
+        if not self.has_parts:
+            return most_alike(self.windows.spatial[0], most)
+        of_tile = self.most_vectors
+        return of_tile * max(1, min(most // of_tile, ceildiv(longest(self.windows.spatial[0]), of_tile)))
 
     @cached_property
     def extents(self) -> tuple[int, ...]:
         """Elements of a plane along each axis."""
-        positions = (self.height, *static_shape(self.windows.spatial[1:]))
-        return tuple(n + more for n, more in zip(positions, self.beyond))
+        return tuple(n + more for n, more in zip((self.height, *self.inner), self.beyond))
 
     @cached_property
     def num_positions(self) -> int:
         """Positions of a plane as they are counted, those behind the end of a row included."""
         return self.height * prod(self.extents[1:])
 
+    @property
+    def most_vectors(self) -> int:
+        """Vectors of a tile, at most."""
+        return min(PLANE_VECTORS_MAX, max(1, self.most // self.blocks.rows))
+
     @cached_property
     def tile(self) -> Tile:
-        blocks, count = self.blocks, self.num_positions
-        most = min(PLANE_VECTORS_MAX, max(1, self.most // blocks.rows))
-        vectors = min(range(most, 0, -1), key=lambda n: ceildiv(count, n * blocks.lanes) * (n + 1))
+        blocks, count, vectors = self.blocks, self.num_positions, self.most_vectors
+        if not self.has_parts:
+            vectors = min(range(vectors, 0, -1), key=lambda n: ceildiv(count, n * blocks.lanes) * (n + 1))
         return Tile(blocks.rows, vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
 
     @cached_property
@@ -364,13 +387,27 @@ class Planes(Record, dict=True):
 
     @property
     def columns(self) -> int:
-        """Positions of all tiles."""
+        """Positions of all tiles, at most."""
         return self.num_tiles * self.tile.columns
+
+    def tiles(self, lengths: Sequence[Dim]) -> list[Dim]:
+        """Returns how many tiles have positions, of which there are so many along each axis: rows and vectors of parts."""
+        if self.has_parts:
+            return [ceildiv(lengths[0], self.tile.vectors), ceildiv(lengths[1], self.blocks.lanes)]
+        return [minimum(ceildiv(mul(lengths[0], prod(self.extents[1:])), self.tile.columns), self.num_tiles)]
+
+    def position(self, tile: Sequence[Dim], column: Dim) -> Dim:
+        """Returns a position, as they are counted, by its column in a tile."""
+        if not self.has_parts:
+            return add(mul(tile[0], self.tile.columns), column)
+        row = add(mul(tile[0], self.tile.vectors), floordiv(column, self.blocks.lanes))
+        return flatten((row, add(mul(tile[1], self.blocks.lanes), mod(column, self.blocks.lanes))), self.extents)
 
     @cached_property
     def numel(self) -> int:
         """Elements of a plane, with those that the last tile and the last vector find behind it."""
-        return max(prod(self.extents) + self.blocks.lanes, self.columns + int(flatten(self.beyond, self.extents)))
+        behind = self.blocks.lanes if self.has_parts else int(flatten(self.beyond, self.extents))
+        return max(prod(self.extents) + self.blocks.lanes, self.columns + behind)
 
     @cached_property
     def line(self) -> int:
@@ -398,15 +435,19 @@ class Planes(Record, dict=True):
 
 
 def has_planes(anchor: Op, target: Target) -> bool:
-    """True for a CONV of numbers of elements that are known, without gaps, whose positions fill lanes plane by plane."""
+    """True for a CONV without gaps, whose positions fill lanes plane by plane."""
     arg, windows = anchor.arg, Windows(anchor)
     if arg.of_weight or max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0:
         return False
-    if not all(isinstance(n, int) and n > 0 for n in (*anchor.shape[1:], *anchor.src[0].shape[1:], *anchor.src[1].shape)):
+    if not of_numbers((anchor.shape[1], *windows.spatial[1:-1], anchor.src[0].shape[1], *anchor.src[1].shape)):
+        return False
+    if not all(bounds(n)[0] > 0 for n in (*anchor.shape[1:], *anchor.src[0].shape[1:], *anchor.src[1].shape)):
         return False
     planes = planes_of(anchor, target)
-    blocks, positions = planes.blocks, planes.height * prod(static_shape(windows.spatial[1:]))
+    blocks, positions = planes.blocks, planes.height * prod(planes.inner)
     is_small = planes.numel_on_stack * blocks.dtype.itemsize <= PLANES_BYTES_MAX
+    if planes.has_parts and (len(windows.spatial) > 2 or bounds(windows.spatial[-1])[0] < blocks.lanes):
+        return False
     return blocks.has_all_taps and is_small and positions >= PLANE_FILLED_MIN * planes.columns
 
 
@@ -422,11 +463,16 @@ def emit_planes(nest: Nest, context: Context) -> None:
     planes = planes_of(anchor, context.target)
     blocks, windows, lanes = planes.blocks, planes.windows, planes.blocks.lanes
     weight = _packed_weight(blocks, context.phase(0), context.scratch)
-    length, *inner = static_shape(windows.spatial)
+    length, *inner = windows.spatial
     extents = [anchor.shape[0], windows.groups, ceildiv(length, planes.height)]
+    if planes.has_parts:
+        extents.append(ceildiv(inner[-1], planes.inner[-1]))
     with build.loop(numel(extents), AxisKind.GRID) as number:
-        image, group, chunk = unflatten(number, extents)
-        top = mul(chunk, planes.height)
+        image, group, chunk, *part = unflatten(number, extents)
+        top, left = mul(chunk, planes.height), mul(part[0], planes.inner[-1]) if part else 0
+        lengths = [minimum(subtract(length, top), planes.height), *inner]
+        if part:
+            lengths[-1] = minimum(subtract(inner[-1], left), planes.inner[-1])
         staged = build.alloc(blocks.dtype, blocks.channels * prod(planes.phases) * planes.numel, MemorySpace.SHARED)
         done = build.alloc(blocks.dtype, blocks.row_panels * blocks.rows * planes.columns, MemorySpace.SHARED)
         own = None if weight else build.alloc(blocks.dtype, blocks.rows * blocks.depth, MemorySpace.SHARED)
@@ -434,14 +480,14 @@ def emit_planes(nest: Nest, context: Context) -> None:
             along(build, 0, blocks.row_panels * blocks.rows * planes.columns, lanes,
                   lambda i: build.store(done, i, const(0, blocks.dtype)))
         with build.loop(blocks.num_k_blocks, AxisKind.LOOP) as block:
-            _stage(planes, (image, group, top), block, staged, build)
+            _stage(planes, (image, group, top, left), lengths, block, staged, build)
             with build.loop(blocks.row_panels, AxisKind.LOOP) as panel:
                 lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
-                with build.loop(planes.num_tiles, AxisKind.LOOP) as tile:
-                    place = (mul(panel, blocks.rows), mul(tile, planes.tile.columns))
-                    _add_taps(planes, block, lhs, staged, done, place, build)
+                row = mul(panel, blocks.rows)
+                tiles = planes.tiles(lengths) if not of_numbers(windows.spatial) else [planes.num_tiles]
+                nested(build, tiles, [], lambda tile: _add_taps(planes, block, lhs, staged, done, (row, tile), build))
 
-        *rows, count = [minimum(subtract(length, top), planes.height), *inner]
+        *rows, count = lengths
 
         def store(at: list[Dim]) -> None:
             o, *outer = at
@@ -449,33 +495,47 @@ def emit_planes(nest: Nest, context: Context) -> None:
             def put(i: Dim) -> None:
                 position = [*outer, i]
                 place = add(mul(o, planes.columns), flatten(position, planes.extents))
-                coords = (image, add(mul(group, windows.m), o), add(top, position[0]), *position[1:])
-                store_outputs(nest, params, coords, cast(build.load(done, place), anchor.dtype), build)
+                coords: list[Dim] = [image, add(mul(group, windows.m), o), add(top, position[0]), *position[1:]]
+                if part:
+                    coords[-1] = add(left, coords[-1])
+                store_outputs(nest, params, tuple(coords), cast(build.load(done, place), anchor.dtype), build)
 
-            along(build, 0, count, lanes, put, rest=count % lanes if isinstance(count, int) else 0)
+            along(build, 0, count, lanes, put, rest=mod(count, lanes) if part or isinstance(count, int) else 0)
 
         nested(build, [windows.m, *rows], [], store)
 
 
-def _stage(planes: Planes, at: Sequence[Dim], block: Dim, memory: Op, build: Builder) -> None:
-    """Copies what the windows of a block of K read, with zeros for padding."""
-    blocks, stride, (_, _, top) = planes.blocks, planes.windows.arg.stride, at
+def _stage(
+    planes: Planes, at: Sequence[Dim], lengths: Sequence[Dim], block: Dim, memory: Op, build: Builder
+) -> None:
+    """Copies what the windows of a block of K read, with zeros for padding.
+
+    Args:
+      at:       image, group, first row and first position of a row
+      lengths:  positions along each axis
+    """
+    blocks, stride, (_, _, top, left) = planes.blocks, planes.windows.arg.stride, at
+    extents: list[Dim] = [*planes.extents]
+    if planes.has_parts:  # as far as tiles reach
+        reached = zip(planes.tiles(lengths), (planes.tile.vectors, blocks.lanes), planes.beyond)
+        extents = [add(mul(count, part), more) for count, part, more in reached]
     lanes, zero, element = blocks.lanes, const(0, blocks.dtype), _padded(planes, at, block)
     tail = prod(planes.extents)  # from there on the stack may hold subnormal numbers, with which sums are slow
 
     def copy(outer: list[Dim]) -> None:
         c, *more = outer
         phase, places = more[: len(planes.phases) - 1], more[len(planes.phases) - 1 :]
-        first = [*places, 0]  # of the positions that the row has
+        first = [*places, left]  # of the positions that the row has
         first[0] = add(top, first[0])
         *row, start = [add(mul(place, step), r) for place, step, r in zip(first, stride, [*phase, 0])]
         line = build.alloc(blocks.dtype, planes.line, MemorySpace.SHARED) if planes.line else None
         if line is not None:
-            with build.loop(planes.line // lanes, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+            vectors = mul(ceildiv(extents[-1], lanes), stride[-1])
+            with build.loop(vectors, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
                 i = add(mul(vector, lanes), lane)
                 build.store(line, i, element(c, row, add(start, i)))
         for r in range(planes.phases[-1]):
-            count = ceildiv(planes.extents[-1], lanes)
+            count = ceildiv(extents[-1], lanes)
             with build.loop(count, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
                 i = add(mul(vector, lanes), lane)
                 column = add(mul(i, stride[-1]), r)
@@ -487,13 +547,14 @@ def _stage(planes: Planes, at: Sequence[Dim], block: Dim, memory: Op, build: Bui
         along(build, tail, planes.numel - tail, lanes, lambda i: build.store(memory, planes.place(c, phase, i), zero))
 
     channels = minimum(subtract(planes.windows.channels, _first_channel(blocks, block)), blocks.channels)
-    nested(build, [channels, *planes.phases], [], clear)
-    nested(build, [channels, *planes.phases[:-1], *planes.extents[:-1]], [], copy)
+    if not planes.has_parts:
+        nested(build, [channels, *planes.phases], [], clear)
+    nested(build, [channels, *planes.phases[:-1], *extents[:-1]], [], copy)
 
 
 def _padded(planes: Planes, at: Sequence[Dim], block: Dim) -> Callable[[Dim, Sequence[Dim], Dim], Op]:
     """Returns the element of a channel, rows and a column of x, counted from the padding, which is 0."""
-    windows, x, (image, group, _) = planes.windows, planes.windows.anchor.src[0], at
+    windows, x, (image, group, *_) = planes.windows, planes.windows.anchor.src[0], at
 
     def element(c: Dim, row: Sequence[Dim], column: Dim) -> Op:
         coords = [subtract(place, before) for place, (before, _) in zip((*row, column), windows.arg.padding)]
@@ -507,10 +568,11 @@ def _padded(planes: Planes, at: Sequence[Dim], block: Dim) -> Callable[[Dim, Seq
 
 
 def _add_taps(
-    planes: Planes, block: Dim, lhs: Panel, staged: Op, done: Op, at: tuple[Dim, Dim], build: Builder
+    planes: Planes, block: Dim, lhs: Panel, staged: Op, done: Op, at: tuple[Dim, Sequence[Dim]], build: Builder
 ) -> None:
-    """Adds a block of K to the sums of a tile, whose first output channel and position are `at`."""
-    blocks, tile, (row, column) = planes.blocks, planes.tile, at
+    """Adds a block of K to the sums of a tile, whose first output channel and number are `at`."""
+    blocks, tile, (row, number) = planes.blocks, planes.tile, at
+    position = partial(planes.position, number)
     *outer, last = static_shape(planes.windows.taps)
     acc = tile.new(build)
     channels = minimum(subtract(planes.windows.channels, _first_channel(blocks, block)), blocks.channels)
@@ -519,12 +581,12 @@ def _add_taps(
         with build.loop(last, AxisKind.UNROLL if last <= UNROLLED_TAPS_MAX else AxisKind.LOOP) as tap:
             c, *taps = [*above, tap]
             k = add(mul(c, blocks.taps), flatten(taps, (*outer, last)))
-            tile.step(build, acc, lambda i: lhs(i, k), lambda o: read(staged, planes.under(c, taps, add(column, o))))
+            tile.step(build, acc, lambda i: lhs(i, k), lambda o: read(staged, planes.under(c, taps, position(o))))
 
     nested(build, [channels, *outer], [], add_row)
 
     def put(i: Dim, c: Dim, where: Dim) -> None:
-        place, value = add(mul(add(row, i), planes.columns), add(column, c)), build.load(acc, where)
+        place, value = add(mul(add(row, i), planes.columns), position(c)), build.load(acc, where)
         build.store(done, place, value if blocks.num_k_blocks == 1 else _added(build.load(done, place), value))
 
     tile.each(build, put)

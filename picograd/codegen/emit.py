@@ -18,6 +18,7 @@ from picograd.codegen.attention import matrix_at, places_of
 from picograd.codegen.attention_cpu import emit_attention, emit_attention_grad
 from picograd.codegen.attention_gpu import emit_attention_few, emit_attention_gpu, emit_attention_grad_gpu
 from picograd.codegen.builder import Context
+from picograd.codegen.convolution_boxes import emit_boxes, has_boxes
 from picograd.codegen.convolution_cpu import emit_convolution, emit_planes, has_planes
 from picograd.codegen.convolution_direct import emit_direct, is_direct
 from picograd.codegen.elementwise import emit_elementwise, emit_update
@@ -140,6 +141,7 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
     NestKind.CONV: (
         (_gpu, emit_convolution_gpu),
         (_of_anchor(is_direct), emit_direct),
+        (_of_anchor(has_boxes), emit_boxes),
         (_of_anchor(has_planes), emit_planes),
         (_always, emit_convolution),
     ),
@@ -155,14 +157,13 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
 def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
     """Returns the loops of a kernel as its emitters write them."""
     params = [Op(OpCode.PARAM, p.dtype, (), (slot, (p.numel,))) for slot, p in enumerate(kernel.params)]
-    scratch: list[Param] = []
+    scratch, phases = list[Param](), list[tuple[Statement, ...]]()
 
     def new_scratch(dtype: DType, numel: Dim) -> Op:
         scratch.append(Param(dtype, numel, "scratch"))
         return Op(OpCode.PARAM, dtype, (), (len(kernel.params) + len(scratch) - 1, (numel,)))
 
     context = Context(params, target, new_scratch, iter(opts.products))
-    phases: list[tuple[Statement, ...]] = []
     planned, both = kernel.phases, dict[Nest, Both]()
     if target.is_gpu and planned[0][0].kind is NestKind.ATTENTION:
         context.places, rest = places_of(kernel, matrix_at)

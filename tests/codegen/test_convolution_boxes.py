@@ -1,0 +1,111 @@
+"""Convolutions of images of symbolic lengths, by boxes and by planes of numbers: the same meaning at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.autodiff.transposes import conv_w
+from picograd.codegen.convolution_boxes import boxes_of, has_boxes
+from picograd.codegen.convolution_cpu import has_planes
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import dim_value
+from tests.codegen.test_convolution_cpu import conv, param
+from tests.same_meaning import CPU_TARGETS, check_same_meaning
+
+AVX512 = CPU_TARGETS[2]
+H, W = (Op(OpCode.VARIABLE, dtypes.int64, (), (name, 8, 4095)) for name in "hw")
+VALUES = {"h": 9, "w": 110}
+
+Case = tuple[tuple[Dim, ...], tuple[int, ...], dict[str, int]]
+SHAPES: list[Case] = [
+    ((1, 3, H, W), (16, 3, 3, 3), {"padding": 1}),  # one vector of output channels, two boxes of a row
+    ((2, 4, H, W), (40, 4, 3, 3), {"padding": 1}),  # two panels
+    ((1, 3, H, W), (16, 3, 7, 7), {"padding": 3, "stride": 2}),
+    ((2, 6, H, 11), (32, 3, 3, 2), {"groups": 2, "padding": 2, "dilation": 2}),  # boxes of eight rows
+    ((2, 3, 5, W), (12, 3, 1, 1), {}),
+    ((3, 5, W), (20, 5, 3), {"stride": 2, "padding": 1}),  # lines
+    ((1, 130, 8, W), (16, 130, 2, 2), {}),  # two boxes of K
+    ((1, 2, 3, H, 20), (16, 2, 2, 2, 9), {"padding": 1}),  # more taps along the last axis than are written out
+]
+
+
+def arrays_of(rng: np.random.Generator, *operands: Op, values: Mapping[str, int] = VALUES) -> dict[Op, np.ndarray]:
+    shapes = [tuple(dim_value(dim, values) for dim in op.shape) for op in operands]
+    return {op: rng.integers(-3, 4, shape).astype(np.float32) for op, shape in zip(operands, shapes)}
+
+
+@pytest.mark.variants(every=4)
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_convolutions_and_gradients_of_weights(case: Case, rng: np.random.Generator) -> None:
+    x, w = param(0, *case[0]), param(1, *case[1])
+    out = conv(x, w, **case[2])
+    grad = param(2, *out.shape)
+    of_weight = conv_w(grad, out)
+    assert has_boxes(out, AVX512)
+    check_same_meaning([out], arrays_of(rng, x, w), targets=(), variables=VALUES)
+    check_same_meaning([of_weight], arrays_of(rng, x, grad), targets=(), variables=VALUES)
+
+
+def test_programs_on_each_width_of_vectors(rng: np.random.Generator) -> None:
+    x, w, values = param(0, 2, 2, 3, W), param(1, 17, 2, 2, 2), {"w": 9}
+    out = conv(x, w, padding=1)
+    grad = param(2, *out.shape)
+    for root, operands in ((out, (x, w)), (conv_w(grad, out), (x, grad))):
+        check_same_meaning([root], arrays_of(rng, *operands, values=values), targets=CPU_TARGETS, variables=values)
+
+
+PLANES: list[Case] = [
+    ((2, 3, H, W), (3, 1, 3, 3), {"groups": 3, "padding": 1}),
+    ((1, 3, H, W), (4, 3, 3, 3), {"padding": 1}),  # few output channels
+    ((1, 2, H, W), (4, 1, 5, 5), {"groups": 2, "padding": 2, "stride": 2}),
+    ((1, 3, H, 11), (3, 1, 3, 3), {"groups": 3, "padding": 1, "dilation": 2}),  # whole rows
+    ((1, 3, 12, W), (3, 1, 3, 3), {"groups": 3}),
+    ((2, 3, W), (3, 1, 5), {"groups": 3, "stride": 2}),  # lines
+]
+
+
+@pytest.mark.variants(every=4)
+@pytest.mark.parametrize("case", PLANES, ids=str)
+def test_windows_of_few_output_channels_are_read_in_planes(case: Case, rng: np.random.Generator) -> None:
+    x, w = param(0, *case[0]), param(1, *case[1])
+    out = conv(x, w, **case[2])
+    assert has_planes(out, CPU_TARGETS[0])
+    for values in (VALUES, {"h": 70, "w": 300}):  # two parts of a row
+        check_same_meaning([out], arrays_of(rng, x, w, values=values), targets=(), variables=values)
+
+
+def test_a_plane_on_each_width_of_vectors(rng: np.random.Generator) -> None:
+    values, w = {"h": 9, "w": 21}, param(1, 1, 1, 3, 3)
+    x = param(0, 1, 1, *(Op(OpCode.VARIABLE, dtypes.int64, (), (name, 9, 40)) for name in "hw"))
+    for stride in (1, 2):
+        out = conv(x, w, padding=1, stride=stride)
+        check_same_meaning([out], arrays_of(rng, x, w, values=values), targets=CPU_TARGETS, variables=values)
+
+
+def test_how_it_is_cut() -> None:
+    x, w = param(0, 2, 3, H, W), param(1, 16, 3, 3, 3)
+    out = conv(x, w, padding=1)
+    boxes = boxes_of(out, AVX512)
+    assert (boxes.positions, boxes.taps, boxes.channels, boxes.span, boxes.splits) == ((1, 96), (3, 3), 3, (3, 98), 1)
+    (gradient,) = [op for op in toposort([conv_w(param(2, *out.shape), out)]) if op.code is OpCode.CONV]
+    boxes = boxes_of(gradient, AVX512)
+    assert (boxes.positions, boxes.taps, boxes.channels, boxes.span) == ((3, 3), (2, 128), 1, (4, 130))
+    assert boxes.images == 3 and boxes.splits == 16
+
+
+def test_an_image_is_cut_alone_as_among_others() -> None:
+    """So that its sums add in one order."""
+    w, n = param(1, 40, 60, 3, 3), Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
+    cuts = [boxes_of(conv(param(0, batch, 60, H, W), w, padding=1), AVX512) for batch in (1, 7, n)]
+    assert len({(boxes.taps, boxes.channels, boxes.splits, boxes.tile) for boxes in cuts}) == 1
+    assert cuts[0].channels == 30
+
+
+def test_a_box_that_no_stack_has_room_for_is_not_staged() -> None:
+    x, w = param(0, 1, 3, H, W), param(1, 16, 3, 7, 7)
+    assert has_boxes(conv(x, w, dilation=8), AVX512) and not has_boxes(conv(x, w, dilation=160), AVX512)
