@@ -56,7 +56,7 @@ from picograd.engine.lengths import (
     with_lengths,
 )
 from picograd.engine.plan import Template
-from picograd.errors import PlanningWarning, UnsupportedOp, warn_user
+from picograd.errors import OutOfMemoryError, PlanningWarning, UnsupportedOp, warn_user
 from picograd.interrupts import Latest, lock
 from picograd.ir.bodies import formula_results
 from picograd.ir.host import offers
@@ -619,17 +619,20 @@ class Families:
         key = (parts.rest, sizes.key, moving.groups)
         return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing)), False
 
-    def other_than(self, seen: Seen, unequal: Pairs) -> Seen | None:
-        """Returns a graph with other symbolic lengths than these, of which no plan can be made; None: it keeps its own.
+    def other_than(self, seen: Seen, error: Exception) -> Seen | None:
+        """Returns a graph with other symbolic lengths than these; None: it keeps its own.
 
         Args:
-          unequal:  lengths that an Op needed equal
+          error:  why no plan of these can be made, or run
         """
         assert seen.varied is not None
         with self._lock:
             family = self._known.get(cast(Any, seen.key)[0])
             if family is not None:
-                family.lengths.refuse(unequal)
+                if isinstance(error, OutOfMemoryError):
+                    family.lengths.refuse_bounds()
+                else:
+                    family.lengths.refuse(getattr(error, "unequal", ()))
         varied, _ = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
         return None if varied is None or varied.key == seen.key else varied
 

@@ -26,14 +26,15 @@ Where two halves make up a length, and it has been even in all samples, it is tw
     for image in images:                    # 480 x 640 pixels, then 333 x 500
         network(image)                      # a plan for all of 64 x 64 to 4095 x 4095
 
-Convolutions of such images are products of packed windows, without values at points (codegen/winograd.py): they take 1.6
-to 1.9 of the time of a plan of one size (32 channels of 28 x 28, kernels of 3 x 3). A plan for each length is still made of
-attention and its gradients on a GPU.
+Convolutions of such images go by boxes whose lengths are numbers (codegen/convolution_boxes.py), without values at points
+(codegen/winograd.py): they take 1.0 to 1.3 of the time of a plan of one size that has none, 1.5 to 1.9 of one that has. A
+plan for each length is still made of attention and its gradients on a GPU. Where there is no memory for the temporaries of
+the greatest lengths within these bounds, bounds are powers of two; where there is none for these, lengths stay numbers.
 
 A sum on a CPU has the bits of a plan of its length, but for three kinds whose last bits may differ: a sum over several axes
 that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are rows
 enough for blocks (codegen/reduce_cpu.py), and convolutions: gradients of their weights, and all of lines and images of
-other lengths, whose windows are packed. On a GPU threads of a row follow from its length: any sum may differ.
+other lengths, whose boxes are others. On a GPU threads of a row follow from its length: any sum may differ.
 """
 
 from __future__ import annotations
@@ -583,6 +584,7 @@ class Lengths(Struct):
 
     num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
+    is_close:     bounds are powers of two: temporaries of the greatest lengths within wider ones are too large
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
     prefix:       of the names of symbolic integers
@@ -595,6 +597,7 @@ class Lengths(Struct):
 
     num_lengths: int
     is_refused: bool = False
+    is_close: bool = False
     samples: list[Sample] = field(default_factory=list)
     own: set[Sample] = field(default_factory=set)
     prefix: str = ""
@@ -623,7 +626,7 @@ class Lengths(Struct):
             self.kept.clear()
         self.prefix = prefix
         integers = self.solution.integers(sample)
-        ends = tuple([_ends(cast(Root, self.solution.variables[i]), sample) for i in integers])
+        ends = tuple([_ends(cast(Root, self.solution.variables[i]), sample, self.is_close) for i in integers])
         if ends not in self.shown:
             self.shown[ends] = _shown(self.solution, integers, ends, self.num_lengths, prefix)
         dims, key = self.shown[ends]
@@ -652,6 +655,11 @@ class Lengths(Struct):
         if self.solution is not None and not all(map(self.solution.holds, self.samples)):
             self.solution = None  # the Op would refuse other graphs of this form, too: it is not lengths that are wrong
         self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
+
+    def refuse_bounds(self) -> None:
+        """Learns that a plan's temporaries are too large at the upper bounds: closer ones are tried, then none."""
+        self._forget()
+        self.is_refused, self.is_close = self.is_close, True
 
     def _learn(self, sample: Sample) -> None:
         if sample in self.samples:
@@ -683,9 +691,9 @@ class Lengths(Struct):
 KEPT_SIZES_MAX = 256  # graphs of a form whose sizes are remembered
 
 
-def _ends(root: Root, sample: Sample) -> tuple[int, int]:
+def _ends(root: Root, sample: Sample, is_close: bool) -> tuple[int, int]:
     """Returns the bounds of a symbolic integer in graphs that share a plan with this one."""
-    least, greatest = bucket(sample[root.place])
+    least, greatest = bucket(sample[root.place], is_close)
     return ceildiv(least - root.rest, root.step), (greatest - root.rest) // root.step
 
 
@@ -704,12 +712,14 @@ def _shown(
     return tuple(map(shown.__getitem__, solution.parts)), (solution.key, tuple(bounds.values()))
 
 
-def bucket(length: int) -> tuple[int, int]:
+def bucket(length: int, is_close: bool = False) -> tuple[int, int]:
     """Returns the bounds of the lengths that share a plan with this one.
 
-    >>> bucket(5), bucket(31), bucket(64)
-    ((2, 7), (16, 31), (64, 4095))
+    >>> bucket(5), bucket(31), bucket(64), bucket(64, is_close=True)
+    ((2, 7), (16, 31), (64, 4095), (64, 127))
     """
+    if is_close:
+        return 1 << length.bit_length() - 1, (1 << length.bit_length()) - 1
     number = bisect_right(STARTS, length)
     return STARTS[number - 1], STARTS[number] - 1
 

@@ -362,10 +362,10 @@ PLANS_MIN = 4  # known in a process before lengths are looked at: its first grap
 
 
 def _ran_for_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
-    """Runs the plan of graphs for many lengths if it is known; False if it is not, or refuses a value."""
+    """Runs the plan of graphs for many lengths if it is known; False if it is not, or refuses a value, or lacks memory."""
     try:
         return run_known(missing, varied, keeps)
-    except Refused:  # said with symbolic lengths: the graph alone says its own
+    except (Refused, OutOfMemoryError):  # said with symbolic lengths: the graph alone says its own
         return False
 
 
@@ -378,8 +378,8 @@ def _computed_for_lengths(varied: Seen) -> bool:
         made = _compute_by_device(form.graphs, form)
     except Refused:
         return False
-    except Exception as error:  # an Op needs a number, or equal lengths; others come again where lengths are numbers
-        another = _families.other_than(varied, getattr(error, "unequal", ()))
+    except Exception as error:  # an Op needs a number, or equal lengths, or memory; others come again with numbers
+        another = _families.other_than(varied, error)
         return another is not None and _computed_for_lengths(another)
     for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
         op.realized = memory_op(made[graph].arg[0], op.shape)

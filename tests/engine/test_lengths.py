@@ -10,6 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, nn
+from picograd.devices.cpu import memory
 from picograd.engine import realize
 from picograd.engine.lengths import STARTS, Lengths, bucket, solve
 from picograd.look import watch
@@ -338,6 +339,32 @@ def test_bounds_of_a_form_hold_for_all_of_its_lengths() -> None:
     sizes = lengths.sizes((22, 28), "n")  # the second is 50 - n, and no length is below 2
     assert sizes is not None and sizes.key[1] == ((16, 31),)  # type: ignore[index]
     assert bucket(STARTS[1] - 1) == (2, STARTS[1] - 1)
+
+
+@pytest.mark.parametrize(("most", "late_plans"), [(1 << 32, 0), (1 << 24, 0)])
+def test_temporaries_that_are_too_large_at_the_upper_bounds(
+    most: int, late_plans: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lengths of up to 4095 each are 400 MB of six columns: closer bounds are tried, then a plan for each length."""
+    forgotten()
+    mapped = memory._anonymous
+
+    def anonymous(length: int) -> Any:
+        if length > most:
+            raise OSError
+        return mapped(length)
+
+    monkeypatch.setattr(memory, "_anonymous", anonymous)
+    w, found = numbers((6, 6))[0].detach(), []
+    for rows, columns in ((64, 96), (71, 90), (97, 66), (80, 75), (93, 93), (101, 88)):
+        x = numbers((rows, columns, 6))[0].detach()
+        with watch() as counts:
+            result = ((x @ w).softmax(-1) @ w).sum((0, 1)).realize()
+        found.append(counts.scheduled)
+        hidden = np.exp(x.numpy() @ w.numpy())
+        expected = (hidden / hidden.sum(-1, keepdims=True) @ w.numpy()).sum((0, 1))
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4)
+    assert sum(found[-3:]) == late_plans
 
 
 def test_lengths_that_grow_by_one_are_symbolic_from_the_second_on() -> None:
