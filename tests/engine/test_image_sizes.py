@@ -169,6 +169,14 @@ def test_an_image_that_is_too_small_is_refused_after_many_that_were_not(name: st
             SMALL[name](module.nn.functional, module.tensor(small))
 
 
+@pytest.mark.parametrize("sizes", [(2,), (7, 5, 6, 2, 4, 3)])
+def test_an_axis_whose_length_stays_is_copied_whatever_the_factor(sizes: Shape) -> None:
+    for size in sizes:
+        line = np.random.default_rng(0).standard_normal((1, 2, size)).astype("f")
+        kinds = (nn.functional, pg), (torch.nn.functional, torch)
+        assert close(*[F.interpolate(m.tensor(line), scale_factor=1.3, mode="linear") for F, m in kinds])
+
+
 def test_windows_that_are_put_back_share_plans() -> None:
     plans = []
     for height, width in ((17, 20), (24, 31), (29, 18), (22, 27), (31, 25), (26, 19)):

@@ -199,6 +199,10 @@ def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, alig
         first, weights = cast(whole, dtypes.int64), cubic_weights(real - whole)
         taps = [minimum(maximum(first + (k - 1), 0), last) for k in range(4)]
     else:
+        count = number.shape[0]
+        if factor is not None and (length == count or not (isinstance(length, int) and isinstance(count, int))):
+            stays = equal(number_like(number, length), number_like(number, count))
+            real = where(stays, cast(number, x.dtype), real)  # an axis whose length stays is copied, as in PyTorch
         real = maximum(real, 0.0)
         first = minimum(cast(unary(OpCode.FLOOR, real), dtypes.int64), last)
         part = real - cast(first, x.dtype)
