@@ -328,6 +328,7 @@ CALLS |= {
     "autograd.functional.vjp": lambda: sample(loss, VECTOR),
     "utils.checkpoint.checkpoint": lambda: sample(loss, VECTOR),
     "utils.checkpoint.checkpoint_sequential": lambda: sample(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), 2, SQUARE),
+    "utils.checkpoint.set_device_states": lambda: sample([], []),
     "utils.data.BatchSampler": lambda: sample([1, 2], 2, False),
     "utils.data.DataLoader": lambda: sample([1, 2]),
     "utils.data.RandomSampler": lambda: sample([1, 2]),

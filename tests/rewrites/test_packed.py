@@ -88,7 +88,6 @@ def values() -> dict[Op, np.ndarray]:
     return found | {p: rng.integers(-4, 5, p.shape).astype(np.float32) for p in (SCALES, X, BOOK)}
 
 
-@pytest.mark.variants(every=4)
 @pytest.mark.parametrize("is_column", [False, True], ids=["row", "column"])
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_product_is_added_up_along_the_axes_a_weight_is_packed_in(name: str, is_column: bool) -> None:

@@ -88,6 +88,9 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
     tables: dict[Op, Op] = {}
     filled: list[Statement] = []
     places: dict[Op, Op] = {}
+    integers: dict[Op, list[Op]] = {}  # that read a table
+    for value, integer in found.items():
+        integers.setdefault(_of_stand_in(value, integer), []).append(integer)
     for value, integer in found.items():
         common = _of_stand_in(value, integer)
         if common not in tables:
@@ -96,15 +99,16 @@ def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], di
             number = next(numbers)
             place = Op(OpCode.RANGE, dtypes.int64, (const(LENGTH, dtypes.int64),), (number, AxisKind.VECTOR))
             table = tables[common] = Op(OpCode.ALLOC, value.dtype, (), (f"t{number}", LENGTH, MemorySpace.REGISTER))
-            (stored,) = substitute([value], {integer: cast(_within(place, integer), integer.dtype)})
+            (stored,) = substitute([value], {integer: cast(_within(place, integers[common]), integer.dtype)})
             filled += [Alloc(table), For(place, (Store(table, place, stored),))]
         places[value] = Op(OpCode.LOAD, value.dtype, (tables[common], cast(_widened(integer), dtypes.int64)))
     return filled, places
 
 
-def _within(place: Op, integer: Op) -> Op:
-    """Returns a place of a table among the values that its integer has: others may be beyond memory, or divide by 0."""
-    low, high = value_range(integer)
+def _within(place: Op, integers: Sequence[Op]) -> Op:
+    """Returns a place of a table among the values that its integers have: others may be beyond memory, or divide by 0."""
+    lows, highs = zip(*map(value_range, integers))
+    low, high = min(lows), max(highs)
     place = place if high == LENGTH - 1 else minimum(place, int(high))
     return maximum(place, int(low)) if low > 0 else place
 
