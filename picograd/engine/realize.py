@@ -404,8 +404,7 @@ def _computed_piece(piece: Sequence[Op]) -> dict[Op, Op]:
     if run_known(piece, known):
         return {}
     varied, _ = _families.varied(known)
-    if varied is not None and varied.has_own:
-        known, varied = varied, None
+    known, varied = (varied, None) if varied is not None and varied.has_own else (known, varied)
     if varied is not None and _ran_for_lengths(piece, varied, keeps=False):
         return {}
     made: dict[Op, Op] = {}

@@ -37,7 +37,7 @@ from picograd.ir.build import (
     unary,
     where,
     zeros_like,
-)  # fmt: skip
+)
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel

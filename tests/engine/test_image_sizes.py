@@ -287,7 +287,7 @@ def test_equal_quotients_are_the_same_op() -> None:
 
 
 def test_bounds_leave_out_no_length_that_a_remainder_allows() -> None:
-    """What is left of a length that is cut in fours is 2 or 3: it neither grows nor falls with the length."""
+    """The rest of a length that is cut in fours, 2 or 3, neither grows nor falls with the length."""
     lengths, symbols = learned((22, 2), (35, 3), (43, 3))
     rest, whole = (symbols[i] for i in range(2))
     lengths.refuse([(rest, subtract(whole, mul(floordiv(whole, 4), 4)))])
