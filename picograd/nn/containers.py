@@ -326,6 +326,9 @@ class _Named(_Held):
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """Adds `items`, a dict or pairs; they replace parts of the same names.
 
+        Raises:
+          ArgumentError: `items` is not a dict, and one of them is not a pair.
+
         >>> held = ModuleDict({"a": nn.Tanh()})
         >>> held.update({"b": nn.Identity()})
         >>> list(held)

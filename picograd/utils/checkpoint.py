@@ -76,6 +76,9 @@ def checkpoint_sequential(
 def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
     """Returns the GPUs of tensors and the states of their generators: none, since one generator draws for every device.
 
+    Args:
+      *args: tensors, on any devices.
+
     >>> utils.checkpoint.get_device_states(Tensor([1.0]))
     ([], [])
     """
