@@ -8,6 +8,7 @@ Letters: B batch, T positions, V vocabulary, C width, H heads, D features of a h
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -229,7 +230,7 @@ def diffusion(f: Any) -> Named:
     c, time = f.channels, 4 * f.channels
 
     def forward(m: Any, x: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
-        frequencies = torch.exp(-np.log(10_000.0) * torch.arange(c // 2) / (c // 2))
+        frequencies = torch.exp(-math.log(10_000.0) * torch.arange(c // 2) / (c // 2))
         angles = 1000.0 * times[:, None] * frequencies[None]
         e = m.time(torch.cat([angles.sin(), angles.cos()], 1))
         a = m.down1(m.first(x), e)
