@@ -165,7 +165,6 @@ def emit_attention(nest: Nest, context: Context) -> None:
     """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
     params, target = context.params, context.target
     build = context.phase(0)
-    assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
     H, G, _, _ = heads.known_lengths
     T, S = heads.num_queries, heads.num_keys
@@ -348,7 +347,6 @@ def emit_attention_grad(nest: Nest, context: Context) -> None:
     """
     params, target, scratch = context.params, context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
-    assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
     (H, G, D, _), T = heads.known_lengths, heads.num_queries
     slots = {output.arg: params[slot] for slot, output in nest.outputs}

@@ -180,7 +180,6 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
     """
     target, scratch = context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
-    assert nest.anchor is not None
     heads = Heads(as_it_is_cut(nest.anchor, target))
     H, G, T, S, _, _ = heads.lengths
     cut = cut_of_averages(heads.anchor, target)
@@ -339,7 +338,6 @@ def emit_attention_few(nest: Nest, context: Context) -> None:
     """Writes an attention of few queries: GRID over parts of the keys, heads of keys, and blocks of rows."""
     target, scratch = context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
-    assert nest.anchor is not None
     parts = parts_of(nest.anchor, target)
     assert parts is not None, "emit.py asks for them"
     heads = Heads(nest.anchor)
@@ -544,7 +542,6 @@ def emit_attention_grad_gpu(nest: Nest, context: Context) -> None:
     """Writes the gradients of an attention that are asked for: of keys and values first, then of queries."""
     target, scratch = context.target, context.scratch
     builders = [context.phase(number) for number in range(3)]
-    assert nest.anchor is not None
     build, after, last, *_ = builders
     heads = Heads(as_it_is_cut(nest.anchor, target))
     slots = results_of(nest, context)

@@ -264,7 +264,6 @@ Sum = Callable[[Dim, Dim], Op]  # (output channel, row of positions) of a unit
 def emit_boxes(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight packed in a first phase, sums in a second, those of split sums in a third."""
     pack, build, after = (context.phase(number) for number in range(3))
-    assert nest.anchor is not None
     boxes = boxes_of(nest.anchor, context.target)
     packed = _pack_all(boxes, pack, context.scratch) if boxes.is_shared else None
     units, splits, of_unit = numel(boxes.extents), boxes.splits, boxes.columns * boxes.rows
@@ -466,7 +465,6 @@ class Block(Record):
 # ---- results ----
 def _store(nest: Nest, params: Sequence[Op], unit: Unit, total: Sum, build: Builder) -> None:
     """The epilogue: outputs of each channel along its positions."""
-    assert nest.anchor is not None
     boxes, dtype = unit.boxes, nest.anchor.dtype
     first_channel = mul(unit.first_panel, boxes.tile.columns)
     count = minimum(subtract(boxes.windows.m, first_channel), boxes.columns)

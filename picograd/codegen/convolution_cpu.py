@@ -201,7 +201,6 @@ def emit_convolution(nest: Nest, context: Context) -> None:
     """
     params, target, scratch = context.params, context.target, context.scratch
     first, second = context.phase(0), context.phase(1)
-    assert nest.anchor is not None
     blocks = blocks_of(nest.anchor, target)
     splits = _num_splits(blocks)
     if splits > 1:
@@ -281,7 +280,6 @@ def _store_rows(
     value: Callable[[Dim, Dim], Op], build: Builder,
 ) -> None:  # fmt: skip
     """The epilogue: outputs of some channels at the positions of one vector."""
-    assert nest.anchor is not None
     dtype = nest.anchor.dtype
     with build.loop(height, AxisKind.LOOP) as i:
 
@@ -459,7 +457,6 @@ def planes_of(anchor: Op, target: Target) -> Planes:
 def emit_planes(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight packed in a first phase if it is small, in a second images, group by group."""
     params, build, anchor = context.params, context.phase(1), nest.anchor
-    assert anchor is not None
     planes = planes_of(anchor, context.target)
     blocks, windows, lanes = planes.blocks, planes.windows, planes.blocks.lanes
     weight = _packed_weight(blocks, context.phase(0), context.scratch)

@@ -545,7 +545,6 @@ def emit_direct(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
     params, target, scratch = context.params, context.target, context.scratch
     pack, build, after = context.phase(0), context.phase(1), context.phase(2)
-    assert nest.anchor is not None
     direct = direct_of(nest.anchor, target)
     windows, splits, unit_numel = direct.windows, direct.splits, direct.numel
     packed = _packed(direct, pack, scratch) if direct.is_shared else None
@@ -795,7 +794,6 @@ class Sums:
 # ---- results ----
 def _store(nest: Nest, params: Sequence[Op], direct: DirectTiles, at: Sequence[Dim], value: Value, build: Builder) -> None:
     """The epilogue: outputs of each channel along its positions."""
-    assert nest.anchor is not None
     windows, dtype, width = direct.windows, nest.anchor.dtype, direct.unit_panels * direct.tile.columns
     group, piece, block, chunk = at
     first_channel, first_image, first = mul(piece, width), mul(block, direct.unit_images), mul(chunk, direct.unit_positions)

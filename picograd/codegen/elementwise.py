@@ -453,7 +453,6 @@ def emit_update(nest: Nest, context: Context) -> None:
     params, target = context.params, context.target
     build = context.phase(0)
     anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
     base, value = anchor.src
     memory = params[nest.outputs[0][0]]
 

@@ -84,7 +84,6 @@ def best_guess(nest: Nest, target: Target) -> Tile:
     """Returns the tile of a product by rule of thumb."""
     if target.is_gpu:
         anchor = nest.anchor
-        assert anchor is not None
         *batch, m, n = anchor.shape
         return gpu_tile(m, n, anchor.src[0].shape[-1], numel(batch), anchor.dtype, target, takes_tf32(anchor))
     return register_tile(nest, better_transposed(nest), target)

@@ -51,7 +51,6 @@ class Values:
 
     def __init__(self, nest: Nest):
         anchor = nest.anchor
-        assert anchor is not None, "a product has an anchor"
         self.marks = placeholders(anchor.shape)
         self.product = Op(OpCode.PARAM, anchor.dtype, (), (-1, ()))  # no kernel has such a slot
         outputs = [value for _, value in nest.outputs]
@@ -91,7 +90,6 @@ class Values:
 def why_no_epilogue(nest: Nest) -> str | None:
     """Returns why values computed of a product are not an epilogue, or None."""
     anchor = nest.anchor
-    assert anchor is not None
     for op in toposort([value for _, value in nest.outputs], stop={anchor}):
         if op.code in NOT_HERE:
             return f"its epilogue has a {op.code.name}"
@@ -115,7 +113,6 @@ def emit_epilogue(nest: Nest, params: Sequence[Param], columns: Columns, whole: 
       whole: the kind of a loop over registers
     """
     anchor, build = nest.anchor, Builder()
-    assert anchor is not None
     *_, m, n = anchor.shape
     of_matrix, of_row, of_piece, of_own = columns.extents.values()
     with (
@@ -143,7 +140,6 @@ class _PartOfRow:
     def __init__(
         self, nest: Nest, params: Sequence[Param], columns: Columns, place: tuple[Dim, Dim, Dim, Dim], build: Builder
     ):
-        assert nest.anchor is not None
         self.nest, self.columns, self.place, self.build, self.values = nest, columns, place, build, Values(nest)
         self.shape, self.is_whole = nest.anchor.shape, nest.anchor.shape[-1] % columns.piece == 0
         self.memories = [Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,))) for slot, param in enumerate(params)]

@@ -175,7 +175,6 @@ def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Column
     Elements that a copy of tiles stores are two neighbours, as matrix instructions have them. Else threads exchange
     them for as many as are 16 bytes, with which those of a row read and store whole sectors of 32 bytes.
     """
-    assert nest.anchor is not None
     values = Values(nest)
     if product.adds:
         lanes, groups, apart = GROUP_COLUMNS, tile.columns // 64, 8
@@ -317,7 +316,6 @@ def split_attention(kernel: Kernel, target: Target) -> AttentionSplit | str:
     (nest, *others), *rest = kernel.phases
     if nest.kind is not NestKind.ATTENTION or others:
         return "it is not one attention"
-    assert nest.anchor is not None, "an attention has an anchor"
     try:
         _check(nest.anchor, kernel, target)
         return _split(kernel, nest, nest.anchor)

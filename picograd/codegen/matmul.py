@@ -241,7 +241,6 @@ def most_rows(target: Target) -> int:
 # ---- outputs ----
 def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
     """Stores every output of a nest at `coords` of its anchor, whose value there is `value`."""
-    assert nest.anchor is not None
     axes = range(len(coords))
     done = [element_within(output, coords, {nest.anchor: value}, axes) for _, output in nest.outputs]
     for (slot, _), result in zip(nest.outputs, done):

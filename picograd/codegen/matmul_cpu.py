@@ -58,14 +58,9 @@ WORTH_ANOTHER_TILE = 0.975  # of the cost of the usual tile
 STORE_BY_MEMORY = 0.5  # cost of storing a tile through memory, in steps of K for each of its lanes (measured 2026-11-23)
 
 
-def _product(nest: Nest) -> Op:
-    assert nest.anchor is not None
-    return nest.anchor
-
-
 def register_tile(nest: Nest, transposed: bool, target: Target) -> RegisterTile:
     """Returns the tile with as many accumulators as the registers hold, at most as large as the result."""
-    anchor = _product(nest)
+    anchor = nest.anchor
     m, n = anchor.shape[-2:][::-1] if transposed else anchor.shape[-2:]
     lanes = target.sum_lanes(anchor.dtype)
     rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if transposed else _ragged_overhead(nest, lanes))
@@ -86,7 +81,7 @@ def _ragged_overhead(nest: Nest, lanes: int) -> float:
 
     All tiles go by way of memory as soon as their rows do not divide M. 0 where an epilogue needs that anyway.
     """
-    k = _product(nest).src[0].shape[-1]
+    k = nest.anchor.src[0].shape[-1]
     return STORE_BY_MEMORY * lanes / k if isinstance(k, int) and k and is_alone(nest) else 0.0
 
 
@@ -123,7 +118,7 @@ def better_transposed(nest: Nest) -> bool:
     (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed. Not
     where more of that shape is read then: element by element that takes longer than to pack the larger operand.
     """
-    a, b = _product(nest).src
+    a, b = nest.anchor.src
     m, n = a.shape[-2], b.shape[-1]
     if not (isinstance(m, int) and isinstance(n, int) and 2 * m <= n):
         return False
@@ -132,15 +127,15 @@ def better_transposed(nest: Nest) -> bool:
 
 def _reads_more(nest: Nest) -> bool:
     """True where the epilogue reads other memory as large as the product, or of a length not known here."""
-    after = toposort([value for _, value in nest.outputs], stop={_product(nest)})
+    after = toposort([value for _, value in nest.outputs], stop={nest.anchor})
     lengths = [numel(op.shape) for op in after if op.code is OpCode.PARAM]
-    own = numel(_product(nest).shape)
+    own = numel(nest.anchor.shape)
     return any(not isinstance(length, int) or not isinstance(own, int) or length >= own for length in lengths)
 
 
 def register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:
     """Other cuts: more or less work for a thread at a time, a lower and wider tile, the transposed product."""
-    m = _product(nest).shape[-1 if tile.transposed else -2]
+    m = nest.anchor.shape[-1 if tile.transposed else -2]
     panels = ceildiv(m, tile.rows) if isinstance(m, int) else math.inf
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
     wide = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
@@ -225,7 +220,7 @@ def emit_matmul(nest: Nest, context: Context) -> None:
     params, target, scratch = context.params, context.target, context.scratch
     pack, build = context.phase(0), context.phase(1)
     tile = context.next_tile()
-    assert nest.anchor is not None and isinstance(tile, RegisterTile)
+    assert isinstance(tile, RegisterTile)
     product = product_of(nest.anchor, tile, target)
     lhs = _left(product, pack, scratch)
     shared = None if _packs_own_panels(product) else pack_columns(
@@ -464,7 +459,6 @@ def has_few_rows(nest: Nest, target: Target) -> bool:
 def as_reduction(nest: Nest) -> Nest:
     """Returns the nest of the same product as sums along rows of the matrix: what a GPU's many threads share out."""
     anchor = nest.anchor
-    assert anchor is not None
     (a, b), wide = anchor.src, anchor.dtype.compute_dtype
     domain = (*anchor.shape, a.shape[-1])  # (..., 1, N, K)
     row = expand(reshape(cast(a, wide), (*a.shape[:-1], 1, a.shape[-1])), domain)
@@ -479,7 +473,6 @@ def emit_few_rows(nest: Nest, context: Context) -> None:
     """Writes a product of few rows: the rows into memory in phase `pack`, the sums in phase `build`."""
     params, target, scratch = context.params, context.target, context.scratch
     pack, build = context.phase(0), context.phase(1)
-    assert nest.anchor is not None
     product = _FewRows(nest, params, build, target)
     rows = _rows(nest.anchor, product.lanes, pack, scratch)
     if product.lanes > 1 and contiguous_axis(product.matrix) == -2:
@@ -514,14 +507,16 @@ class _FewRows:
     at:      which of the batch
     """
 
+    k: Dim
+    n: Dim
+
     def __init__(self, nest: Nest, params: Sequence[Op], build: Builder, target: Target):
-        assert nest.anchor is not None
         self.nest, self.params, self.build, self.anchor = nest, params, build, nest.anchor
-        self.matrix, self.dtype = nest.anchor.src[1], nest.anchor.dtype.compute_dtype
-        self.lanes, self.has_fma = target.sum_lanes(nest.anchor.dtype), target.has_fma
-        self.batch, self.at = nest.anchor.shape[:-2], list[Dim]()
+        self.matrix, self.dtype = self.anchor.src[1], self.anchor.dtype.compute_dtype
+        self.lanes, self.has_fma = target.sum_lanes(self.anchor.dtype), target.has_fma
+        self.batch, self.at = self.anchor.shape[:-2], list[Dim]()
         self.k, self.n = self.matrix.shape[-2:]
-        m = nest.anchor.shape[-2]
+        m = self.anchor.shape[-2]
         assert isinstance(m, int)
         self.m = m
 

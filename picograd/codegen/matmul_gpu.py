@@ -162,7 +162,7 @@ def emit_matmul_gpu(nest: Nest, context: Context) -> None:
     params, target, scratch = context.params, context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
     tile, anchor = context.next_tile(), nest.anchor
-    assert anchor is not None and not isinstance(tile, RegisterTile)
+    assert not isinstance(tile, RegisterTile)
     *batch, m, n = anchor.shape
     a, b = anchor.src
 
@@ -223,11 +223,6 @@ class GridProduct(Record):
     coords: Callable[[Sequence[Dim], Dim, Dim], Coords]
     lanes: int
 
-    @property
-    def anchor(self) -> Op:
-        assert self.nest.anchor is not None
-        return self.nest.anchor
-
     def emit(self, build: Builder, after: Builder, tile: BlockTile | WarpTile, scratch: Scratch) -> None:
         """Writes the product, and where K has parts their sum."""
         parts = self.parts
@@ -235,7 +230,7 @@ class GridProduct(Record):
             self._emit_tiles(build, tile, 1, self.k, self._store)
             return
         shape = (parts, *self.batch, self.m, self.n)
-        sums = scratch(self.anchor.dtype.compute_dtype, numel(shape))
+        sums = scratch(self.nest.anchor.dtype.compute_dtype, numel(shape))
 
         def leave(build: Builder, part: Dim, at: Sequence[Dim], row: Dim, column: Dim, value: Op) -> None:
             build.store(sums, flatten((part, *at, row, column), shape), value)
@@ -275,13 +270,13 @@ class GridProduct(Record):
         self, build: Builder, tile: BlockTile | WarpTile, length: Dim, sides: tuple[Operand, Operand | Images]
     ) -> BlockProduct | TensorProduct:
         """Returns the emitter of one block's product."""
-        dtype, wide = self.anchor.dtype, self.anchor.dtype.compute_dtype
+        dtype, wide = self.nest.anchor.dtype, self.nest.anchor.dtype.compute_dtype
         if isinstance(tile, WarpTile):
             return TensorProduct(build, self.target, dtype, wide, length, *sides, self.lanes, tile)
         return BlockProduct(build, self.target, wide, wide, length, *sides, self.lanes, tile)
 
     def _store(self, build: Builder, part: Dim, at: Sequence[Dim], row: Dim, column: Dim, value: Op) -> None:
-        store_outputs(self.nest, self.params, self.coords(at, row, column), cast(value, self.anchor.dtype), build)
+        store_outputs(self.nest, self.params, self.coords(at, row, column), cast(value, self.nest.anchor.dtype), build)
 
 
 def of_part(operand: Operand, first: Dim, k: Dim) -> Operand:
@@ -301,7 +296,6 @@ FEW_CHANNELS_MAX = 4  # output channels of a group
 def emit_convolution_gpu(nest: Nest, context: Context) -> None:
     """Writes a convolution: a block for each tile of channels and positions, or a thread for each element."""
     params, target, scratch = context.params, context.target, context.scratch
-    assert nest.anchor is not None
     windows = Windows(nest.anchor)
     if windows.m < FEW_CHANNELS_MAX:
         _emit_elements(nest, windows, params, context.phase(0), target)

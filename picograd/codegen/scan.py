@@ -37,7 +37,6 @@ PIECE_COLUMNS = 256  # of the elements right of the axis, whose running values o
 
 def emit_scan(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...]."""
-    assert nest.anchor is not None and len(nest.outputs) == 1
     _scan_columns(nest.anchor, context.params[nest.outputs[0][0]], context.target, context.phase(0))
 
 
@@ -72,7 +71,6 @@ def emit_scan_gpu(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...]."""
     params, target, scratch = context.params, context.target, context.scratch
     builders = [context.phase(number) for number in range(3)]
-    assert nest.anchor is not None and len(nest.outputs) == 1
     _Scan(nest.anchor, params[nest.outputs[0][0]], target).emit(builders, scratch)
 
 

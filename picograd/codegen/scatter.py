@@ -66,7 +66,6 @@ def emit_scatter(nest: Nest, context: Context) -> None:
     params, target = context.params, context.target
     copy, build = context.phase(0), context.phase(1)
     anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
     base, _, updates = anchor.src
     _, axis, _ = anchor.arg
     shape, out = base.shape, params[nest.outputs[0][0]]
@@ -201,7 +200,6 @@ def sorts_updates(nest: Nest, target: Target) -> bool:
 
     NOTE: how many rows there are must not change the order of a sum, so only what a walk adds up alike depends on it.
     """
-    assert nest.anchor is not None
     if not target.is_gpu:
         return False
     base, index, updates = nest.anchor.src
@@ -219,7 +217,6 @@ def emit_scatter_gpu(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = base op the updates whose index is i."""
     params, target, scratch = context.params, context.target, context.scratch
     phase = context.phase
-    assert nest.anchor is not None and len(nest.outputs) == 1
     _Scatter(nest.anchor, params[nest.outputs[0][0]], target, scratch).emit(phase)
 
 

@@ -189,7 +189,6 @@ def emit_sort_gpu(nest: Nest, context: Context) -> None:
     params, target, scratch = context.params, context.target, context.scratch
     phase = context.phase
     anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending, *_) = anchor.src, anchor.arg
     out, rows, count = params[nest.outputs[0][0]], RowsAlong.of(x.shape, axis), anchor.shape[axis]
 
@@ -203,7 +202,6 @@ def emit_sort_gpu(nest: Nest, context: Context) -> None:
 def emit_ranks_gpu(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = the position along the axis of the element whose rank is ranks[..., i, ...]."""
     anchor, scratch = nest.anchor, context.scratch
-    assert anchor is not None and len(nest.outputs) == 1
     (x, ranks), (axis, descending) = anchor.src, anchor.arg
     out, order, length = context.params[nest.outputs[0][0]], scratch(dtypes.int64, numel(x.shape)), x.shape[axis]
 
@@ -379,7 +377,6 @@ THREADS_MIN = 32  # a warp
 
 def keeps_few(nest: Nest, target: Target) -> bool:
     """True for first places that are few among those of a row, of keys that fit one integer with their position."""
-    assert nest.anchor is not None
     (x, *_), (axis, _, *count) = nest.anchor.src, nest.anchor.arg
     length = x.shape[axis]
     if not target.is_gpu or not any(count) or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
@@ -405,7 +402,6 @@ def groups_of(length: int, count: int, target: Target) -> tuple[int, int]:
 def emit_first_places(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element, for few i."""
     anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending, count) = anchor.src, anchor.arg
     out, rows, length = context.params[nest.outputs[0][0]], RowsAlong.of(x.shape, axis), x.shape[axis]
     assert isinstance(length, int), "keeps_few"

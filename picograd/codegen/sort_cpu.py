@@ -61,7 +61,6 @@ BLOCK_BYTES = 16 << 10  # of exchanges done together, half of a first-level cach
 
 def has_network(nest: Nest, target: Target) -> bool:
     """True for several rows of a known length that is short, of keys that fit one integer with their position."""
-    assert nest.anchor is not None
     (x, *ranks), axis = nest.anchor.src, nest.anchor.arg[0]
     length = x.shape[axis]
     if target.is_gpu or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4 or is_few(nest.anchor):
@@ -89,7 +88,6 @@ def emit_sort_network(nest: Nest, context: Context) -> None:
     params, target = context.params, context.target
     build = context.phase(0)
     anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
     (x, *ranks), (axis, descending, *_) = anchor.src, anchor.arg
     length, count = x.shape[axis], anchor.shape[axis]
     assert isinstance(length, int), "has_network"
@@ -221,7 +219,6 @@ Element = Callable[[Dim], tuple[Op, Op]]  # what is at a place: an integer in wh
 def emit_sort_row(nest: Nest, context: Context) -> None:
     """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
     anchor = nest.anchor
-    assert anchor is not None and len(nest.outputs) == 1
     (x, *ranks), (axis, descending, *_) = anchor.src, anchor.arg
     out, rows = context.params[nest.outputs[0][0]], RowsAlong.of(x.shape, axis)
     length, count = x.shape[axis], anchor.shape[axis]

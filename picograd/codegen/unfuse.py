@@ -108,7 +108,6 @@ def unfuse_operands(kernel: Kernel) -> Split | str:
     try:
         nest, draft = _one_product(kernel), _Draft(kernel)
         anchor = nest.anchor
-        assert anchor is not None
         product = draft.product(anchor)
         values = substitute([value for _, value in nest.outputs], {anchor: product})
         outputs = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values))
@@ -127,7 +126,6 @@ def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
     try:
         nest = _one_product(kernel)
         anchor = nest.anchor
-        assert anchor is not None
         if numel(anchor.shape[:-2]) != 1:
             return None
         return _in_parts(_Draft(kernel), nest, parts)
@@ -213,7 +211,6 @@ def _one_product(kernel: Kernel) -> Nest:
         raise NotPlain("it is not one product")
     ((nest,),) = kernel.phases
     anchor = nest.anchor
-    assert anchor is not None, "a product has an anchor"
     for op in (anchor, *anchor.src):
         known_numbers(op.shape)
     if kernel.variables:
@@ -341,7 +338,6 @@ def _one_of_batch(operand: Op) -> Op:
 def _whole(draft: _Draft, nest: Nest) -> Split:
     """Returns the split in which the library computes the result, epilogue and all; raises NotPlain."""
     anchor = nest.anchor
-    assert anchor is not None
     values = [value for _, value in nest.outputs]
     became = {anchor: draft.product(anchor)}
     for vector in _cast_vectors(values, anchor):
@@ -360,7 +356,6 @@ def _cast_vectors(values: Sequence[Op], anchor: Op) -> list[Op]:
 def _with_rest(draft: _Draft, nest: Nest) -> Split:
     """Returns the split in which the epilogue is an elementwise nest of its own; raises NotPlain."""
     anchor = nest.anchor
-    assert anchor is not None
     product, kept = draft.product(anchor), draft.kept(nest, anchor)
     held = draft.temporary(anchor) if kept is None else param(anchor, kept)
     values = substitute([value for _, value in nest.outputs], {anchor: held})
@@ -372,7 +367,6 @@ def _with_rest(draft: _Draft, nest: Nest) -> Split:
 def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
     """Returns the split in which each part of K has a result in float32, and an elementwise nest adds them up."""
     anchor = nest.anchor
-    assert anchor is not None
     lhs, rhs = draft.product(anchor).src
     (m, k), n = lhs.shape[-2:], rhs.shape[-1]
     assert isinstance(k, int), "all of the kernel's shapes are numbers"
@@ -414,7 +408,6 @@ def product_of(nest: Nest) -> PlainProduct:
     is computed of the result but a library's own epilogue.
     """
     anchor, ((out, value), *others) = nest.anchor, nest.outputs
-    assert anchor is not None, "a product has an anchor"
     if others:
         raise NotPlain("it has several results")
     product = replace(_product(anchor, out, value.dtype), epilogue=epilogue_of(value, anchor))

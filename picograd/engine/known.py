@@ -52,7 +52,6 @@ from picograd.engine.lengths import (
     offsets_of,
     regrouped,
     with_channels,
-    with_held,
     with_lengths,
 )
 from picograd.engine.plan import Template
@@ -646,10 +645,10 @@ def _taken_apart(seen: Seen) -> _Parts:
     for op, part, is_leaf in _parts(seen.ops, seen.key):
         if op is None:
             pass
+        elif op.code in BLOCKS and not is_leaf:
+            part = (op.code, op.dtype, offsets_of(op, op.arg, offsets, lengths))
         elif is_leaf or op.code in WITH_LENGTHS:
             part = lengths_of(op, is_leaf, part, lengths)
-        elif op.code in BLOCKS:
-            part = (op.code, op.dtype, offsets_of(op, op.arg, offsets, lengths))
         elif op.code is OpCode.CONV:
             part, has_windows = with_channels(op, part), True
         elif op.code is OpCode.FORMULA:
@@ -708,16 +707,10 @@ def _symbolic_places(seen: Seen, varied: Varied) -> tuple[dict[Op, Shape], dict[
     shapes: dict[Op, Shape] = {}
     arguments: dict[Op, Any] = {}
     for op, _, is_leaf in _parts(seen.ops, varied.exact_key):
-        if op is None:
-            continue
-        if is_leaf or op.code in WITH_LENGTHS:
+        if op is not None and (is_leaf or op.code in WITH_LENGTHS):
             found, arg = shapes if is_leaf else arguments, with_lengths(op, is_leaf, dims)
-        elif op.code in BLOCKS:
-            found, arg = arguments, with_held(op, dims)
-        else:
-            continue
-        if found.setdefault(op, arg) != arg:
-            return None
+            if found.setdefault(op, arg) != arg:
+                return None
     at: dict[tuple[Op, int], tuple[int, Dim | None]] = {}
     for offset, group, start in zip(moving.offsets, moving.groups, moving.starts):
         if at.setdefault((offset.op, offset.axis), (group, start)) != (group, start):

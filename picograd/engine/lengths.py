@@ -100,7 +100,7 @@ def offsets_of(op: Op, arg: Sequence[tuple[Any, Any]], found: list[Offset], leng
     return tuple(rest)
 
 
-def with_held(op: Op, dims: Iterator[Dim]) -> list[tuple[Dim, Dim]]:
+def _with_held(op: Op, dims: Iterator[Dim]) -> list[tuple[Dim, Dim]]:
     """Returns the argument of a SHRINK or PAD with other lengths of its blocks, or other numbers of zeros."""
     is_shrink, found = op.code is OpCode.SHRINK, []
     for (start, end), length in zip(op.arg, op.src[0].shape):
@@ -229,7 +229,7 @@ STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from
 FACTOR_MAX = 4  # of a length to which another number is added
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
-WITH_LENGTHS = SHAPES | LAST_IS_LENGTH
+WITH_LENGTHS = SHAPES | LAST_IS_LENGTH | BLOCKS
 
 Sample = tuple[int, ...]
 Pairs = Sequence[tuple[Dim, Dim]]  # of lengths that an Op needs equal
@@ -254,7 +254,7 @@ def with_dims(shape: tuple[Any, ...], dims: Iterator[Dim]) -> tuple[Any, ...]:
 
 
 def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
-    """Returns the part of a leaf or of one of WITH_LENGTHS in a form's key, without lengths, which are added to `found`.
+    """Returns the part of a leaf, or of an Op that is no block, in a form's key; its lengths are added to `found`.
 
     The words of a CHECK, which have its length, are not part of a plan.
     """
@@ -278,9 +278,11 @@ def with_channels(op: Op, part: Any) -> Any:
 
 
 def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:
-    """Returns the argument of an Op, or the shape of a leaf, with others in the place of its lengths."""
+    """Returns the argument of one of WITH_LENGTHS, or the shape of a leaf, with others in the place of its lengths."""
     if is_leaf:
         return with_dims(op.shape, dims)
+    if op.code in BLOCKS:
+        return _with_held(op, dims)
     if op.code in LAST_IS_LENGTH:
         return (*op.arg[:-1], *with_dims(op.arg[-1:], dims)) if isinstance(op.arg, tuple) else with_dims((op.arg,), dims)[0]
     return with_dims(op.arg, dims)

@@ -17,7 +17,7 @@ import numpy as np
 from picograd.config import is_on
 from picograd.engine.cache import load_schedule, plan_entry, store_schedule, without_graphs
 from picograd.engine.devices import counted
-from picograd.engine.lengths import BLOCKS, LAST_IS_LENGTH, SHAPES, Moving, Sizes, with_held, with_lengths
+from picograd.engine.lengths import WITH_LENGTHS, Moving, Sizes, with_lengths
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.backend import library_of
@@ -271,14 +271,8 @@ def symbolic_arguments(form: Template) -> dict[Op, Any]:
     """Returns the arguments that have symbolic lengths, and the shapes of leaves that have any."""
     if form.sizes is None:
         return {}
-    dims, found = iter(cast("tuple[Dim, ...]", form.sizes.dims)), dict[Op, Any]()
-    for op in form.order:
-        is_leaf = op in form.leaves
-        if op.code in BLOCKS and not is_leaf:
-            found[op] = with_held(op, dims)
-        elif is_leaf or op.code in SHAPES or op.code in LAST_IS_LENGTH:
-            found[op] = with_lengths(op, is_leaf, dims)
-    return found
+    dims, leaves = iter(cast("tuple[Dim, ...]", form.sizes.dims)), form.leaves
+    return {op: with_lengths(op, op in leaves, dims) for op in form.order if op in leaves or op.code in WITH_LENGTHS}
 
 
 def _unbound_graphs(

@@ -35,7 +35,7 @@ from picograd.ir.opcode import (
 from picograd.ir.origin import line_of
 from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg, draws_of
 from picograd.ir.shape import numel as numel_of
-from picograd.ir.stages import Kernel, Nest, Program
+from picograd.ir.stages import Kernel, Nest, NestKind, Program
 from picograd.ir.statements import ACCESSES, FIELDS, VALUES, Alloc, Check, For, If, Let, Statement, lanes_of
 from picograd.ir.text import neighbourhood
 from picograd.ir.text_program import format_statement
@@ -278,10 +278,15 @@ def _has_stored_shape(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
     return value.shape in (nest.domain, nest.row_shape)
 
 
+def _stores_what_it_may(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
+    return nest.kind not in ANCHOR_ALONE or nest.outputs == ((slot, nest.anchor),)
+
+
 def _fits_param(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
     return _fits(numel_of(value.shape), kernel.params[slot].numel)
 
 
+ANCHOR_ALONE = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})
 KERNEL_OPS: tuple[tuple[str, frozenset[OpCode], Callable[[Op, Kernel], bool]], ...] = (
     ("no buffers, identities, bodies or copies", ANY, lambda op, kernel: op.code in IN_KERNELS),
     ("a PARAM is one of the kernel's", _all({OpCode.PARAM}), _is_param),
@@ -291,6 +296,7 @@ KERNEL_OUTPUTS: tuple[tuple[str, Callable[[int, Op, Nest, Kernel], bool]], ...] 
     ("a value is stored into an out or scratch param", _goes_out),
     ("a stored value has the param's dtype", _has_param_dtype),
     ("a stored value has the domain's shape, or in a REDUCE nest its rows'", _has_stored_shape),
+    ("a SCATTER, SCAN, SORT or UPDATE is all that its nest stores", _stores_what_it_may),
     ("a stored value fits the param", _fits_param),
 )
 

@@ -63,7 +63,7 @@ class Nest(WithRows, Record):
     kind:     the emitter
     domain:   shape of the iteration space; for MATMUL, CONV, SCATTER and UPDATE that of the result
     reduced:  axes of the domain that are reduced (REDUCE only); the others are its rows
-    anchor:   the Op the nest is built around, for the kinds WITH_ANCHOR
+    anchor:   the Op the nest is built around, for the kinds WITH_ANCHOR; else None
     outputs:  (slot, value): value is a tensor graph over PARAMs; it has the shape of the domain, or in a REDUCE nest
               that of its rows, and is stored contiguously into parameter `slot`
     """
@@ -71,7 +71,7 @@ class Nest(WithRows, Record):
     kind: NestKind
     domain: Shape
     reduced: tuple[int, ...]
-    anchor: Op | None
+    anchor: Op | Any  # who asks for it knows the kind
     outputs: tuple[tuple[int, Op], ...]
 
 

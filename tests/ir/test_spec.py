@@ -131,8 +131,10 @@ def test_an_error_names_the_pass_the_rule_and_the_neighbourhood() -> None:
 
 
 # ---- kernels ----
-def kernel(*outputs: tuple[int, Op], roles: str = "in out", domain: tuple[Dim, ...] = (2, 4)) -> Kernel:
-    nest = Nest(NestKind.ELEMENTWISE, domain, (), None, outputs)
+def kernel(
+    *outputs: tuple[int, Op], roles: str = "in out", domain: tuple[Dim, ...] = (2, 4), kind: NestKind = NestKind.ELEMENTWISE
+) -> Kernel:
+    nest = Nest(kind, domain, (), None if kind is NestKind.ELEMENTWISE else X, outputs)
     return Kernel("k", tuple(Param(dtypes.float32, 8, role) for role in roles.split()), (), ((nest,),))
 
 
@@ -143,6 +145,7 @@ BROKEN_KERNELS: dict[str, Kernel] = {
     "a value is stored into an out or scratch param": kernel((0, X)),
     "a stored value has the param's dtype": kernel((1, made(OpCode.CMPLT, (X, X), None, dtypes.bool_))),
     "a stored value has the domain's shape, or in a REDUCE nest its rows'": kernel((1, X), domain=(8,)),
+    "a SCATTER, SCAN, SORT or UPDATE is all that its nest stores": kernel((1, X + X), kind=NestKind.SCAN),
     "a stored value fits the param": kernel((1, made(OpCode.EXPAND, (X,), (2, 4))), domain=(2, 4)),
     "what is read was stored in an earlier phase": kernel((1, X + param(1, 2, 4))),
     "every out param is stored": kernel((1, X), roles="in out out"),
