@@ -44,7 +44,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement, zip_longest
-from math import gcd, prod
+from math import gcd
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -53,7 +53,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import LARGE, add, affine, bounds, ceildiv, dim_value, factors_of, mul, subtract, with_values
-from picograd.record import Record, Struct, field, replace
+from picograd.record import Record, Struct, field
 
 # ---- offsets ----
 BLOCKS = frozenset({OpCode.SHRINK, OpCode.PAD})
@@ -233,7 +233,6 @@ WITH_LENGTHS = SHAPES | LAST_IS_LENGTH | BLOCKS
 
 Sample = tuple[int, ...]
 Pairs = Sequence[tuple[Dim, Dim]]  # of lengths that an Op needs equal
-Polynomial = tuple[tuple[tuple[int, ...], int], ...]  # monomials: symbolic integers by number, and their factor
 
 
 # ---- arguments ----
@@ -254,7 +253,7 @@ def with_dims(shape: tuple[Any, ...], dims: Iterator[Dim]) -> tuple[Any, ...]:
 
 
 def lengths_of(op: Op, is_leaf: bool, part: Any, found: list[int]) -> Any:
-    """Returns the part of a leaf, or of an Op that is no block, in a form's key; its lengths are added to `found`.
+    """Returns the part of a leaf, or of an Op other than BLOCKS, in a form's key; its lengths are added to `found`.
 
     The words of a CHECK, which have its length, are not part of a plan.
     """
@@ -288,113 +287,49 @@ def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:
     return with_dims(op.arg, dims)
 
 
-# ---- polynomials ----
-def _constant(value: int) -> Polynomial:
-    return (((), value),) if value else ()
-
-
-def _sum(*parts: Polynomial) -> Polynomial:
-    total: dict[tuple[int, ...], int] = {}
-    for part in parts:
-        for variables, factor in part:
-            total[variables] = total.get(variables, 0) + factor
-    return tuple(sorted((variables, factor) for variables, factor in total.items() if factor))
-
-
-def _product(a: Polynomial, b: Polynomial) -> Polynomial:
-    return _sum(*[((tuple(sorted(v + w)), f * g),) for v, f in a for w, g in b])
-
-
-def _value(polynomial: Polynomial, values: Sequence[int]) -> int:
-    return sum(factor * prod([values[v] for v in variables]) for variables, factor in polynomial)
-
-
-def _dim(polynomial: Polynomial, symbols: Sequence[Dim]) -> Dim:
-    total: Dim = 0
-    for variables, factor in polynomial:
-        term: Dim = factor
-        for variable in variables:
-            term = mul(term, symbols[variable])
-        total = add(total, term)
-    return total
-
-
-# ---- samples -> polynomials ----
+# ---- samples -> expressions ----
 class Root(Record):
-    """A length that is a symbolic integer v by itself: step * v + rest."""
+    """A length that is step * v + rest, v a symbolic integer by itself."""
 
     place: int
     step: int = 1
     rest: int = 0
 
 
-class Follows(Record):
-    """A length that is an expression of the symbolic integers of Roots, `_symbol(i)` for each."""
-
-    value: Dim
-
-
 class Solution(Record):
-    """Polynomials that give the numbers of a form from a few of them.
+    """Expressions that give the numbers of a form from a few of them.
 
-    parts:      a polynomial for each number; None for a start of a block that is not a polynomial, or does not change
-    variables:  of the polynomials
+    parts:  of each number, of `_symbol`s; None for a start of a block that has no expression, or does not change
+    roots:  the lengths that each `_symbol` follows from, by its number
     """
 
-    parts: tuple[Polynomial | None, ...]
-    variables: tuple[Root | Follows, ...]
+    parts: tuple[Dim | None, ...]
+    roots: Mapping[int, Root]
 
     @property
     def key(self) -> Hashable:
-        """The polynomials and their variables, in plain tuples, as another process writes them."""
-        return self.parts, tuple([(v.place, v.step, v.rest) if isinstance(v, Root) else v.value for v in self.variables])
+        """The expressions and their roots, in plain tuples, as another process writes them."""
+        return self.parts, tuple([(i, root.place, root.step, root.rest) for i, root in self.roots.items()])
 
     def holds(self, sample: Sample) -> bool:
-        """Returns whether the polynomials give the numbers of a graph."""
-        values, numbers = self.values(sample), dict[Polynomial, int]()
-        for part, number in zip(self.parts, sample):
-            if part is not None:
-                known = numbers.get(part)
-                if known is None:
-                    known = numbers[part] = _value(part, values)
-                if known != number:
-                    return False
-        return True
+        """Returns whether the expressions give the numbers of a graph."""
+        named = {_symbol(i).arg[0]: value for i, value in self.integers(sample).items()}
+        values = {part: dim_value(part, named) for part in {*self.parts} if part is not None}
+        return all(part is None or values[part] == number for part, number in zip(self.parts, sample))
 
     def integers(self, sample: Sample) -> dict[int, int]:
-        """Returns the values of the symbolic integers in a graph, by the number of their Root."""
-        roots = enumerate(self.variables)
-        return {i: (sample[root.place] - root.rest) // root.step for i, root in roots if isinstance(root, Root)}
+        """Returns the values of the symbolic integers in a graph, by number."""
+        return {i: (sample[root.place] - root.rest) // root.step for i, root in self.roots.items()}
 
-    def values(self, sample: Sample) -> list[int]:
-        """Returns the values of the variables in a graph."""
-        integers = self.integers(sample)
-        named = {_symbol(i).arg[0]: value for i, value in integers.items()}
-        return [
-            root.step * integers[i] + root.rest if isinstance(root, Root) else dim_value(root.value, named)
-            for i, root in enumerate(self.variables)
-        ]
+    def shown(self, became: Mapping[Op, Dim]) -> tuple[Dim | None, ...]:
+        """Returns the expressions with others in the place of `_symbol`s."""
+        shown = {part: None if part is None else with_values(part, became) for part in {*self.parts}}
+        return tuple(map(shown.__getitem__, self.parts))
 
-    def shown(self, symbols: Mapping[int, Op]) -> list[Dim]:
-        """Returns the variables as expressions of symbolic integers."""
-        became: dict[Op, Dim] = {_symbol(i): symbol for i, symbol in symbols.items()}
-        return [
-            add(mul(symbols[i], root.step), root.rest) if isinstance(root, Root) else with_values(root.value, became)
-            for i, root in enumerate(self.variables)
-        ]
-
-    def with_root(self, number: int, root: Root | Follows) -> Solution:
-        """Returns the same polynomials, of which one variable is another."""
-        variables = list(self.variables)
-        variables[number] = root
-        if isinstance(root, Follows):
-            became = {_symbol(number): root.value}
-            follow = [i for i, old in enumerate(variables) if isinstance(old, Follows) and i != number]
-            for i in follow:
-                variables[i] = Follows(with_values(cast(Follows, variables[i]).value, became))
-            was = cast(Root, self.variables[number])
-            variables[number] = Follows(add(mul(root.value, was.step), was.rest))
-        return replace(self, variables=tuple(variables))
+    def replacing(self, number: int, value: Dim, root: Root | None = None) -> Solution:
+        """Returns the same expressions with a value in the place of a symbolic integer, or of another one with its root."""
+        roots = {i: old for i, old in self.roots.items() if i != number} | ({} if root is None else {number: root})
+        return Solution(self.shown({_symbol(number): value}), roots)
 
 
 @lru_cache(VARIABLES_MAX)
@@ -404,85 +339,72 @@ def _symbol(number: int) -> Op:
 
 
 def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
-    """Returns polynomials that give the numbers of all samples; None where that takes too many symbolic integers.
+    """Returns expressions that give the numbers of all samples; None where that takes too many symbolic integers.
 
     Args:
       num_lengths:  how many numbers are lengths; then come starts of blocks, which may be anything, and rooms
 
-    >>> solve([(5, 40, 4), (7, 56, 6)], 2).parts
-    ((((0,), 1),), (((0,), 8),), (((), -1), ((0,), 1)))
+    >>> n, times_8, less = solve([(5, 40, 4), (7, 56, 6)], 2).parts
+    >>> times_8 is mul(n, 8), less is subtract(n, 1)
+    (True, True)
     """
     columns = list(zip(*samples))
-    known: dict[Sample, Polynomial] = {}
-    roots: list[int] = []
+    known: dict[Sample, Dim] = {}
+    roots: dict[int, Root] = {}
     spreads = [max(column) - min(column) for column in columns]
     for place in sorted(range(num_lengths), key=spreads.__getitem__):  # a length before its multiples
         column = columns[place]
         if column not in known and not _is_fixed(column):
-            known[column] = _related(column, known) or (((len(roots),), 1),)
-            roots += [place] if known[column] == (((len(roots),), 1),) else []
+            found = next(_formulas(column, known), None)
+            if found is None:
+                found, roots[len(roots)] = _symbol(len(roots)), Root(place)
+            known[column] = found
             if len(roots) > VARIABLES_MAX:
                 return None
-    parts: list[Polynomial | None] = []
+    parts: list[Dim | None] = []
     for place, column in enumerate(columns):
-        if place < num_lengths and _is_fixed(column):
-            parts.append(_constant(column[0]))
-        else:  # of a start that does not change engine/lengths.py sees whether it moves by itself
-            parts.append(known.get(column) or (None if _is_fixed(column) else _related(column, known)))
-    return Solution(tuple(parts), tuple(map(Root, roots)))
+        if _is_fixed(column):  # of a start that does not change engine/known.py sees whether it moves by itself
+            parts.append(column[0] if place < num_lengths else known.get(column))
+        else:
+            parts.append(known.get(column) or next(_formulas(column, known), None))
+    return Solution(tuple(parts), roots)
 
 
 def _is_fixed(column: Sample) -> bool:
     return all(number == column[0] for number in column)
 
 
-def _related(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
-    """Returns the simplest formula that gives a number from known ones in all samples."""
-    for rule in (_multiple, _shifted, _multiple_of_two, _joined, _scaled):
-        found = rule(column, known)
-        if found is not None:
-            return found
-    return None
-
-
-def _multiple(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
+def _formulas(column: Sample, known: Mapping[Sample, Dim]) -> Iterator[Dim]:
+    """Yields formulas that give a number from known ones in all samples, the simplest first."""
     for other, part in known.items():
-        factor = column[0] // other[0] if other[0] else 0
-        if factor and all(number == factor * of for number, of in zip(column, other)):
-            return _product(part, _constant(factor))
-    return None
+        factor = _factor(column, other)
+        if factor:
+            yield mul(part, factor)
+    yield from _shifted(column, known, (1, -1))
+    for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
+        factor = _factor(column, [i * j for i, j in zip(a, b)])
+        if factor:
+            yield mul(mul(x, y), factor)
+    for (a, x), (b, y) in combinations(known.items(), 2):
+        for sign in (1, -1):
+            sums = tuple([i + sign * j for i, j in zip(a, b)])
+            yield from _shifted(column, {sums: add(x, mul(y, sign))}, (1, -1))
+    yield from _shifted(column, known, [sign * factor for factor in range(2, FACTOR_MAX + 1) for sign in (1, -1)])
 
 
-def _shifted(column: Sample, known: dict[Sample, Polynomial], factors: Sequence[int] = (1, -1)) -> Polynomial | None:
+def _factor(column: Sample, other: Sequence[int]) -> int:
+    """Returns how many times another number a number is in all samples; 0 where that differs."""
+    factor = column[0] // other[0] if other[0] else 0
+    return factor if all(number == factor * of for number, of in zip(column, other)) else 0
+
+
+def _shifted(column: Sample, known: Mapping[Sample, Dim], factors: Sequence[int]) -> Iterator[Dim]:
+    """Yields formulas that give a number as a multiple of a known one and a constant."""
     for factor in factors:
         for other, part in known.items():
             rest = column[0] - factor * other[0]
             if all(number == factor * of + rest for number, of in zip(column, other)):
-                return _sum(_product(part, _constant(factor)), _constant(rest))
-    return None
-
-
-def _scaled(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
-    return _shifted(column, known, [sign * factor for factor in range(2, FACTOR_MAX + 1) for sign in (1, -1)])
-
-
-def _multiple_of_two(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
-    for (a, part_a), (b, part_b) in combinations_with_replacement(known.items(), 2):
-        products = tuple([x * y for x, y in zip(a, b)])
-        found = _multiple(column, {products: _product(part_a, part_b)})
-        if found is not None:
-            return found
-    return None
-
-
-def _joined(column: Sample, known: dict[Sample, Polynomial]) -> Polynomial | None:
-    for (a, part_a), (b, part_b) in combinations(known.items(), 2):
-        for sign in (1, -1):
-            sums = tuple([x + sign * y for x, y in zip(a, b)])
-            found = _shifted(column, {sums: _sum(part_a, _product(part_b, _constant(sign)))})
-            if found is not None:
-                return found
-    return None
+                yield add(mul(part, factor), rest)
 
 
 # ---- what graphs say of their lengths ----
@@ -495,21 +417,21 @@ def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample]
         if None in shown or shown[0] == shown[1]:
             continue
         difference = subtract(*cast("list[Dim]", shown))
-        roots = [i for i, root in enumerate(solution.variables) if isinstance(root, Root)]
-        for i in roots:
+        for i in solution.roots:
             value = _solved(difference, _symbol(i))
             if value is not None:
-                return solution.with_root(i, Follows(value))
-        for i in roots:  # one of two lengths whose product is that of two quotients
+                return solution.replacing(i, value)
+        for i in solution.roots:  # one of two lengths whose product is that of two quotients
             quotient = _quotient_of(difference, i, [solution.integers(sample) for sample in samples])
             if quotient is not None:
-                return solution.with_root(i, Follows(quotient))
-        for i in roots:  # an even length, as one of memory that two halves make up
-            root = cast(Root, solution.variables[i])
+                return solution.replacing(i, quotient)
+        for i, root in solution.roots.items():  # an even length, as one of memory that two halves make up
             column = [sample[root.place] for sample in samples]
             step = gcd(*[number - column[0] for number in column])
             if step > root.step and _mentions(difference, _symbol(i)):
-                return solution.with_root(i, Root(root.place, step, column[0] % step))
+                rest = column[0] % step
+                value = add(mul(_symbol(i), step // root.step), (rest - root.rest) // root.step)
+                return solution.replacing(i, value, Root(root.place, step, rest))
     return None
 
 
@@ -532,7 +454,7 @@ def _of_roots(dim: Dim, solution: Solution, prefix: str) -> Dim | None:
     for op in toposort([dim]) if isinstance(dim, Op) else ():
         if op.code is OpCode.VARIABLE:
             number = op.arg[0].removeprefix(prefix)
-            if not number.isdigit() or int(number) >= len(solution.variables):
+            if not number.isdigit() or int(number) not in solution.roots:
                 return None
             became[op] = _symbol(int(number))
         elif op.code is OpCode.BIND:
@@ -628,7 +550,7 @@ class Lengths(Struct):
             self.kept.clear()
         self.prefix = prefix
         integers = self.solution.integers(sample)
-        ends = tuple([_ends(cast(Root, self.solution.variables[i]), sample, self.is_close) for i in integers])
+        ends = tuple([_ends(root, sample, self.is_close) for root in self.solution.roots.values()])
         if ends not in self.shown:
             self.shown[ends] = _shown(self.solution, integers, ends, self.num_lengths, prefix)
         dims, key = self.shown[ends]
@@ -704,14 +626,11 @@ def _shown(
 ) -> tuple[tuple[Dim | None, ...], Hashable]:
     """Returns numbers as symbolic integers between some ends show them, and what a plan for them depends on."""
     bounds = dict(zip(integers, ends))
-    variables = solution.shown({i: _symbol(i) for i in integers})
     for least, parts in ((2, solution.parts[:num_lengths]), (0, solution.parts[num_lengths:])):
         for part in dict.fromkeys(parts):
-            _narrow(bounds, 0 if part is None else _dim(part, variables), least, integers)
-    symbols = {i: Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *bounds[i])) for i in integers}
-    variables = solution.shown(symbols)
-    shown = {part: None if part is None else _dim(part, variables) for part in {*solution.parts}}
-    return tuple(map(shown.__getitem__, solution.parts)), (solution.key, tuple(bounds.values()))
+            _narrow(bounds, 0 if part is None else part, least, integers)
+    symbols = {_symbol(i): Op(OpCode.VARIABLE, dtypes.int64, (), (f"{prefix}{i}", *bounds[i])) for i in integers}
+    return solution.shown(symbols), (solution.key, tuple(bounds.values()))
 
 
 def bucket(length: int, is_close: bool = False) -> tuple[int, int]:

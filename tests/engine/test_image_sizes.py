@@ -227,10 +227,10 @@ def test_a_product_is_divided_by_what_is_beside_the_unknown_length() -> None:
     lengths, symbols = learned((50, 7, 8), (61, 19, 20), (80, 4, 4))
     by_value = {op.arg[0]: op for op in symbols.values()}
     assert lengths.solution is not None
-    places = {variable.place: by_value[f"n{i}"] for i, variable in enumerate(lengths.solution.variables)}  # type: ignore[union-attr]
+    places = {root.place: by_value[f"n{i}"] for i, root in lengths.solution.roots.items()}
     lengths.refuse([(mul(mul(places[2], places[0]), 3), mul(mul(floordiv(add(places[1], 1), 2), places[0]), 6))])
     assert lengths.solution is not None
-    assert sum(isinstance(variable, Root) for variable in lengths.solution.variables) == 2
+    assert len(lengths.solution.roots) == 2
 
 
 def test_a_relation_that_other_graphs_contradict_is_none() -> None:
@@ -259,9 +259,9 @@ def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> Non
     lengths, symbols = learned((8,), (14,), (20,))
     (n,) = symbols.values()
     lengths.refuse([(n, mul(floordiv(n, 2), 2))])
-    assert lengths.solution is not None and lengths.solution.variables == (Root(0, 6, 2),)
+    assert lengths.solution is not None and lengths.solution.roots == {0: Root(0, 6, 2)}
     found = lengths.sizes((16,), "n")  # no more than even, it turns out
-    assert found is not None and lengths.solution.variables == (Root(0),)
+    assert found is not None and lengths.solution.roots == {0: Root(0)}
 
 
 def test_a_length_that_no_op_tells_of_is_refused_after_some_graphs() -> None:

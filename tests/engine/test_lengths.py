@@ -311,7 +311,7 @@ def test_a_check_has_the_length_of_its_own_graph() -> None:
 def test_what_lengths_are_of_each_other(columns: list[tuple[int, ...]], roots: int) -> None:
     samples = list(zip(*columns))
     solution = solve(samples, len(columns))
-    assert solution is not None and len(solution.variables) == roots
+    assert solution is not None and len(solution.roots) == roots
     assert all(map(solution.holds, samples))
 
 
