@@ -26,9 +26,7 @@ from picograd_distributions.constraints import (
     unit_interval,
     weights,
 )
-from picograd_distributions.constraints import (
-    one_hot as one_hot_vector,
-)
+from picograd_distributions.constraints import one_hot as one_hot_vector
 from picograd_distributions.utils import logits_to_probs, probs_to_logits
 
 

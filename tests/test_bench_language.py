@@ -11,15 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import reference_language  # noqa: E402
-from bench.language import (  # noqa: E402
-    Language,
-    Recurrent,
-    Transformer,
-    flat,
-    language_batches,
-    mapped,
-    network_weights,
-)
+from bench.language import Language, Recurrent, Transformer, flat, language_batches, mapped, network_weights  # noqa: E402
 from bench.peers import load  # noqa: E402
 from bench.reference import compared, make_judge, sampled_tokens  # noqa: E402
 from bench.runner import make_runner  # noqa: E402

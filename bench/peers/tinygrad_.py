@@ -26,14 +26,7 @@ from bench.language import Language  # noqa: E402
 from bench.peers import tinygrad_language  # noqa: E402
 from bench.runner import NOT_COUNTED, Runner  # noqa: E402
 from bench.singles import Generation, Overhead  # noqa: E402
-from bench.workloads import (  # noqa: E402
-    LAYER_NORM_EPS,
-    Array,
-    Forward,
-    Training,
-    start_embedding,
-    start_weights,
-)
+from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights  # noqa: E402
 
 VARIANTS = ("tinygrad",)
 

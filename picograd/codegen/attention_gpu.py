@@ -52,19 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from picograd.codegen.attention import (
-    DK,
-    DQ,
-    DV,
-    LOWEST,
-    Dropout,
-    Heads,
-    Stored,
-    is_there,
-    last_at,
-    num_blocks,
-    results_of,
-)
+from picograd.codegen.attention import DK, DQ, DV, LOWEST, Dropout, Heads, Stored, is_there, last_at, num_blocks, results_of
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, ThreadRows, WarpRows, over_threads, walk
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_within

@@ -41,18 +41,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel, of_numbers
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import (
-    add,
-    both,
-    ceildiv,
-    flatten,
-    less,
-    minimum,
-    mod,
-    mul,
-    subtract,
-    unflatten,
-)
+from picograd.ir.symbolic import add, both, ceildiv, flatten, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record
 
 # ---- boxes ----

@@ -24,18 +24,7 @@ from picograd.ir.build import multiply_add
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import (
-    Coords,
-    add,
-    ceildiv,
-    flatten,
-    from_op,
-    minimum,
-    mul,
-    placeholder,
-    subtract,
-    with_values,
-)
+from picograd.ir.symbolic import Coords, add, ceildiv, flatten, from_op, minimum, mul, placeholder, subtract, with_values
 from picograd.record import Record
 
 

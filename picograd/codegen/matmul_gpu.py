@@ -19,15 +19,7 @@ from functools import lru_cache, partial, reduce
 from itertools import product
 from math import gcd
 
-from picograd.codegen.block_product import (
-    PADDING_ELEMENTS,
-    WARP_WIDE,
-    BlockProduct,
-    Box,
-    Images,
-    Operand,
-    TensorProduct,
-)
+from picograd.codegen.block_product import PADDING_ELEMENTS, WARP_WIDE, BlockProduct, Box, Images, Operand, TensorProduct
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import Windows, guarded
 from picograd.codegen.index import element_or_zero

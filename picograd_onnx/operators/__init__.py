@@ -8,18 +8,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Iterator
 
-from picograd_onnx.operators import (
-    casts,
-    control,
-    images,
-    layers,
-    learning,
-    math,
-    movement,
-    recurrent,
-    reductions,
-    text,
-)
+from picograd_onnx.operators import casts, control, images, layers, learning, math, movement, recurrent, reductions, text
 from picograd_onnx.record import Operator
 
 CHAPTERS = (math, reductions, movement, casts, control, layers, images, text, learning, recurrent)

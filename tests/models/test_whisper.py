@@ -22,14 +22,7 @@ from picograd_programs import cli
 from picograd_programs.chat.rules import BARRED
 from picograd_programs.data.bpe import CONTROL, LETTER_OF, TEXT, ByteLevel
 from picograd_programs.data.tokenizer_json import save_tokenizer
-from picograd_programs.models.transcribe import (
-    TEMPERATURES,
-    Draft,
-    Transcriber,
-    TranscribeSettings,
-    at_rate,
-    read_sound,
-)
+from picograd_programs.models.transcribe import TEMPERATURES, Draft, Transcriber, TranscribeSettings, at_rate, read_sound
 from picograd_programs.models.whisper_folder import BEFORE, read_whisper
 from picograd_programs.models.whisper_times import Times, parts_of
 from tests.models.torch_layers import NamedLayers

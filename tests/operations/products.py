@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import picograd
-from tests.operations.matrices import (
-    S,
-    calls,
-    drawn,
-    numeric,
-)
+from tests.operations.matrices import S, calls, drawn, numeric
 from tests.operations.table import Operation, Rng, Sample, sample
 
 

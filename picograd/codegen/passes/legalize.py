@@ -26,22 +26,7 @@ from picograd.codegen.passes.functions import cos, erf, exp, exp2, log, log2, on
 from picograd.codegen.passes.integers import divide, int_power, shift, threefry
 from picograd.device import Target, language_of
 from picograd.dtype import DType
-from picograd.ir.build import (
-    absolute,
-    and_,
-    bitcast,
-    bits_of,
-    both,
-    cast,
-    differs,
-    equal,
-    less,
-    or_,
-    shl,
-    shr,
-    where,
-    xor,
-)
+from picograd.ir.build import absolute, and_, bitcast, bits_of, both, cast, differs, equal, less, or_, shl, shr, where, xor
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, ROUGHLY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher

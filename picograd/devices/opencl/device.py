@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.devices.launches import (
-    Array,
-    Call,
-    HostFunction,
-    load_host,
-    runner_of_calls,
-)
+from picograd.devices.launches import Array, Call, HostFunction, load_host, runner_of_calls
 from picograd.errors import DeviceError, OutOfMemoryError, warn_user
 from picograd.interrupts import lock, wait_until
 from picograd.ir.backend import MemoryCount

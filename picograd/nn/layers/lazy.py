@@ -12,14 +12,7 @@ from picograd.dtype import DType
 from picograd.errors import ShapeError
 from picograd.nn.functions.windows import Each
 from picograd.nn.layers.features import Linear
-from picograd.nn.layers.norms import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-)
+from picograd.nn.layers.norms import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from picograd.nn.layers.spatial import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from picograd.nn.module import Module
 from picograd.tensor.cell import set_op

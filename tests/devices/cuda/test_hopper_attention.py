@@ -18,15 +18,7 @@ from picograd.devices.cudasim.device import ORDERS, TARGET, CudaSimDevice
 from picograd.dtype import dtype_named
 from picograd.engine import devices
 from picograd.evaluator.graph import visible
-from picograd.ir.opts import (
-    HeadNumbers,
-    HeadsDraws,
-    HeadsMatrix,
-    HeadsShape,
-    HeadsTile,
-    PlainAttention,
-    WrittenAttention,
-)
+from picograd.ir.opts import HeadNumbers, HeadsDraws, HeadsMatrix, HeadsShape, HeadsTile, PlainAttention, WrittenAttention
 from picograd.ir.stages import Param, Source
 from picograd.record import replace
 from picograd.tensor.generator import threefry
