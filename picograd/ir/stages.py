@@ -71,7 +71,7 @@ class Nest(WithRows, Record):
     kind: NestKind
     domain: Shape
     reduced: tuple[int, ...]
-    anchor: Op | Any  # who asks for it knows the kind
+    anchor: Op | Any  # Any: emitters know their kind
     outputs: tuple[tuple[int, Op], ...]
 
 
