@@ -35,13 +35,13 @@ from picograd.tensor.cell import (
     Cell,
     Held,
     View,
+    changed_through,
     grad_mode,
     last_change,
     read_through,
     replace_op,
     set_op,
     trace,
-    write_through,
 )
 from picograd.tensor.compute import NextLook, compute, plain_cells, settle, settle_constants
 from picograd.tensor.first_values import apart, begin_apart, begins_apart, compute_first, is_fill
@@ -283,11 +283,11 @@ class TensorCore:
         if LeafNumber.hooked and before.needs_grad:
             value = self._without_hooks_of_views(value)
         op = value if value.dtype is before.dtype else cast(value, before.dtype)
-        if self.steps:
+        if self.steps or before.needs_grad:
             if not op.shape and active is None and (written := self._written_on_host(op)) is not None:
                 cell.op = written
                 return self
-            op = write_through(before, self.steps, op)
+            op = changed_through(before, self.steps, op)
         if active is None and begins_apart(before):
             if is_fill(op):
                 op = apart(op)

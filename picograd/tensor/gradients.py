@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Union
 
 from picograd.annotations import shown
@@ -274,7 +275,7 @@ def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> 
     return {last: owner for op, last, owner in found if asked is None or not {*asked}.isdisjoint(reached([op]))}
 
 
-def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
+def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
     """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
     late = used_before(reached(list(seeds))) if LeafNumber.hooked and LeafNumber.results else {}
     every = written_out([*seeds, *seeds.values(), *leaves, *late], constants_stay=True)
@@ -285,7 +286,8 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
     arriving: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
         arriving[root] = arriving[root] + weight if root in arriving else weight
-    found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
+    with Mode(grad_mode, create_graph) if hooked else nullcontext():
+        found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
     of_leaves: dict[Op, Op] = {}  # two forms of a LEAF may be one where graphs are written out: the first has its gradient
     for leaf, op in zip(leaves, wanted):
         if leaf.code is OpCode.LEAF:
@@ -305,13 +307,13 @@ def gradients_for_later(
     is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)
     active = trace.get()
     if is_hooked or (active is not None and not active.waits):
-        return gradients_at(seeds, leaves)
+        return gradients_at(seeds, leaves, False)
     for root, seed in seeds.items() if may_be_prepared and len(seeds) == 1 and active is None else ():
         made = take_prepared(root, on_the_way) if not root.shape and seed is root.filled(1) else {}
         if made.keys() >= {*leaves}:
             return made
     found = gradients_later(seeds, leaves, on_the_way)
-    return gradients_at(seeds, leaves) if found is None else found
+    return gradients_at(seeds, leaves, False) if found is None else found
 
 
 def may_be_written_out(leaf: Op) -> bool:
@@ -450,7 +452,7 @@ def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op
     """Returns the gradients of leaves, as graphs that are made later where they are not differentiated."""
     among = {*on_the_way}
     if create_graph or Anomaly.is_on or any(leaf not in among and may_be_written_out(leaf) for leaf in leaves):
-        return _where_needed(seeds, leaves)
+        return _where_needed(seeds, leaves, create_graph)
     reaching = {op: seed for op, seed in seeds.items() if op.needs_grad}
     return gradients_for_later(reaching, [leaf for leaf in leaves if leaf in among], on_the_way)
 
@@ -473,7 +475,7 @@ def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: S
         seeds: dict[Op, Op] = {}
         for root, value in zip(roots, values):
             seeds[root.op] = seeds[root.op] + value if root.op in seeds else value
-        found.update(_where_needed(seeds, leaves))
+        found.update(_where_needed(seeds, leaves, True))
         return list(found.values())
 
     on_the_way = reached([root.op for root in roots])
@@ -482,8 +484,8 @@ def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: S
     return dict(zip(found, every))
 
 
-def _where_needed(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
-    return gradients_at({op: seed for op, seed in seeds.items() if op.needs_grad}, leaves)
+def _where_needed(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
+    return gradients_at({op: seed for op, seed in seeds.items() if op.needs_grad}, leaves, create_graph)
 
 
 def _with_zeros(found: dict[Op, Op], on_the_way: Sequence[Op], leaves: Sequence[Op], everywhere: bool) -> dict[Op, Op]:
@@ -691,7 +693,7 @@ def backward(
     collecting, leaves = _collecting(on_the_way, roots, inputs)
     among = {*on_the_way}
     at_once = create_graph or Anomaly.is_on or not among.issuperset(leaves)
-    grads = gradients_at(seeds, leaves) if at_once else gradients_for_later(seeds, leaves, on_the_way, True)
+    grads = gradients_at(seeds, leaves, create_graph) if at_once else gradients_for_later(seeds, leaves, on_the_way, True)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
     hooked: list[tuple[TensorCore, LeafNumber]] = []  # which may read one gradient, and find all of them computed
     for leaf in leaves:

@@ -15,7 +15,8 @@ from picograd.annotations import shown
 from picograd.errors import ArgumentTypeError, GradientError
 from picograd.interrupts import AtDeath
 from picograd.ir.op import Op
-from picograd.tensor.cell import last_change
+from picograd.tensor.build import detached
+from picograd.tensor.cell import grad_mode, last_change
 
 _keys = itertools.count()
 
@@ -113,11 +114,11 @@ def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
 
 
 def hooks_of(number: LeafNumber) -> Callable[[Op], Op]:
-    """Returns the composition of all hooks of a leaf, as a function of its gradient."""
+    """Returns the composition of all hooks of a leaf, as a function of its gradient: without its graph under no_grad."""
 
     def hooked(grad: Op) -> Op:
         for hook in list(number.hooks.values()):
-            changed = hook(number.make(grad))
+            changed = hook(number.make(grad if grad_mode.get() else detached(grad)))
             if changed is None:
                 continue
             if not hasattr(changed, "op"):

@@ -107,8 +107,8 @@ def no_grad(function: Callable[P, R]) -> Callable[P, R]: ...
 def no_grad(function: Any = None) -> Any:
     """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
 
-    A result that is changed in place here has no history afterwards: backward() from it raises GradientError. PyTorch keeps
-    the history of the value that was replaced, and gives the gradient of another number than is there.
+    A result that is changed in place here, or through `.data`, keeps its history: gradients that arrive at the new value
+    go on to the one that was replaced.
 
     Args:
       function:  the decorated function, for @no_grad without brackets

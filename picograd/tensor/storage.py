@@ -20,7 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.arguments import value_at
 from picograd.tensor.build import broadcast_to, detached, sizes, static
-from picograd.tensor.cell import Cell, note_move, set_op, trace
+from picograd.tensor.cell import Cell, note_move, set_op, trace, with_history_of
 from picograd.tensor.compute import settle
 from picograd.tensor.core import Operand, T, TensorCore
 from picograd.tensor.inplace import become_view
@@ -58,7 +58,9 @@ def replace_data(self: Tensor, value: Tensor) -> None:
         return
     if self.requires_grad and not value.dtype.is_float:
         raise DTypeError(f"data: only floats have gradients, got {value.dtype} of shape {value.shape}.")
-    before, self.cell.device = self.cell.kind(), device or self.cell.device
+    history, before, self.cell.device = self.cell.op, self.cell.kind(), device or self.cell.device
+    if history.needs_grad and (history.dtype, history.shape) == (op.dtype, op.shape):
+        op = with_history_of(history, op)
     set_op(self.cell, op)
     if self.cell.kind() != before:
         note_move()

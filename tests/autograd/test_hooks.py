@@ -252,8 +252,34 @@ def hook_of_another_equal_result(lib: Any, log: list[Any]) -> Any:
     return x.grad
 
 
+def hooks_read_gradients(create_graph: bool, to_grad: bool) -> Any:
+    def program(lib: Any, log: list[Any]) -> Any:
+        def note(kind: str, grad: Any) -> None:
+            log.append((kind, grad.requires_grad, lib.is_grad_enabled(), numbers(grad)))
+            if not create_graph:
+                log.append(grad.numpy().tolist())
+
+        layer = lib.nn.Linear(2, 2, bias=False)
+        with lib.no_grad():
+            layer.weight.copy_(lib.tensor([[1.0, 2.0], [0.5, -1.0]]))
+        layer.register_full_backward_hook(lambda module, grads, arriving: note("module", arriving[0]))
+        x = lib.tensor([3.0, 1.0], requires_grad=True)
+        hidden = x * x
+        hidden.register_hook(lambda grad: note("result", grad))
+        x.register_hook(lambda grad: note("leaf", grad))
+        loss = layer(hidden).pow(2).sum()
+        if to_grad:
+            return lib.autograd.grad(loss, x, create_graph=create_graph)[0]
+        loss.backward(create_graph=create_graph)
+        return x.grad
+
+    program.__name__ = f"hooks_read_gradients_{create_graph}_{to_grad}"
+    return program
+
+
 PROGRAMS = [
     hook_of_another_equal_result,
+    *[hooks_read_gradients(*asked) for asked in ((False, False), (False, True), (True, True))],
     hooks_around_a_write, hook_before_a_view_is_written, hook_after_use, hook_of_a_leaf_and_its_clone,
     hook_of_what_is_gone, retained_after_use, retained_of_the_last_value, retained_of_one_result_of_two,
     after_hooks_may_write, backward_to_a_result, a_deleted_gradient, function_with_setup_context,
