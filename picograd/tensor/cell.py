@@ -423,7 +423,7 @@ def write_through(op: Op, view: View, value: Op) -> Op:
 
 
 def changed_through(op: Op, view: View, value: Op) -> Op:
-    """Returns what storage holds after a write; a result that is changed without gradients keeps its history."""
+    """Returns the storage's Op after a write; a result that is changed without gradients keeps its history."""
     if op.needs_grad and (not grad_mode.get() or (OpCode.DETACH, None) in view):
         return with_history_of(op, write_through(detached(op), view, detached(value)))
     return write_through(op, view, value)
