@@ -4,10 +4,12 @@ A running error analysis (Wilkinson 1963; Higham 2002, Accuracy and Stability of
 with its value by the evaluator, a bound on how far a device may be from the exact result. Inputs are exact, for a kernel is
 given its own. In order:
 
-    elementwise     the function at the ends of its operands' intervals, and its own roundings
+    elementwise     the function at the ends of its operands' intervals, and its own roundings, of which an exact result
+                    has none
     sums, products  the errors of the terms, and LAMBDA sqrt(n) roundings of the sum of magnitudes: what n roundings of
                     random sign come to (Higham and Mary 2019, SIAM J. Sci. Comput. 41(5))
     movement        the errors move along
+    indices         an integer of rounded numbers has an interval, too; what is read or written there: choices.py
 
 The evaluator rounds, too, so two values agree where they differ by at most twice the bound.
 """
@@ -30,6 +32,7 @@ from picograd.ir.opcode import COMPARE, ELEMENTWISE, FUNCTIONS, IDENTITY, MOVEME
 from picograd.ir.shape import takes_tf32
 from picograd.rewrites.contract import compose_attention
 from picograd.rewrites.simplify import is_lossless
+from picograd_lab.verify import choices
 
 GIVEN_TOLERANCES: dict[DType, float] = {  # of a user's kernel, as a part of a result's greatest element
     dtypes.float64: 1e-12, dtypes.float32: 1e-5, dtypes.float16: 4e-3, dtypes.bfloat16: 3e-2,
@@ -45,6 +48,13 @@ EXACT = COMPARE | MOVEMENT | IDENTITY | {
     OpCode.NEG, OpCode.FLOOR, OpCode.MAX, OpCode.MIN, OpCode.WHERE, OpCode.CHECK, OpCode.BITCAST, OpCode.MOD, OpCode.IDIV,
 }  # fmt: skip
 ALONG_AXES = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER})
+# Rounded once by every device, so that a result that is a number of its dtype is that number.
+ROUNDED_ONCE = frozenset({OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.FMA, OpCode.CAST})
+# Of integers, those whose results are between those at the ends of their operands' intervals.
+MONOTONE = COMPARE | {
+    OpCode.NEG, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MAX, OpCode.MIN, OpCode.CAST, OpCode.WHERE,
+}  # fmt: skip
+WHOLE_MAX = 2.0**53  # integers up to here are numbers of float64
 
 
 class Bounded(NamedTuple):
@@ -109,17 +119,34 @@ def _error(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) 
     is_known = all(error is None for error in errors)
     if op.code in ELEMENTWISE and op.code not in (OpCode.BITCAST, OpCode.CHECK):
         moved = None if is_known else _at_the_ends(op, args)
-        return _with_roundings(op, value, moved)
+        return _with_roundings(op, value, args, moved)
     if op.code in ALONG_AXES or op.code in CONTRACTION_RULES:
-        if op.dtype.is_float and not (op.code in ALONG_AXES and op.arg[0] in (OpCode.MAX, OpCode.MIN, None)):
-            return _of_sums(op, value, args, variables)
-        return None if is_known else _of_choices(op, value, args, variables)
+        is_sum = op.code in CONTRACTION_RULES or op.arg[0] in (OpCode.ADD, OpCode.MUL)
+        if is_known and not (is_sum and op.dtype.is_float):
+            return None
+        if op.code is OpCode.SCATTER and errors[1] is not None:
+            certain = _along_axes(op, value, [args[0], args[1]._replace(error=None), args[2]], variables, is_sum)
+            return choices.of_scatter(op, [arg.value for arg in args], [_whole(arg) for arg in args], certain, variables)
+        return _along_axes(op, value, args, variables, is_sum)
     if is_known:
         return None
-    if op.code in MOVEMENT | IDENTITY | {OpCode.CHECK, OpCode.UPDATE} or (op.code is OpCode.GATHER and errors[1] is None):
-        whole = [_whole(arg) for arg in args] if op.code is not OpCode.GATHER else [_whole(args[0]), args[1].value]
-        return whole[0] if op.code is OpCode.CHECK else np.asarray(RULES[op.code](op, whole, variables))
-    return _unknown(value)  # an order or an index that rounding may change, bits of a number
+    if op.code is OpCode.CHECK:
+        return errors[0]
+    if op.code is OpCode.BITCAST:
+        return np.where(_whole(args[0]) > 0, np.inf, 0.0)
+    if op.code in MOVEMENT | IDENTITY | {OpCode.UPDATE}:
+        return np.asarray(RULES[op.code](op, [_whole(arg) for arg in args], variables))
+    if op.code is OpCode.GATHER:
+        return choices.of_gather(op, value, [arg.value for arg in args], [_whole(arg) for arg in args], variables)
+    if op.code is OpCode.SORT and errors[1:] in ([], [None]):
+        return choices.of_sort(op, [arg.value for arg in args], _whole(args[0]), variables)
+    return _unknown(value)
+
+
+def _along_axes(op: Op, value: Array, args: Sequence[Bounded], variables: Variables, is_sum: bool) -> Array:
+    if op.dtype.kind != "b" and is_sum:
+        return _of_sums(op, value, args, variables)
+    return _of_choices(op, value, args, variables)
 
 
 def _whole(arg: Bounded) -> Array:
@@ -142,34 +169,56 @@ def _distance(a: Any, b: Any) -> Array:
 def _ends(arg: Bounded, dtype: DType) -> list[Array]:
     """Returns the ends of the interval of an operand; of a bool that is not certain both values."""
     value, error = arg
-    if error is None:
-        return [double(value, dtype)]
-    if dtype.kind == "b":
+    if dtype.kind == "b" and error is not None:
         return [value, value ^ (error > 0)]
-    if dtype.is_float:
-        wide = double(value, dtype)
-        return [wide - error, wide + error]
-    return [value]
+    wide = double(value, dtype)
+    return [wide] if error is None else [wide - error, wide + error]
 
 
 def _at_the_ends(op: Op, args: Sequence[Bounded]) -> Array:
     """Returns by how much the result moves when the operands move within their bounds."""
     rule, dtypes = ELEMENTWISE_RULES[op.code], [s.dtype for s in op.src]
+    if op.code in (OpCode.CMPEQ, OpCode.CMPNE) or (op.code is OpCode.CAST and op.dtype.kind == "b"):
+        return _where_they_meet(args)
+    whole = any(arg.error is not None and dtype.is_int for arg, dtype in zip(args, dtypes))
+    if whole and op.code not in MONOTONE or op.code is OpCode.IDIV and args[1].error is not None:
+        return _unless_certain(op, args)
+    if whole:  # computed in float64, where they do not wrap
+        args = [Bounded(arg.value.astype(np.float64), arg.error) if d.is_int else arg for arg, d in zip(args, dtypes)]
     middle = rule(op, [double(arg.value, dtype) for arg, dtype in zip(args, dtypes)])
     ends = [_ends(arg, dtype) for arg, dtype in zip(args, dtypes)]
     if op.code is OpCode.SQRT:
         ends = [[np.maximum(end, 0.0) for end in ends[0]]]
     moved = np.zeros(np.shape(middle))
     for corner in itertools.product(*ends):
-        moved = np.maximum(moved, _distance(rule(op, corner), middle))
+        moved = np.maximum(moved, _distance(end := rule(op, corner), middle))
+        if whole and op.dtype.is_int:
+            least, most = max(op.dtype.min, -WHOLE_MAX), min(op.dtype.max, WHOLE_MAX)
+            moved = np.where((least <= end) & (end <= most) | (moved == 0), moved, np.inf)
     divisor = {OpCode.DIV: 1, OpCode.RECIPROCAL: 0}.get(op.code)
     if divisor is not None and args[divisor].error is not None:
         value, error = double(args[divisor].value, dtypes[divisor]), args[divisor].error
         moved = np.where(np.abs(value) <= error, np.inf, moved)
-    for arg, dtype in zip(args, dtypes):
-        if arg.error is not None and dtype.is_int:
-            moved = np.where(arg.error > 0, np.inf, moved)
     return moved
+
+
+def _where_they_meet(args: Sequence[Bounded]) -> Array:
+    """Returns 1 where two intervals, or one and 0, have a number in common, so that equality is not certain."""
+    apart = _distance(args[0].value, args[1].value if len(args) > 1 else 0)
+    reach = sum((_whole(arg) for arg in args), np.zeros(apart.shape))
+    return np.where((reach > 0) & (apart <= reach), 1.0, 0.0)
+
+
+def _unless_certain(op: Op, args: Sequence[Bounded]) -> Array:
+    """Returns the bound of integers that anything may become of, but for a remainder by a divisor that is exact."""
+    (value, error), *others = args
+    if op.code is OpCode.MOD and others[0].error is None and error is not None:
+        below, above, by = value - error, value + error, np.abs(others[0].value.astype(np.float64))
+        with np.errstate(all="ignore"):
+            is_one_turn = np.floor(below / by) == np.floor(above / by)
+        return np.where(error == 0, 0.0, np.where(is_one_turn, error, by))
+    moves = [_whole(arg) > 0 for arg in args]
+    return np.where(np.logical_or.reduce(moves), np.inf, 0.0)
 
 
 def _roundings(op: Op) -> int:
@@ -182,14 +231,28 @@ def _roundings(op: Op) -> int:
     return FUNCTION_ROUNDINGS if op.code in FUNCTIONS - {OpCode.SQRT} else PLAIN_ROUNDINGS
 
 
-def _with_roundings(op: Op, value: Array, moved: Array | None) -> Array | None:
+def _with_roundings(op: Op, value: Array, args: Sequence[Bounded], moved: Array | None) -> Array | None:
     count = _roundings(op)
     if not count:
         return moved
     made = _rounding(value, op.dtype) * count
     if op.code in (OpCode.SIN, OpCode.COS, OpCode.LOG, OpCode.LOG2):
         made += np.where(np.isfinite(made), unit(op.dtype), 0.0)  # near their zeros
+    if op.code in ROUNDED_ONCE and op.dtype.itemsize < 8:
+        made = np.where(_is_exact(op, value, args), 0.0, made)
     return made if moved is None else moved + made
+
+
+def _is_exact(op: Op, value: Array, args: Sequence[Bounded]) -> Array:
+    """Returns where operands are exact and so is the result: in float64 it is the same, and not too small to be kept."""
+    plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
+    exact: Array = np.equal(ELEMENTWISE_RULES[op.code](op, plain), value)
+    for arg in args:
+        if arg.error is not None:
+            exact &= arg.error == 0
+    size = np.abs(value.astype(np.float64))
+    exact &= (size == 0) | (size >= _least(op.dtype))
+    return exact
 
 
 def _rounding(value: Array, dtype: DType) -> Array:
@@ -218,18 +281,19 @@ def _terms(op: Op, args: Sequence[Bounded]) -> int:
 
 
 def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
-    """Returns the bound of sums of floats, of products of them, and of products of all elements along axes."""
-    if op.code is OpCode.SCATTER and args[1].error is not None:
-        return _unknown(value)
-    floats = [i for i, s in enumerate(op.src) if s.dtype.is_float]
+    """Returns the bound of sums, of products of them, and of products of all elements along axes; integers do not round."""
+    numbers = [i for i, s in enumerate(op.src) if op.code is not OpCode.SCATTER or i != 1]
     plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
-    sizes = [np.abs(a) if i in floats else a for i, a in enumerate(plain)]
+    sizes = [np.abs(a.astype(np.float64)) if i in numbers else a for i, a in enumerate(plain)]
     wide = [a + args[i].error if args[i].error is not None else a for i, a in enumerate(sizes)]
-    rule = _rule_of_sizes(op)
+    rule = _rule_of_sizes(op if op.dtype.is_float else _of_doubles(op))
     magnitude = rule(sizes, variables)
-    moved = rule(wide, variables) - magnitude if any(args[i].error is not None for i in floats) else 0.0
+    moved = rule(wide, variables) - magnitude if any(args[i].error is not None for i in numbers) else 0.0
+    if not op.dtype.is_float:
+        return np.where(np.isnan(moved), np.inf, moved)
     count = _terms(op, args)
-    accumulating = min(unit(op.dtype), 2.0**-24)  # narrow floats are added up in float32
+    # Narrow floats are added up in float32, but what is scattered meets in memory.
+    accumulating = unit(op.dtype) if op.code is OpCode.SCATTER else min(unit(op.dtype), 2.0**-24)
     chance = min(float(count), LAMBDA * math.sqrt(count))
     if op.code is OpCode.CONV and math.prod(args[1].value.shape[2:]) > 1:
         axes = tuple(range(2, magnitude.ndim))
@@ -253,17 +317,30 @@ def _rule_of_sizes(op: Op) -> Any:
 
 
 def _of_choices(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array:
-    """Returns the bound of a least or greatest element, of stores, and of what is counted of uncertain things."""
-    if not op.dtype.is_float or any(args[i].error is not None for i, s in enumerate(op.src) if not s.dtype.is_float):
-        return _unknown(value)
-    plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
-    moved = np.zeros(value.shape)
+    """Returns the bound of a least or greatest element, of a condition on all or any, and of stores."""
     if op.code is OpCode.SCATTER and op.arg[0] is None:
-        return np.asarray(RULES[op.code](op, [_whole(args[0]), plain[1], _whole(args[2])], variables))
-    for sign in (-1.0, 1.0):
-        ends = [a + sign * _whole(arg) if s.dtype.is_float else a for a, arg, s in zip(plain, args, op.src)]
-        moved = np.maximum(moved, _distance(RULES[op.code](op, ends, variables), value))
-    return moved
+        return np.asarray(RULES[op.code](op, [_whole(args[0]), args[1].value, _whole(args[2])], variables))
+    is_bool, rule = op.dtype.kind == "b", RULES[op.code]
+    alike = op if is_bool else _of_doubles(op)
+    found = []
+    for sign in (0.0, -1.0, 1.0):
+        ends = []
+        for arg, s in zip(args, alike.src):
+            if s.dtype.kind == "b":
+                ends.append(np.where(_whole(arg) > 0, sign > 0, arg.value) if sign else arg.value)
+            else:
+                ends.append(arg.value.astype(s.dtype.numpy) + sign * _whole(arg) if s.dtype.is_float else arg.value)
+        found.append(rule(alike, ends, variables))
+    middle, *moved = found
+    return np.maximum(*[_distance(end, middle) for end in moved])
+
+
+def _of_doubles(op: Op) -> Op:
+    """Returns an Op with float64 in the place of its numbers, but for the index of a SCATTER."""
+    is_index = [op.code is OpCode.SCATTER and i == 1 for i in range(len(op.src))]
+    doubles = [Op(OpCode.PARAM, dtypes.float64, (), (i, s.shape)) for i, s in enumerate(op.src)]
+    src = [s if keep else double for s, double, keep in zip(op.src, doubles, is_index)]
+    return Op(op.code, dtypes.float64, tuple(src), op.arg)
 
 
 # ---- comparing ----
@@ -274,18 +351,20 @@ class Difference(NamedTuple):
     share:    of the tolerance at that element; above 1 it is too large
     wrong:    elements that are too far
     at:       flat index of the element whose share is largest
+    unbounded: elements that may be anything
     """
 
     ulp: float
     share: float
     wrong: int
     at: int
+    unbounded: int
 
 
 def difference(found: Array, expected: Array, error: Array | None, dtype: DType) -> Difference:
     """Compares what a device has made with the meaning: twice the bound is allowed, and nothing where it is exact."""
     if not found.size:
-        return Difference(0.0, 0.0, 0, 0)
+        return Difference(0.0, 0.0, 0, 0, 0)
     far = _distance(found.reshape(-1), expected.reshape(-1))
     if dtype.is_int:
         far = np.where(found.reshape(-1) == expected.reshape(-1), 0.0, np.maximum(far, 1.0))
@@ -295,7 +374,7 @@ def difference(found: Array, expected: Array, error: Array | None, dtype: DType)
         ulps = np.where(np.isfinite(far), far / _ulp(expected.reshape(-1), dtype), np.inf)
     at = int(share.argmax())
     most = float(np.where(np.isinf(allowed), 0.0, ulps).max())
-    return Difference(most, float(share[at]), int((share > 1).sum()), at)
+    return Difference(most, float(share[at]), int((share > 1).sum()), at, int(np.isinf(allowed).sum()))
 
 
 def _ulp(value: Array, dtype: DType) -> Array:

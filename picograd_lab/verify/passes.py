@@ -129,7 +129,9 @@ def values_by_slot(order: Sequence[Op], schedule: Schedule, inputs: Sequence[Arr
 
 def _moved(array: Array, step: float, rng: np.random.Generator) -> Array:
     double = wide(array)
-    return double if double.dtype.kind in "biu" else double * (1 + step * rng.uniform(-1, 1, double.shape))
+    if double.dtype.kind in "biu":
+        return double
+    return double * (1 - step * rng.uniform(0, 2, double.shape))  # toward 0, where a number in 0 .. 1 may be asked for
 
 
 def _evaluate(roots: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
@@ -162,21 +164,22 @@ def _wide_dtype(dtype: DType) -> Any:
     return np.float64 if dtype.is_float else dtype.numpy
 
 
-def _noise(a: Array, b: Array, step: float) -> float:
-    """Returns the tolerated distance: the change by inputs that are moved, and a step of the largest element."""
+def _noise(a: Array, b: Array, step: float) -> Array:
+    """Returns the tolerated distances: the change by inputs that are moved, and a step of the largest element."""
     if a.dtype.kind in "biu":
-        return float((a != b).any()) * np.inf if (a != b).any() else 0.0
+        return np.where(a != b, np.inf, 0.0)
     with np.errstate(all="ignore"):
         change, size = np.abs(a - b), np.abs(a)
     finite = np.isfinite(change) & np.isfinite(size)
-    return float(change[finite].max(initial=0) + step * size[finite].max(initial=0)) + 1e-290
+    return np.full(a.shape, float(change[finite].max(initial=0) + step * size[finite].max(initial=0)) + 1e-290)
 
 
-def _first_wrong(found: Sequence[Array], expected: Sequence[Array], noise: Sequence[float]) -> tuple[int, str] | None:
+def _first_wrong(found: Sequence[Array], expected: Sequence[Array], noise: Sequence[Array]) -> tuple[int, str] | None:
     for number, (a, b, allowed) in enumerate(zip(found, expected, noise)):
-        a, b = a.reshape(-1)[: b.size], b.reshape(-1)
+        a, b, allowed = a.reshape(-1)[: b.size], b.reshape(-1), allowed.reshape(-1)
         with np.errstate(all="ignore"):
-            wrong = ~((a == b) | ((a != a) & (b != b)) | (np.abs(wide(a) - wide(b)) <= allowed))
+            is_near = np.isinf(allowed) if b.dtype.kind in "biu" else np.abs(a - b) <= allowed
+            wrong = ~((a == b) | ((a != a) & (b != b)) | is_near)
         if wrong.any():
             at = int(wrong.argmax())
             return number, f"{int(wrong.sum())} of {wrong.size} elements, the first {a[at]} instead of {b[at]}."
@@ -185,7 +188,7 @@ def _first_wrong(found: Sequence[Array], expected: Sequence[Array], noise: Seque
 
 def _of_pass(
     name: str, apply: Callable[[Sequence[Op]], Sequence[Op]], before: Sequence[Op], wrong: tuple[int, str],
-    values: Mapping[Op, Array], variables: Mapping[str, int], expected: Sequence[Array], noise: Sequence[float],
+    values: Mapping[Op, Array], variables: Mapping[str, int], expected: Sequence[Array], noise: Sequence[Array],
 ) -> Mismatch:  # fmt: skip
     """Returns the mismatch of a pass: of a table of rules the rule whose application is the first that matters."""
     number, fact = wrong

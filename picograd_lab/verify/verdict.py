@@ -23,6 +23,7 @@ class Held(Struct):
     ulp:       the largest error, in units in the last place
     share:     the largest error as a share of the tolerance; above 1 is a mismatch
     is_sample: some elements of each output were compared, for the evaluator would take long for all
+    unbounded: elements of which nothing is known, for rounding may change an index or an order that they depend on
     note:      the reason why it was not compared
     """
 
@@ -31,6 +32,7 @@ class Held(Struct):
     ulp: float = 0.0
     share: float = 0.0
     is_sample: bool = False
+    unbounded: int = 0
     note: str = ""
 
 
@@ -100,7 +102,7 @@ class Verdict(Struct):
             self.notes.append(text)
 
     def __str__(self) -> str:
-        worst = sorted(self.kernels, key=lambda held: (-held.share, -held.ulp))[:ROWS_MAX]
+        worst = sorted(self.kernels, key=lambda held: (-held.share, -held.unbounded, -held.ulp))[:ROWS_MAX]
         rows = [(self.compared[:-1], "compared", "largest error", "of tolerance"), *map(_row, worst)]
         parts = [*_table(rows)] if worst else []
         if len(self.kernels) > len(worst):
@@ -130,7 +132,7 @@ class Verdict(Struct):
 def _row(held: Held) -> tuple[str, ...]:
     if not held.runs:
         return held.name, held.note or "no", "", ""
-    compared = f"{held.runs}x" + (" (sample)" if held.is_sample else "")
+    compared = f"{held.runs}x" + " (sample)" * held.is_sample + f" ({held.unbounded} unknown)" * bool(held.unbounded)
     ulp = f"{held.ulp:.3g} ulp" if math.isfinite(held.ulp) else "not a number"
     return held.name, compared, ulp, f"{held.share:.2f}" if held.share < 1e4 else f"{held.share:.1e}"
 

@@ -196,12 +196,14 @@ class Watcher(Recorder):
             other = copies(given)
             self._alone_on(watched, step, self.against)(other, variables)
         meanings = bounded([value for _, value, _ in parts], in_params(parts, given, variables), variables)
+        held.unbounded = 0
         for (slot, value, ranges), meaning in zip(parts, meanings):
             shape = meaning.value.shape
             found = _part(slots[slot], kernel, slot, shape, ranges)
             expected = meaning.value if other is None else _part(other[slot], kernel, slot, shape, ranges)
             seen = difference(found, expected, meaning.error, value.dtype)
             held.ulp, held.share = max(held.ulp, seen.ulp), max(held.share, seen.share)
+            held.unbounded += seen.unbounded
             if seen.wrong:
                 self._add(self._of_kernel(watched, step, slot, given, variables, seen, found, expected, meaning))
 

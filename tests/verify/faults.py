@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 
 from picograd import road
-from picograd.dtype import float32
+from picograd.codegen import index
+from picograd.dtype import float32, int64
 from picograd.engine import realize
 from picograd.engine.devices import compiler_for
 from picograd.interrupts import Latest
 from picograd.ir.bodies import substitute
 from picograd.ir.build import reduce
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
 from picograd.ir.stages import Kernel, Program, Schedule
+from picograd.ir.symbolic import to_op
 from picograd.record import replace
 from picograd.rewrites import simplify as algebra
 
@@ -98,6 +100,17 @@ def half_of_terms(op: Op) -> Op | None:
         OpCode.PAD, x.dtype, (Op(OpCode.SHRINK, x.dtype, (x,), ((0, x.shape[0]), (0, x.shape[1] - 1))),), ((0, 0), (0, 1))
     )
     return reduce(zeroed, OpCode.ADD, (1,))
+
+
+def places_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has all places that are read within places have the name of the first; no expression of a right name is kept."""
+
+    def wrong(point: Any, place: Any) -> Op:
+        length = to_op(point[0].src[0].shape[point[0].arg[0]])
+        return Op(OpCode.RANGE, int64, (length,), (index.FIRST_SEEN, AxisKind.LOOP))
+
+    monkeypatch.setattr(index, "_seen_place", wrong)
+    monkeypatch.setattr(index, "_anywhere", index._anywhere.__wrapped__)
 
 
 # ---- rules of algebra ----

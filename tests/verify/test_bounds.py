@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.evaluator import evaluate
+from picograd.evaluator.graph import apply
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd_lab.fuzz.graphs import any_graph, product_graph
 from picograd_lab.verify.blocks import block, every
-from picograd_lab.verify.bounds import bounded, difference
+from picograd_lab.verify.bounds import Bounded, _bounded, bounded, difference
 from picograd_lab.verify.passes import in_double, wide
 
 X = Op(OpCode.PARAM, dtypes.float32, (), (0, (50, 400)))
@@ -69,6 +72,72 @@ def test_numbers_where_none_should_be_are_found() -> None:
     found[0, 0] = np.nan
     assert difference(found, meaning.value, meaning.error, dtypes.float32).wrong == 1
     assert difference(meaning.value, found, meaning.error, dtypes.float32).wrong == 1
+
+
+INTEGERS = {
+    OpCode.NEG: 1, OpCode.ADD: 2, OpCode.SUB: 2, OpCode.MUL: 2, OpCode.MAX: 2, OpCode.MIN: 2, OpCode.IDIV: 2, OpCode.MOD: 2,
+    OpCode.CMPLT: 2, OpCode.CMPLE: 2, OpCode.CMPEQ: 2, OpCode.CMPNE: 2, OpCode.AND: 2, OpCode.POW: 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", INTEGERS, ids=lambda code: code.name)
+def test_integers_that_rounding_may_change_have_an_interval(code: OpCode) -> None:
+    """Each operand is a float that is cast, with numbers so near to integers that several are possible."""
+    rng = np.random.default_rng(0)
+    src = [Op(OpCode.PARAM, dtypes.int32, (), (i, (60,))) for i in range(INTEGERS[code])]
+    op = Op(code, dtypes.bool_ if code.name.startswith("CMP") else dtypes.int32, tuple(src))
+    values = [rng.integers(-9, 10, 60).astype(np.int32) for _ in src]
+    errors = [rng.integers(0, 3, 60).astype(np.float64) for _ in src]
+    if code in (OpCode.IDIV, OpCode.MOD):
+        values[1], errors[1] = np.abs(values[1]) + 1, np.zeros(60)
+    given = [Bounded(value, error if error.any() else None) for value, error in zip(values, errors)]
+    bound = _bounded(op, given, {})
+    found = [np.zeros(60), np.zeros(60)]
+    for steps in itertools.product(range(-2, 3), repeat=len(src)):
+        moved = [value + np.clip(step, -error, error).astype(np.int32) for value, error, step in zip(values, errors, steps)]
+        far = np.abs(apply(op, moved, {}).astype(np.float64) - bound.value)
+        assert (far <= bound.error).all()
+        found[0] = np.maximum(found[0], far)
+    if code not in (OpCode.MOD, OpCode.AND, OpCode.POW):  # of which all is said where a bound is not needed
+        np.testing.assert_array_equal(found[0], bound.error)
+
+
+def test_what_an_uncertain_index_may_read_is_allowed_and_nothing_else() -> None:
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 7)))
+    index = Op(OpCode.PARAM, dtypes.int64, (), (1, (3,)))
+    values = np.arange(14, dtype=np.float32).reshape(2, 7) ** 2
+    given = [Bounded(values, None), Bounded(np.array([3, 0, 6]), np.array([1.0, 0.0, 9.0]))]
+    bound = _bounded(Op(OpCode.GATHER, dtypes.float32, (x, index), (1, 0)), given, {})
+    np.testing.assert_array_equal(bound.error, [[7.0, 0.0, np.inf], [21.0, 0.0, np.inf]])
+
+
+def test_what_an_uncertain_index_may_add_is_allowed_where_it_may_come() -> None:
+    base = Op(OpCode.PARAM, dtypes.int64, (), (0, (6,)))
+    index, updates = (Op(OpCode.PARAM, dtypes.int64, (), (i, (2,))) for i in (1, 2))
+    given = [
+        Bounded(np.zeros(6, np.int64), None),
+        Bounded(np.array([1, 4]), np.array([1.0, 0.0])),
+        Bounded(np.array([5, 7]), None),
+    ]
+    for code, far in ((OpCode.ADD, 5.0), (None, np.inf), (OpCode.MAX, np.inf)):
+        bound = _bounded(Op(OpCode.SCATTER, dtypes.int64, (base, index, updates), (code, 0, 0)), given, {})
+        np.testing.assert_array_equal(bound.error, [far, far, far, 0, 0, 0])
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_an_order_is_certain_where_keys_are_apart(descending: bool) -> None:
+    keys = Op(OpCode.PARAM, dtypes.float32, (), (0, (7,)))
+    given = [Bounded(np.float32([5, 1, 1.5, np.nan, 9, 9, -4]), np.array([0.1, 0.3, 0.3, np.nan, 0, 0, 0.2]))]
+    bound = _bounded(Op(OpCode.SORT, dtypes.int64, (keys,), (0, descending)), given, {})
+    uncertain = bound.value[bound.error > 0]
+    assert sorted(uncertain) == [1, 2] and np.isinf(bound.error[bound.error > 0]).all()
+
+
+def test_an_exact_result_is_not_rounded() -> None:
+    quarters = np.arange(1, 61, dtype=np.float32) / 4
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (60,)))
+    exact, other = bounded([x * 1.25 + 0.5, x * 1.3], {x: quarters})
+    assert exact.error is None and other.error is not None and np.count_nonzero(other.error) > 40
 
 
 @pytest.mark.parametrize("seed", range(12))

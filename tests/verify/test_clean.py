@@ -95,6 +95,7 @@ def narrow_floats() -> None:
     model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 8)).to(pg.bfloat16)
     x = pg.randn(9, 16).to(pg.bfloat16)
     train(model, pg.optim.SGD(model.parameters(), lr=0.1), lambda: model(x).softmax(-1).float().pow(2).sum())
+    pg.zeros(3, dtype=pg.float16).index_add(0, classes(3, 90), pg.randn(90).half()).tolist()
 
 
 def autocast() -> None:
@@ -131,6 +132,25 @@ def indexing() -> None:
     (out.flip(0) * pg.where(out > 0, 2.0, 0.5)).sum().backward()
     table.data[2:4] = 7.0
     table.sum().item()
+
+
+def resampled() -> None:
+    """Places that are rounded products, and what is read, added and counted there."""
+    image = pg.randn(1, 2, 5, 6, requires_grad=True)
+    larger = F.interpolate(F.pad(image, (2, 1, 1, 2), mode="reflect"), size=(13, 11), mode="bilinear")
+    F.grid_sample(larger, pg.rand(1, 4, 3, 2) * 2 - 1, align_corners=False).square().sum().backward()
+    assert image.grad is not None
+    image.grad.realize()
+    pg.histc(larger.detach(), 7, -2.0, 2.0).tolist()
+
+
+def bounded_away() -> None:
+    """Huge numbers in the place of scores, conditions on all, ranks asked for by 0 and 1, a symmetric matrix."""
+    x = pg.randn(4, 4, requires_grad=True)
+    lowest = pg.where(pg.tensor([True, False, True, True]), x, -1e30).logsumexp(1)
+    values = pg.linalg.eigvalsh(x @ x.T)
+    (lowest.sum() + values.sum() + x.quantile(pg.tensor([0.0, 0.3, 1.0]), 1).sum()).backward()
+    assert x.grad is not None and bool((x.grad == x.grad).all())
 
 
 def integers() -> None:
@@ -208,8 +228,8 @@ def diffusion() -> None:
 
 PROGRAMS = [
     mlp, convolutions, transposed_convolutions, recurrent, gated, transformer, attention, narrow_floats, autocast, doubles,
-    sorting, indexing, integers, statistics, recurrence, many_steps_in_one_launch, second_order, transforms,
-    cached_decoding, diffusion,
+    sorting, indexing, resampled, bounded_away, integers, statistics, recurrence, many_steps_in_one_launch, second_order,
+    transforms, cached_decoding, diffusion,
 ]  # fmt: skip
 
 

@@ -64,6 +64,12 @@ def conv() -> Tensor:
     return pg.nn.functional.conv2d(normal(2, 3, 9, 9), normal(4, 3, 3, 3))
 
 
+def mirrored(size: int) -> Tensor:
+    """An image that is mirrored at its edges and then read at places that are rounded products."""
+    image = pg.nn.functional.pad(normal(1, 1, 3, 3), (1, 1, 1, 1), mode="reflect")
+    return pg.nn.functional.interpolate(image, size=(size, size), mode="nearest")
+
+
 EMITTERS = {
     "a least for a greatest": Fault(
         emitter(with_arg(OpCode.REDUCE, lambda arg: (OpCode.MIN, arg[1]))), lambda: normal(7, 5).amax(1), "kernel", "REDUCE"
@@ -139,6 +145,22 @@ EMITTERS = {
         lambda: pg.where(normal(9, 3) > 0, normal(9, 3), -1.0),
         "kernel",
         "WHERE",
+    ),
+}
+INDICES = {
+    "places of two axes have one name": Fault(faults.places_with_one_name, lambda: mirrored(4), "kernel", "GATHER"),
+    "and some are not certain": Fault(faults.places_with_one_name, lambda: mirrored(7), "kernel", "GATHER"),
+    "what is read, the other way": Fault(
+        emitter(lambda op: op.replace(src=(-op.src[0], op.src[1])) if op.code is OpCode.GATHER else None),
+        lambda: normal(9)[(pg.linspace(0.0, 8.0, 30) * 0.7 + 0.3).int()],
+        "kernel",
+        "GATHER",
+    ),
+    "twice what is added": Fault(
+        emitter(lambda op: op.replace(src=(*op.src[:2], op.src[2] * 2)) if op.code is OpCode.SCATTER else None),
+        lambda: pg.zeros(9).index_add(0, (pg.linspace(0.0, 8.0, 30) * 0.7 + 0.3).int(), normal(30)),
+        "kernel",
+        "SCATTER",
     ),
 }
 RULES = {
@@ -235,7 +257,7 @@ MEMORY = {
         lambda patch: plant_in_schedule(patch, faults.all_in_one_place), chain, "the memory of a plan"
     ),
 }
-ALL = {**EMITTERS, **RULES, **PASSES, **MEMORY}
+ALL = {**EMITTERS, **INDICES, **RULES, **PASSES, **MEMORY}
 
 
 def verdict_of(fault: Fault, monkeypatch: pytest.MonkeyPatch, device: str) -> Any:

@@ -1,0 +1,87 @@
+"""Bounds of what is read, written or ordered by integers and keys that rounding may change.
+
+In:    a GATHER, a SCATTER or a SORT, the arrays of its sources, and their bounds
+Out:   the bound of its result: a few neighbouring places are all looked at; where there are more, nothing is known
+
+    index 3, exact    x[3] as it is                      index 3 +- 1    the farthest of x[2], x[3], x[4] from x[3]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from picograd.evaluator.elementwise import Array
+from picograd.evaluator.graph import RULES, Variables
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+
+REACH_MAX = 4  # places to each side of an index
+
+
+def _offsets(error: Array) -> Iterator[Array]:
+    """Yields each integer that indices may be off by within their bounds; 0 where a bound is too large."""
+    reach = np.where(error > REACH_MAX, 0, error).astype(np.int64)
+    for offset in range(-int(reach.max(initial=0)), int(reach.max(initial=0)) + 1):
+        yield np.clip(offset, -reach, reach)
+
+
+def of_gather(op: Op, value: Array, args: Sequence[Array], errors: Sequence[Array], variables: Variables) -> Array:
+    """Returns how far an element that is read may be off: by its own bound, and by those that may be read in its place."""
+    (x, index), axis, rule = args, op.arg[0], RULES[op.code]
+    length = x.shape[axis]
+    unknown = np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), np.inf)
+    own = np.concatenate([np.broadcast_to(errors[0], x.shape), unknown], axis)  # whose last place is that of any index
+    error = np.zeros(value.shape)
+    for offset in _offsets(errors[1]):
+        at = index.astype(np.int64) + offset
+        at = np.where((at < 0) | (at >= length), -1, at)
+        read = rule(op, [x, at], variables).astype(np.float64)
+        bound = rule(op, [own, np.where(errors[1] > REACH_MAX, length, at)], variables)
+        far = np.abs(read - value)
+        same = (read == value) | (np.isnan(read) & np.isnan(value.astype(np.float64)))
+        error = np.maximum(error, np.where(same, 0.0, np.where(np.isnan(far), np.inf, far)) + bound)
+    return error
+
+
+def of_scatter(op: Op, args: Sequence[Array], errors: Sequence[Array], certain: Array, variables: Variables) -> Array:
+    """Returns how far an element that is written may be off: what may come to it or leave it, beside a certain index.
+
+    Args:
+      certain:  the bound for the index as it is
+    """
+    (base, index, updates), (code, axis, batch) = args, op.arg
+    places = index.shape[batch:]
+    along = (*index.shape[:batch], *(1,) * (axis - batch), *places, *(1,) * (updates.ndim - axis - len(places)))
+    is_open = np.broadcast_to((errors[1] > 0).reshape(along), updates.shape)
+    if (errors[1] > REACH_MAX).any():
+        return np.full(certain.shape, np.inf)
+    adds = code is OpCode.ADD and op.dtype.kind != "b"
+    size = np.abs(updates.astype(np.float64)) + errors[2] if adds else np.full(updates.shape, np.inf)
+    may_come = np.where(is_open, size, 0.0)
+    add, changed = op.replace(arg=(OpCode.ADD, axis, batch)), certain
+    for offset in _offsets(errors[1]):
+        arrived = RULES[op.code](add, [np.zeros(base.shape), index.astype(np.int64) + offset, may_come], variables)
+        changed = changed + arrived
+    return changed
+
+
+def of_sort(op: Op, args: Sequence[Array], error: Array, variables: Variables) -> Array:
+    """Returns the bound of an order: 0 where a key is apart from all that come before and after it, else infinity."""
+    axis, descending, *count = op.arg
+    keys = args[0].astype(np.float64)
+    order = RULES[op.code](op.replace(src=op.src[:1], arg=(axis, descending)), args[:1], variables)
+    sign, is_last = (-1.0 if descending else 1.0), np.isnan(keys)
+    reach = np.take_along_axis(np.where(is_last, 0.0, error), order, axis)
+    keys = np.take_along_axis(np.where(is_last, np.inf, keys), order, axis) * sign
+    least, most = np.moveaxis(keys - reach, axis, -1), np.moveaxis(keys + reach, axis, -1)
+    before = np.maximum.accumulate(most, -1)[..., :-1]
+    after = np.minimum.accumulate(least[..., ::-1], -1)[..., ::-1][..., 1:]
+    apart = np.ones(least.shape, np.bool_)
+    apart[..., 1:] &= before <= least[..., 1:]
+    apart[..., :-1] &= most[..., :-1] <= after
+    found = np.moveaxis(np.where(apart, 0.0, np.inf), -1, axis)
+    if len(args) > 1:
+        return np.take_along_axis(found, np.clip(args[1], 0, found.shape[axis] - 1), axis)
+    return found.take(range(*count), axis) if count else found
