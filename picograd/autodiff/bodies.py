@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 
-from picograd.autodiff.modes import forward, is_differentiable, reverse, transposed
+from picograd.autodiff.modes import arriving, forward, is_differentiable, reverse, transposed
 from picograd.errors import GradientError
 from picograd.ir.attention import composed, mask_of, outputs
 from picograd.ir.bodies import CustomGradient, custom_gradient, numbered, param, substitute
@@ -122,11 +122,8 @@ def body_gradients(
     roots: Sequence[Op], seeds: Mapping[int, Op], wanted: Sequence[Op], rules: PatternMatcher
 ) -> dict[Op, Op]:
     """Returns the gradients of PARAMs from those of results, where two results may be one Op."""
-    arriving: dict[Op, Op] = {}
-    for number, seed in seeds.items():
-        root = roots[number]
-        arriving[root] = arriving[root] + seed if root in arriving else seed
-    return reverse(arriving, wanted, rules, through=is_differentiable)
+    pairs = ((roots[number], seed) for number, seed in seeds.items())
+    return reverse(arriving(pairs), wanted, rules, through=is_differentiable)
 
 
 # ---- reverse ----
@@ -315,8 +312,8 @@ def _pulled(call: Op, made: CustomGradient, grads: Mapping[int, Op], slot: int) 
     roots = call.arg.src
     read = [call.src[n] if kind == "source" else output(call, roots, n) for kind, n in made.reads]
     assert made.backward is not None, "the host computes the gradients of all arguments together"
-    arriving = [grads.get(n, root.filled(0)) for n, root in enumerate(roots[: made.num_results])]
-    back = Op(OpCode.CALL, made.backward.dtype, (*read, *arriving), made.backward)
+    seeds = [grads.get(n, root.filled(0)) for n, root in enumerate(roots[: made.num_results])]
+    back = Op(OpCode.CALL, made.backward.dtype, (*read, *seeds), made.backward)
     return output(back, made.backward.src, place)
 
 

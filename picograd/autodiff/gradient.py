@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.host import has_gradients
-from picograd.autodiff.modes import SeveralResults, forward, reverse
+from picograd.autodiff.modes import SeveralResults, arriving, forward, reverse
 from picograd.errors import GradientError
 from picograd.ir.bodies import WITH_BODY, Formula, bodies_in, by_formula, custom_gradient, formula_results
 from picograd.ir.build import permute, reshape
@@ -237,11 +237,8 @@ def pulled_back(options: tuple[Formula, tuple[int, ...], tuple[int, ...]], *oper
     src, seeds = operands[: -len(places)], operands[-len(places) :]
     leaves = {i: Op(OpCode.LEAF, src[i].dtype, (src[i],), f"operand {i}") for i in needed}
     results = formula_results(formula, [leaves.get(i, operand) for i, operand in enumerate(src)], ())
-    arriving: dict[Op, Op] = {}
-    for place, seed in zip(places, seeds):
-        result = results[place]
-        arriving[result] = arriving[result] + seed if result in arriving else seed
-    grads = reverse(arriving, set(leaves.values()), chain_rules)
+    pairs = zip([results[place] for place in places], seeds)
+    grads = reverse(arriving(pairs), set(leaves.values()), chain_rules)
     return [grads.get(leaf) or leaf.filled(0) for leaf in leaves.values()]
 
 

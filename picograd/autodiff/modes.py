@@ -132,6 +132,14 @@ def passes(grad: Op, out: Op) -> Op:
 needs_grad: Callable[[Op], bool] = attrgetter("needs_grad")  # where a LEAF can be reached
 
 
+def arriving(pairs: Iterable[tuple[Op, Op]]) -> dict[Op, Op]:
+    """Returns the gradient that arrives at each root, of pairs of both: the sum where a root has several."""
+    found: dict[Op, Op] = {}
+    for root, grad in pairs:
+        found[root] = found[root] + grad if root in found else grad
+    return found
+
+
 def reverse(
     seeds: Mapping[Op, Op],
     wanted: Collection[Op],

@@ -81,6 +81,12 @@ class Windows(Record):
         """True where elements of the weight are contiguous along taps, yet not from channel to channel, as in images."""
         return contiguous_axis(self.matrix) != -2 and contiguous_axis(self.by_channel) == -2
 
+    def places(self, position: Sequence[Dim], taps: Sequence[Dim]) -> list[Dim]:
+        """Returns where, in x with its padding, some taps are of the window at a position: along each axis."""
+        arg: ConvArg = self.anchor.arg
+        each = zip(position, arg.stride, taps, arg.dilation)
+        return [add(mul(place, step), mul(tap, apart)) for place, step, tap, apart in each]
+
     def weight(self, o: Dim, c: Dim, tap: Dim) -> Op:
         """Returns an element of w, `o` counted over all groups and `tap` over all axes; both inside."""
         w = self.anchor.src[1]
@@ -123,6 +129,14 @@ def _at(value: Op, coords: Sequence[Dim]) -> Op:
     marks = dict(zip(placeholders(value.shape), coords))
     found = element_anywhere_valid(value, True)
     return put_in_all([found], {mark: coord for mark, coord in marks.items() if isinstance(mark, Op)})[0]
+
+
+def padded(x: Op, image: Dim, channel: Dim, places: Sequence[Dim]) -> Op:
+    """Returns an element of x by its place along the spatial axes; 0 outside of these."""
+    valid: Op | bool = True
+    for place, length in zip(places, x.shape[2:]):
+        valid = both(valid, both(less(-1, place), less(place, length)))
+    return guarded(x, (image, channel, *places), valid)
 
 
 def guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
+from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded, padded
 from picograd.codegen.convolution_direct import (
     BLOCK_K_MAX,
     PANELS_MAX,
@@ -41,7 +41,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel, of_numbers
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, ceildiv, flatten, less, minimum, mod, mul, subtract, unflatten
+from picograd.ir.symbolic import add, ceildiv, flatten, less, minimum, mod, mul, subtract, unflatten
 from picograd.record import Record
 
 # ---- boxes ----
@@ -326,8 +326,8 @@ class Unit:
         """Copies the box of x that the windows read, with zeros for padding."""
         boxes, build, arg = self.boxes, self.build, self.boxes.windows.arg
         source, lanes = boxes.windows.anchor.src[0], boxes.lanes
-        each = zip(self.first, block.taps, arg.stride, arg.dilation, arg.padding)
-        tops = [subtract(add(mul(p, step), mul(t, apart)), before) for p, t, step, apart, (before, _) in each]
+        each = zip(boxes.windows.places(self.first, block.taps), arg.padding)
+        tops = [subtract(place, before) for place, (before, _) in each]
         zero, numel_of_image = const(0, boxes.dtype), prod(boxes.staged[1:])
         length: Dim = boxes.span[-1]
         if not boxes.is_whole and prod(boxes.positions[:-1]) == 1:  # as far as tiles reach
@@ -338,12 +338,8 @@ class Unit:
             image, c, *outer = at
             with build.loop(ceildiv(length, lanes), AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
                 place = [*outer, add(mul(vector, lanes), lane)]
-                coords = [add(top, i) for top, i in zip(tops, place)]
-                valid: Op | bool = True
-                for coord, dim in zip(coords, source.shape[2:]):
-                    valid = both(valid, both(less(-1, coord), less(coord, dim)))
                 channel = add(mul(self.group, boxes.windows.channels), add(block.channel, c))
-                value = guarded(source, (add(self.first_image, image), channel, *coords), valid)
+                value = padded(source, add(self.first_image, image), channel, [add(top, i) for top, i in zip(tops, place)])
                 build.store(memory, flatten((image, c, *place), boxes.staged), cast(value, boxes.dtype))
 
         nested(build, [self.images, block.num_channels, *boxes.span[:-1]], [], copy)
@@ -393,15 +389,13 @@ class Unit:
 
     def _add_tile(self, block: Block, panel: Dim, row: Dim, x: Op, weight: Weight, sums: Op) -> None:
         """Adds a box of K to the sums of a tile: a sum of sums, so that rounding errors of a long K do not pile up."""
-        boxes, build, arg, tile = self.boxes, self.build, self.boxes.windows.arg, self.boxes.tile
+        boxes, build, tile = self.boxes, self.build, self.boxes.tile
         acc, extents = tile.new(build), [block.num_channels, *block.num_taps]
         is_short = isinstance(extents[-1], int) and extents[-1] <= UNROLLED_TAPS_MAX
 
         def element(i: Dim, c: Dim, taps: Sequence[Dim]) -> Op:
             image, *position = unflatten(add(row, i), (boxes.staged[0], *boxes.positions))
-            each = zip(position, arg.stride, taps, arg.dilation)
-            place = [add(mul(p, step), mul(t, apart)) for p, step, t, apart in each]
-            return read(x, flatten((image, c, *place), boxes.staged))
+            return read(x, flatten((image, c, *boxes.windows.places(position, taps)), boxes.staged))
 
         def add_row(outer: list[Dim]) -> None:
             with build.loop(extents[-1], AxisKind.UNROLL if is_short else AxisKind.LOOP) as last:

@@ -20,7 +20,7 @@ from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
+from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, padded
 from picograd.codegen.loops import along, longest, nested
 from picograd.codegen.matmul import Tile, most_alike, most_rows, store_outputs
 from picograd.codegen.matmul_cpu import rows_and_vectors
@@ -555,11 +555,8 @@ def _padded(planes: Planes, at: Sequence[Dim], block: Dim) -> Callable[[Dim, Seq
 
     def element(c: Dim, row: Sequence[Dim], column: Dim) -> Op:
         coords = [subtract(place, before) for place, (before, _) in zip((*row, column), windows.arg.padding)]
-        valid: Op | bool = True
-        for place, length in zip(coords, x.shape[2:]):
-            valid = both(valid, both(less(-1, place), less(place, length)))
         channel = add(mul(group, windows.channels), add(_first_channel(planes.blocks, block), c))
-        return cast(guarded(x, (image, channel, *coords), valid), planes.blocks.dtype)
+        return cast(padded(x, image, channel, coords), planes.blocks.dtype)
 
     return element
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Context, Scratch, read
-from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded
+from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded, padded
 from picograd.codegen.loops import along, longest, nested
 from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, store_outputs
 from picograd.codegen.panels import fill_panel, pack_columns
@@ -39,20 +39,7 @@ from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import (
-    Coords,
-    add,
-    at_least_0,
-    both,
-    ceildiv,
-    flatten,
-    floordiv,
-    less,
-    minimum,
-    mul,
-    subtract,
-    unflatten,
-)
+from picograd.ir.symbolic import Coords, add, at_least_0, ceildiv, flatten, floordiv, minimum, mul, subtract, unflatten
 from picograd.record import Record, replace
 
 # ---- tiles ----
@@ -324,7 +311,7 @@ class DirectTiles(Record, dict=True):
     def padded(self) -> tuple[int, ...]:
         """Lengths of x behind the first axis, padding included."""
         lengths = static_shape(self.windows.anchor.src[0].shape[3:])
-        return tuple(length + sum(pair) for length, pair in zip(lengths, self.windows.arg.padding[1:]))
+        return tuple([length + sum(pair) for length, pair in zip(lengths, self.windows.arg.padding[1:])])
 
     @property
     def numel_of_rows(self) -> int:
@@ -564,7 +551,7 @@ def emit_direct(nest: Nest, context: Context) -> None:
             starts = [mul(add(mul(units, part), number), unit_numel) for part in range(splits)]
 
             def total(*place: Dim) -> Op:
-                first, *others = (direct.sum_of(parts, start, *place) for start in starts)
+                first, *others = [direct.sum_of(parts, start, *place) for start in starts]
                 return sum(others, first)
 
             _store(nest, params, direct, unflatten(number, extents), total, after)
@@ -637,21 +624,21 @@ class Sums:
         )
 
     # ---- x ----
-    def _element(self, block: Block, image: Dim, c: Dim, place: Sequence[Dim], valid: Op | bool = True) -> Op:
-        """Returns an element of x where `valid` holds, else 0."""
+    def _element(self, block: Block, image: Dim, c: Dim, places: Sequence[Dim], is_inside: bool = False) -> Op:
+        """Returns an element of x; 0 outside of it."""
         windows = self.direct.windows
+        x, image = windows.anchor.src[0], add(self.first_image, image)
         channel = add(mul(self.group, windows.channels), add(block.channel, c))
-        at = (add(self.first_image, image), channel, *place)
-        return cast(guarded(windows.anchor.src[0], at, valid), self.direct.dtype)
+        value = guarded(x, (image, channel, *places), True) if is_inside else padded(x, image, channel, places)
+        return cast(value, self.direct.dtype)
 
     def _in_place(self, block: Block) -> Read:
         """Returns how to read an x without padding in its own memory."""
-        arg = self.direct.windows.arg
+        windows = self.direct.windows
 
         def element(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
-            taps = [add(block.tap, tap[0]), *tap[1:]]
-            steps = zip(position, arg.stride, taps, arg.dilation)
-            return self._element(block, image, c, [add(mul(p, s), mul(t, d)) for p, s, t, d in steps])
+            places = windows.places(position, [add(block.tap, tap[0]), *tap[1:]])
+            return self._element(block, image, c, places, is_inside=True)
 
         return element
 
@@ -681,23 +668,18 @@ class Sums:
 
         def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
             below = minimum(subtract(position[0], row), direct.unit_rows - 1)
-            steps = zip([below, *position[1:]], arg.stride, tap, arg.dilation)
-            place = flatten([add(mul(p, s), mul(t, d)) for p, s, t, d in steps], direct.rows)
+            place = flatten(direct.windows.places([below, *position[1:]], tap), direct.rows)
             return read(self.rows, flatten((point, image, c, place), shape))
 
         return staged
 
     def _source(self, block: Block, image: Dim, c: Dim, top: Dim) -> Callable[[Sequence[Dim]], Op]:
         """Returns an element of a channel of x by its place below row `top`, padding counted; 0 outside of x."""
-        direct = self.direct
-        arg, lengths = direct.windows.arg, direct.windows.anchor.src[0].shape[2:]
+        padding = self.direct.windows.arg.padding
 
         def element(at: Sequence[Dim]) -> Op:
-            places = [add(top, at[0]), *(subtract(i, pair[0]) for i, pair in zip(at[1:], arg.padding[1:]))]
-            valid: Op | bool = True
-            for place, length in zip(places, lengths):
-                valid = both(valid, both(less(-1, place), less(place, length)))
-            return self._element(block, image, c, places, valid)
+            places = [add(top, at[0]), *[subtract(i, before) for i, (before, _) in zip(at[1:], padding[1:])]]
+            return self._element(block, image, c, places)
 
         return element
 

@@ -15,7 +15,7 @@ from picograd.annotations import shown
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import gradients_later, reached, written_out
 from picograd.autodiff.gradient import jvp as forward_gradient
-from picograd.autodiff.modes import reverse
+from picograd.autodiff.modes import arriving, reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.interrupts import LivingSet
 from picograd.ir.build import cast
@@ -140,11 +140,7 @@ def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[Tenso
       JitError:      a root comes from a result of a jitted function, which has no graph.
     """
     check_graphs(function, roots)
-    seeds: dict[Op, Op] = {}
-    for root, weight in zip(roots, weights):
-        seed, op = _seed(function, root, weight, hint), root.op
-        seeds[op] = seeds[op] + seed if op in seeds else seed
-    return seeds
+    return arriving((root.op, _seed(function, root, weight, hint)) for root, weight in zip(roots, weights))
 
 
 def check_graphs(function: str, roots: Sequence[TensorCore]) -> None:
@@ -283,11 +279,8 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: boo
     hooked = hooks_among(leaves_among(reached(roots))) if LeafNumber.hooked else {}
     hooked = {leaf: hook for leaf, hook in hooked.items() if leaf.arg not in late.values()}
     hooked |= {op: hooks_of(number) for op, number in zip(wanted[len(leaves) :], late.values())}
-    arriving: dict[Op, Op] = {}
-    for root, weight in zip(roots, weights):
-        arriving[root] = arriving[root] + weight if root in arriving else weight
     with Mode(grad_mode, create_graph) if hooked else nullcontext():
-        found = reverse(arriving, set(wanted), chain_rules, changes=hooked)
+        found = reverse(arriving(zip(roots, weights)), set(wanted), chain_rules, changes=hooked)
     of_leaves: dict[Op, Op] = {}  # two forms of a LEAF may be one where graphs are written out: the first has its gradient
     for leaf, op in zip(leaves, wanted):
         if leaf.code is OpCode.LEAF:
@@ -472,10 +465,7 @@ def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: S
     found: dict[Op, Op] = {}
 
     def of_row(values: Sequence[Op]) -> list[Op]:
-        seeds: dict[Op, Op] = {}
-        for root, value in zip(roots, values):
-            seeds[root.op] = seeds[root.op] + value if root.op in seeds else value
-        found.update(_where_needed(seeds, leaves, True))
+        found.update(_where_needed(arriving(zip([root.op for root in roots], values)), leaves, True))
         return list(found.values())
 
     on_the_way = reached([root.op for root in roots])

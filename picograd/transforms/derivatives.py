@@ -19,7 +19,7 @@ from typing import Any, overload
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import jvp as jvp_of_graph
 from picograd.autodiff.gradient import reached
-from picograd.autodiff.modes import reverse, varying
+from picograd.autodiff.modes import arriving, reverse, varying
 from picograd.control.closure import described, name_of
 from picograd.control.structure import Taken, put, take
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -192,11 +192,7 @@ class Point:
     def seeds(self, cotangents: Any) -> dict[Op, Op]:
         """Returns the cotangent of each root; those of integers are dropped."""
         ops = fitting(self.transform, take(cotangents, "cotangents"), self.result, self.roots, "the result")
-        arriving: dict[Op, Op] = {}
-        for root, op in zip(self.roots, ops):
-            if root.dtype.is_float:
-                arriving[root] = arriving[root] + op if root in arriving else op
-        return arriving
+        return arriving((root, op) for root, op in zip(self.roots, ops) if root.dtype.is_float)
 
 
 def _tensor(op: Op, device: str | None) -> Tensor:
