@@ -140,7 +140,7 @@ def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[Tenso
       JitError:      a root comes from a result of a jitted function, which has no graph.
     """
     check_graphs(function, roots)
-    return arriving((root.op, _seed(function, root, weight, hint)) for root, weight in zip(roots, weights))
+    return arriving([(root.op, _seed(function, root, weight, hint)) for root, weight in zip(roots, weights)])
 
 
 def check_graphs(function: str, roots: Sequence[TensorCore]) -> None:

@@ -192,7 +192,7 @@ class Point:
     def seeds(self, cotangents: Any) -> dict[Op, Op]:
         """Returns the cotangent of each root; those of integers are dropped."""
         ops = fitting(self.transform, take(cotangents, "cotangents"), self.result, self.roots, "the result")
-        return arriving((root, op) for root, op in zip(self.roots, ops) if root.dtype.is_float)
+        return arriving([(root, op) for root, op in zip(self.roots, ops) if root.dtype.is_float])
 
 
 def _tensor(op: Op, device: str | None) -> Tensor:
