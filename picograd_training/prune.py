@@ -13,7 +13,6 @@ import numpy as np
 from picograd.annotations import fits
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.module import Module
-from picograd.nn.parameter import Parameter
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -208,7 +207,7 @@ def _prune(module: Module, name: str, method: BasePruningMethod, scores: Tensor 
     mask = method.masked(weight if scores is None else scores, mask)
     if rule is None:
         delattr(module, name)
-        module.register_parameter(f"{name}_orig", Parameter(original) if original.requires_grad else original)
+        module.register_parameter(f"{name}_orig", original)  # the same Parameter: an optimizer that has it goes on
         module.register_buffer(f"{name}_mask", mask)
         module.compute_attribute(name, Masked(name))
     else:

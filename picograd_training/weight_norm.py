@@ -109,7 +109,7 @@ def spectral_norm(
     axis = (1 if isinstance(module, TURNED) else 0) if dim is None else dim
     part = SpectralPart(n_power_iterations, axis, eps, v_first=True)
     weight = _taken("spectral_norm", module, name)
-    setattr(module, f"{name}_orig", Parameter(weight))
+    module.register_parameter(f"{name}_orig", weight)  # the same Parameter: an optimizer that has it goes on
     u, v = part.start(weight, 0)
     module.register_buffer(f"{name}_u", u)
     module.register_buffer(f"{name}_v", v)

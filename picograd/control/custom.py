@@ -7,19 +7,21 @@ Both are traced when the function is applied: forward is the body of the CALL, b
 differentiation puts in (autodiff/bodies.py). Backward reads arguments, results, or further results of forward.
 
 A function that cannot be traced, since it reads values, runs as PyTorch's do: forward when it is applied, backward when
-the gradient is made. Its CALL passes the results on.
+the gradient is made. Its CALL passes the results on. So does one whose bodies are ever others, as where it is given a
+number that changes: its Ops are part of the graph then, where such a number is an input of the plan.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.control.closure import BodyTrace, close, described, stand_in
 from picograd.control.structure import put, take
 from picograd.errors import ArgumentError, JitError, ShapeError
+from picograd.interrupts import Latest
 from picograd.ir.bodies import CustomGradient, mark_of, param, substitute
 from picograd.ir.build import cast
 from picograd.ir.op import Op, Shape, const, filled, toposort
@@ -176,15 +178,23 @@ class Function:
         """
         is_traced = trace.get() is not None
         if is_traced or not cls._runs_as_called:
+            applied = _Applied(cls, args)
             try:
-                return _Applied(cls, args).results()
+                results = applied.results()
+                if not is_traced and applied.is_ever_another():
+                    cls._runs_as_called = True
+                return results
             except JitError:
                 if is_traced:
                     raise
             cls._runs_as_called = True
         return _Applied(cls, args).results_as_called()
 
-    _runs_as_called = False  # since it could not be traced
+    _runs_as_called = False  # since it could not be traced, or is ever another
+
+
+BODIES_MAX = 8  # of a Function and operands of one kind, before it runs as it is called
+_bodies: Latest[Hashable, set[int]] = Latest(1024)  # name of a Function, kinds of its operands -> hashes of its bodies
 
 
 class _Applied:
@@ -192,7 +202,10 @@ class _Applied:
 
     places:  which of the arguments are Tensors
     start:   their values
+    body:    of the CALL, where it has been traced
     """
+
+    body: Op | None = None
 
     def __init__(self, function: type[Function], args: tuple[Any, ...]):
         self.function, self.args, self.name = function, args, function.__name__
@@ -211,7 +224,7 @@ class _Applied:
         every: list[int | None] = [None] * len(sources)
         every[: len(places)] = places
         mark = mark_of(CustomGradient(back, reads, len(returned.tensors), tuple(every))) if back is not None else None
-        sink = Op(OpCode.SINK, body[0].dtype, tuple(body), mark)
+        self.body = sink = Op(OpCode.SINK, body[0].dtype, tuple(body), mark)
         call = Op(OpCode.CALL, sink.dtype, tuple(sources), sink)
         record(call)
         found: list[Tensor] = []
@@ -223,6 +236,14 @@ class _Applied:
             argument = None if place is None else self.args[place].write(f"{self.name}.apply", op)
             found.append(Tensor.from_op(op, tensor.cell.device) if argument is None else argument)
         return put(returned.container, found)
+
+    def is_ever_another(self) -> bool:
+        """Returns whether the function has had more than BODIES_MAX bodies for operands of these kinds."""
+        kinds = tuple([(op.dtype, op.shape) for op in self.start])
+        key = self.function.__module__, self.function.__qualname__, kinds
+        bodies = _bodies.get(key) or set()
+        _bodies.put(key, bodies | {hash(self.body)})
+        return len(_bodies[key]) > BODIES_MAX
 
     # ---- forward ----
     def _forward(self) -> tuple[list[Op], list[Op], Any, set[int]]:

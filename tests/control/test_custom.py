@@ -12,9 +12,10 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.autograd import Function
-from picograd.control import closure
+from picograd.control import closure, custom
 from picograd.engine import realize
 from picograd.ir import bodies
+from picograd.look import watch
 from picograd.tensor.gradients import jvp
 from tests.helpers import same_as_torch
 
@@ -374,7 +375,9 @@ def test_where_a_function_that_reads_values_cannot_be() -> None:
 
 
 @pytest.mark.req("A9")
-def test_what_a_function_leaves_is_forgotten_with_its_graph() -> None:
+def test_what_a_function_leaves_is_forgotten_with_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom, "BODIES_MAX", 1000)  # else the Function soon runs as it is called
+
     class Scaled(Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -479,3 +482,35 @@ def test_a_gradient_of_a_broadcast_argument_is_summed() -> None:
         Added.apply(x, z).sum().backward()
         found.append([x.grad.tolist(), y.grad.tolist(), z.grad.tolist()])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["argument", "attribute"])
+def test_a_number_that_changes_at_each_call_is_an_input_of_a_plan(kind: str) -> None:
+    class Reversed(Function):
+        alpha = 1.0
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, alpha: Any) -> Any:
+            ctx.alpha = Reversed.alpha if alpha is None else alpha
+            return x * (1 + ctx.alpha)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return -ctx.alpha * grad, None
+
+    weight = Tensor([[1.0, -2.0], [0.5, 3.0]], requires_grad=True)
+    planned = []
+    for i in range(24):
+        alpha = Reversed.alpha = 0.1 + 0.03 * i
+        weight.grad = None
+        with watch() as counts:
+            loss = (Reversed.apply(weight @ weight, alpha if kind == "argument" else None) * Tensor([1.0, 2.0])).sum()
+            loss.backward()
+            value = loss.item()
+        planned.append(counts.scheduled)
+        numbers = weight.detach().numpy()
+        assert value == pytest.approx((numbers @ numbers * [1.0, 2.0]).sum() * (1 + alpha), rel=1e-5)
+        grad = np.array([[1.0, 2.0], [1.0, 2.0]]) * -alpha
+        assert weight.grad is not None
+        np.testing.assert_allclose(weight.grad.numpy(), grad @ numbers.T + numbers.T @ grad, rtol=1e-5)
+    assert not any(planned[-4:])

@@ -79,6 +79,37 @@ def test_what_is_drawn_is_as_much_as_was_asked_of_what_is_left() -> None:
     assert prune.l1_unstructured(nn.Linear(3, 1), "weight", 2, scores).weight_mask.tolist() == [[1.0, 0.0, 0.0]]
 
 
+def _pruned_twice(lib: Any, net: Any) -> Any:
+    by_name = prune if lib is pg else reference
+    by_name.l1_unstructured(net, "weight", 0.3)
+    return by_name.l1_unstructured(net, "weight", 0.3)
+
+
+REPLACED: dict[str, Any] = {  # a weight is computed, or made a parameter again: what was trained goes on
+    "pruned": _pruned_twice,
+    "pruned and removed": lambda lib, net: (prune if lib is pg else reference).remove(_pruned_twice(lib, net), "weight"),
+    "frozen, pruned": lambda lib, net: _pruned_twice(lib, net.requires_grad_(False)).requires_grad_(True),
+    "spectral_norm": lambda lib, net: lib.nn.utils.parametrizations.spectral_norm(net, n_power_iterations=30),
+    "spectral_norm, older": lambda lib, net: lib.nn.utils.spectral_norm(net, n_power_iterations=30),
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_an_optimizer_that_was_made_before_trains_the_weight_on(kind: str) -> None:
+    torch.manual_seed(1)
+    losses = []
+    for lib, net in zip((pg, torch), twins()):
+        optimizer = lib.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        REPLACED[kind](lib, net)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = (net(lib.ones(2, 5)) - 1).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    np.testing.assert_allclose(losses[:4], losses[4:], rtol=1e-4)
+
+
 def test_errors() -> None:
     net = nn.Linear(2, 2)
     for call, fact in (
