@@ -410,9 +410,13 @@ def triangle(x: Op, lower: bool, diagonal: float = 1.0) -> Op:
 
 def with_diagonal(x: Op, values: Op) -> Op:
     """Returns x with `values` on its diagonal."""
-    last = len(x.shape) - 1
-    on = equal(positions(x.shape, last - 1), positions(x.shape, last))
-    return where(on, along_rows(values, x), x)
+    return where(is_on_diagonal(x.shape), along_rows(values, x), x)
+
+
+def is_on_diagonal(shape: Shape) -> Op:
+    """Returns for each element of matrices (..., m, n) whether it is on the diagonal."""
+    last = len(shape) - 1
+    return equal(positions(shape, last - 1), positions(shape, last))
 
 
 def along_rows(values: Op, x: Op) -> Op:

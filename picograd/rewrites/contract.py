@@ -38,10 +38,10 @@ from picograd.ir.build import (
     repeat_axes,
     reshape,
     shrink,
+    shrink_axis,
     static_shape,
     swap_last,
     where,
-    zeros_like,
 )
 from picograd.ir.op import Dim, Op, const_value, filled, greatest_numel, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
@@ -434,8 +434,7 @@ def _phase(op: Op, x: Op, w: Op, at: tuple[int, ...], counts: list[Dim]) -> Op:
         beyond = subtract(stop, lengths[i])
         assert isinstance(beyond, int)
         if first >= num_taps or less(lengths[i], start + 1) is True or less(0, stop) is False:  # nothing is met
-            like = (*op.shape[:2], *counts)
-            return zeros_like(Op(OpCode.EXPAND, op.dtype, (Op(OpCode.CONST, op.dtype, (), 0.0),), like))
+            return filled(0.0, op.dtype, (*op.shape[:2], *counts))
         taps.append((first, num_taps))
         kept.append((max(0, start), stop if beyond < 0 else lengths[i]))
         padding.append((max(0, -start), max(0, beyond)))
@@ -449,10 +448,9 @@ def _every(w: Op, steps: tuple[int, ...]) -> Op:
     for i, step in enumerate(steps):
         axis, length = 2 + i, static_shape(w.shape)[2 + i]
         count = ceildiv(length, step)
-        w = pad(w, tuple((0, count * step - length) if j == axis else (0, 0) for j in range(len(w.shape))))
-        w = reshape(w, (*w.shape[:axis], count, step, *w.shape[axis + 1 :]))
-        w = shrink(w, tuple((0, 1) if j == axis + 1 else (0, n) for j, n in enumerate(w.shape)))
-        w = reshape(w, (*w.shape[: axis + 1], *w.shape[axis + 2 :]))
+        w = pad_axis(w, axis, 0, count * step - length)
+        groups = reshape(w, (*w.shape[:axis], count, step, *w.shape[axis + 1 :]))
+        w = reshape(shrink_axis(groups, axis + 1, 0, 1), (*w.shape[:axis], count, *w.shape[axis + 1 :]))
     return w
 
 

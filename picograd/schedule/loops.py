@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from picograd.dtype import bool_, int64
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, map_bodies, param, substitute, with_body
-from picograd.ir.build import expand, reshape, shrink, swap_last, where
+from picograd.ir.build import expand, reshape, shrink_axis, swap_last, where
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import copy_lines
@@ -107,8 +107,7 @@ def _result(op: Op) -> Op:
         return op.replace(arg=roots.index(roots[i], num_carry))
     if roots[i] in roots[num_carry:]:
         rows = op.replace(arg=roots.index(roots[i], num_carry))
-        last = tuple((plus(dim, -1), dim) if axis == 0 else (0, dim) for axis, dim in enumerate(rows.shape))
-        carry = reshape(shrink(rows, last), roots[i].shape)
+        carry = reshape(shrink_axis(rows, 0, plus(rows.shape[0], -1), rows.shape[0]), roots[i].shape)
     else:
         carry = op.replace(arg=roots.index(roots[i]))
     if bounds(steps)[0] > 0:

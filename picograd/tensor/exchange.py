@@ -69,8 +69,7 @@ def shown_array(function: str, tensor: Tensor, copy: bool | None) -> Array:
     compute([tensor.cell])
     tensor.forget_old()
     known = share_storage(tensor.cell)
-    shape = tensor.cell.op.shape
-    steps = tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
+    shape, steps = tensor.cell.op.shape, shown_steps(tensor)
     start = known.flat.reshape([int(dim) for dim in shape]) if all(isinstance(dim, int) for dim in shape) else None
     if known.array is not None and steps[: len(known.steps)] == known.steps:
         start, steps = known.array, steps[len(known.steps) :]
@@ -103,8 +102,7 @@ def address_of(function: str, tensor: Tensor) -> int:
     start = memory.ctypes.data if isinstance(memory, np.ndarray) else int(memory.address)
     # An array that is never read or filled: it tells where a view begins, on a GPU too.
     line = np.empty([int(dim) for dim in shape], buffer.dtype.numpy)
-    steps = tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
-    shown = stepped(line, steps)
+    shown = stepped(line, shown_steps(tensor))
     if shown is None or not shown.flags.c_contiguous:
         raise SharingError(
             f"{function}: the elements of this view of shape {tensor.shape} do not lie in order.", hint="x.contiguous()"

@@ -12,6 +12,7 @@ from picograd.ir.build import (
     equal,
     factors_of,
     gather,
+    is_on_diagonal,
     pad_axis,
     positions,
     reduce,
@@ -225,9 +226,7 @@ def lu_parts(joined: Op) -> tuple[Op, Op]:
     m, n = sides(joined)
     k = min(m, n)
     lower = triangle(shrink_axis(joined, -1, 0, k), True, 0.0)
-    last = len(lower.shape) - 1
-    on = equal(positions(lower.shape, last - 1), positions(lower.shape, last))
-    lower = where(on, lower.filled(1), lower)
+    lower = where(is_on_diagonal(lower.shape), lower.filled(1), lower)
     return lower, triangle(shrink_axis(joined, -2, 0, k), False)
 
 

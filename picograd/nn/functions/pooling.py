@@ -314,8 +314,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     value, index = _read(x, index, greatest)
     for axis, (place, step, length) in enumerate(zip(first, windows.steps, x.shape[2:])):
         if step > bounds(length)[0]:
-            others = (i for i in range(len(index.shape)) if i != 2 + axis)
-            has_tap = repeat_axes(less(place, number_like(place, length)), others, index.shape)
+            has_tap = repeat_along(less(place, number_like(place, length)), index.shape, 2 + axis)
             value = where(has_tap, value, least)
     return value, index
 
@@ -394,8 +393,7 @@ def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
     """Returns where in an image, row-major, each window of (N, C, H', W', ...) starts."""
     index = filled(0, dtypes.int64, shape)
     for axis, (place, length) in enumerate(zip(places, lengths)):
-        others = (i for i in range(len(shape)) if i != 2 + axis)
-        index = index * number_like(index, length) + repeat_axes(place, others, shape)
+        index = index * number_like(index, length) + repeat_along(place, shape, 2 + axis)
     return index
 
 
