@@ -30,7 +30,7 @@ form tells lengths apart.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
@@ -47,6 +47,8 @@ from picograd.engine.lengths import (
     Offset,
     Pairs,
     Sizes,
+    bound_to,
+    dims_in,
     free_prefix,
     lengths_of,
     offsets_of,
@@ -63,7 +65,6 @@ from picograd.ir.op import Buffer, Dim, Op, Shape, const, memory_op, toposort, u
 from picograd.ir.opcode import ATTENTIONS, COSTLY, MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines
 from picograd.ir.stages import Plan
-from picograd.ir.symbolic import with_values
 from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
@@ -677,7 +678,7 @@ def with_symbols(seen: Seen) -> Seen | None:
     symbolic integers of the user's: one of the same name would take its values.
     """
     assert seen.varied is not None
-    if any(_dims(op.shape) or (op.code in BLOCKS and _dims(op.arg)) for op in seen.ops):
+    if any(dims_in(op.shape) or (op.code in BLOCKS and dims_in(op.arg)) for op in seen.ops):
         return None
     places = _symbolic_places(seen, seen.varied)
     if places is None:
@@ -716,11 +717,9 @@ def _symbolic_places(seen: Seen, varied: Varied) -> tuple[dict[Op, Shape], dict[
         if at.setdefault((offset.op, offset.axis), (group, start)) != (group, start):
             return None
     arguments = moving.arguments(arguments)
-    symbols = {op for op in toposort(_dims([*shapes.values(), *arguments.values()])) if op.code is OpCode.VARIABLE}
     values = varied.values()
-    binds = {op: Op(OpCode.BIND, op.dtype, (op, const(values[op.arg[0]], op.dtype))) for op in symbols}
-    shapes = {op: _bound(shape, binds) for op, shape in shapes.items()}
-    return shapes, {op: _bound(arg, binds) for op, arg in arguments.items()}
+    shapes = dict(zip(shapes, bound_to(values, [*shapes.values()])))
+    return shapes, dict(zip(arguments, bound_to(values, [*arguments.values()])))
 
 
 def _over(op: Op, src: tuple[Op, ...], arg: Any) -> Op:
@@ -732,20 +731,6 @@ def _over(op: Op, src: tuple[Op, ...], arg: Any) -> Op:
         return Op(op.code, op.dtype, src, arg)
     shape = () if op.code is OpCode.GRADIENT else Op.shape_rules[op.code](src, arg)
     return unshared(op.code, op.dtype, src, arg, shape, op.needs_grad)
-
-
-def _dims(arg: Any) -> list[Op]:
-    """Returns the symbolic integers in an argument."""
-    if isinstance(arg, (tuple, list)):
-        return [dim for part in arg for dim in _dims(part)]
-    return [arg] if isinstance(arg, Op) else []
-
-
-def _bound(arg: Any, binds: Mapping[Op, Op]) -> Any:
-    """Returns an argument in which symbolic integers have values."""
-    if isinstance(arg, (tuple, list)):
-        return tuple([_bound(part, binds) for part in arg])
-    return with_values(arg, binds) if isinstance(arg, Op) else arg
 
 
 # ---- forms that are planned again and again ----

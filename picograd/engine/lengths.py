@@ -49,7 +49,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from picograd import dtype as dtypes
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import LARGE, add, affine, bounds, ceildiv, dim_value, factors_of, mul, subtract, with_values
@@ -285,6 +285,26 @@ def with_lengths(op: Op, is_leaf: bool, dims: Iterator[Dim]) -> Any:
     if op.code in LAST_IS_LENGTH:
         return (*op.arg[:-1], *with_dims(op.arg[-1:], dims)) if isinstance(op.arg, tuple) else with_dims((op.arg,), dims)[0]
     return with_dims(op.arg, dims)
+
+
+def dims_in(arg: Any) -> list[Op]:
+    """Returns the symbolic lengths in an argument."""
+    if isinstance(arg, (tuple, list)):
+        return [dim for part in arg for dim in dims_in(part)]
+    return [arg] if isinstance(arg, Op) else []
+
+
+def bound_to(values: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
+    """Returns arguments or shapes in which symbolic integers have values, as those of a user's Variables have."""
+    symbols = [op for op in toposort(dims_in(args)) if op.code is OpCode.VARIABLE]
+    binds: dict[Op, Dim] = {op: Op(OpCode.BIND, op.dtype, (op, const(values[op.arg[0]], op.dtype))) for op in symbols}
+    return [_with_binds(arg, binds) for arg in args]
+
+
+def _with_binds(arg: Any, binds: Mapping[Op, Dim]) -> Any:
+    if isinstance(arg, (tuple, list)):
+        return tuple([_with_binds(part, binds) for part in arg])
+    return with_values(arg, binds) if isinstance(arg, Op) else arg
 
 
 # ---- samples -> expressions ----

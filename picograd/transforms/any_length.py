@@ -21,7 +21,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from inspect import unwrap
 from types import CodeType
 from typing import Any, cast
@@ -32,9 +32,8 @@ from picograd.engine.lengths import Lengths, Sample, shape_of, with_dims
 from picograd.engine.plan import Template, unbound
 from picograd.errors import UnsupportedOp
 from picograd.interrupts import Latest, whole_context
-from picograd.ir.op import Dim, Op, Shape, const, length_name, toposort
-from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import dim_value, with_values
+from picograd.ir.op import Dim, Op, Shape, length_name
+from picograd.ir.symbolic import dim_value
 from picograd.record import replace
 from picograd.tensor.core import ShownLengths, TensorCore
 from picograd.tensor.tensor import Tensor
@@ -80,17 +79,6 @@ def _taken_apart(key: Hashable) -> tuple[Hashable, Sample]:
     found = [*map(shape_of, parts[::3])]
     parts[::3] = [rest for rest, _ in found]
     return (form, *parts), tuple([length for _, lengths in found for length in lengths])
-
-
-def bound_shapes(shapes: Sequence[Shape], values: Mapping[str, int]) -> list[Shape]:
-    """Returns shapes in which symbolic integers have values, as those of a user's Variables have."""
-    symbols = [op for shape in shapes for dim in shape if isinstance(dim, Op) for op in toposort([dim])]
-    binds: dict[Op, Dim] = {
-        op: Op(OpCode.BIND, op.dtype, (op, const(values[op.arg[0]], op.dtype)))
-        for op in symbols
-        if op.code is OpCode.VARIABLE
-    }
-    return [tuple([with_values(dim, binds) for dim in shape]) for shape in shapes]
 
 
 def check_symbolic(form: Template, device: str, own: Collection[str]) -> None:

@@ -38,6 +38,7 @@ from picograd.control.structure import mapped, put, take
 from picograd.device import choices
 from picograd.dtype import DType
 from picograd.engine.known import Scalars
+from picograd.engine.lengths import bound_to
 from picograd.engine.plan import Template
 from picograd.engine.realize import find_general_plan, find_plan
 from picograd.errors import ArgumentError, JitError, refusing, warn_user
@@ -57,7 +58,7 @@ from picograd.tensor.generator import Generator
 from picograd.tensor.modes import float32_mode, precision_mode
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.unasked import leaf_tensors
-from picograd.transforms.any_length import AnyLength, bound_shapes, check_own, check_symbolic, shown_to_users, unbound_kinds
+from picograd.transforms.any_length import AnyLength, check_own, check_symbolic, shown_to_users, unbound_kinds
 from picograd.transforms.buffer_reuse import donated_parameters
 from picograd.transforms.bytecode_reads import MISSING, contents_of, has_attributes, parts_of
 from picograd.transforms.capture import CellKinds, Conditions, Recording, recorded
@@ -434,7 +435,7 @@ class Jit:
         shapes = [tensor.op.shape for tensor in given.tensors]
         shown: AbstractContextManager[Any] = nullcontext()
         if given.lengths is not None:
-            shapes, shown = bound_shapes(given.shapes, given.variables), shown_to_users(self.function, args, kwargs)
+            shapes, shown = bound_to(given.variables, given.shapes), shown_to_users(self.function, args, kwargs)
         with watch.tracing(modes):
             stand_ins = [*map(stand_in, given.tensors, given.buffers, shapes)]
             starts = [t.cell.op for t in stand_ins]
