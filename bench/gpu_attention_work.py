@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import gpu_gradients_work as gradients
 from bench.gpu_heads import MOST_REPEATS, REFERENCES, ROTATED_NBYTES, TIMED, Problem, name_of, problems, timed_by_torch
-from bench.gpu_products_work import Borrowed, compile_all, measure, on_gpu, simulated, tell
+from bench.gpu_products_work import SimulatedMemory, Tensors, compile_all, measure, on_gpu, parsed, simulated, tell
 from picograd.record import replace
 
 CUTS = {  # warpgroups that look, and keys of a tile, by features
@@ -81,7 +81,7 @@ def short_name(choice: Any) -> str:
 
 
 # ---- memory ----
-class OnGpu:
+class OnGpu(Tensors):
     """Memory, a reference and timing by PyTorch."""
 
     def __init__(self, problem: Problem, device: Any):
@@ -116,14 +116,6 @@ class OnGpu:
                 out[b, h] = (weights @ v[b, h // share].to(wide)).float()
         return out
 
-    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        return [[Borrowed(each) for each in held] for held in self.inputs], [[Borrowed(each)] for each in self.outputs]
-
-    def poison(self) -> None:
-        for out in self.outputs:
-            out.fill_(float("nan"))
-        self.torch.cuda.synchronize()
-
     def error(self) -> float:
         value = float((self.outputs[0].float() - self.expected).norm() / self.expected.norm())
         return value if value == value else float("inf")
@@ -135,17 +127,14 @@ class OnGpu:
         return timed_by_torch([partial(attend, *each, is_causal=is_causal) for each in operands], name, repeats)
 
 
-class Simulated:
-    """The same on the simulator, where nothing is timed."""
+class Simulated(SimulatedMemory):
+    """The same on the simulator."""
 
     def __init__(self, problem: Problem, device: Any):
         from picograd.dtype import dtype_named
 
-        self.device, rng, dtype = device, np.random.default_rng(), dtype_named(problem.dtype)
+        rng, dtype = np.random.default_rng(), dtype_named(problem.dtype)
         arrays = [rng.standard_normal(shape).astype(dtype.numpy) for shape in problem.shapes]
-        self.inputs = [device.allocate(each.nbytes) for each in arrays]
-        for memory, each in zip(self.inputs, arrays):
-            device.copy_in(memory, each)
         wide = [each.astype(np.float64) for each in arrays]
         q, k, v = [wide[0][:, :, i].transpose(0, 2, 1, 3) for i in range(3)] if problem.is_view else wide
         k, v = (np.repeat(each, problem.heads // problem.groups, axis=1) for each in (k, v))
@@ -154,20 +143,7 @@ class Simulated:
             last = np.arange(problem.queries)[:, None] + problem.keys - problem.queries
             scores = np.where(np.arange(problem.keys) <= last, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
-        self.expected = weights @ v / weights.sum(-1, keepdims=True)
-        self.out = np.empty(self.expected.shape, dtype.numpy)
-        self.output = device.allocate(self.out.nbytes)
-
-    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        return [self.inputs], [[self.output]]
-
-    def poison(self) -> None:
-        self.device.copy_in(self.output, np.full_like(self.out, np.nan))
-
-    def error(self) -> float:
-        self.device.copy_out(self.output, self.out)
-        value = float(np.linalg.norm(self.out.astype(np.float64) - self.expected) / np.linalg.norm(self.expected))
-        return value if value == value else float("inf")
+        super().__init__(device, arrays, weights @ v / weights.sum(-1, keepdims=True), dtype.numpy)
 
 
 # ---- the process that works ----
@@ -224,14 +200,7 @@ def _attempt(key: str, do: Callable[[], None], is_ours: bool = True) -> None:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line of both processes."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_attention", description="Attention by warpgroups on a GPU.")
-    parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
-    parser.add_argument("--seconds", type=float, default=100.0, help="after which nothing more is measured")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compile")
-    parser.add_argument("--json", help="file that receives everything")
-    parser.add_argument("--simulate", action="store_true", help="tiny sizes, on the simulator")
-    return parser.parse_args(words)
+    return parsed("gpu_attention", "Attention by warpgroups on a GPU.", 100.0, words)
 
 
 if __name__ == "__main__":

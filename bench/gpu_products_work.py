@@ -119,7 +119,45 @@ class Borrowed:
         self.nbytes = tensor.numel() * tensor.element_size()
 
 
-class OnGpu:
+class Tensors:
+    """Sets of inputs as tensors of PyTorch's, each with its output."""
+
+    torch: Any
+    inputs: list[list[Any]]
+    outputs: list[Any]
+
+    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [[Borrowed(each) for each in held] for held in self.inputs], [[Borrowed(each)] for each in self.outputs]
+
+    def poison(self) -> None:
+        for out in self.outputs:
+            out.fill_(float("nan"))
+        self.torch.cuda.synchronize()
+
+
+class SimulatedMemory:
+    """Inputs and an output on the simulator, where nothing is timed."""
+
+    def __init__(self, device: Any, arrays: list[Any], expected: Any, dtype: Any):
+        self.device, self.expected, self.out = device, expected, np.empty(expected.shape, dtype)
+        self.inputs = [device.allocate(each.nbytes) for each in arrays]
+        for memory, each in zip(self.inputs, arrays):
+            device.copy_in(memory, np.ascontiguousarray(each))
+        self.output = device.allocate(self.out.nbytes)
+
+    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        return [self.inputs], [[self.output]]
+
+    def poison(self) -> None:
+        self.device.copy_in(self.output, np.full_like(self.out, np.nan))
+
+    def error(self) -> float:
+        self.device.copy_out(self.output, self.out)
+        value = float(np.linalg.norm(self.out.astype(np.float64) - self.expected) / np.linalg.norm(self.expected))
+        return value if value == value else float("inf")
+
+
+class OnGpu(Tensors):
     """Memory, a reference and timing by PyTorch.
 
     expected:  of the first set, in float32
@@ -148,14 +186,6 @@ class OnGpu:
 
     def _operands(self, held: list[Any]) -> list[Any]:
         return [each if major == "N" else each.T for each, major in zip(held, self.problem.majors)]
-
-    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        return [[Borrowed(each) for each in held] for held in self.inputs], [[Borrowed(each)] for each in self.outputs]
-
-    def poison(self) -> None:
-        for out in self.outputs:
-            out.fill_(float("nan"))
-        self.torch.cuda.synchronize()
 
     def error(self) -> float:
         found = self.outputs[0].to(self.expected.dtype)
@@ -187,36 +217,19 @@ class OnGpu:
         return found[1:]
 
 
-class Simulated:
-    """The same on the simulator, where nothing is timed."""
+class Simulated(SimulatedMemory):
+    """The same on the simulator."""
 
     def __init__(self, problem: Problem, device: Any):
         from picograd.dtype import dtype_named
 
-        self.device, self.problem = device, problem
         rng, dtype = np.random.default_rng(), dtype_named(problem.stored)
         shapes = [(problem.m, problem.k), (problem.k, problem.n), *([(problem.n,)] if problem.bias else [])]
         arrays = [rng.standard_normal(shape).astype(dtype.numpy) for shape in shapes]
         wide = [each.astype(np.float64) for each in arrays]
-        self.expected = wide[0] @ wide[1] + (wide[2] if problem.bias else 0.0)
         stored = [array.T if major == "T" else array for array, major in zip(arrays, problem.majors + "N")]
-        self.inputs = [device.allocate(each.nbytes) for each in stored]
-        for memory, each in zip(self.inputs, stored):
-            device.copy_in(memory, np.ascontiguousarray(each))
-        self.out = np.empty((problem.m, problem.n), dtype.numpy)
-        self.output = device.allocate(self.out.nbytes)
-
-    def sets(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        return [self.inputs], [[self.output]]
-
-    def poison(self) -> None:
-        self.device.copy_in(self.output, np.full_like(self.out, np.nan))
-
-    def error(self) -> float:
-        self.device.copy_out(self.output, self.out)
-        found = self.out.astype(np.float64)
-        value = float(np.linalg.norm(found - self.expected) / np.linalg.norm(self.expected))
-        return value if value == value else float("inf")
+        expected = wide[0] @ wide[1] + (wide[2] if problem.bias else 0.0)
+        super().__init__(device, stored, expected, dtype.numpy)
 
     def reference(self, repeats: int) -> list[float]:
         return [1.0]
@@ -333,15 +346,19 @@ def simulated() -> tuple[Any, Any]:
     return Compiler(device, Backend(render, compile_source)), device
 
 
-def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line of both processes."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_products", description="Products by warpgroups on a GPU.")
+def parsed(program: str, description: str, seconds: float, words: list[str] | None) -> argparse.Namespace:
+    """Reads the command line of a measurement on a GPU, for both of its processes."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{program}", description=description)
     parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
-    parser.add_argument("--seconds", type=float, default=220.0, help="after which nothing more is measured")
+    parser.add_argument("--seconds", type=float, default=seconds, help="after which nothing more is measured")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="that compile")
     parser.add_argument("--json", help="file that receives everything")
     parser.add_argument("--simulate", action="store_true", help="tiny sizes, on the simulator")
     return parser.parse_args(words)
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    return parsed("gpu_products", "Products by warpgroups on a GPU.", 220.0, words)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,15 @@ from picograd.codegen import sort_cpu
 from picograd.codegen.sort_cpu import Network, has_network
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import to_op
 from picograd.road import create_schedule, lower
+from tests.codegen.test_sort import sort
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 Make = Callable[[np.random.Generator, tuple[int, ...], DType], np.ndarray]
-
-
-def sort(*shape: Dim, axis: int = -1, descending: bool = False, dtype: DType = dtypes.float32) -> Op:
-    x = Op(OpCode.PARAM, dtype, (), (0, shape))
-    return Op(OpCode.SORT, dtypes.int64, (x,), (axis % len(shape), descending))
 
 
 def positions_of(root: Op, values: np.ndarray, nbytes: int = 32) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
@@ -15,6 +14,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.record import replace
 from picograd.rewrites.contract import contract
+from tests.rewrites.test_contract import values_for
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 TARGET = CPU_TARGETS[-1]  # 16 lanes
@@ -37,11 +37,6 @@ def weight_gradient(
 
 def param(slot: int, dtype: DType, *shape: int) -> Op:
     return cast(Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)), dtype)
-
-
-def arrays_for(roots: list[Op]) -> dict[Op, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {op: rng.standard_normal(op.shape).astype(np.float32) for op in toposort(roots) if op.code is OpCode.PARAM}
 
 
 def codes(graph: Op, target: Target | None = TARGET) -> set[OpCode]:
@@ -85,7 +80,7 @@ def test_vectors_are_of_channels_where_outputs_would_leave_them_empty(channels: 
 def test_roles_are_swapped_with_padding_that_every_window_leaves(taps: int, padding: int) -> None:
     graph = weight_gradient(16, 3, 6, taps, padding=padding)
     assert outputs_of_conv(graph) == (16 if padding < taps else 3)
-    check_same_meaning([graph], arrays_for([graph]), tolerance=1e-4)
+    check_same_meaning([graph], values_for([graph]), tolerance=1e-4)
 
 
 @pytest.mark.variants
@@ -95,4 +90,4 @@ def test_roles_are_swapped_with_padding_that_every_window_leaves(taps: int, padd
 @pytest.mark.parametrize("taps", [1, 3])
 def test_they_add_up_to_the_gradient_in_every_float(taps: int, dtype: DType, error: float) -> None:
     graph = cast(weight_gradient(16, 4, 6, taps, dtype=dtype), dtypes.float32)
-    check_same_meaning([graph], arrays_for([graph]), tolerance=error)
+    check_same_meaning([graph], values_for([graph]), tolerance=error)
