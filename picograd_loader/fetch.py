@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from picograd.engine.host_memory import value_on_host
-from picograd.errors import ArgumentError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, ShapeError
 from picograd.ir.opcode import OpCode
 from picograd.record import Record
 from picograd.tensor.cell import pending, trace
@@ -136,7 +136,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Raises:
       ShapeError:    tensors of different shapes, or sequences of different lengths.
-      ArgumentError: examples of another type.
+      ArgumentTypeError: examples of another type.
 
     >>> utils.data.default_collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': Tensor([1, 2]), 'name': ['a', 'b']}
@@ -156,7 +156,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, str | bytes):
         return list(batch)
     if not isinstance(first, Sequence):
-        raise ArgumentError(
+        raise ArgumentTypeError(
             f"default_collate: makes batches of tensors, arrays, numbers, texts, dicts and sequences, got {first!r}.",
             hint="DataLoader(..., collate_fn=...) makes them of anything.",
         )

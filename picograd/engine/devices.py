@@ -90,7 +90,8 @@ def check_exists(name: str, lists_usable: bool = True) -> None:
 
 def _unknown(name: str, usable: tuple[str, ...]) -> DeviceError:
     fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR, *_plugins()])}."
-    return DeviceError(fact, 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.', usable=usable)
+    hint = 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.'
+    return DeviceError(fact, 'use "null": shapes and no values.' if name == "META" else hint, usable=usable)
 
 
 def memory_of(name: str) -> MemoryUse:

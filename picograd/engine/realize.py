@@ -431,10 +431,12 @@ class Carries:
 
     depth:  the least depth of a graph that may be part of such a loop; no graph is as deep until one loop has been seen
     turn:   how many runs have kept values of Ops within their graphs
+    lines:  how many have been learned that make values which later graphs need
     """
 
     depth = sys.maxsize
     turn = 0
+    lines = 0
 
 
 def on_memory(op: Op) -> Op:
@@ -502,8 +504,8 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
         op.times_computed += 1
         if _computed_again and (made_by := _computed_again.get(_kind(op))) and op.lines[:1] in made_by:
             fresh.add(op)
-    found = _learned(missing, again) if again else []
-    for key in [*_plans] if found else ():
+    before, found = Carries.lines, _learned(missing, again) if again else []
+    for key in [*_plans] if Carries.lines > before else ():
         if isinstance(_plans.get(key), Known):  # it does not keep them
             _plans.pop(key, None)  # another thread may have made room meanwhile
     kept = [*kept, *found, *(_known_to_recur(missing, fresh) if fresh else ())]
@@ -534,7 +536,9 @@ def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
     found = _nearest(missing, again)
     for op, lines in found.items():
         if lines:
-            _computed_again.setdefault(_kind(op), Latest(LINES_AGAIN_MAX)).put(lines, None)
+            made_by = _computed_again.setdefault(_kind(op), Latest(LINES_AGAIN_MAX))
+            Carries.lines += lines not in made_by
+            made_by.put(lines, None)
             Carries.depth = TURN_DEPTH_MIN
     return _on_a_device(found)
 

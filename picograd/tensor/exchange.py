@@ -632,9 +632,9 @@ def deep_copied(self: T, memo: dict[int, Any]) -> T:
     memo[id(self)] = copy
     if self.requires_grad:
         copy.requires_grad_()
-    if isinstance(self._grad, TensorCore):
-        copy._grad = deep_copied(self._grad, memo)
-    if getattr(self, "_role", None) != "parameter":  # a copy of those has no attributes in PyTorch, either
+    if getattr(self, "_role", None) != "parameter":  # a copy of those has no gradient and no attributes in PyTorch, either
+        if isinstance(self._grad, TensorCore):
+            copy._grad = deep_copied(self._grad, memo)
         vars(copy).update(deepcopy(vars(self), memo))
     return copy
 

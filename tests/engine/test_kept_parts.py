@@ -362,3 +362,31 @@ def test_lines_whose_values_are_computed_again_are_forgotten_where_there_are_man
         found.append((given["a"], given["b"]))
     assert [len(lines) for lines in table.values()] == [4]
     assert len({*found}) == 1
+
+
+def test_what_is_known_of_a_mixture_of_experts_stays_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its choices are read once for each expert: a value that is found again without a line to learn forgets no plan."""
+    pg.manual_seed(0)
+    experts = [pg.nn.Linear(4, 4) for _ in range(4)]
+    gate, data = pg.nn.Linear(4, 4), pg.randn(3, 9, 4).realize()
+    optimizer = pg.optim.SGD([*gate.parameters(), *(p for expert in experts for p in expert.parameters())], lr=0.01)
+
+    def step(x: Tensor) -> None:
+        weights, chosen = gate(x).softmax(-1).topk(2, -1)
+        chosen_too = pg.ones_like(chosen).bool()
+        out = pg.zeros_like(x)
+        for number, expert in enumerate(experts):
+            rows, places = pg.where((chosen == number) & chosen_too)
+            out.index_add_(0, rows, expert(x[rows]) * weights[rows, places, None])
+        optimizer.zero_grad()
+        out.pow(2).mean().backward()
+        optimizer.step()
+
+    for turn in range(10):
+        step(data[turn % 3])
+    counted: list[Any] = []
+    original = engine._compute_by_device
+    monkeypatch.setattr(engine, "_compute_by_device", lambda *args: (counted.append(args), original(*args))[1])
+    for turn in range(10, 16):
+        step(data[turn % 3])
+    assert not counted

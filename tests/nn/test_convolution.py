@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import Tensor, nn
 from picograd.autodiff.gradient import written_out
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -92,6 +93,22 @@ def test_layers(make: Callable[[Any], Any], shape: tuple[int, ...], rng: np.rand
 
 
 @pytest.mark.req("C6")
+@pytest.mark.parametrize("mode", ["zeros", "reflect"])
+def test_a_subclass_convolves_with_another_weight(mode: str) -> None:
+    found = []
+    for lib in (pg, torch):
+
+        class Centered(lib.nn.Conv2d):  # type: ignore[name-defined, misc]
+            def forward(self, x: Any) -> Any:
+                return self._conv_forward(x, self.weight - self.weight.mean((1, 2, 3), keepdim=True), None)
+
+        layer = Centered(2, 3, 3, stride=2, padding=1, padding_mode=mode)
+        with lib.no_grad():
+            layer.weight.copy_(lib.arange(54.0).reshape(3, 2, 3, 3).sin())
+        found.append(layer(lib.arange(60.0).reshape(1, 2, 5, 6).cos()).detach().numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
 def test_maxima_and_back(rng: np.random.Generator) -> None:
     x = rng.standard_normal(IMAGE).astype(np.float32)
     for make in (lambda m: (m.MaxPool2d(2, return_indices=True), m.MaxUnpool2d(2)),):

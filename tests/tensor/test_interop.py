@@ -259,6 +259,14 @@ def test_a_result_of_a_graph_is_not_copied_without_it(device):
 
 
 @pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
+def test_a_copy_of_a_network_has_no_gradients_and_one_of_another_leaf_has(library: Any) -> None:
+    net, leaf = library.nn.Linear(2, 1), library.ones(2, requires_grad=True)
+    (net(leaf) * 2).sum().backward()
+    assert copy.deepcopy(net).weight.grad is None and net.weight.grad is not None
+    assert copy.deepcopy(leaf).grad.tolist() == leaf.grad.tolist()
+
+
+@pytest.mark.parametrize("library", [pg, torch], ids=["picograd", "torch"])
 def test_a_tensor_keeps_attributes_and_its_copies_have_them_where_pytorchs_do(library: Any) -> None:
     plain, weight = library.ones(2), library.nn.Parameter(library.ones(2))
     for tensor in (plain, weight):

@@ -155,7 +155,7 @@ WRONG = [
     (lambda: data.random_split(range(3), [4, -1]), ArgumentError, r"\[4, -1\] must not be negative"),
     (lambda: data.default_collate([np.ones(2), np.ones(3)]), ShapeError, r"shapes \(2,\), \(3,\) make no batch"),
     (lambda: data.default_collate([[1], [1, 2]]), ShapeError, r"sequences of lengths \[1, 2\] make no batch"),
-    (lambda: data.default_collate([object()]), ArgumentError, "makes batches of tensors, arrays, numbers"),
+    (lambda: data.default_collate([object()]), pg.ArgumentTypeError, "makes batches of tensors, arrays, numbers"),
     (lambda: data.WeightedRandomSampler([1.0], 0), ArgumentError, "num_samples must be at least 1, got 0"),
     (lambda: data.RandomSampler([1], num_samples=0), ArgumentError, "num_samples must be at least 1, got 0"),
 ]

@@ -102,9 +102,13 @@ class _Convolution(Spatial):
 class _Conv(_Convolution):
     def forward(self, input: Tensor) -> Tensor:
         """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths)."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The same of another weight: subclasses with masked or rounded ones call it, as in PyTorch."""
         input, padding = self._padded(input)
         convolved: Tensor = getattr(functional, f"conv{self.axes}d")(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+            input, weight, bias, self.stride, padding, self.dilation, self.groups
         )
         return convolved
 
