@@ -456,7 +456,7 @@ def planes_of(anchor: Op, target: Target) -> Planes:
 
 def emit_planes(nest: Nest, context: Context) -> None:
     """Writes a convolution: the weight packed in a first phase if it is small, in a second images, group by group."""
-    params, build, anchor = context.params, context.phase(1), nest.anchor
+    build, anchor = context.phase(1), nest.anchor
     planes = planes_of(anchor, context.target)
     blocks, windows, lanes = planes.blocks, planes.windows, planes.blocks.lanes
     weight = _packed_weight(blocks, context.phase(0), context.scratch)
@@ -467,7 +467,7 @@ def emit_planes(nest: Nest, context: Context) -> None:
     with build.loop(numel(extents), AxisKind.GRID) as number:
         image, group, chunk, *part = unflatten(number, extents)
         top, left = mul(chunk, planes.height), mul(part[0], planes.inner[-1]) if part else 0
-        lengths = [minimum(subtract(length, top), planes.height), *inner]
+        at, lengths = (image, group, top, left), [minimum(subtract(length, top), planes.height), *inner]
         if part:
             lengths[-1] = minimum(subtract(inner[-1], left), planes.inner[-1])
         staged = build.alloc(blocks.dtype, blocks.channels * prod(planes.phases) * planes.numel, MemorySpace.SHARED)
@@ -477,29 +477,36 @@ def emit_planes(nest: Nest, context: Context) -> None:
             along(build, 0, blocks.row_panels * blocks.rows * planes.columns, lanes,
                   lambda i: build.store(done, i, const(0, blocks.dtype)))
         with build.loop(blocks.num_k_blocks, AxisKind.LOOP) as block:
-            _stage(planes, (image, group, top, left), lengths, block, staged, build)
+            _stage(planes, at, lengths, block, staged, build)
             with build.loop(blocks.row_panels, AxisKind.LOOP) as panel:
                 lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
                 row = mul(panel, blocks.rows)
                 tiles = planes.tiles(lengths) if not of_numbers(windows.spatial) else [planes.num_tiles]
                 nested(build, tiles, [], lambda tile: _add_taps(planes, block, lhs, staged, done, (row, tile), build))
+        _store_planes(nest, context.params, planes, at, lengths, done, build)
 
-        *rows, count = lengths
 
-        def store(at: list[Dim]) -> None:
-            o, *outer = at
+def _store_planes(
+    nest: Nest, params: Sequence[Op], planes: Planes, at: Sequence[Dim], lengths: Sequence[Dim], done: Op, build: Builder
+) -> None:
+    """The epilogue: outputs of each channel along the positions that there are; `at` and `lengths` as in `_stage`."""
+    windows, lanes, (image, group, top, left), (*rows, count) = planes.windows, planes.blocks.lanes, at, lengths
 
-            def put(i: Dim) -> None:
-                position = [*outer, i]
-                place = add(mul(o, planes.columns), flatten(position, planes.extents))
-                coords: list[Dim] = [image, add(mul(group, windows.m), o), add(top, position[0]), *position[1:]]
-                if part:
-                    coords[-1] = add(left, coords[-1])
-                store_outputs(nest, params, tuple(coords), cast(build.load(done, place), anchor.dtype), build)
+    def store(outer: list[Dim]) -> None:
+        o, *places = outer
 
-            along(build, 0, count, lanes, put, rest=mod(count, lanes) if part or isinstance(count, int) else 0)
+        def put(i: Dim) -> None:
+            position = [*places, i]
+            value = build.load(done, add(mul(o, planes.columns), flatten(position, planes.extents)))
+            coords: list[Dim] = [image, add(mul(group, windows.m), o), add(top, position[0]), *position[1:]]
+            if planes.has_parts:
+                coords[-1] = add(left, coords[-1])
+            store_outputs(nest, params, tuple(coords), cast(value, nest.anchor.dtype), build)
 
-        nested(build, [windows.m, *rows], [], store)
+        has_rest = planes.has_parts or isinstance(count, int)
+        along(build, 0, count, lanes, put, rest=mod(count, lanes) if has_rest else 0)
+
+    nested(build, [windows.m, *rows], [], store)
 
 
 def _stage(

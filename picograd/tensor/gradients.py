@@ -373,20 +373,20 @@ def grad(
         seeds = seeds_of("grad", roots, weights_of("grad", roots, grad_outputs), hint="grad(loss.mean(), inputs)")
         kept = retaining(on_the_way, asked)
         parts = _asked(seeds, [*asked, *kept], on_the_way, create_graph)
-    found = {leaf: total for leaf, ops in used.items() if (total := _sum_of(parts[op] for op in ops if op in parts))}
+    found = arriving([(leaf, parts[op]) for leaf, ops in used.items() for op in ops if op in parts])
     found = _with_zeros(found, on_the_way, leaves, materialize_grads)
     if not allow_unused:
         _check_used(leaves, found)
     ready: Callable[[Op], Op] = _unchanged if create_graph else detached
-    results: list[Any] = []
-    for tensor, leaf in zip(given, leaves):
-        op = found.get(leaf)
-        results.append(None if op is None else type(tensor).from_op(ready(op), tensor.cell.device))
+    results = [
+        type(tensor).from_op(ready(found[leaf]), tensor.cell.device) if leaf in found else None
+        for tensor, leaf in zip(given, leaves)
+    ]
     together = [result.cell for result in results if result is not None]
     together += [_accumulate(owner, ready(parts[op])) for op, owner in kept.items() if op in parts]
     compute_together(together)
     if Anomaly.is_on and trace.get() is None:
-        look_at_gradients([root.op for root in roots], [op for op in found.values() if op is not None])
+        look_at_gradients([root.op for root in roots], found.values())
     return tuple(results)
 
 
@@ -402,13 +402,6 @@ def _check_used(leaves: Iterable[Op], found: Mapping[Op, Op]) -> None:
 
 def _unchanged(op: Op) -> Op:
     return op
-
-
-def _sum_of(parts: Iterable[Op]) -> Op | None:
-    total: Op | None = None
-    for part in parts:
-        total = part if total is None else total + part
-    return total
 
 
 def _inputs_on_the_way(
