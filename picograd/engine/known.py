@@ -83,7 +83,7 @@ class Varied(Record, eq=False):
     changing:   their CONSTs that were others in graphs of other lengths
     """
 
-    exact_key: Hashable
+    exact_key: tuple[Any, ...]
     sizes: Sizes
     moving: Moving
     changing: frozenset[Op]
@@ -113,7 +113,7 @@ class Seen(Record, eq=False):
     has_own:  they come so often that kernels of their lengths pay
     """
 
-    key: Hashable
+    key: tuple[Any, ...]
     buffers: list[Buffer]
     numbers: list[Op]
     blocks: list[Op]
@@ -128,17 +128,9 @@ class Seen(Record, eq=False):
     is_alone: bool = False
     has_own: bool = False
 
-    def in_form(self, parts: Sequence[Op], results: list[int]) -> Seen:
-        """Returns the same graphs with the blocks and the results of their form."""
-        return replace(self, parts=parts, results=results)
-
     def keeping(self, kept: Sequence[Op]) -> Seen | None:
         """Returns the same graphs, of which some Ops are kept; None where the walk has no number for one of them."""
         return replace(self, kept=kept) if self.number.keys() >= {*kept} else None
-
-    def numbered(self, numbers: Sequence[int]) -> list[Op]:
-        """Returns the Ops with these numbers."""
-        return [self.ops[number] for number in numbers]
 
 
 class KnownOffset(NamedTuple):
@@ -405,7 +397,7 @@ class Scalars:
         Raises:
           UnsupportedOp: they are to be numbers in such a form.
         """
-        parts = _parts_of(form)
+        parts = _form_apart(form)
         constants, offsets = parts.constants, parts.offsets
         values, places = tuple([op.arg for op in constants]), tuple([(offset.axis, offset.value) for offset in offsets])
         key = (device, *parts.rest)
@@ -446,7 +438,7 @@ class Scalars:
           unequal:  lengths that an Op needed equal
         """
         with self._lock:
-            known = self._forms.get(form.key[0])  # type: ignore[index]
+            known = self._forms.get(form.key[0])
             if known is not None:
                 known.lengths.refuse(unequal)
 
@@ -495,14 +487,14 @@ def needs_numbers(form: Template, device: str) -> bool:
     return any(op.code in ATTENTIONS and len(op.src) != 4 and op not in form.leaves for op in form.order)
 
 
-class _Parts(Record):
-    """A form, taken apart.
+class _Apart(Record):
+    """A form, or a graph, taken apart.
 
     rest:       without its numbers, offsets and lengths
     constants:  its numbers
     offsets:    of its blocks
     lengths:    all of them
-    has_windows: it has convolutions, whose kernels for one size are faster
+    has_windows: a graph has convolutions, whose kernels for one size are faster
     """
 
     rest: tuple[Hashable, ...]
@@ -516,13 +508,13 @@ class _Parts(Record):
         return (*self.lengths, *[offset.value for offset in self.offsets], *[offset.room for offset in self.offsets])
 
 
-def _parts_of(form: Template) -> _Parts:
+def _form_apart(form: Template) -> _Apart:
     constants = _constants(form)
     places: dict[Op, Hashable] = {op: (f"number {i}", op.dtype) for i, op in enumerate(constants)}
     offsets: list[Offset] = []
     lengths: list[int] = []
     rest: list[Hashable] = []
-    for op, part in zip(form.order, form.key):  # type: ignore[call-overload]
+    for op, part in zip(form.order, form.key):
         is_leaf = op in form.leaves
         if op.code in BLOCKS and not is_leaf:
             part = (*part[:2], offsets_of(op, part[2], offsets, lengths), *part[3:])
@@ -531,10 +523,10 @@ def _parts_of(form: Template) -> _Parts:
         elif op.code is OpCode.CONV or op.code is OpCode.FORMULA:
             part = with_channels(op, part)
         rest.append(places.get(op, part))
-    return _Parts((tuple(rest), form.key[-1]), constants, tuple(offsets), tuple(lengths))  # type: ignore[index]
+    return _Apart((tuple(rest), form.key[-1]), constants, tuple(offsets), tuple(lengths))
 
 
-def _moving(parts: _Parts, groups: tuple[int, ...], sizes: Sizes | None, prefix: str) -> Moving:
+def _moving(parts: _Apart, groups: tuple[int, ...], sizes: Sizes | None, prefix: str) -> Moving:
     """Returns the offsets of a form; those that follow from lengths do not change by themselves."""
     if sizes is None:
         return Moving(parts.offsets, groups, prefix)
@@ -596,7 +588,7 @@ class Families:
         It always will as far as is known: no graph has differed from it in lengths alone, or those that did are refused.
         A graph with convolutions that comes often is returned itself, with `has_own`.
         """
-        parts = _taken_apart(seen)
+        parts = _graph_apart(seen)
         sample, places = parts.sample(), tuple([(offset.axis, offset.value) for offset in parts.offsets])
         with self._lock:
             family = self._known.get(parts.rest)
@@ -627,7 +619,7 @@ class Families:
         """
         assert seen.varied is not None
         with self._lock:
-            family = self._known.get(cast(Any, seen.key)[0])
+            family = self._known.get(seen.key[0])
             if family is not None:
                 if isinstance(error, OutOfMemoryError):
                     family.lengths.refuse_bounds()
@@ -637,13 +629,13 @@ class Families:
         return None if varied is None or varied.key == seen.key else varied
 
 
-def _taken_apart(seen: Seen) -> _Parts:
+def _graph_apart(seen: Seen) -> _Apart:
     """Returns a graph without its lengths and offsets, and these."""
     has_windows = False
     rest: list[Hashable] = []
     offsets: list[Offset] = []
     lengths: list[int] = []
-    for op, part, is_leaf in _parts(seen.ops, seen.key):
+    for op, part, is_leaf in _keyed_parts(seen.ops, seen.key):
         if op is None:
             pass
         elif op.code in BLOCKS and not is_leaf:
@@ -658,13 +650,13 @@ def _taken_apart(seen: Seen) -> _Parts:
             whole = with_channels(op, part) if formula.is_costly else part
             part, has_windows = whole, has_windows or whole is not part
         rest.append(part)
-    return _Parts(tuple(rest), [], tuple(offsets), tuple(lengths), has_windows)
+    return _Apart(tuple(rest), [], tuple(offsets), tuple(lengths), has_windows)
 
 
-def _parts(ops: Sequence[Op], key: Hashable) -> Iterator[tuple[Op | None, Any, bool]]:
+def _keyed_parts(ops: Sequence[Op], key: tuple[Any, ...]) -> Iterator[tuple[Op | None, Any, bool]]:
     """Yields each part of a graph's key with lengths, its Op where that is not met again, and whether it is memory."""
     left = iter(ops)
-    *parts, last = cast("tuple[Any, ...]", key)
+    *parts, last = key
     for part in parts:
         is_leaf = part.__class__ is tuple and part[0].__class__ is int
         yield None if part.__class__ is int else next(left), part, is_leaf
@@ -685,7 +677,7 @@ def with_symbols(seen: Seen) -> Seen | None:
         return None
     roots, became = [*seen.graphs, *seen.kept], dict[Op, Op]()
     shapes, arguments = places
-    walked_through = {op for op, _, is_leaf in _parts(seen.ops, seen.varied.exact_key) if not is_leaf}
+    walked_through = {op for op, _, is_leaf in _keyed_parts(seen.ops, seen.varied.exact_key) if not is_leaf}
     for op in toposort(roots, sources=lambda op: op.src if op in walked_through else ()):
         leaf = op if op.code is OpCode.BUFFER else op.realized
         memory = None if leaf is None else memory_op(leaf.arg[0], shapes[op])
@@ -707,7 +699,7 @@ def _symbolic_places(seen: Seen, varied: Varied) -> tuple[dict[Op, Shape], dict[
     moving, dims = varied.moving, iter(cast("tuple[Dim, ...]", varied.sizes.dims))
     shapes: dict[Op, Shape] = {}
     arguments: dict[Op, Any] = {}
-    for op, _, is_leaf in _parts(seen.ops, varied.exact_key):
+    for op, _, is_leaf in _keyed_parts(seen.ops, varied.exact_key):
         if op is not None and (is_leaf or op.code in WITH_LENGTHS):
             found, arg = shapes if is_leaf else arguments, with_lengths(op, is_leaf, dims)
             if found.setdefault(op, arg) != arg:
@@ -754,7 +746,7 @@ class Repeats:
           form:  of the graphs, nothing in it generalized
           root:  one of them
         """
-        parts = zip(form.order, form.key)  # type: ignore[call-overload]
+        parts = zip(form.order, form.key)
         skeleton = hash((root.lines, *[_without_numbers(op, part, op in form.leaves) for op, part in parts]))
         if len(self._counts) >= COUNTED_FORMS_MAX:
             self._counts.clear()

@@ -55,7 +55,7 @@ class Template(Record):
     sizes:      lengths, where they are symbolic
     """
 
-    key: Hashable
+    key: tuple[Any, ...]
     order: tuple[Op, ...]
     leaves: Mapping[Op, Op]
     buffers: tuple[Buffer, ...]

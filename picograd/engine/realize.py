@@ -114,7 +114,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     if seen is not None:
         is_plain = whole and None not in by_device and place.keys() >= {*graphs.values()}
         results = [place[graph] for graph in graphs.values()] if is_plain else []
-        seen = seen.in_form(blocks, results) if is_plain else None
+        seen = replace(seen, parts=blocks, results=results) if is_plain else None
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         form, buffers = _compute_on(roots, name or default_device(), order if whole else None, seen)
@@ -168,7 +168,7 @@ def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
     if known is None or keeps and not known.kept or (variables := known.variables(seen)) is None:
         return False
     if known.kept:
-        roots = [*roots, *seen.numbered(known.kept)]
+        roots = [*roots, *[seen.ops[number] for number in known.kept]]
         Carries.turn += 1
     plan, name = known.plan, seen.buffers[0].device
     read, numbers = [*seen.buffers, *known.made], seen.numbers

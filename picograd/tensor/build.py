@@ -61,6 +61,11 @@ def broadcast_shapes(function: str, *shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def broadcasts(shape: Shape, whole: Shape) -> bool:
+    """Returns whether a shape can be repeated up to another one."""
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape[::-1], whole[::-1]))
+
+
 def broadcast_to(op: Op, shape: Shape) -> Op:
     """Returns `op` with axes of length 1 added in front and repeated up to `shape`."""
     if op.shape == shape:

@@ -26,7 +26,7 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract, with_values
 from picograd.record import Record, replace
 from picograd.tensor.arguments import brought_to, storing_device, value_at
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, static
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, broadcasts, static
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import T, TensorCore, chosen_on_host
 from picograd.tensor.formulas import formula
@@ -580,7 +580,7 @@ def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> O
         op = type(self)(value, self.dtype, self.device).op
     while len(op.shape) > len(shape) and op.shape[0] == 1:
         op = reshape(op, op.shape[1:])
-    if len(op.shape) > len(shape) or any(a not in (1, b) for a, b in zip(op.shape[::-1], shape[::-1])):
+    if not broadcasts(op.shape, shape):
         raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
     return broadcast_to(op, shape)
 

@@ -19,7 +19,7 @@ from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.arguments import value_at
-from picograd.tensor.build import broadcast_to, detached, sizes, static
+from picograd.tensor.build import broadcast_to, broadcasts, detached, sizes, static
 from picograd.tensor.cell import Cell, note_move, set_op, trace, with_history_of
 from picograd.tensor.compute import settle
 from picograd.tensor.core import Operand, T, TensorCore
@@ -84,7 +84,7 @@ def copy_(self: T, source: Operand, non_blocking: bool = False) -> T:
     if source.cell.device is not None:
         self.cell.device = self.cell.device or default_device()
     value, shape = value_at(source, self.cell.device), self.op.shape
-    if len(value.shape) > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1])):
+    if not broadcasts(value.shape, shape):
         raise ShapeError(
             f"copy_: a source of shape {source.shape} does not broadcast to {self.shape}.",
             hint="it may have fewer axes, and length 1 where this tensor is longer.",

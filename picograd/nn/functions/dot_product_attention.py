@@ -19,7 +19,7 @@ from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
 from picograd.nn.functions.linear import linear
 from picograd.tensor.arguments import number
-from picograd.tensor.build import need_float, whole
+from picograd.tensor.build import broadcasts, need_float, whole
 from picograd.tensor.generator import default_generator
 from picograd.tensor.modes import lowered, precision_mode, uses_tf32
 from picograd.tensor.random import probability
@@ -121,8 +121,7 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shar
 
 def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
     """Returns whether an ATTENTION takes the mask: that of few queries does, one that broadcasts to the scores' shape."""
-    scores = (*query.shape[:-1], key.shape[-2])
-    fits = mask.ndim <= len(scores) and all(n in (1, most) for n, most in zip(mask.shape[::-1], scores[::-1]))
+    fits = broadcasts(mask.shape, (*query.shape[:-1], key.shape[-2]))
     kinds = mask.dtype.kind == "b" or mask.dtype.is_float
     return fits and kinds and mask.device == query.device and query.shape[-2] < MATRIX_QUERIES_MIN
 
