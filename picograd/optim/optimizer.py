@@ -228,7 +228,7 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
             raise ArgumentError(f"{name}: parameter {place} of a group, {tensor.shape}, is in a group already.")
         taken.add(id(tensor))
     for group in others:
-        if ("param_names" in group) != (names is not None):
+        if ("param_names" in group) != (names is not None or "param_names" in given):
             raise ArgumentError(f"{name}: either all parameters have names, or none.")
     settings = {**defaults, **given}
     if isinstance(settings.get("lr"), Tensor) and settings["lr"].numel() != 1:
