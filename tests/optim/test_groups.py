@@ -418,7 +418,8 @@ def test_an_optimizer_of_ones_own_needs_no_learning_rate() -> None:
 def test_a_group_may_come_with_names_of_its_own() -> None:
     for lib in (pg, torch):
         first, second = lib.ones(1, requires_grad=True), lib.ones(2, requires_grad=True)
-        optimizer = lib.optim.SGD([{"params": [first], "param_names": ["a"]}, {"params": [second], "param_names": ["b"]}], lr=0.1)
+        groups = [{"params": [first], "param_names": ["a"]}, {"params": [second], "param_names": ["b"]}]
+        optimizer = lib.optim.SGD(groups, lr=0.1)
         assert [group["param_names"] for group in optimizer.param_groups] == [["a"], ["b"]]
         with pytest.raises(ValueError, match="names"):
             lib.optim.SGD([{"params": [first], "param_names": ["a"]}, {"params": [second]}], lr=0.1)
