@@ -164,8 +164,7 @@ class AbsentModules:
             instead = load_late("picograd_torch.absent").INSTEAD.get(above, {}).get(last)
             if instead is not None:
                 raise ModuleNotFoundError(f"No module named {name!r}.\n  hint: {instead}", name=name)
-            found: ModuleSpec | None = load_late("picograd_torch.moved").spec_of(name)
-            return found
+            return load_late("picograd_torch.moved").spec_of(name)
         return None
 
 

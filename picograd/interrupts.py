@@ -455,7 +455,7 @@ class cached_property(Generic[T]):
         if instance is None:
             return self
         value: T = self.function(instance)
-        return instance.__dict__.setdefault(self.name, value)  # type: ignore[no-any-return]
+        return instance.__dict__.setdefault(self.name, value)
 
 
 # ---- tables of the latest entries ----

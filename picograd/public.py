@@ -151,8 +151,7 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
     if function in _behind:
         return function
     if function in _published:
-        found: Callable[P, R] = _published[function]
-        return found
+        return _published[function]
     is_loss = _is_loss(function)
 
     @functools.wraps(function)

@@ -22,7 +22,7 @@ def of_one(name: str, method: Callable[[Any], Any], kinds: str, says: str) -> Ca
     """Returns a function of the standard: a method of Tensor, for one array of some kinds of dtype."""
 
     def function(x: Tensor, /) -> Array:
-        return method(array(name, x, kinds))  # type: ignore[no-any-return]
+        return method(array(name, x, kinds))
 
     return renamed(function, name, f"Returns {says}.\n\nTakes an array of {WORDS[kinds]}.")
 
@@ -32,7 +32,7 @@ def of_two(name: str, method: Callable[[Any, Any], Any], kinds: str, says: str) 
 
     def function(x1: Operand, x2: Operand, /) -> Array:
         a, b = pair(name, x1, x2, kinds)
-        return method(a, b)  # type: ignore[no-any-return]
+        return method(a, b)
 
     return renamed(function, name, f"Returns {says}, broadcast.\n\nTakes {WORDS[kinds]}: two arrays, or one and a number.")
 

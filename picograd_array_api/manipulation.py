@@ -303,8 +303,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
     >>> sort(Array([3, 1, 2]))
     Array([1, 2, 3])
     """
-    values: Array = array("sort", x).sort(axis, descending).values
-    return values
+    return array("sort", x).sort(axis, descending).values
 
 
 # ---- where elements are ----
@@ -482,5 +481,4 @@ def unique_values(x: Tensor, /) -> Array:
     >>> unique_values(Array([3, 1, 3]))
     Array([1, 3])
     """
-    values: Array = array("unique_values", x).unique()
-    return values
+    return array("unique_values", x).unique()

@@ -323,8 +323,7 @@ def together(*values: Number) -> tuple[Tensor, ...]:
 
 def either(condition: Tensor, yes: Number, no: Number) -> Tensor:
     """Returns pg.where of both."""
-    chosen: Tensor = where(condition, yes, no)
-    return chosen
+    return where(condition, yes, no)
 
 
 def summed(value: Tensor, count: int) -> Tensor:

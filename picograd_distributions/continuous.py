@@ -605,8 +605,7 @@ class MultivariateNormal(Distribution):
     @property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance."""
-        inverse: Tensor = inv(self.covariance_matrix)
-        return inverse
+        return inv(self.covariance_matrix)
 
     @property
     def mean(self) -> Tensor:

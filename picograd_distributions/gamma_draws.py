@@ -72,8 +72,7 @@ def _of_gamma(a: Tensor, logarithm: bool) -> Tensor:
 
 def standard_gamma(a: Tensor) -> Tensor:
     """Returns a draw of Gamma(a, 1) for each element of `a`, above 0; a gradient flows from it to `a`."""
-    drawn: Tensor = _GammaDraw.apply(a, _of_gamma(a, False).to(a.dtype))
-    return drawn
+    return _GammaDraw.apply(a, _of_gamma(a, False).to(a.dtype))
 
 
 def shares(a: Tensor) -> Tensor:
@@ -84,8 +83,7 @@ def shares(a: Tensor) -> Tensor:
     """
     info = dtypes.finfo(a.dtype)
     drawn = _of_gamma(a, True).softmax(-1).clamp(info.tiny, 1 - info.eps / 2).to(a.dtype)
-    shared: Tensor = _SharesDraw.apply(a, drawn)
-    return shared
+    return _SharesDraw.apply(a, drawn)
 
 
 class _Draw(Function):

@@ -31,8 +31,7 @@ def _solved(lower: Tensor, right: Tensor) -> Tensor:
     """Returns L^-1 of matrices, with batches that broadcast."""
     batch = Tensor.broadcast_shapes(lower.shape[:-2], right.shape[:-2])
     lower, right = (one.expand((*batch, *one.shape[-2:])) for one in (lower, right))
-    found: Tensor = solve_triangular(lower, right, upper=False)
-    return found
+    return solve_triangular(lower, right, upper=False)
 
 
 class LowRankMultivariateNormal(Distribution):
@@ -110,8 +109,7 @@ class LowRankMultivariateNormal(Distribution):
     @property
     def scale_tril(self) -> Tensor:
         """The Cholesky factor of the covariance."""
-        lower: Tensor = cholesky(self.covariance_matrix)
-        return lower
+        return cholesky(self.covariance_matrix)
 
     @property
     def mean(self) -> Tensor:
@@ -254,8 +252,7 @@ class Wishart(Distribution):
     @property
     def precision_matrix(self) -> Tensor:
         """The inverse of L L^T."""
-        inverse: Tensor = inv(self.covariance_matrix)
-        return inverse
+        return inv(self.covariance_matrix)
 
     @property
     def mean(self) -> Tensor:

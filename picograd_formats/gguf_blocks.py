@@ -16,8 +16,7 @@ from picograd_formats.gguf_file import PACKINGS, Array, PackedTensor
 
 def halved(q: Array) -> Array:
     """Returns numbers of four bits in bytes, (N, 32) -> (N, 16): the first half in the lower bits."""
-    packed: Array = q[:, :16] | q[:, 16:] << 4
-    return packed
+    return q[:, :16] | q[:, 16:] << 4
 
 
 def bytes_of(scale: Array) -> Array:

@@ -142,8 +142,7 @@ class _Reader:
                 fields[name] = self.alloc(text)
             else:
                 fields[name] = int(text) if kind.__annotations__[name] == "int" else self.expression(text)
-        made: Statement = kind(**fields)
-        return made
+        return kind(**fields)
 
     # ---- what has a name ----
     def declare(self, text: str, make: Callable[[Any], Op], default: Callable[[str], Any] = str) -> Op:

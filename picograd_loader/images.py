@@ -56,8 +56,7 @@ def pad(img: Image, padding: int | Sequence[int], fill: float = 0, padding_mode:
     left, top, right, bottom = sides * (4 // len(sides))
     widths = [*[(0, 0)] * (img.ndim - 2), (top, bottom), (left, right)]
     more = {"constant_values": fill} if padding_mode == "constant" else {}
-    found: Image = np.pad(img, widths, padding_mode, **more)  # type: ignore[call-overload]
-    return found
+    return np.pad(img, widths, padding_mode, **more)  # type: ignore[call-overload]
 
 
 def crop(img: Image, top: int, left: int, height: int, width: int) -> Image:
@@ -169,8 +168,7 @@ def normalize(img: Image, mean: Sequence[float], std: Sequence[float]) -> Image:
     means, stds = (np.asarray(each, img.dtype).reshape(-1, 1, 1) for each in (mean, std))
     if not stds.all():
         raise ArgumentError(f"normalize: std must not be 0, got {[*np.ravel(std)]}.")
-    found: Image = (img - means) / stds
-    return found
+    return (img - means) / stds
 
 
 def adjust_brightness(img: Image, brightness_factor: float) -> Image:
@@ -216,8 +214,7 @@ def adjust_hue(img: Image, hue_factor: float) -> Image:
     # A channel falls from the value by the chroma as the hue leaves it: Smith's six cases in one.
     steps = [(number + moved) % 6 for number in (5, 3, 1)]
     found = np.stack([value - chroma * np.minimum(step, 4 - step).clip(0, 1) for step in steps], -3)
-    turned: Image = (found * (most if most == 1 else most + 1 - 1e-3)).astype(img.dtype)
-    return turned
+    return (found * (most if most == 1 else most + 1 - 1e-3)).astype(img.dtype)
 
 
 def grey(img: Image) -> Image:
@@ -226,8 +223,7 @@ def grey(img: Image) -> Image:
         return img
     if img.shape[-3] != 3:
         raise ShapeError(f"images have 1 or 3 channels here, got {img.shape[-3]}, of shape {img.shape}.")
-    found: Image = (img * GREY[:, None, None].astype(np.float32)).sum(-3, keepdims=True).astype(img.dtype)
-    return found
+    return (img * GREY[:, None, None].astype(np.float32)).sum(-3, keepdims=True).astype(img.dtype)
 
 
 def blended(img: Image, other: Any, factor: float) -> Image:
@@ -235,8 +231,7 @@ def blended(img: Image, other: Any, factor: float) -> Image:
     if not (math.isfinite(factor) and factor >= 0):
         raise ArgumentError(f"the factor of a colour must be 0 or more, got {factor}.")
     most = 1 if img.dtype.kind == "f" else BYTE_MAX
-    found: Image = (np.float32(factor) * img + np.float32(1 - factor) * other).clip(0, most).astype(img.dtype)
-    return found
+    return (np.float32(factor) * img + np.float32(1 - factor) * other).clip(0, most).astype(img.dtype)
 
 
 # ---- shared ----

@@ -127,8 +127,7 @@ class DataLoader(Shown):
         if self.persistent_workers:
             self._workers = workers
         tasks, ahead = None if self._is_iterable else self._numbers(), self.prefetch_factor
-        batches: Iterator[Any] = late.Pass(workers, tasks, ahead, self.timeout, self.in_order, self.persistent_workers)
-        return batches
+        return late.Pass(workers, tasks, ahead, self.timeout, self.in_order, self.persistent_workers)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_workers": None}

@@ -133,7 +133,7 @@ def vjp(
         found = pull(_vector("vjp", v, value))
         return value, found[0] if isinstance(inputs, Tensor) else found
 
-    return _derived("vjp", [func, both] if create_graph else [func], args, both, create_graph, strict)  # type: ignore[no-any-return]
+    return _derived("vjp", [func, both] if create_graph else [func], args, both, create_graph, strict)
 
 
 def jvp(
@@ -160,9 +160,9 @@ def jvp(
     vectors = (vector,) if isinstance(vector, Tensor) else tuple(vector)
 
     def both(*args: Any) -> tuple[Any, Any]:
-        return jvp_of(func, args, vectors)  # type: ignore[no-any-return]
+        return jvp_of(func, args, vectors)
 
-    return _derived("jvp", [func, both] if create_graph else [func], args, both, create_graph, strict)  # type: ignore[no-any-return]
+    return _derived("jvp", [func, both] if create_graph else [func], args, both, create_graph, strict)
 
 
 def hvp(
@@ -214,8 +214,7 @@ def _product(
 ) -> tuple[Any, Any]:
     args, argnums = _arguments(inputs)
     first = [func, grad_of(func, argnums)]
-    found: tuple[Any, Any] = _derived(function, first, args, lambda *_: made(func, inputs, v), create_graph, strict)
-    return found
+    return _derived(function, first, args, lambda *_: made(func, inputs, v), create_graph, strict)
 
 
 def _derived(

@@ -71,8 +71,7 @@ def get_device_name(device: str | int | None = None) -> str:
       ArgumentError: another device is named.
       DeviceError:   there is none, or none of that number.
     """
-    name: str = _gpu(device).device.gpu_name()
-    return name
+    return _gpu(device).device.gpu_name()
 
 
 def get_device_capability(device: str | int | None = None) -> tuple[int, int]:
@@ -234,8 +233,7 @@ def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
     ...     for name, seconds in kernel_times(lambda: ones(4, device="cuda").sum().item()):
     ...         print(f"{name:30} {1e6 * seconds:8.1f} us")
     """
-    times: list[tuple[str, float]] = _gpu(None).device.kernel_times(work)
-    return times
+    return _gpu(None).device.kernel_times(work)
 
 
 def empty_cache() -> None:
@@ -268,8 +266,7 @@ def memory_reserved(device: str | int | None = None) -> int:
       ArgumentError: another device is named.
       DeviceError:   there is none, or none of that number.
     """
-    held: int = _gpu(device).device.held
-    return held
+    return _gpu(device).device.held
 
 
 def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
@@ -279,8 +276,7 @@ def mem_get_info(device: str | int | None = None) -> tuple[int, int]:
       ArgumentError: another device is named.
       DeviceError:   there is none, or none of that number.
     """
-    info: tuple[int, int] = _gpu(device).device.memory_info()
-    return info
+    return _gpu(device).device.memory_info()
 
 
 def max_memory_allocated(device: str | int | None = None) -> int:

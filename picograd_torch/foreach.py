@@ -32,8 +32,7 @@ def _applied(name: str, tensor: Tensor, operands: Sequence[Any], kwargs: dict[st
     if name in THREE and len(operands) == 3:
         *operands, factor = operands
         kwargs = kwargs | {"value": factor}
-    result: Tensor = getattr(tensor, name)(*operands, **kwargs)
-    return result
+    return getattr(tensor, name)(*operands, **kwargs)
 
 
 def in_place(function: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:

@@ -16,7 +16,7 @@ Each = int | tuple[int, ...]
 def _gradient(convolve: Callable[[Tensor], Tensor], shape: Sequence[int], grad_output: Tensor) -> Tensor:
     """Returns the gradient of a convolution with respect to an operand of a shape: the same wherever it is taken."""
     (found,) = vjp(convolve, grad_output.new_zeros(tuple(shape)))[1](grad_output)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _input(axes: int) -> Callable[..., Tensor]:

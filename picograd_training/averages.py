@@ -62,8 +62,7 @@ def get_swa_avg_fn() -> Average:
 
 
 def _mean(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
-    moved: Tensor = averaged + (current - averaged) / (count + 1)
-    return moved
+    return averaged + (current - averaged) / (count + 1)
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:

@@ -220,8 +220,7 @@ def _reflected(x: Tensor) -> Tensor:
     vectors = x.tril(-1)
     tau = 2.0 / (1.0 + (vectors * vectors).sum(-2))
     signs = x.diagonal(0, -2, -1).detach().to(dtypes.int64).unsqueeze(-2)
-    product: Tensor = linalg.householder_product(vectors, tau) * signs
-    return product
+    return linalg.householder_product(vectors, tau) * signs
 
 
 def _reflectors(tall: Tensor) -> Tensor:
@@ -253,8 +252,7 @@ def _is_orthogonal(q: Tensor) -> bool:
 def _made_orthogonal(matrix: Tensor) -> Tensor:
     """Returns Q of a matrix QR with R of a positive diagonal."""
     q, r = linalg.qr(matrix)
-    made: Tensor = q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
-    return made
+    return q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
 
 
 def orthogonal(

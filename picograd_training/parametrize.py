@@ -46,7 +46,7 @@ class Parametrized:
         """Returns the tensor, computed now or kept by cached()."""
         kept, key = _cache.get(), (id(module), self.name)
         if kept is None:
-            return module.parametrizations[self.name]()  # type: ignore[no-any-return]
+            return module.parametrizations[self.name]()
         if key not in kept:
             kept[key] = module.parametrizations[self.name]()
         return kept[key]

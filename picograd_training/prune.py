@@ -32,8 +32,7 @@ class Masked:
 
     def __call__(self, module: Module) -> Tensor:
         """Returns the product."""
-        weight: Tensor = getattr(module, f"{self.name}_orig") * getattr(module, f"{self.name}_mask")
-        return weight
+        return getattr(module, f"{self.name}_orig") * getattr(module, f"{self.name}_mask")
 
 
 # ---- methods ----

@@ -288,8 +288,7 @@ def custom_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rul
     made = custom_gradient(call.arg)
     assert made is not None, f"{call} has no gradient of its own"
     if made.backward is None:
-        by_host: list[Op | None] = call.src[-1].arg.gradients(call, grads, needed)
-        return by_host
+        return call.src[-1].arg.gradients(call, grads, needed)
     by_user = {number: grad for number, grad in grads.items() if number < made.num_results}
     by_ops = {number: grad for number, grad in grads.items() if number >= made.num_results}
     parts = [_pulled(call, made, by_user, slot) if by_user else None for slot in needed]

@@ -56,8 +56,7 @@ class Heads(Record, dict=True):
 
     @property
     def arg(self) -> AttentionArg:
-        found: AttentionArg = self.anchor.arg
-        return found
+        return self.anchor.arg
 
     @property
     def batch(self) -> Dim:

@@ -31,8 +31,7 @@ class Windows(Record):
 
     @property
     def arg(self) -> ConvArg:
-        arg: ConvArg = self.anchor.arg
-        return arg
+        return self.anchor.arg
 
     @property
     def groups(self) -> int:

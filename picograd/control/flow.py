@@ -72,8 +72,7 @@ def _open_where(is_chosen: Tensor, operands: Sequence[Any]) -> Sequence[Any]:
     """Returns operands through which a gradient flows back only where a branch is chosen."""
     found = take(tuple(operands), "operand")
     gates = [where(is_chosen, each, each.detach()) if each.requires_grad else each for each in found.tensors]
-    result: Sequence[Any] = put(found.container, gates)
-    return result
+    return put(found.container, gates)
 
 
 def while_loop(
@@ -407,4 +406,4 @@ def accumulate(loss_function: Callable[..., Tensor], *batches: Any) -> Tensor:
         return None, loss.detach()
 
     _, losses = Scan("accumulate", step, take(None, "carry"), taken).run(count, reverse=False)
-    return losses.mean()  # type: ignore[no-any-return]
+    return losses.mean()

@@ -203,8 +203,7 @@ def load_host(name: str, params: Sequence[Param], variables: Sequence[Op], work:
 def array_at(address: int, numel: int, dtype: DType) -> Array:
     """Returns memory of this process as a flat array, without a copy."""
     raw = (ctypes.c_uint8 * (numel * dtype.itemsize)).from_address(address)
-    array: Array = np.ctypeslib.as_array(raw).view(dtype.numpy)
-    return array
+    return np.ctypeslib.as_array(raw).view(dtype.numpy)
 
 
 # ---- launches ----

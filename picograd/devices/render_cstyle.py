@@ -42,8 +42,7 @@ LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
 def space_of(memory: Op) -> MemorySpace:
     """Returns the memory space of a PARAM, or of a statement's allocation."""
-    space: MemorySpace = memory.arg[2] if memory.code is OpCode.ALLOC else MemorySpace.GLOBAL
-    return space
+    return memory.arg[2] if memory.code is OpCode.ALLOC else MemorySpace.GLOBAL
 
 
 class Writer(ABC):

@@ -115,8 +115,7 @@ def counted(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _factory(name: str) -> Callable[[], Compiler] | None:
     module = FACTORIES.get(name)
     if module is not None:
-        make: Callable[[], Compiler] = load_late(module).make_compiler
-        return make
+        return load_late(module).make_compiler
     plugin = _plugins().get(name)
     return None if plugin is None else _loaded(name, plugin)
 
@@ -160,8 +159,7 @@ def reason_of(check: Callable[[], object]) -> str | None:
 
 def hint_of(name: str) -> str:
     """Returns one thing to do where a device cannot be used; "" where its page has none."""
-    hint: str = getattr(load_late(FACTORIES[name]), "HINT", "") if name in FACTORIES else ""
-    return hint
+    return getattr(load_late(FACTORIES[name]), "HINT", "") if name in FACTORIES else ""
 
 
 def usable_for_values() -> tuple[str, ...]:

@@ -276,8 +276,7 @@ def number_in(buffer: Buffer, at: int = 0) -> Scalar | None:
     kind = NUMBERS.get(buffer.dtype)
     if kind is None or type(buffer.memory) not in (Memory, SharedMemory):
         return None
-    found: Scalar = kind.from_address(buffer.memory.address + at * buffer.dtype.itemsize).value
-    return found
+    return kind.from_address(buffer.memory.address + at * buffer.dtype.itemsize).value
 
 
 NUMBER_DEPTH_MAX = 8  # of operations on elements of host memory

@@ -200,8 +200,7 @@ def _computing(op: Op, args: Sequence[Array]) -> list[Array]:
 
 def _matmul(op: Op, args: Sequence[Array], variables: Variables) -> Array:
     lhs, rhs = _computing(op, args)
-    result: Array = np.matmul(lhs, rhs)
-    return result
+    return np.matmul(lhs, rhs)
 
 
 # ---- convolution ----

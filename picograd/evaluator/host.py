@@ -146,8 +146,7 @@ def _halved(uniform: Array, rate: Array) -> Array:
         middle = np.floor((low + high) / 2)
         enough = _gammaincc(middle + 1, rate, LOG_FACTORIALS[np.clip(middle, 0, 10).astype(np.int64)]) > uniform
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    count: Array = high
-    return count
+    return high
 
 
 def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
@@ -430,8 +429,7 @@ def _routine_of_large(name: str, a: Array) -> Routine | None:
 
 # ---- systems ----
 def _solve(a: Array, b: Array) -> Array:
-    solution: Array = _each(np.linalg.solve, a, b)
-    return solution
+    return _each(np.linalg.solve, a, b)
 
 
 def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
@@ -462,8 +460,7 @@ def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
     u, s, vh = _each(_thin_svd, a)
     kept = s > np.maximum(absolute[..., None], s[..., :1] * relative[..., None])
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(a.dtype)
-    result: Array = _mirrored(vh) @ (inverse[..., None] * _mirrored(u))
-    return result
+    return _mirrored(vh) @ (inverse[..., None] * _mirrored(u))
 
 
 # ---- factors ----
@@ -522,8 +519,7 @@ def _qr(a: Array) -> Array:
 def _complement(q: Array) -> Array:
     """The columns that complete orthonormal columns to a square matrix."""
     complete, _ = np.linalg.qr(q, "complete")
-    added: Array = complete[..., q.shape[-1] :]
-    return added
+    return complete[..., q.shape[-1] :]
 
 
 def _cholesky(a: Array) -> Any:
@@ -574,8 +570,7 @@ def _cofactor(a: Array) -> Array:
     n = a.shape[-1]
     others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1).astype(a.dtype)
     sign = np.linalg.det(u) * np.linalg.det(vh)
-    result: Array = sign[..., None, None] * (u * others[..., None, :]) @ vh
-    return result
+    return sign[..., None, None] * (u * others[..., None, :]) @ vh
 
 
 def _cholesky_order(a: Array) -> Array:

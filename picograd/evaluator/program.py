@@ -194,8 +194,7 @@ def product_part(lane: int, given: Sequence[tuple[Array, Array]]) -> Array:
     lhs[LHS_AT] = [left for left, _ in given]
     rhs[RHS_AT] = [right for _, right in given]
     rows, columns = ACC_AT[0][lane], ACC_AT[1][lane]
-    part: Array = (lhs[rows] * rhs[:, columns].T).sum(1)
-    return part
+    return (lhs[rows] * rhs[:, columns].T).sum(1)
 
 
 def as_tf32(values: Array) -> Array:
@@ -206,8 +205,7 @@ def as_tf32(values: Array) -> Array:
     """
     bits = values.view(np.uint32)
     rounded = ((bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)).view(np.float32)
-    kept: Array = np.where(np.isfinite(values), rounded, values)
-    return kept
+    return np.where(np.isfinite(values), rounded, values)
 
 
 def matrices_part(lane: int, rows: Sequence[Array], transposed: bool) -> Array:
@@ -219,8 +217,7 @@ def matrices_part(lane: int, rows: Sequence[Array], transposed: bool) -> Array:
     """
     matrices = np.stack(rows).reshape(4, 8, 8)
     own = matrices.transpose(0, 2, 1) if transposed else matrices
-    part: Array = own[:, lane // 4, 2 * (lane % 4) : 2 * (lane % 4) + 2].reshape(8)
-    return part
+    return own[:, lane // 4, 2 * (lane % 4) : 2 * (lane % 4) + 2].reshape(8)
 
 
 # ---- expressions ----

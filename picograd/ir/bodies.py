@@ -63,8 +63,7 @@ Change = Callable[[Sequence[Op]], Sequence[Op]]
 
 def body_of(op: Op) -> Op:
     """Returns the body of a CALL or a LOOP."""
-    body: Op = op.arg if isinstance(op.arg, Op) else op.arg[0]
-    return body
+    return op.arg if isinstance(op.arg, Op) else op.arg[0]
 
 
 def with_body(op: Op, body: Op, src: tuple[Op, ...] | None = None) -> Op:

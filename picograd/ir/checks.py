@@ -84,8 +84,7 @@ MAY_FAIL = frozenset({OpCode.CHECK, OpCode.CUSTOM})
 def site_of(op: Op) -> tuple[Site | int, Dim] | None:
     """Returns the error message of an Op that may fail, and the length of its axis; None for one that can't."""
     if op.code is OpCode.CHECK:
-        found: tuple[Site | int, Dim] = op.arg
-        return found
+        return op.arg
     if op.code is OpCode.CUSTOM and isinstance(op.arg, HostCall) and op.arg.site is not None:
         return op.arg.site, 0
     return None

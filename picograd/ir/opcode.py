@@ -27,7 +27,7 @@ class _Members(type):
         return iter(cls.__members__.values())  # type: ignore[attr-defined]
 
     def __getitem__(cls: type[Member], name: str) -> Member:
-        return cls.__members__[name]  # type: ignore[attr-defined,no-any-return]
+        return cls.__members__[name]  # type: ignore[attr-defined]
 
 
 class Named(metaclass=_Members):

@@ -316,14 +316,12 @@ def _custom(src: tuple[Op, ...], arg: HostCall) -> Shape:
 
 def _kernel(src: tuple[Op, ...], arg: Any) -> Shape:
     """Shape of the first result; all are seen by OUTPUTs."""
-    first: Shape = arg[1][0]
-    return first
+    return arg[1][0]
 
 
 def _formula(src: tuple[Op, ...], arg: Any) -> Shape:
     """Shape of the one result; several are seen by OUTPUTs."""
-    shape: Shape = arg.kinds[0][1] if len(arg.kinds) == 1 else ()
-    return shape
+    return arg.kinds[0][1] if len(arg.kinds) == 1 else ()
 
 
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
@@ -332,8 +330,7 @@ def _output(src: tuple[Op, ...], arg: int) -> Shape:
         leaf: Op = producer.src[2 * producer.arg + arg]
         return leaf.shape
     if producer.code is OpCode.FORMULA:
-        shape: Shape = producer.arg.kinds[arg][1]
-        return shape
+        return producer.arg.kinds[arg][1]
     shapes = _result_shapes(producer)
     if not 0 <= arg < len(shapes):
         raise ShapeError(f"output: there is no result {arg} of {producer.code.name}, which has {len(shapes)}.")

@@ -42,8 +42,7 @@ class Backend(AbstractBackend):
         return x.permute(tuple(axes))
 
     def reduce(self, x: Tensor, operation: str, axes: Sequence[int]) -> Tensor:
-        reduced: Tensor = getattr(x, {"max": "amax", "min": "amin"}.get(operation, operation))(tuple(axes))
-        return reduced
+        return getattr(x, {"max": "amax", "min": "amin"}.get(operation, operation))(tuple(axes))
 
     def stack_on_zeroth_dimension(self, tensors: Sequence[Tensor]) -> Tensor:
         return Tensor.stack(tensors)
@@ -61,8 +60,7 @@ class Backend(AbstractBackend):
         return x.dtype.is_float
 
     def einsum(self, pattern: str, *x: Tensor) -> Tensor:
-        result: Tensor = einsum(pattern, *x)
-        return result
+        return einsum(pattern, *x)
 
 
 class Rearrange(RearrangeMixin, Module):

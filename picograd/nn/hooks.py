@@ -140,4 +140,4 @@ class GradientWatch:
         if len(parts) != len(before) or any(others):
             name = type(self.module).__name__
             raise GradientError(f"{kind}: a hook of {name} replaced gradients of several tensors.")
-        return parts[place]  # type: ignore[no-any-return]
+        return parts[place]

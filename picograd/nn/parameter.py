@@ -278,8 +278,7 @@ class ModuleAttributes:
 
     def _kinds(self) -> dict[str, str]:
         """Returns the kind of each tensor attribute of the state."""
-        kinds: dict[str, str] = self.__dict__.setdefault("_state_kinds", {})
-        return kinds
+        return self.__dict__.setdefault("_state_kinds", {})
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Makes `tensor`, which is not trained, part of the state under `name`; without `persistent` it is not saved.

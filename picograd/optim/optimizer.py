@@ -384,8 +384,8 @@ class Optimizer:
         own = vars(self)
         groups = own.get("param_groups", ())
         if "lr" in own and not (groups and "lr" in groups[0]):  # a subclass has its own
-            return own["lr"]  # type: ignore[no-any-return]
-        return groups[0]["lr"]  # type: ignore[no-any-return]
+            return own["lr"]
+        return groups[0]["lr"]
 
     @lr.setter
     def lr(self, value: float) -> None:
@@ -647,8 +647,7 @@ class Optimizer:
             groups.append({**group, "params": list(range(place, place + count))})
             place += count
         state = _copied(dict(self.state))  # what a user keeps beside the parameters', too
-        found: dict[str, Any] = self._call_hooks("_state_dict_post_hooks", {"state": state, "param_groups": groups})
-        return found
+        return self._call_hooks("_state_dict_post_hooks", {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes over the state and settings of another optimizer of the same kind and parameters.

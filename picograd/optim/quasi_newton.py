@@ -197,8 +197,7 @@ class LBFGS(Optimizer):
         if not len(kept["ro"]):
             return -grad * scale
         read = [operand.read() for operand in (*_rows(kept), -grad, scale)]
-        result: Tensor = Tensor.from_op(_two_loops(*read), grad.device)
-        return result
+        return Tensor.from_op(_two_loops(*read), grad.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns state and settings in PyTorch's form, in which pairs are lists of vectors.

@@ -97,12 +97,10 @@ def _result(op: Op) -> Op:
     producer, i = op.src[0], op.arg
     roots = body_of(producer).src
     if _passes(producer, i):
-        passed: Op = producer.src[roots[i].arg[0]]
-        return passed
+        return producer.src[roots[i].arg[0]]
     num_carry, steps = carry_and_steps(producer)
     if i < num_carry and steps == 0:
-        carry: Op = producer.src[i]
-        return carry
+        return producer.src[i]
     if i >= num_carry:
         return op.replace(arg=roots.index(roots[i], num_carry))
     if roots[i] in roots[num_carry:]:

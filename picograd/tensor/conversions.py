@@ -280,8 +280,7 @@ def named_cast(dtype: DType, about: str, example: str, via: str = "to") -> Calla
     """
 
     def method(self: S) -> S:
-        made: S = getattr(self, via)(dtype)
-        return made
+        return getattr(self, via)(dtype)
 
     name = NAMES[dtype].lower()
     text = f"{about} {dtype}.\n\n    >>> {example.format(name)}.dtype\n    {dtype}\n    "

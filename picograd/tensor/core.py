@@ -257,7 +257,7 @@ class TensorCore:
             shown = self._shown
             op = shown[1] if shown is not None and shown[0] is op else self.op
         if grad_mode.get() or not (op.needs_grad or Graphless.living):
-            return op  # type: ignore[no-any-return]
+            return op
         if not (self.steps and op.needs_grad):
             return detached(op)
         shown = self._shown  # a parameter is read so at each step of a loop

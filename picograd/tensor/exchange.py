@@ -321,9 +321,9 @@ def _asked(x: Any, copy: bool | None) -> Any:
 def _dtype_in(capsule: Any) -> _DType:
     """Returns the dtype in a capsule; to be used only while that lives."""
     if _is_valid(capsule, b"dltensor_versioned"):
-        return _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype  # type: ignore[no-any-return]
+        return _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype
     if _is_valid(capsule, b"dltensor"):
-        return _Tensor.from_address(_pointer(capsule, b"dltensor")).dtype  # type: ignore[no-any-return]
+        return _Tensor.from_address(_pointer(capsule, b"dltensor")).dtype
     raise SharingError(f"from_dlpack: __dlpack__ must return an unused DLPack capsule, got {type(capsule).__name__}.")
 
 
@@ -479,8 +479,7 @@ def __array_namespace__(self: T, *, api_version: str | None = None) -> ModuleTyp
     if api_version not in (None, *VERSIONS):
         raise ArgumentError(f"__array_namespace__: there are the versions {', '.join(VERSIONS)}, not {api_version!r}.")
     # An array has to know the functions on it, which are built on it: the one import against the order.
-    namespace: ModuleType = load_late("picograd.array_api")
-    return namespace
+    return load_late("picograd.array_api")
 
 
 def to_device(self: T, device: str, /, *, stream: Any = None) -> T:
@@ -516,7 +515,7 @@ def item(self: T) -> bool | int | float:
             return found
     if self.op.shape and self.numel() != 1:
         raise ShapeError(f"item: needs exactly one element, got shape {self.shape}.", hint="x.tolist()")
-    return self._number("item")  # type: ignore[no-any-return]
+    return self._number("item")
 
 
 def tolist(self: T) -> Any:

@@ -487,7 +487,7 @@ def scalar_of(function: str, value: Any) -> Scalar:
     if isinstance(value, Op):
         return operator.index(value)
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-        return value.item()  # type: ignore[no-any-return]
+        return value.item()
     raise DTypeError(
         f"{function}: the other operand must be a Tensor or a number, got {type(value).__name__}.", hint="Tensor(value)"
     )

@@ -143,8 +143,7 @@ def msort(self: T) -> T:
     >>> Tensor([3, 1, 2]).msort()
     Tensor([1, 2, 3])
     """
-    values: T = sort(self, 0).values
-    return values
+    return sort(self, 0).values
 
 
 def topk(

@@ -511,8 +511,7 @@ def argwhere(self: T) -> T:
     >>> Tensor([[0, 5], [7, 0]]).argwhere().tolist()
     [[0, 1], [1, 0]]
     """
-    found: T = nonzero(self)
-    return found
+    return nonzero(self)
 
 
 # ---- classes ----

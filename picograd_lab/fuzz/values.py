@@ -201,7 +201,7 @@ class Generator:
         """A value of the shape and dtype of `value`: one made before, repeated where needed, a constant or a PARAM."""
         same = [v for v in self.values if v.shape == value.shape and v.op.dtype is value.op.dtype]
         if same and self.chance(0.6):
-            return self.pick(same)  # type: ignore[no-any-return]
+            return self.pick(same)
         fitting = [v for v in self.values if v.op.dtype is value.op.dtype and _broadcasts(v.shape, value.shape)]
         if fitting and self.chance(0.6):
             chosen = self.pick(fitting)

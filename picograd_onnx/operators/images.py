@@ -237,8 +237,7 @@ def _overlaps(box: Array, others: Array) -> Array:
     """Returns for each of the others the area of both boxes over the area of either."""
     both: Array = np.maximum(np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2]), 0).prod(1)
     either = (box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1) - both
-    ratio: Array = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
-    return ratio
+    return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
 
 
 def roi_align(

@@ -276,8 +276,7 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
 
 def einsum(*operands: Tensor, equation: str) -> Tensor:
     """Returns the sums of products that an equation writes."""
-    result: Tensor = sum_products(equation, *operands)
-    return result
+    return sum_products(equation, *operands)
 
 
 OPERATORS += [

@@ -212,8 +212,7 @@ class Beams:
         with no_grad():
             logits = self.plans.next_tokens([*range(self.num)], tokens_B, [self.position] * self.num)
         self.position += 1
-        found: Logits = logits.numpy()
-        return found
+        return logits.numpy()
 
 
 class Reader:

@@ -131,8 +131,7 @@ def logprobs_of(logits_V: Logits) -> Logits:
     """Returns the logarithms of probabilities, float64."""
     wide = logits_V.astype(np.float64)
     wide -= wide.max()
-    found: Logits = wide - np.log(np.exp(wide).sum())
-    return found
+    return wide - np.log(np.exp(wide).sum())
 
 
 class Written:

@@ -53,8 +53,7 @@ class TurnDesk(Questions[Begun]):
                 with self.machine:
                     token = next(tokens)
             except StopIteration as end:
-                reason: str = end.value
-                return reason
+                return end.value
             if not question.take(token, UNTOLD):
                 break
         return "stop"

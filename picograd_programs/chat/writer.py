@@ -122,8 +122,7 @@ class Writer:
 
     def logits(self, token: int, place: int, length: int) -> Logits:
         """Returns the logits (V,) after a token of the only text that is written; as `rows`."""
-        found: Logits = self.rows([token] * self.num, place, length)[0]
-        return found
+        return self.rows([token] * self.num, place, length)[0]
 
     def begin(self, tokens: Sequence[int], length: int) -> Logits:
         """Writes the tokens that an answer begins with, the same of each text, and returns the logits (V,) after them.
@@ -140,8 +139,7 @@ class Writer:
             with no_grad():
                 where = self.first.bind(first), self.length.bind(length)
                 logits = self.write_piece(Tensor([row] * self.num), *where, last)
-        found: Logits = logits.numpy()[0]
-        return found
+        return logits.numpy()[0]
 
     def write(self, length: int, manner: Manner, way: Way) -> Iterator[int]:
         """Yields the tokens of an answer, without those that begin and end it.

@@ -59,8 +59,7 @@ def load_cells() -> Table:
 
 def standardised(inputs_NF: NDArray[np.float64], like_NF: NDArray[np.float64]) -> NDArray[np.float32]:
     """Returns columns shifted and scaled so that those of `like` have mean 0 and variance 1: (N, F) float32."""
-    found: NDArray[np.float32] = ((inputs_NF - like_NF.mean(0)) / like_NF.std(0)).astype(np.float32)
-    return found
+    return ((inputs_NF - like_NF.mean(0)) / like_NF.std(0)).astype(np.float32)
 
 
 def _files(name: str, digests: Mapping[str, str]) -> dict[str, str]:

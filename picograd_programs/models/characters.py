@@ -124,8 +124,7 @@ class CharacterGPT(TextProgram):
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """Returns the mean cross-entropy of the next character, in nats."""
-        loss: Tensor = model(*batch)[1]
-        return loss
+        return model(*batch)[1]
 
     def evaluate(self, model: GPT) -> Mapping[str, float]:
         """Returns the loss on held-out windows."""
@@ -166,8 +165,7 @@ def mean_loss(model: GPT, batches: list[Windows]) -> float:
 
     @jit
     def loss_of(tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        loss: Tensor = model(tokens_BT, targets_BT)[1]
-        return loss
+        return model(tokens_BT, targets_BT)[1]
 
     return float(np.mean([loss_of(*map(Tensor, batch)).item() for batch in batches]))
 

@@ -250,8 +250,7 @@ class HeadNorm(nn.Module):
 
     def forward(self, x_BHTD: Tensor) -> Tensor:
         """x (B, H, T, D) -> (B, H, T, D)."""
-        out: Tensor = F.layer_norm(x_BHTD, x_BHTD.shape[3:], eps=self.eps) * self.weight
-        return out
+        return F.layer_norm(x_BHTD, x_BHTD.shape[3:], eps=self.eps) * self.weight
 
 
 def norm_of_heads(config: DecoderConfig, weights: Weights, name: str, heads: int) -> nn.Module:
@@ -292,8 +291,7 @@ class SelfAttention(nn.Module):
         y_BHTD = cache.attend(
             layer, q, k, v, position, mask, scale=config.attention_scale, enable_gqa=True, soft_cap=config.attention_cap
         )
-        out: Tensor = self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
-        return out
+        return self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
 
 
 class LatentAttention(nn.Module):
@@ -332,8 +330,7 @@ class LatentAttention(nn.Module):
         )
         y_BHTL = cache.attend(layer, q, k, latent, position, view.mask, scale=config.attention_scale, enable_gqa=True)
         y_BHTD = y_BHTL @ weight_H[:, plain:].transpose(1, 2)
-        out: Tensor = self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
-        return out
+        return self.output(y_BHTD.transpose(1, 2).reshape(batch, length, -1))
 
 
 class FeedForward(nn.Module):
@@ -350,8 +347,7 @@ class FeedForward(nn.Module):
         """x (B, T, C) -> (B, T, C)."""
         up: Tensor = self.up(x_BTC)
         opened = self.activation(up) if self.gate is None else self.opened(self.gate(x_BTC), up)
-        out: Tensor = self.down(opened)
-        return out
+        return self.down(opened)
 
 
 class Mixture(nn.Module):

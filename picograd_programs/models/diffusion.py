@@ -52,8 +52,7 @@ class Residual(nn.Module):
         """x (B, C, Y, X), time (B, E) -> (B, out, Y, X)."""
         h: Tensor = self.conv1(F.silu(self.norm1(x_BCYX)))
         h = h + self.time(F.silu(time_BE))[:, :, None, None]
-        out: Tensor = self.skip(x_BCYX) + self.conv2(F.silu(self.norm2(h)))
-        return out
+        return self.skip(x_BCYX) + self.conv2(F.silu(self.norm2(h)))
 
 
 class UNet(nn.Module):
@@ -225,5 +224,4 @@ def scaled(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def pixels(x_B1YX: Tensor) -> NDArray[np.float32]:
     """Returns images (B, 784) of numbers from 0 to 1."""
-    found: NDArray[np.float32] = ((x_B1YX + 1) / 2).clamp(0.0, 1.0).flatten(1).numpy()
-    return found
+    return ((x_B1YX + 1) / 2).clamp(0.0, 1.0).flatten(1).numpy()

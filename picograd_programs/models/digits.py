@@ -225,8 +225,7 @@ def moved(x_BP: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[An
     x_BYX = np.pad(x_BP.reshape(-1, side, side), ((0, 0), (most, most), (most, most)), "edge")
     windows_BYXyx = np.lib.stride_tricks.sliding_window_view(x_BYX, (side, side), (1, 2))
     down_B, right_B = rng.integers(0, 2 * most + 1, (2, len(x_BP)))
-    found: NDArray[Any] = windows_BYXyx[np.arange(len(x_BP)), down_B, right_B].reshape(x_BP.shape)
-    return found
+    return windows_BYXyx[np.arange(len(x_BP)), down_B, right_B].reshape(x_BP.shape)
 
 
 def predict(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.int64]:

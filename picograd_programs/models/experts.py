@@ -133,8 +133,7 @@ class Experts(nn.Module):
         x_TRC = x_nC[order_P[pair_TR] // self.router.routing.chosen]
         out_TRC = down(self.opened(gate(x_TRC), up(x_TRC)))
         out_nkC = out_TRC.flatten(0, 1)[slot_P[order_P.argsort()]].reshape(*shares_nk.shape, -1)
-        out: Tensor = (out_nkC * shares_nk.unsqueeze(2)).sum(1).reshape(x_BTC.shape)
-        return out
+        return (out_nkC * shares_nk.unsqueeze(2)).sum(1).reshape(x_BTC.shape)
 
 
 TILE_ROWS = 12  # that read a matrix where it is; few pairs read it one by one, which is faster than tiles half full

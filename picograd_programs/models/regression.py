@@ -222,8 +222,7 @@ class LogisticRegression(Regression):
         """Returns the mean negative log-likelihood, and half the decay times the squares of the weights."""
         x_NF, y_N = batch
         nll = F.binary_cross_entropy_with_logits(model(x_NF).squeeze(1), y_N)
-        loss: Tensor = nll + 0.5 * self.settings.decay * model.weight.square().sum()
-        return loss
+        return nll + 0.5 * self.settings.decay * model.weight.square().sum()
 
     @classmethod
     def said(cls, output: float, target: float) -> str:

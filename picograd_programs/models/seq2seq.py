@@ -99,8 +99,7 @@ class Attention(nn.Module):
 
     def joined(self, y_BHTD: Tensor) -> Tensor:
         """Returns the heads' values joined, (B, T, C)."""
-        out: Tensor = self.output(y_BHTD.transpose(1, 2).flatten(2))
-        return out
+        return self.output(y_BHTD.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -116,8 +115,7 @@ class FeedForward(nn.Module):
     def forward(self, x_BTC: Tensor) -> Tensor:
         """x (B, T, C) -> (B, T, C)."""
         up: Tensor = self.up(x_BTC)
-        out: Tensor = self.down(self.activation(up) if self.gate is None else self.activation(self.gate(x_BTC)) * up)
-        return out
+        return self.down(self.activation(up) if self.gate is None else self.activation(self.gate(x_BTC)) * up)
 
 
 class Layer(nn.Module):

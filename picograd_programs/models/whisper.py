@@ -80,8 +80,7 @@ class Stem(nn.Module):
         x = mel_MP[None]
         for conv in self.convs:
             x = F.gelu(conv(x))
-        out: Tensor = (x.transpose(1, 2) + self.places).contiguous()
-        return out
+        return (x.transpose(1, 2) + self.places).contiguous()
 
 
 class Whisper(nn.Module):

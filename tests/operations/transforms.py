@@ -35,7 +35,7 @@ def transform(name: str, apply: Callable[[Any], Callable[..., Any]], samples: An
 
 
 def dots(f: Any) -> Callable[..., Any]:
-    return f.vmap(f.vmap(lambda x, y: (x * y).sum(), (None, 0)), (0, None))  # type: ignore[no-any-return]
+    return f.vmap(f.vmap(lambda x, y: (x * y).sum(), (None, 0)), (0, None))
 
 
 def outside(x: Any) -> Any:

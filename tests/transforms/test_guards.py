@@ -353,7 +353,7 @@ def in_a_dict_of_a_module(item: Any) -> Callable[[Tensor], Tensor]:
             self.nets = {"a": item}
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.nets["a"](x)  # type: ignore[no-any-return]
+            return self.nets["a"](x)
 
     outer = Outer()
     return pg.jit(lambda x: outer(x))

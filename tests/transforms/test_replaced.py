@@ -147,7 +147,7 @@ def test_temporaries_in_the_memory_of_replaced_state_wait_for_the_checks(
         x = table.numpy()[rows_of(number)]
         for weight in weights:
             x = np.tanh(x @ weight.numpy())
-        return x  # type: ignore[no-any-return]
+        return x
 
     for number in range(4):
         with watch() as counts:

@@ -47,7 +47,7 @@ def plant_in_emitter(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
     emit: Any = road.emit
 
     def wrong(kernel: Kernel, *args: Any) -> Program:
-        return emit(_changed(kernel, change), *args)  # type: ignore[no-any-return]
+        return emit(_changed(kernel, change), *args)
 
     monkeypatch.setattr(road, "emit", wrong)
 

@@ -155,7 +155,7 @@ def function_of(op: Any) -> Callable[..., Any]:
 def rebound(function: Any) -> Callable[..., Any]:
     """Returns a function of PyTorch's tests with picograd under the name `torch`."""
     if not isinstance(function, types.FunctionType):
-        return function  # type: ignore[no-any-return]
+        return function
     names = {**function.__globals__, "torch": Names("")}
     made = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__

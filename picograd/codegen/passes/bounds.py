@@ -55,8 +55,7 @@ def prove_bounds(program: Program, numbers: Iterator[int]) -> Program:
 
 def length_of(program: Program, memory: Op) -> Dim:
     """Returns how many elements a PARAM or an ALLOC has."""
-    length: Dim = memory.arg[1] if memory.code is OpCode.ALLOC else program.params[memory.arg[0]].numel
-    return length
+    return memory.arg[1] if memory.code is OpCode.ALLOC else program.params[memory.arg[0]].numel
 
 
 class _Question(NamedTuple):

@@ -164,8 +164,7 @@ def _checked(nvrtc: Any, name: str, *arguments: Any) -> Any:
 def _asked(nvrtc: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
     """Calls a function of NVRTC and returns its status and what it gives."""
     try:
-        answer: tuple[Any, ...] = getattr(nvrtc, name)(*arguments)
-        return answer
+        return getattr(nvrtc, name)(*arguments)
     except (RuntimeError, ValueError) as error:  # the library has no such function; the bindings do not know the status
         raise CompileError(f"nvrtc: {name} cannot be called ({error}).", WITHOUT) from None
 

@@ -72,8 +72,7 @@ def ask(name: str, *arguments: Any) -> tuple[Any, ...]:
     """
     function = getattr(driver(), name)
     try:
-        answer: tuple[Any, ...] = function(*arguments)
-        return answer
+        return function(*arguments)
     except RuntimeError as error:
         text = str(error).splitlines()[0]
         if type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text:  # by version

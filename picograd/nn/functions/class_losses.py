@@ -349,8 +349,7 @@ class _Chunked(Function):
         (total, sums), of_rows = scan(step, start, (rows, target))
         ctx.save_for_backward(of_rows.reshape(num_chunks * length, -1)[:num_rows], *sums)
         ctx.has_bias = bias is not None
-        loss: Tensor = total
-        return loss
+        return total
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -184,8 +184,7 @@ def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
     least: Scalar = -SELU_ALPHA * SELU_SCALE
     scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
     chosen = where(kept, op, op.filled(least))
-    result: Op = chosen * scale - scale * p * least
-    return result
+    return chosen * scale - scale * p * least
 
 
 def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op:  # noqa: A002

@@ -289,8 +289,7 @@ def smoothing_weights(length: int, count: int, factor: float | None, align_corne
     distance = np.abs(place - center + 0.5) / max(scale, 1.0)
     weights = np.where((first <= place) & (place < last), _kernel(distance, mode), 0.0)
     total = weights.sum(1, keepdims=True)
-    shares: Array = weights / np.where(total == 0.0, 1.0, total)
-    return shares
+    return weights / np.where(total == 0.0, 1.0, total)
 
 
 def _kernel(distance: Array, mode: str) -> Array:

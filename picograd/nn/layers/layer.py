@@ -49,8 +49,7 @@ class Layer(Module):
     def _call(self, *inputs: Any, **more: Any) -> Tensor:
         """Calls the published function with inputs, with more, and with the fields of the layer."""
         kept = {name: getattr(self, name) for name in self._passed} if self._passed else {}
-        result: Tensor = getattr(functional, self._function)(*inputs, **kept, **more)
-        return result
+        return getattr(functional, self._function)(*inputs, **kept, **more)
 
     def extra_repr(self) -> str:
         kept = vars(self)

@@ -107,10 +107,9 @@ class _Conv(_Convolution):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The same of another weight: subclasses with masked or rounded ones call it, as in PyTorch."""
         input, padding = self._padded(input)
-        convolved: Tensor = getattr(functional, f"conv{self.axes}d")(
+        return getattr(functional, f"conv{self.axes}d")(
             input, weight, bias, self.stride, padding, self.dilation, self.groups
         )
-        return convolved
 
 
 class Conv1d(_Conv, axes=1):
@@ -184,10 +183,9 @@ class _ConvTranspose(_Convolution):
     def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
         """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths), of output_size if that is given."""
         more = self._extra(input, output_size)
-        spread: Tensor = getattr(functional, f"conv_transpose{self.axes}d")(
+        return getattr(functional, f"conv_transpose{self.axes}d")(
             input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )
-        return spread
 
 
 class ConvTranspose1d(_ConvTranspose, axes=1):

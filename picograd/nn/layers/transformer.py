@@ -198,13 +198,11 @@ class _Layer(Module):
 
     def _part(self, norm: LayerNorm, dropout: Dropout, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """Returns x plus the result of a part, normalised before or after."""
-        result: Tensor = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
-        return result
+        return x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         hidden: Tensor = self.dropout(self.activation(self.linear1(x)))
-        result: Tensor = self.linear2(hidden)
-        return result
+        return self.linear2(hidden)
 
 
 class TransformerEncoderLayer(_Layer):
@@ -454,7 +452,7 @@ class Transformer(Module):
             raise ShapeError(f"Transformer: src {src.shape} and tgt {tgt.shape} differ in batch or features.")
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
-        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)  # type: ignore[no-any-return]
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: DType | None = None) -> Tensor:

@@ -48,16 +48,14 @@ class Order(Record):
     @property
     def sizes(self) -> Array:
         """Number of sequences that reach each step, (longest,)."""
-        found: Array = (self.lengths > np.arange(self.lengths.max(initial=0))[:, None]).sum(1)
-        return found
+        return (self.lengths > np.arange(self.lengths.max(initial=0))[:, None]).sum(1)
 
     def rows(self) -> Array:
         """Returns the row in (T B, *) of each packed row."""
         batch = len(self.lengths)
         places = np.arange(batch) if self.places is None else self.places
         steps = np.arange(len(self.sizes))[:, None]
-        found: Array = (steps * batch + places)[steps < self.lengths[places]]
-        return found
+        return (steps * batch + places)[steps < self.lengths[places]]
 
 
 @dataclass(init=False, eq=False, repr=False)
