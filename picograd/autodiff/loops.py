@@ -28,7 +28,7 @@ from picograd.autodiff.bodies import (
 )
 from picograd.autodiff.modes import active_slots, forward, is_differentiable
 from picograd.ir.bodies import numbered, param, substitute
-from picograd.ir.build import cast, expand, permute, reduce, reshape, zeros_like
+from picograd.ir.build import cast, move_rows, permute, reduce, reshape, zeros_like
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
@@ -107,26 +107,8 @@ def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
         op = op.src[0]
     rows = rows_of(base)
     for view in reversed(views):
-        rows = _later(view, rows, steps)
+        rows = cast(rows, view.dtype) if view.code is OpCode.CAST else move_rows(view, rows, steps)
     return rows
-
-
-def _later(view: Op, rows: Op, steps: Dim) -> Op:
-    """Returns the movement `view` applied to the rows of all steps, which are stacked along a first axis."""
-    if view.code is OpCode.CAST:
-        return cast(rows, view.dtype)
-    if view.code is OpCode.RESHAPE:
-        return reshape(rows, (steps, *view.shape))
-    if view.code is OpCode.PERMUTE:
-        return permute(rows, (0, *(axis + 1 for axis in view.arg)))
-    if view.code is OpCode.EXPAND:
-        if not view.src[0].shape:
-            rows = reshape(rows, (steps, *(1,) * len(view.shape)))
-        return expand(rows, (steps, *view.shape))
-    if view.code is OpCode.FLIP:
-        return Op(OpCode.FLIP, rows.dtype, (rows,), tuple(axis + 1 for axis in view.arg))
-    whole = (0, 0) if view.code is OpCode.PAD else (0, steps)
-    return Op(view.code, rows.dtype, (rows,), (whole, *view.arg))
 
 
 # ---- LOOP ----

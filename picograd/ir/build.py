@@ -86,6 +86,20 @@ def flip(x: Op, axes: tuple[int, ...]) -> Op:
     return Op(OpCode.FLIP, x.dtype, (x,), axes) if axes else x
 
 
+def move_rows(view: Op, x: Op, count: Dim) -> Op:
+    """Returns what a movement makes of each row of x, which has an axis of `count` in front."""
+    if view.code is OpCode.RESHAPE:
+        return reshape(x, (count, *view.shape))
+    if view.code is OpCode.PERMUTE:
+        return permute(x, (0, *(axis + 1 for axis in view.arg)))
+    if view.code is OpCode.EXPAND:
+        return expand(x if view.src[0].shape else reshape(x, (count, *(1 for _ in view.shape))), (count, *view.shape))
+    if view.code is OpCode.FLIP:
+        return Op(OpCode.FLIP, x.dtype, (x,), tuple(axis + 1 for axis in view.arg))
+    whole = (0, 0) if view.code is OpCode.PAD else (0, count)
+    return Op(view.code, x.dtype, (x,), (whole, *view.arg))
+
+
 def swap_last(x: Op) -> Op:
     """Returns x with its last two axes exchanged."""
     last = len(x.shape) - 1

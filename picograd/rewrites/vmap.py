@@ -17,9 +17,20 @@ from picograd import dtype as dtypes
 from picograd.errors import GradientError, UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, bodies_in, custom_gradient, mark_of, with_body
-from picograd.ir.build import expand, iota, joined, permute, reduce, reshape, shrink_axis, static_shape, swap_last
+from picograd.ir.build import (
+    expand,
+    iota,
+    joined,
+    move_rows,
+    permute,
+    reduce,
+    reshape,
+    shrink_axis,
+    static_shape,
+    swap_last,
+)
 from picograd.ir.op import Dim, Op, filled, toposort
-from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, OpCode
+from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.ir.shape import ConvArg
 from picograd.ir.symbolic import mul
@@ -90,33 +101,13 @@ def _leaf(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
     return operands[0].op
 
 
-# ---- movement ----
-def _reshape(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    return reshape(operands[0].op, (examples.count, *op.shape))
+def _movement(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
+    return move_rows(op, operands[0].op, examples.count)
 
 
-def _permute(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    return permute(operands[0].op, (0, *(axis + 1 for axis in op.arg)))
-
-
-def _expand(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    x = operands[0].op
-    if not op.src[0].shape:
-        x = reshape(x, (examples.count, *(1 for _ in op.shape)))
-    return expand(x, (examples.count, *op.shape))
-
-
-def _pad(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    return op.replace((operands[0].op,), ((0, 0), *op.arg))
-
-
-def _block(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    """SHRINK and UPDATE: the block spans all examples."""
+def _update(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
+    """The block spans all examples."""
     return op.replace(tuple(operand.each(examples) for operand in operands), ((0, examples.count), *op.arg))
-
-
-def _flip(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    return op.replace((operands[0].op,), tuple(axis + 1 for axis in op.arg))
 
 
 # ---- along axes ----
@@ -208,19 +199,14 @@ def _custom(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
 
 RULES: Mapping[OpCode, Rule] = {
     **dict.fromkeys(ELEMENTWISE | IDENTITY | {OpCode.COPY}, _elementwise),
+    **dict.fromkeys(MOVEMENT, _movement),
     OpCode.LEAF: _leaf,
-    OpCode.RESHAPE: _reshape,
-    OpCode.PERMUTE: _permute,
-    OpCode.EXPAND: _expand,
-    OpCode.PAD: _pad,
-    OpCode.SHRINK: _block,
-    OpCode.FLIP: _flip,
     OpCode.REDUCE: _reduce,
     OpCode.SCAN: _scan,
     OpCode.SORT: _sort,
     OpCode.GATHER: _gather,
     OpCode.SCATTER: _scatter,
-    OpCode.UPDATE: _block,
+    OpCode.UPDATE: _update,
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
     OpCode.CUSTOM: _custom,
