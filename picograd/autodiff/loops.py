@@ -28,7 +28,7 @@ from picograd.autodiff.bodies import (
 )
 from picograd.autodiff.modes import active_slots, forward, is_differentiable
 from picograd.ir.bodies import numbered, param, substitute
-from picograd.ir.build import cast, move_rows, permute, reduce, reshape, zeros_like
+from picograd.ir.build import cast, move_all, permute, reduce, reshape, zeros_like
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
@@ -107,7 +107,7 @@ def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
         op = op.src[0]
     rows = rows_of(base)
     for view in reversed(views):
-        rows = cast(rows, view.dtype) if view.code is OpCode.CAST else move_rows(view, rows, steps)
+        rows = cast(rows, view.dtype) if view.code is OpCode.CAST else move_all(view, rows, steps)
     return rows
 
 

@@ -86,7 +86,7 @@ def flip(x: Op, axes: tuple[int, ...]) -> Op:
     return Op(OpCode.FLIP, x.dtype, (x,), axes) if axes else x
 
 
-def move_rows(view: Op, x: Op, count: Dim) -> Op:
+def move_all(view: Op, x: Op, count: Dim) -> Op:
     """Returns what a movement makes of each row of x, which has an axis of `count` in front."""
     if view.code is OpCode.RESHAPE:
         return reshape(x, (count, *view.shape))

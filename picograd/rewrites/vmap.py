@@ -17,18 +17,7 @@ from picograd import dtype as dtypes
 from picograd.errors import GradientError, UnsupportedOp
 from picograd.ir.attention import outputs
 from picograd.ir.bodies import WITH_BODY, CustomGradient, bodies_in, custom_gradient, mark_of, with_body
-from picograd.ir.build import (
-    expand,
-    iota,
-    joined,
-    move_rows,
-    permute,
-    reduce,
-    reshape,
-    shrink_axis,
-    static_shape,
-    swap_last,
-)
+from picograd.ir.build import expand, iota, joined, move_all, permute, reduce, reshape, shrink_axis, static_shape, swap_last
 from picograd.ir.op import Dim, Op, filled, toposort
 from picograd.ir.opcode import ATTENTIONS, ELEMENTWISE, IDENTITY, MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
@@ -102,7 +91,7 @@ def _leaf(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
 
 
 def _movement(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    return move_rows(op, operands[0].op, examples.count)
+    return move_all(op, operands[0].op, examples.count)
 
 
 def _update(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
