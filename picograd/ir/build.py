@@ -87,7 +87,7 @@ def flip(x: Op, axes: tuple[int, ...]) -> Op:
 
 
 def move_all(view: Op, x: Op, count: Dim) -> Op:
-    """Returns what a movement makes of each row of x, which has an axis of `count` in front."""
+    """Returns each row of x, along an axis of `count` in front, moved as `view` moves one of them."""
     if view.code is OpCode.RESHAPE:
         return reshape(x, (count, *view.shape))
     if view.code is OpCode.PERMUTE:
