@@ -251,7 +251,8 @@ def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     codes = {op.code for op in graph}
     is_drawn = COSTLY.isdisjoint(codes) and OpCode.THREEFRY in codes and kinds[0][0] is not dtypes.uint64
     is_costly = len(kinds) == 1 and (is_drawn or not COSTLY.isdisjoint(codes))
-    return Formula(_called, options, kinds, (), is_costly, is_drawn, len(graph), max([op.depth for op in results]))
+    depth = max([1, *(op.depth for op in results)])  # a graph may be one of its operands; an Op is deeper than these
+    return Formula(_called, options, kinds, (), is_costly, is_drawn, len(graph), depth)
 
 
 def _called(options: tuple[Any, ...], *operands: Op) -> list[Op]:

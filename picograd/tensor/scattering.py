@@ -20,6 +20,7 @@ from picograd.ir.build import (
     both,
     cast,
     equal,
+    expand,
     floordiv,
     gather,
     iota,
@@ -66,8 +67,9 @@ CODES = {"sum": OpCode.ADD, "prod": OpCode.MUL, "mean": OpCode.ADD, "amax": OpCo
 
 def scattered_along(base: Op, places: Op, updates: Op, code: OpCode | None, axis: int) -> Op:
     """Returns base[..., places, ...] = updates along one axis, the others equal; `places` may be shorter along them."""
-    if not places.numel:
-        return base
+    if not places.numel:  # gradients of nothing go to the updates
+        nothing = expand(reduce_op(updates, OpCode.ADD, tuple(range(len(updates.shape)))), base.shape)
+        return where(filled(False, dtypes.bool_, base.shape), nothing, base) if updates.needs_grad else base
     block = tuple((0, dim if a == axis else n) for a, (dim, n) in enumerate(zip(base.shape, places.shape)))
     part, batch = shrink(base, block), len(base.shape) - 1
     target, index, values = (move_last(op, axis) for op in (part, places, updates))
@@ -254,7 +256,7 @@ def _cut_to(self: T, function: str, src: TensorCore, index: TensorCore) -> Op:
     op, shape = src.read(), index.op.shape or (1,)
     op = reshape(op, op.shape or (1,))
     if 0 in shape:
-        return filled(0, op.dtype, shape)
+        return reshape(shrink(reshape(op, (numel(op.shape),)), ((0, 0),)), shape)
     if len(op.shape) != len(shape) or any(n != m and not n < m for n, m in zip(shape, op.shape)):
         raise ShapeError(f"{function}: index of shape {index.shape} is larger than src of shape {src.shape}.")
     return shrink(op, tuple((0, n) for n in shape))

@@ -68,9 +68,7 @@ def _dot(tensors: Sequence[Tensor | None]) -> Tensor | None:
     return sum(parts[1:], parts[0]) if parts else None
 
 
-def _derivatives(
-    program: Program, control: bool, leaves: list[Tensor], states: list[Tensor]
-) -> list[list[Tensor | None]]:
+def _derivatives(program: Program, control: bool, leaves: list[Tensor], states: list[Tensor]) -> list[list[Tensor | None]]:
     env = dict(zip((*program.leaves, *program.states), (*leaves, *states)))
     results = run(program.block, env, control)
     found: list[list[Tensor | None]] = [list(results), [], [], [], []]

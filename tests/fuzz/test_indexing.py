@@ -86,9 +86,7 @@ def check(seed: int, device: str) -> None:
     check_write(ours, theirs, mine, other, weights, rng.random() < 0.5, names_a_place_twice(shape, parts), said)
 
 
-def check_write(
-    ours: Tensor, theirs: Any, mine: Any, other: Any, values: Any, adds: bool, twice: bool, said: str
-) -> None:
+def check_write(ours: Tensor, theirs: Any, mine: Any, other: Any, values: Any, adds: bool, twice: bool, said: str) -> None:
     """Writes through an index of a view, with gradients of what is written to and of what is written."""
     leaf, reference = Tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
     written, copy = ours.detach().clone(), theirs.detach().clone()

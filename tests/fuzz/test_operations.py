@@ -69,9 +69,7 @@ def test_a_failing_program_is_made_small_and_printed_as_a_script(monkeypatch: py
 
 
 def test_steps_that_a_root_does_not_read_go() -> None:
-    program = Program(
-        0, ((3,),), (Step("Tensor.exp", 1, 0, ((0, 0),), 0), Step("Tensor.sin", 1, 0, ((0, 0),), 0)), (1, 2)
-    )
+    program = Program(0, ((3,),), (Step("Tensor.exp", 1, 0, ((0, 0),), 0), Step("Tensor.sin", 1, 0, ((0, 0),), 0)), (1, 2))
     small = smallest(program, lambda smaller: any(step.row == "Tensor.sin" for step in smaller.steps))
     assert [step.row for step in small.steps] == ["Tensor.sin"] and small.steps[0].slots == ()
     assert check(small) == (False, True)
