@@ -249,8 +249,8 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
     if op.code in ELEMENTWISE:
         if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
             return sources[1] if sources[0].arg else sources[2]
-        if op.code is OpCode.ADD and op.dtype.is_int and (_is_zero(sources[0]) or _is_zero(sources[1])):
-            return sources[_is_zero(sources[0])]  # of pieces that are joined by adding, all but one are 0
+        if op.code is OpCode.ADD and op.dtype.is_int and (is_zero(sources[0]) or is_zero(sources[1])):
+            return sources[is_zero(sources[0])]  # of pieces that are joined by adding, all but one are 0
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)
@@ -266,7 +266,8 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
     return sources[-1]
 
 
-def _is_zero(value: Op) -> bool:
+def is_zero(value: Op) -> bool:
+    """True for the constant 0."""
     return value.code is OpCode.CONST and value.arg == 0
 
 

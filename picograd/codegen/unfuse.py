@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from picograd import dtype as dtypes
-from picograd.codegen.index import element_anywhere, element_within
+from picograd.codegen.index import element_anywhere, element_within, is_zero
 from picograd.codegen.matmul import contiguous_pieces_axis
 from picograd.dtype import DType
 from picograd.ir.bodies import param, substitute
@@ -542,11 +542,7 @@ def _under_relu(value: Op) -> Op | None:
     if value.code is not OpCode.WHERE or value.src[0].code is not OpCode.CMPLE:
         return None
     (x, limit), zero, kept = value.src[0].src, *value.src[1:]
-    return x if x is kept and _is_zero(limit) and _is_zero(zero) else None
-
-
-def _is_zero(value: Op) -> bool:
-    return value.code is OpCode.CONST and value.arg == 0
+    return x if x is kept and is_zero(limit) and is_zero(zero) else None
 
 
 def _terms(value: Op, sign: float = 1.0) -> Iterator[tuple[float, Op]]:

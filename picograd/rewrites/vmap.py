@@ -181,11 +181,6 @@ def _conv(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
     return move_axis(reshape(made, (images, count, outputs, *places)), 1, 0)
 
 
-def _custom(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
-    """A function of the host takes any axes in front."""
-    return op.replace(tuple(operand.each(examples) for operand in operands))
-
-
 RULES: Mapping[OpCode, Rule] = {
     **dict.fromkeys(ELEMENTWISE | IDENTITY | {OpCode.COPY}, _elementwise),
     **dict.fromkeys(MOVEMENT, _movement),
@@ -198,7 +193,7 @@ RULES: Mapping[OpCode, Rule] = {
     OpCode.UPDATE: _update,
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
-    OpCode.CUSTOM: _custom,
+    OpCode.CUSTOM: _elementwise,  # a function of the host takes any axes in front
 }
 
 
