@@ -28,6 +28,7 @@ from picograd.ir.build import (
     less,
     less_equal,
     maximum,
+    minimum,
     mod,
     shr,
     unary,
@@ -526,16 +527,12 @@ def lcm(a: Op, b: Op) -> Op:
 # ---- choices ----
 def fmax(a: Op, b: Op) -> Op:
     """The greater of both; a number wins over NaN. Where both are equal a gets the gradient, as in PyTorch."""
-    return where(either(less_equal(b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
+    return where(either(less_equal(b, a), is_nan(b)), a, b) if a.dtype.is_float else maximum(a, b)
 
 
 def fmin(a: Op, b: Op) -> Op:
     """The smaller of both; a number wins over NaN. Where both are equal a gets the gradient, as in PyTorch."""
-    return where(either(less_equal(a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
-
-
-def _extreme(code: OpCode, a: Op, b: Op) -> Op:
-    return Op(code, a.dtype, (a, b))
+    return where(either(less_equal(a, b), is_nan(b)), a, b) if a.dtype.is_float else minimum(a, b)
 
 
 def heaviside(x: Op, values: Op) -> Op:
