@@ -71,6 +71,12 @@ def _ntuple(count: int) -> Callable[[Any], tuple[Any, ...]]:
     return each
 
 
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Takes a prefix, such as "module.", from the names of a state that begin with it."""
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        state_dict[name.removeprefix(prefix)] = state_dict.pop(name)
+
+
 FILES: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("activation", "container", "distance", "flatten", "fold", "linear", "normalization", "padding",
                              "pixelshuffle", "rnn", "sparse", "transformer", "upsampling")},
@@ -83,7 +89,8 @@ FILES: dict[str, dict[str, Any]] = {
     "pooling": {"_MaxPoolNd": spatial._MaxPool, "_AvgPoolNd": spatial._AvgPool, "_LPPoolNd": spatial._LPPool,
                 "_AdaptiveAvgPoolNd": spatial._AdaptiveAvgPool, "_AdaptiveMaxPoolNd": spatial._AdaptiveMaxPool},
     "utils": {"_ntuple": _ntuple, "_single": _ntuple(1), "_pair": _ntuple(2), "_triple": _ntuple(3),
-              "_quadruple": _ntuple(4)},
+              "_quadruple": _ntuple(4),
+              "consume_prefix_in_state_dict_if_present": consume_prefix_in_state_dict_if_present},
 }  # fmt: skip
 
 

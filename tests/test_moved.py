@@ -65,6 +65,9 @@ def test_a_layer_is_of_the_base_of_which_pytorchs_is(base: str) -> None:
 def test_a_file_of_layers_has_the_layers_and_says_what_to_write_for_what_it_lacks() -> None:
     assert all(hasattr(torch.nn.modules, file) for file in FILES)
     assert nn.modules.conv.Conv2d is nn.modules.Conv2d is nn.Conv2d and nn.modules.utils._pair(3) == (3, 3)
+    state = {"module.a": 1, "b": 2, "module.c.module.d": 3}
+    nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+    assert [*state.items()] == [("b", 2), ("a", 1), ("c.module.d", 3)]
     with pytest.raises(AttributeError, match=r"hint: for module in model.modules\(\): module.register_forward_hook"):
         nn.modules.module.register_module_forward_hook(print)
 

@@ -107,6 +107,10 @@ class FunctionTrace:
         if self._around is not None:
             self._around.on_forget(leaf)
 
+    def on_backward(self) -> None:
+        if self._around is not None:
+            self._around.on_backward()
+
     def on_host_read(self, function: str) -> None:
         raise JitError(
             f"{self.transform}: {function}() asks for a value while {self.function} is traced; there is none yet.",

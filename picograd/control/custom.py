@@ -197,6 +197,14 @@ BODIES_MAX = 8  # of a Function and operands of one kind, before it runs as it i
 _bodies: Latest[Hashable, set[int]] = Latest(1024)  # name of a Function, kinds of its operands -> hashes of its bodies
 
 
+class _TraceOfPart(BodyTrace):
+    """A trace of forward or backward, in which backward() would add to `.grad` once and not in each run."""
+
+    def on_backward(self) -> None:
+        fact = f"autograd.Function: {self.function} calls backward() while it is traced, which adds to .grad."
+        raise JitError(fact, "autograd.grad(outputs, inputs) inside, and return the gradients.")
+
+
 class _Applied:
     """A call of a Function on its way to a CALL.
 
@@ -248,7 +256,7 @@ class _Applied:
     # ---- forward ----
     def _forward(self) -> tuple[list[Op], list[Op], Any, set[int]]:
         """Returns the roots of the body, the meaning of its PARAMs, the result, and its constant parts."""
-        with BodyTrace("autograd.Function", self.name) as watch, no_grad():
+        with _TraceOfPart("autograd.Function", self.name) as watch, no_grad():
             stands = [
                 stand_in(op.dtype, op.shape, self.args[i].cell.device, False) for i, op in zip(self.places, self.start)
             ]
@@ -383,7 +391,7 @@ class _Applied:
 
         A saved value that is neither argument nor result becomes a further root of `body`.
         """
-        with BodyTrace("autograd.Function", self.name) as watch, no_grad():
+        with _TraceOfPart("autograd.Function", self.name) as watch, no_grad():
             saved = self.context.saved_tensors
             tensors = [
                 self._saved(op, tensor, watch)

@@ -367,6 +367,10 @@ class Trace(Protocol):
         """Called before the gradient of a tensor is replaced."""
         ...
 
+    def on_backward(self) -> None:
+        """Called before backward() adds to the `.grad` of leaves."""
+        ...
+
     def on_host_read(self, function: str) -> None:
         """Called where a value would be needed on the host, which a trace does not have; raises JitError."""
         ...

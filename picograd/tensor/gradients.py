@@ -669,7 +669,9 @@ def backward(
     >>> x.grad.item()
     8.0
     """
-    roots = listed(tensors)
+    roots, active = listed(tensors), trace.get()
+    if active is not None:
+        active.on_backward()
     _check_differentiable(roots)
     seeds = seeds_of("backward", roots, weights_of("backward", roots, grad_tensors), hint="loss.mean().backward()")
     on_the_way = reached(list(seeds))
@@ -688,9 +690,9 @@ def backward(
         if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
             hooked.append((owner, leaf.arg))
     compute_together(together, [tensor.cell for tensor in roots])
-    if Anomaly.is_on and trace.get() is None:
+    if Anomaly.is_on and active is None:
         look_at_gradients(seeds, grads.values())
-    elif trace.get() is None:
+    elif active is None:
         wait_for(seeds, together)
         owners = [(leaf, collecting[leaf]) for leaf in leaves if leaf.code is OpCode.LEAF and leaf in collecting]
         compute_first((leaf.src[0], owner.cell.device) for leaf, owner in owners if not leaf.src[0].needs_grad)

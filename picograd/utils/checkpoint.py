@@ -23,21 +23,18 @@ def checkpoint(
       function:            or method, or Module
       args, kwargs:        its arguments
       use_reentrant:       changes nothing: a graph is never used up
-      preserve_rng_state:  True: random numbers inside are drawn once, for both passes
+      preserve_rng_state:  changes nothing: random numbers inside are drawn once, for both passes
 
     Returns:   the result of the function
 
     Raises:
-      ArgumentError: preserve_rng_state=False.
-      JitError:      under jit or vmap the function cannot be traced.
+      JitError: under jit or vmap the function cannot be traced.
 
     >>> x = Tensor([2.0], requires_grad=True)
     >>> utils.checkpoint.checkpoint(lambda x: (x * x).exp().log(), x, use_reentrant=False).sum().backward()
     >>> x.grad
     Tensor([4.])
     """
-    if not preserve_rng_state:
-        raise ArgumentError("checkpoint: preserve_rng_state=False would give the backward pass other random numbers.")
     return recomputed(function, *args, **kwargs)
 
 

@@ -514,3 +514,51 @@ def test_a_number_that_changes_at_each_call_is_an_input_of_a_plan(kind: str) -> 
         assert weight.grad is not None
         np.testing.assert_allclose(weight.grad.numpy(), grad @ numbers.T + numbers.T @ grad, rtol=1e-5)
     assert not any(planned[-4:])
+
+
+def reversible(lib: Any) -> Any:
+    class Reversible(lib.autograd.Function):  # type: ignore[name-defined, misc]
+        """Computes its input again in its backward pass, and calls backward() from there."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, f: Any, *params: Any) -> Any:
+            ctx.f = f
+            first, second = x.chunk(2, -1)
+            with lib.no_grad():
+                y = lib.cat([first + f(second), second], -1)
+            ctx.save_for_backward(y, *params)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            y, *params = ctx.saved_tensors
+            second, by_first, by_second = y.chunk(2, -1)[1], *grad.chunk(2, -1)
+            with lib.enable_grad():
+                second = second.detach().requires_grad_()
+                lib.autograd.backward(ctx.f(second), by_first)
+            return lib.cat([by_first, by_second + second.grad], -1), None, *[None for _ in params]
+
+    return Reversible
+
+
+@pytest.mark.parametrize("given", ["arguments", "a closure"])
+def test_backward_may_add_to_the_gradients_of_others(given: str) -> None:
+    found = []
+    for lib in (pg, torch):
+        layer, x = lib.nn.Linear(2, 2), lib.tensor([[1.0, 2.0, -1.0, 0.5]], requires_grad=True)
+        with lib.no_grad():
+            layer.weight.copy_(lib.tensor([[1.0, -2.0], [0.5, 3.0]]))
+            layer.bias.copy_(lib.tensor([0.25, -1.0]))
+        function = reversible(lib)
+        for _ in range(2):
+            y = function.apply(x, layer, *(layer.parameters() if given == "arguments" else ()))
+            y.pow(2).sum().backward()
+        found.append([tensor.tolist() for tensor in (y, x.grad, layer.weight.grad, layer.bias.grad)])
+    assert found[0] == found[1]
+
+
+def test_a_traced_backward_that_adds_to_gradients_is_refused() -> None:
+    layer, x = pg.nn.Linear(2, 2), Tensor([[1.0, 2.0, -1.0, 0.5]], requires_grad=True)
+    step = pg.jit(lambda scale: (reversible(pg).apply(x, layer) * scale).sum().backward())
+    with pytest.raises(pg.JitError, match=r"calls backward\(\) while it is traced"):
+        step(pg.ones(1))
