@@ -14,7 +14,9 @@ from picograd.autodiff.modes import varying
 from picograd.control.closure import BodyTrace, close, name_of, stand_in, store
 from picograd.control.structure import put, take
 from picograd.errors import JitError
-from picograd.ir.op import Op
+from picograd.interrupts import Latest
+from picograd.ir.bodies import param, substitute
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.tensor.build import detached
@@ -78,10 +80,39 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
     cells = watch.changed()
     first = [*stands, *(watch.stand_of(cell) for cell in cells)]
     closed = close(watch, [*roots, *(watch.written[cell] for cell in cells)], first)
-    outputs = _call([*start, *(watch.before[cell] for cell in cells), *closed.sources], closed.roots, mark)
+    sources = [*start, *(watch.before[cell] for cell in cells), *closed.sources]
+    outputs = _call(*_with_numbers(sources, closed.roots), mark)
     for cell, op in zip(cells, outputs[len(roots) :]):
         store(cell, op)
     return returned.with_ops(outputs)
+
+
+# ---- numbers that change ----
+_with_their_own: Latest[int, None] = Latest(1024)  # hashes of roots whose numbers have stayed in them
+_numbers: Latest[int, tuple[list[float], set[int]]] = Latest(1024)  # hash of a body without numbers -> first ones, changed
+
+
+def _with_numbers(sources: list[Op], roots: tuple[Op, ...]) -> tuple[list[Op], tuple[Op, ...]]:
+    """Returns sources and roots of a body in which numbers that were others before are sources: one plan is for all.
+
+    Under jit, where a number may not change, all stay: a second trace is the same whatever eager calls have seen.
+    """
+    if trace.get() is not None or hash(roots) in _with_their_own:
+        return sources, roots
+    order = toposort(roots)
+    fixed = {s for op in order if op.code is OpCode.FORMULA for s in op.src[len(op.src) - len(op.arg.numbers) :]}
+    numbers = {op: op.arg for op in order if op.code is OpCode.CONST and op.dtype.kind == "f" and op not in fixed}
+    place = {op: i for i, op in enumerate(order)}
+    parts = [(op.code, op.dtype, None if op in numbers else op.arg, *map(place.__getitem__, op.src)) for op in order]
+    key = hash((*parts, *map(place.__getitem__, roots)))
+    before, changed = _numbers.get(key) or ([*numbers.values()], set[int]())
+    changed |= {i for i, (first, now) in enumerate(zip(before, numbers.values())) if first != now}
+    _numbers.put(key, (before, changed))
+    if not changed:
+        _with_their_own.put(hash(roots), None)
+    moved = [op for i, op in enumerate(numbers) if i in changed]
+    places = {op: param(op, len(sources) + i) for i, op in enumerate(moved)}
+    return [*sources, *moved], tuple(substitute(roots, places))
 
 
 def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op]:

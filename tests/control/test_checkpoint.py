@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import picograd as pg
+from picograd.look import watch
 from picograd_programs.models.gpt import GPT, GPTConfig
+from tests.helpers import same_value
 
 B, T, C, V = 8, 32, 32, 16  # batch, length, width, vocabulary
 STREAM_NBYTES = 4 * B * T * C
@@ -53,3 +57,32 @@ def test_a_checkpointed_layer_keeps_its_input_and_nothing_else(monkeypatch: pyte
     assert (kept_12 - kept_2) / 10 <= 1.01 * STREAM_NBYTES
     assert (plain_12 - plain_2) / 10 >= 12 * STREAM_NBYTES
     assert kept_12 <= 0.25 * plain_12
+
+
+NUMBERS: dict[str, Any] = {
+    "factor": lambda L, h, a: h.tanh() * a + 0.5,
+    "exponent": lambda L, h, a: (h.abs() + 0.1) ** a,
+    "slope": lambda L, h, a: L.nn.functional.leaky_relu(h, a),
+    "temperature": lambda L, h, a: (h / a).softmax(-1),
+    "margin": lambda L, h, a: L.nn.functional.pad(h, (1, 1), value=a),
+}
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "outline"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_changes_at_each_call_is_an_input_of_a_plan(name: str, how: str) -> None:
+    array = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
+    (ours, theirs), planned = (lib.tensor(array, requires_grad=True) for lib in (pg, torch)), []
+    function: Any = pg.checkpoint if how == "checkpoint" else lambda f, *args: pg.outline(f)(*args)
+    for number in (0.3, 0.5, 1.0, 0.01, 2.0, 0.5, 0.7, 0.9, 0.8, 0.6):  # 0.5 and 1.0 are elsewhere in the graphs, too
+        ours.grad = theirs.grad = None
+        with watch() as counts:
+            result = function(lambda x, number: NUMBERS[name](pg, x @ x, number), ours, number)
+            (result * result).sum().backward()
+            result.detach().numpy()
+        planned.append(counts.scheduled)
+        expected = NUMBERS[name](torch, theirs @ theirs, number)
+        (expected * expected).sum().backward()
+        same_value(result, expected, 1e-4, 1e-5)
+        same_value(ours.grad, theirs.grad, 1e-4, 1e-5)
+    assert not any(planned[-2:])
