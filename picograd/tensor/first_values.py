@@ -37,7 +37,7 @@ EXACT = frozenset({
     OpCode.PAD, OpCode.SHRINK, OpCode.CAST, OpCode.BITCAST, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.NEG,
     OpCode.SQRT, OpCode.SHL, OpCode.SHR, OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.CMPLT, OpCode.CMPNE, OpCode.WHERE,
 })  # fmt: skip
-_evaluated: Latest[Hashable, None] = Latest(1024)  # short keys of graphs that have been computed here
+_met: Latest[Hashable, None] = Latest(1024)  # short keys of graphs that have been computed here, or that need kernels
 
 
 # ---- values that begin something ----
@@ -117,14 +117,13 @@ def evaluate_first(graphs: Sequence[Op]) -> None:
     devices: dict[Hashable, str] = {}
     for op in dict.fromkeys(graphs):
         seen = None if is_memory(op) else look_at([op])
-        if seen is not None and seen.key not in _evaluated:
+        if seen is not None and seen.key not in _met:
             alike.setdefault(seen.key, []).append(op)
             devices[seen.key] = seen.buffers[0].device
     for key, ops in alike.items():
-        for op, array in zip(ops, values := evaluated(ops) or ()):
+        for op, array in zip(ops, evaluated(ops) or ()):
             op.realized = from_host(array, op.dtype, devices[key])
-        if values:
-            _evaluated.put(key, None)
+        _met.put(key, None)
 
 
 def evaluated(graphs: Sequence[Op]) -> Sequence[np.ndarray[Any, Any]] | None:

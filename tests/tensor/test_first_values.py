@@ -17,7 +17,7 @@ from tests.helpers import forgotten
 
 @pytest.fixture(autouse=True)
 def nothing_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_values, "_evaluated", Latest(1024))
+    monkeypatch.setattr(first_values, "_met", Latest(1024))
 
 
 def begun(make: Callable[[], list[Tensor]]) -> tuple[list[np.ndarray], int]:
@@ -88,3 +88,22 @@ def test_a_first_jitted_call_compiles_nothing_that_draws_weights() -> None:
     (value, names), (again, more) = first_call(), first_call()
     assert value == again and names[0] == "elementwise_4_5"
     assert "elementwise_7" not in names and {"elementwise_7", "elementwise_4_5_and_2"} <= {*more}
+
+
+def test_a_weight_that_needs_kernels_is_not_tried_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sharpness-aware steps do: its value needs kernels, which one look at it says."""
+    net, tried = pg.nn.Linear(3, 2), list[object]()
+    optimizer = pg.optim.SGD(net.parameters(), lr=0.1)
+    original = first_values.evaluated
+    monkeypatch.setattr(first_values, "evaluated", lambda graphs: (tried.append(graphs), original(graphs))[1])
+    for step in range(6):
+        if step == 3:
+            tried.clear()
+        for _ in range(2):
+            net.zero_grad()
+            net(pg.ones(4, 3)).exp().mean().backward()
+            with pg.no_grad():
+                for parameter in net.parameters():
+                    parameter.add_(parameter.grad / (1 + parameter.grad.norm()))
+        optimizer.step()
+    assert not tried
