@@ -17,11 +17,9 @@ are distinct eighths; behind a line that rounds nothing is ordered, and ties tha
 from __future__ import annotations
 
 import math
-import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +27,7 @@ import numpy as np
 import torch
 
 import picograd as pg
+from tests.fuzz.operations import default_device
 from tests.fuzz.seeds import run_seeds
 
 Rng = np.random.Generator
@@ -204,7 +203,7 @@ def indexing(rng: Rng, x: str, t: Any) -> list[str]:
 
 
 def along(rng: Rng, x: str, t: Any) -> list[str]:
-    """What adds, counts or orders exact values."""
+    """Returns lines that add, count or order exact values."""
     n, d = t.ndim, int(rng.integers(max(t.ndim, 1)))
     a, b = (int(rng.integers(0, 4)) for _ in range(2))
     if not n:
@@ -292,7 +291,7 @@ FAMILIES: tuple[Callable[[Rng, str, Any], list[str]], ...] = (movement, indexing
 
 # ---- both libraries ----
 def names_of(library: Any) -> dict[str, Any]:
-    """What lines may name: L and F; P, places 0, 1, ... in a shape; W, weights in a shape."""
+    """Returns the names that lines may use: L and F; P, places 0, 1, ... in a shape; W, weights in a shape."""
     make = pg.Tensor if library is pg else torch.tensor
 
     def places(*shape: Any) -> Any:
@@ -463,18 +462,6 @@ def taken(chain: Chain, values: list[Any]) -> Any:
 
 
 # ---- comparing ----
-@contextmanager
-def default_device(name: str) -> Iterator[None]:
-    before = os.environ.get("PICOGRAD_DEVICE")
-    os.environ["PICOGRAD_DEVICE"] = name
-    try:
-        yield
-    finally:
-        os.environ.pop("PICOGRAD_DEVICE")
-        if before is not None:
-            os.environ["PICOGRAD_DEVICE"] = before
-
-
 def compare(
     said: str, dtype: str, found: tuple[list[Array], list[Array]], expected: tuple[list[Array], list[Array]]
 ) -> None:
