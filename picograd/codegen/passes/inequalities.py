@@ -38,6 +38,7 @@ from picograd.record import Record, Struct, field, replace
 # ---- polynomials ----
 Atoms = tuple[int, ...]  # a product of atoms: their numbers, in order; () is 1
 Terms = dict[Atoms, int]  # a polynomial: each product with its factor, which is not 0
+Operation = tuple[OpCode, frozenset[tuple[Atoms, int]], frozenset[tuple[Atoms, int]]]  # of two polynomials
 
 
 def added(a: Terms, b: Terms, factor: int = 1) -> Terms:
@@ -113,8 +114,7 @@ class Sums:
     holds:    conditions, and whether they hold
     atoms:    by number; later ones speak of earlier ones
     sums:     of the Ops that were asked for
-    quotients: by dividend and divisor
-    remainders: by dividend and divisor
+    met:      quotients, remainders, minima and maxima, by their operands: two that are equal are one atom
     divided:  atom that is a quotient -> dividend and divisor, a number
     divided_by: the youngest atom of a dividend -> that, and the numbers that divide it
     """
@@ -123,8 +123,7 @@ class Sums:
         self.named, self.holds = named, holds
         self.atoms: list[Atom] = []
         self.sums: dict[Op, Sum] = {}
-        self.quotients: dict[tuple[frozenset[tuple[Atoms, int]], ...], Sum] = {}
-        self.remainders: dict[tuple[frozenset[tuple[Atoms, int]], ...], Sum] = {}
+        self.met: dict[Operation, Sum] = {}
         self.divided: dict[int | None, tuple[Sum, int]] = {}
         self.divided_by: dict[int | None, list[tuple[Sum, Sum]]] = {}
 
@@ -211,6 +210,10 @@ def _interval(code: OpCode, *operands: Sum) -> Interval:
     return found
 
 
+def _key(code: OpCode, a: Sum, b: Sum) -> Operation:
+    return code, frozenset(a.terms.items()), frozenset(b.terms.items())
+
+
 # ---- operations ----
 def _constant(value: int) -> Sum:
     return Sum({(): value} if value else {}, value, value)
@@ -287,18 +290,18 @@ def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
         high = _highest(sums, a, b, high)
     if low == high:
         return _constant(low)
-    key = frozenset(a.terms.items()), frozenset(b.terms.items())
-    if key not in sums.quotients:
+    key = _key(OpCode.IDIV, a, b)
+    if key not in sums.met:
         if b.low == b.high:
             sums.divided_by.setdefault(youngest(a.terms), []).append((a, b))
         inner = sums.divided.get(_only_atom(a))
         if inner is not None and b.low == b.high:
             nested = _quotient(sums, inner[0], _constant(inner[1] * b.low))
             assert nested is not None, "both divisors are above 0"
-            sums.quotients[key] = nested
+            sums.met[key] = nested
         else:
-            sums.quotients[key] = _new_quotient(sums, a, b, (low, high))
-    return sums.quotients[key]
+            sums.met[key] = _new_quotient(sums, a, b, (low, high))
+    return sums.met[key]
 
 
 def _highest(sums: Sums, a: Sum, b: Sum, high: int) -> int:
@@ -335,14 +338,14 @@ def _remainder(sums: Sums, a: Sum, b: Sum) -> Sum | None:
     quotient = _quotient(sums, a, b)
     if quotient is None:
         return None
-    key = frozenset(a.terms.items()), frozenset(b.terms.items())
-    if key not in sums.remainders:
+    key = _key(OpCode.MOD, a, b)
+    if key not in sums.met:
         last = added(b.terms, {(): -1})
         highs = (last,) if a.low < 0 else (last, a.terms)
         atom = sums.bounded(*_interval(OpCode.MOD, a, b), ({},), highs)
         sums.atoms[-1].one_of = (added(a.terms, times(quotient.terms, b.terms), -1),)
-        sums.remainders[key] = atom
-    return sums.remainders[key]
+        sums.met[key] = atom
+    return sums.met[key]
 
 
 def _only_atom(a: Sum) -> int | None:
@@ -358,24 +361,29 @@ def _minimum(sums: Sums, op: Op) -> Sum:
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
     if a.high <= b.low or b.high <= a.low:
         return a if a.high <= b.low else b
+    key = _key(OpCode.MIN, a, b)
+    if key in sums.met:
+        return sums.met[key]
     low, high = _interval(OpCode.MIN, a, b)
     if low < 0 and all(x.low >= 0 or sums.is_never_negative(x.terms) for x in (a, b)):
         low = 0
     both = added(a.terms, b.terms)
     if not set(both) - {()}:  # at most the mean: min(j, n - j) <= n // 2
         high = min(high, both.get((), 0) // 2)
-    atom = sums.bounded(low, high, (), (a.terms, b.terms))
+    sums.met[key] = sums.bounded(low, high, (), (a.terms, b.terms))
     sums.atoms[-1].one_of = a.terms, b.terms
-    return atom
+    return sums.met[key]
 
 
 def _maximum(sums: Sums, op: Op) -> Sum:
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
     if a.high <= b.low or b.high <= a.low:
         return b if a.high <= b.low else a
-    atom = sums.bounded(*_interval(OpCode.MAX, a, b), (a.terms, b.terms), ())
-    sums.atoms[-1].one_of = a.terms, b.terms
-    return atom
+    key = _key(OpCode.MAX, a, b)
+    if key not in sums.met:
+        sums.met[key] = sums.bounded(*_interval(OpCode.MAX, a, b), (a.terms, b.terms), ())
+        sums.atoms[-1].one_of = a.terms, b.terms
+    return sums.met[key]
 
 
 def _shift_right(sums: Sums, op: Op) -> Sum | None:
