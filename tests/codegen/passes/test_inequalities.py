@@ -10,6 +10,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.passes.inequalities import Known, added
+from picograd.ir.build import cast
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 
@@ -132,3 +133,13 @@ def test_nothing_is_proved_that_is_not_so(block: int) -> None:
     answers = [answer for seed in range(block * 60, block * 60 + 60) for answer in questions(seed)]
     assert not any(wrong for _, wrong in answers)
     assert sum(right for right, _ in answers) > 0.7 * len(answers)
+
+
+@pytest.mark.parametrize("code", [OpCode.MIN, OpCode.MAX, OpCode.IDIV, OpCode.MOD])
+def test_equal_operations_are_one_integer(code: OpCode) -> None:
+    """A remainder of int32 is that of int64 where both hold it: what is proved of one is so of the other."""
+    n, m = (Op(OpCode.VARIABLE, I64, (), (name, 64, 4095)) for name in "nm")
+    wide = Op(code, I64, (n, m))
+    narrow = Op(code, dtypes.int32, (cast(n, dtypes.int32), cast(m, dtypes.int32)))
+    known = Known({}, (n, m))
+    assert wide is not narrow and known.sum_of(wide).terms == known.sum_of(cast(narrow, I64)).terms
