@@ -344,8 +344,9 @@ class Planes(Record, dict=True):
     def inner(self) -> tuple[int, ...]:
         """Positions of a plane along each axis but the first."""
         *middle, last = self.windows.spatial[1:] or (1,)
-        found = (*static_shape(tuple(middle)), last if isinstance(last, int) else min(PART_OF_ROW_MAX, longest(last)))
-        return found if len(self.windows.spatial) > 1 else ()
+        if not isinstance(last, int):  # in whole vectors, as far as tiles reach
+            last = min(PART_OF_ROW_MAX, ceildiv(longest(last), self.blocks.lanes) * self.blocks.lanes)
+        return (*static_shape(tuple(middle)), last) if len(self.windows.spatial) > 1 else ()
 
     @cached_property
     def height(self) -> int:

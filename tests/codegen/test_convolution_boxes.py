@@ -80,10 +80,11 @@ def test_windows_of_few_output_channels_are_read_in_planes(case: Case, rng: np.r
 
 
 def test_a_plane_on_each_width_of_vectors(rng: np.random.Generator) -> None:
-    values, w = {"h": 9, "w": 21}, param(1, 1, 1, 3, 3)
-    x = param(0, 1, 1, *(Op(OpCode.VARIABLE, dtypes.int64, (), (name, 9, 40)) for name in "hw"))
-    for stride in (1, 2):
-        out = conv(x, w, padding=1, stride=stride)
+    """Also where the longest row ends within a vector: tiles of its last row reach beyond the plane."""
+    w = param(1, 1, 1, 3, 3)
+    x = param(0, 1, 1, *(Op(OpCode.VARIABLE, dtypes.int64, (), ends) for ends in (("h", 9, 40), ("w", 33, 70))))
+    for stride, height, width in ((1, 9, 33), (2, 9, 41), (2, 40, 70)):
+        out, values = conv(x, w, padding=1, stride=stride), {"h": height, "w": width}
         check_same_meaning([out], arrays_of(rng, x, w, values=values), targets=CPU_TARGETS, variables=values)
 
 
