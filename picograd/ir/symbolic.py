@@ -490,6 +490,20 @@ INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
 }  # fmt: skip
 
 
+def in_normal_form(value: Op) -> Dim:
+    """Returns an expression that Python's operators have made of lengths as the functions here build it.
+
+    >>> n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
+    >>> in_normal_form(n * 1) is n, in_normal_form(n + n - n) is n
+    (True, True)
+    """
+    became: dict[Op, Dim] = {}
+    for op in toposort([value], stop=_Bound()):
+        rebuild = subtract if op.code is OpCode.SUB else INDEX_ARITHMETIC.get(op.code)
+        became[op] = from_op(op) if rebuild is None else rebuild(*[became[s] for s in op.src])
+    return became[value]
+
+
 # ---- values of lengths ----
 def is_length(op: Op) -> bool:
     """True for a number, a symbolic integer and arithmetic on some, which need no memory."""

@@ -16,7 +16,7 @@ from picograd.errors import ArgumentError, ArgumentTypeError, JitError, ShapeErr
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import of_numbers
-from picograd.ir.symbolic import add, bounds, mul, subtract, to_op
+from picograd.ir.symbolic import add, bounds, in_normal_form, mul, subtract, to_op
 from picograd.record import Record
 from picograd.tensor.build import is_integer, whole
 from picograd.tensor.cell import trace
@@ -153,7 +153,8 @@ def held(dims: Sequence[Any]) -> tuple[Any, ...]:
     >>> held((2, Variable("n", 1, 8).bind(3)))
     (2, n=3)
     """
-    return tuple([dim.op if isinstance(dim, Length) else dim for dim in dims])
+    given = [dim.op if isinstance(dim, Length) else dim for dim in dims]
+    return tuple([in_normal_form(dim) if isinstance(dim, Op) else dim for dim in given])
 
 
 def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:

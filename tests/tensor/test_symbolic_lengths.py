@@ -544,3 +544,27 @@ def test_symbolic_integers_may_stand_in_shapes(device: str) -> None:
         np.testing.assert_allclose(blocks.numpy(), DATA[:k].reshape(k, 2, 2).sum(0), rtol=1e-5)
         assert total.item() == pytest.approx(DATA[:k].sum() + DATA[k - 1].sum(), rel=1e-5)
     assert len(f.forms) == 1
+
+
+SPELLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "repeated once": lambda x: x.repeat_interleave(1, 0),
+    "once a length": lambda x: x.reshape(1 * x.shape[0], 4),
+    "a length and nothing": lambda x: x.view(x.shape[0] + 0, 4),
+    "less and more": lambda x: x.expand(x.shape[0] - 1 + 1, 4),
+    "twice a length": lambda x: x.repeat_interleave(2, 0).reshape(x.shape[0] + x.shape[0], 4).unflatten(0, (-1, 2))[:, 0],
+    "made of that length": lambda x: x + pg.zeros(x.shape[0] + 1 - 1, 4),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_length_that_is_written_in_another_way_is_the_same(name: str, device: str) -> None:
+    """Python's operators on lengths of a shape make no normal form: 1 * n had been another length than n."""
+    whole = table().to(device).requires_grad_()
+    x = whole[:N]
+    y = SPELLINGS[name](x)
+    assert y.shape == x.shape
+    (y[1:] * x[1:]).sum().backward()
+    assert whole.grad is not None
+    expected = np.zeros_like(DATA)
+    expected[1:4] = 2 * DATA[1:4]
+    np.testing.assert_allclose(whole.grad.numpy(), expected, rtol=1e-6)
