@@ -403,7 +403,7 @@ class Scalars:
         key = (device, *parts.rest)
         with self._lock:
             if key not in self._forms:
-                lengths = Lengths(len(parts.lengths), needs_numbers(form, device))
+                lengths = Lengths(len(parts.lengths), needs_numbers(form, device), parts.has_windows)
                 self._forms.put(key, _Form(values, places, lengths))
             known = self._forms[key]
             if varied is not None and known.lengths.is_refused:
@@ -514,6 +514,7 @@ def _form_apart(form: Template) -> _Apart:
     offsets: list[Offset] = []
     lengths: list[int] = []
     rest: list[Hashable] = []
+    has_windows = False
     for op, part in zip(form.order, form.key):
         is_leaf = op in form.leaves
         if op.code in BLOCKS and not is_leaf:
@@ -521,9 +522,10 @@ def _form_apart(form: Template) -> _Apart:
         elif is_leaf or op.code in WITH_LENGTHS:
             part = lengths_of(op, is_leaf, part, lengths)
         elif op.code is OpCode.CONV or op.code is OpCode.FORMULA:
-            part = with_channels(op, part)
+            whole = with_channels(op, part)
+            part, has_windows = whole, has_windows or whole is not part
         rest.append(places.get(op, part))
-    return _Apart((tuple(rest), form.key[-1]), constants, tuple(offsets), tuple(lengths))
+    return _Apart((tuple(rest), form.key[-1]), constants, tuple(offsets), tuple(lengths), has_windows)
 
 
 def _moving(parts: _Apart, groups: tuple[int, ...], sizes: Sizes | None, prefix: str) -> Moving:
@@ -593,7 +595,8 @@ class Families:
         with self._lock:
             family = self._known.get(parts.rest)
             if family is None:
-                family = _Family(Lengths(len(parts.lengths)), seen.numbers, set(), places, (FIXED,) * len(places))
+                lengths = Lengths(len(parts.lengths), has_windows=parts.has_windows)
+                family = _Family(lengths, seen.numbers, set(), places, (FIXED,) * len(places))
                 self._known.put(parts.rest, family)
             if parts.has_windows and family.lengths.comes_often(sample):
                 return replace(seen, has_own=True), False

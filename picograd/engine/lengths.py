@@ -21,7 +21,8 @@ in the same order. Lengths of 0 and 1 belong to a form.
 
 A length that follows from others in another way, as the half that a stride leaves of an image, is a symbolic integer of
 its own at first. An Op that needs it equal to what the others make of it says so, and it is that expression from then on.
-Where two halves make up a length, and it has been even in all samples, it is twice a symbolic integer.
+Where neither can be what the other is, a polynomial was a guess from too few samples, and is given up. Where two halves
+make up a length, and it has been even in all samples, it is twice a symbolic integer.
 
     for image in images:                    # 480 x 640 pixels, then 333 x 500
         network(image)                      # a plan for all of 64 x 64 to 4095 x 4095
@@ -226,6 +227,7 @@ OFTEN_MAX = 16  # such graphs of a form
 SAMPLES_MAX = 8  # of a form: where they make no polynomials by then, it has a plan for each length
 VARIABLES_MAX = 32  # of a form, such as the rows that each expert of several layers gets
 STARTS = (2, 8, 16, 32, 64, *(1 << power for power in range(12, 63, 6)))  # from each to the next lengths share their bounds
+VALUES_MIN = 3  # different ones of a number before a formula with a constant is taken for its own; one more of images
 FACTOR_MAX = 4  # of a length to which another number is added
 SHAPES = frozenset({OpCode.RESHAPE, OpCode.EXPAND})
 LAST_IS_LENGTH = frozenset({OpCode.IOTA, OpCode.CHECK, OpCode.LOOP})  # in their arguments
@@ -319,12 +321,14 @@ class Root(Record):
 class Solution(Record):
     """Expressions that give the numbers of a form from a few of them.
 
-    parts:  of each number, of `_symbol`s; None for a start of a block that has no expression, or does not change
-    roots:  the lengths that each `_symbol` follows from, by its number
+    parts:    of each number, of `_symbol`s; None for a start of a block that has no expression, or does not change
+    roots:    the lengths that each `_symbol` follows from, by its number
+    guessed:  a place of each length whose expression samples alone have told, those that most values bear out first
     """
 
     parts: tuple[Dim | None, ...]
     roots: Mapping[int, Root]
+    guessed: tuple[int, ...] = ()
 
     @property
     def key(self) -> Hashable:
@@ -349,7 +353,24 @@ class Solution(Record):
     def replacing(self, number: int, value: Dim, root: Root | None = None) -> Solution:
         """Returns the same expressions with a value in the place of a symbolic integer, or of another one with its root."""
         roots = {i: old for i, old in self.roots.items() if i != number} | ({} if root is None else {number: root})
-        return Solution(self.shown({_symbol(number): value}), roots)
+        return Solution(self.shown({_symbol(number): value}), roots, self.guessed)
+
+    def freeing(self, place: int) -> Solution:
+        """Returns the same expressions with a symbolic integer of its own for a length that was guessed."""
+        number, wrong = max(self.roots) + 1, self.parts[place]
+        parts = tuple([_symbol(number) if part is wrong else part for part in self.parts])
+        return Solution(parts, {**self.roots, number: Root(place)}, tuple([i for i in self.guessed if i != place]))
+
+    def by_largest(self, num_lengths: int, sample: Sample) -> Solution:
+        """Returns the same expressions with each root at the largest multiple of its symbolic integer, which bounds it."""
+        roots = dict(self.roots)
+        numbers = {_symbol(i): i for i in roots}
+        for place in sorted(range(num_lengths), key=sample.__getitem__):
+            terms, rest = affine(cast(Dim, self.parts[place]))
+            for symbol, step in terms.items() if len(terms) == 1 else ():
+                if symbol in numbers:
+                    roots[numbers[symbol]] = Root(place, step, rest)
+        return Solution(self.parts, roots, self.guessed)
 
 
 @lru_cache(VARIABLES_MAX)
@@ -358,11 +379,12 @@ def _symbol(number: int) -> Op:
     return Op(OpCode.VARIABLE, dtypes.int64, (), (f"root{number}", 0, LARGE))
 
 
-def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
+def solve(samples: Sequence[Sample], num_lengths: int, has_windows: bool = False) -> Solution | None:
     """Returns expressions that give the numbers of all samples; None where that takes too many symbolic integers.
 
     Args:
       num_lengths:  how many numbers are lengths; then come starts of blocks, which may be anything, and rooms
+      has_windows:  there are images, whose features are quotients: small numbers of which many fit by chance
 
     >>> n, times_8, less = solve([(5, 40, 4), (7, 56, 6)], 2).parts
     >>> times_8 is mul(n, 8), less is subtract(n, 1)
@@ -371,13 +393,16 @@ def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
     columns = list(zip(*samples))
     known: dict[Sample, Dim] = {}
     roots: dict[int, Root] = {}
+    guessed: list[int] = []
     spreads = [max(column) - min(column) for column in columns]
     for place in sorted(range(num_lengths), key=spreads.__getitem__):  # a length before its multiples
         column = columns[place]
         if column not in known and not _is_fixed(column):
-            found = next(_formulas(column, known), None)
+            found = next(_formulas(column, known, VALUES_MIN + has_windows), None)
             if found is None:
                 found, roots[len(roots)] = _symbol(len(roots)), Root(place)
+            else:
+                guessed.append(place)
             known[column] = found
             if len(roots) > VARIABLES_MAX:
                 return None
@@ -387,29 +412,37 @@ def solve(samples: Sequence[Sample], num_lengths: int) -> Solution | None:
             parts.append(column[0] if place < num_lengths else known.get(column))
         else:
             parts.append(known.get(column) or next(_formulas(column, known), None))
-    return Solution(tuple(parts), roots)
+    solution = Solution(tuple(parts), roots, tuple(sorted(guessed, key=lambda place: -len({*columns[place]}))))
+    return solution.by_largest(num_lengths, samples[-1]) if has_windows else solution
 
 
 def _is_fixed(column: Sample) -> bool:
     return all(number == column[0] for number in column)
 
 
-def _formulas(column: Sample, known: Mapping[Sample, Dim]) -> Iterator[Dim]:
-    """Yields formulas that give a number from known ones in all samples, the simplest first."""
+def _formulas(column: Sample, known: Mapping[Sample, Dim], values_min: int = VALUES_MIN) -> Iterator[Dim]:
+    """Yields formulas that give a number from known ones in all samples, the simplest first.
+
+    Args:
+      values_min:  how many numbers tell that a formula with a constant is no chance
+    """
     for other, part in known.items():
         factor = _factor(column, other)
         if factor:
             yield mul(part, factor)
-    yield from _shifted(column, known, (1, -1))
+    is_told = len(column) <= OWN_PLANS or len({*column}) >= values_min  # that grow by one have no more than two samples
+    if is_told:
+        yield from _shifted(column, known, (1, -1))
     for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
         factor = _factor(column, [i * j for i, j in zip(a, b)])
         if factor:
             yield mul(mul(x, y), factor)
-    for (a, x), (b, y) in combinations(known.items(), 2):
+    for (a, x), (b, y) in combinations(known.items(), 2) if is_told else ():
         for sign in (1, -1):
             sums = tuple([i + sign * j for i, j in zip(a, b)])
             yield from _shifted(column, {sums: add(x, mul(y, sign))}, (1, -1))
-    yield from _shifted(column, known, [sign * factor for factor in range(2, FACTOR_MAX + 1) for sign in (1, -1)])
+    if is_told:
+        yield from _shifted(column, known, [sign * factor for factor in range(2, FACTOR_MAX + 1) for sign in (1, -1)])
 
 
 def _factor(column: Sample, other: Sequence[int]) -> int:
@@ -432,11 +465,9 @@ def _shifted(column: Sample, known: Mapping[Sample, Dim], factors: Sequence[int]
 # whose shapes differ then does: one of the two lengths is what the other is.
 def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample], prefix: str) -> Solution | None:
     """Returns a solution in which lengths that an Op needs equal are no longer shown as different ones; None if none is."""
-    for pair in unequal:
-        shown = [_of_roots(dim, solution, prefix) for dim in pair]
-        if None in shown or shown[0] == shown[1]:
-            continue
-        difference = subtract(*cast("list[Dim]", shown))
+    pairs = [[_of_roots(dim, solution, prefix) for dim in pair] for pair in unequal]
+    differences = [subtract(*cast("list[Dim]", pair)) for pair in pairs if None not in pair and pair[0] != pair[1]]
+    for difference in differences:
         for i in solution.roots:
             value = _solved(difference, _symbol(i))
             if value is not None:
@@ -445,6 +476,11 @@ def _with_relation(solution: Solution, unequal: Pairs, samples: Sequence[Sample]
             quotient = _quotient_of(difference, i, [solution.integers(sample) for sample in samples])
             if quotient is not None:
                 return solution.replacing(i, quotient)
+    for difference in differences:
+        for place in reversed(solution.guessed):
+            if _symbols_in(difference) & _symbols_in(solution.parts[place]):
+                return solution.freeing(place)
+    for difference in differences:
         for i, root in solution.roots.items():  # an even length, as one of memory that two halves make up
             column = [sample[root.place] for sample in samples]
             step = gcd(*[number - column[0] for number in column])
@@ -483,7 +519,11 @@ def _of_roots(dim: Dim, solution: Solution, prefix: str) -> Dim | None:
 
 
 def _mentions(dim: Dim, symbol: Op) -> bool:
-    return isinstance(dim, Op) and symbol in toposort([dim])
+    return symbol in _symbols_in(dim)
+
+
+def _symbols_in(dim: Dim | None) -> set[Op]:
+    return {op for op in toposort([dim]) if op.code is OpCode.VARIABLE} if isinstance(dim, Op) else set()
 
 
 def _solved(difference: Dim, symbol: Op) -> Dim | None:
@@ -528,6 +568,7 @@ class Lengths(Struct):
 
     num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
+    has_windows:  bounds are those of the largest multiples: an image whose height is 8 n has no more plans than one of n
     is_close:     bounds are powers of two: temporaries of the greatest lengths within wider ones are too large
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
@@ -541,6 +582,7 @@ class Lengths(Struct):
 
     num_lengths: int
     is_refused: bool = False
+    has_windows: bool = False
     is_close: bool = False
     samples: list[Sample] = field(default_factory=list)
     own: set[Sample] = field(default_factory=set)
@@ -596,6 +638,8 @@ class Lengths(Struct):
         self._forget()
         if self.solution is not None:
             self.solution = _with_relation(self.solution, unequal, self.samples, self.prefix)
+        if self.solution is not None and self.has_windows:
+            self.solution = self.solution.by_largest(self.num_lengths, self.samples[-1])
         if self.solution is not None and not all(map(self.solution.holds, self.samples)):
             self.solution = None  # the Op would refuse other graphs of this form, too: it is not lengths that are wrong
         self.is_refused = self.solution is None and len(self.samples) >= SAMPLES_MAX
@@ -614,7 +658,7 @@ class Lengths(Struct):
         self.samples.append(sample)
         self._forget()
         if len(self.samples) > len(self.own):
-            self.solution = solve(self.samples, self.num_lengths)
+            self.solution = solve(self.samples, self.num_lengths, self.has_windows)
             if self.solution is None or len(self.samples) > SAMPLES_MAX:
                 self.keep_own()
 

@@ -16,7 +16,7 @@ import torch
 import picograd as pg
 from picograd import nn
 from picograd.engine import realize
-from picograd.engine.lengths import Lengths, Root
+from picograd.engine.lengths import Lengths, Root, solve
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, dim_value, floordiv, mul, subtract
@@ -112,6 +112,30 @@ def test_sizes_share_plans_with_pytorchs_values_and_gradients(name: str) -> None
         assert len(found) == len(expected) >= 3
         assert all(map(close, found, expected)), (height, width)
     assert plans <= PLANS_MAX
+
+
+EIGHTS = ((20, 19), (19, 18), (16, 8), (15, 20), (11, 18), (8, 10), (9, 13), (15, 11), (14, 16), (9, 17), (11, 8), (19, 11))
+
+
+def deep(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    """Five strides one after the other: the last features are small, and alike by chance."""
+    for _ in range(5):
+        x = F.hardswish(F.conv2d(x, w["e"], stride=2, padding=1))
+    return F.conv2d(x, w["f"]).mean((2, 3))
+
+
+def test_sizes_that_are_multiples_of_eight_have_few_plans() -> None:
+    random = np.random.default_rng(0)
+    arrays = {name: random.standard_normal((3, 3, n, n)).astype("f") * 0.3 for name, n in (("e", 3), ("f", 1))}
+    plans = []
+    for height, width in EIGHTS:
+        image = random.standard_normal((1, 3, 8 * height, 8 * width)).astype("f")
+        with watch() as counts:
+            found = deep(nn.functional, pg.tensor(image), {name: pg.tensor(a) for name, a in arrays.items()}).realize()
+        plans.append(counts.scheduled)
+        expected = deep(torch.nn.functional, torch.tensor(image), {name: torch.tensor(a) for name, a in arrays.items()})
+        assert close(found, expected), (height, width)
+    assert plans == [1, 1, 1] + [0] * (len(EIGHTS) - 3)
 
 
 def test_a_line_with_a_stride_has_one_plan_for_many_lengths() -> None:
@@ -253,6 +277,32 @@ def test_two_lengths_with_the_product_of_two_quotients_are_these() -> None:
     found = lengths.sizes((41, 30, 13, 15), "n")
     assert found is not None
     assert sorted(found.values.values()) == [30, 41]
+
+
+def test_a_guess_that_an_op_contradicts_is_given_up() -> None:
+    """Of 20, 19 and 16 elements halves and quarters, rounded up, are 2 n and n."""
+    lengths, _ = learned((20, 10, 5), (19, 10, 5), (16, 8, 4))
+    for of in (2, 2, 4):  # the guess is given up, then the half is known, then the quarter
+        assert (found := lengths.sizes((16, 8, 4), "n")) is not None
+        whole, half, quarter = found.dims
+        lengths.refuse([(half if of == 2 else quarter, floordiv(add(whole, of - 1), of))])
+    found = lengths.sizes((9, 5, 3), "n")
+    assert found is not None and [*found.values.values()] == [9]
+
+
+def test_small_numbers_are_no_formulas_by_chance() -> None:
+    """(5, 5, 2) is 3 n - 10 of (5, 5, 4), as every pair of two numbers is something of another."""
+    samples = [(5, 5), (5, 5), (4, 2)]
+    solution = solve(samples, 2)
+    assert solution is not None and len(solution.roots) == 2
+
+
+def test_images_have_the_bounds_of_the_largest_multiple() -> None:
+    samples = [(17, 136), (9, 72), (20, 160)]
+    for has_windows, bounds in ((False, ((16, 31),)), (True, ((8, 511),))):
+        lengths = Lengths(2, has_windows=has_windows)
+        found = [lengths.sizes(sample, "n") for sample in samples][-1]
+        assert found is not None and found.key[1] == bounds  # type: ignore[index]
 
 
 def test_lengths_that_are_even_in_all_graphs_are_shown_as_twice_another() -> None:
