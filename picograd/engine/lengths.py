@@ -424,13 +424,13 @@ def _formulas(column: Sample, known: Mapping[Sample, Dim], values_min: int = VAL
     """Yields formulas that give a number from known ones in all samples, the simplest first.
 
     Args:
-      values_min:  how many numbers tell that a formula with a constant is no chance
+      values_min:  how many different numbers bear out a formula with a constant
     """
     for other, part in known.items():
         factor = _factor(column, other)
         if factor:
             yield mul(part, factor)
-    is_told = len(column) <= OWN_PLANS or len({*column}) >= values_min  # that grow by one have no more than two samples
+    is_told = len(column) <= OWN_PLANS or len({*column}) >= values_min  # lengths that grow by one have two samples
     if is_told:
         yield from _shifted(column, known, (1, -1))
     for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
@@ -568,7 +568,7 @@ class Lengths(Struct):
 
     num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
-    has_windows:  bounds are those of the largest multiples: an image whose height is 8 n has no more plans than one of n
+    has_windows:  bounds are those of the largest multiples: images whose heights are 8 n share plans as others do
     is_close:     bounds are powers of two: temporaries of the greatest lengths within wider ones are too large
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
