@@ -88,6 +88,17 @@ def test_a_plane_on_each_width_of_vectors(rng: np.random.Generator) -> None:
         check_same_meaning([out], arrays_of(rng, x, w, values=values), targets=CPU_TARGETS, variables=values)
 
 
+@pytest.mark.parametrize("most", [58, 60, 64, 66])
+def test_the_longest_row_of_a_plane_touches_no_other(most: int, rng: np.random.Generator) -> None:
+    """The vectors behind the end of its last row are of the same phase of the stride."""
+    values, w = {"h": 9, "w": most}, param(1, 1, 1, 3, 3)
+    h, width = (Op(OpCode.VARIABLE, dtypes.int64, (), bounds) for bounds in (("h", 5, 9), ("w", 32, most)))
+    x = param(0, 2, 1, h, width)
+    out = conv(x, w, padding=1, stride=2)
+    assert all(has_planes(out, target) for target in CPU_TARGETS)
+    check_same_meaning([out], arrays_of(rng, x, w, values=values), targets=CPU_TARGETS, variables=values)
+
+
 def test_how_it_is_cut() -> None:
     x, w = param(0, 2, 3, H, W), param(1, 16, 3, 3, 3)
     out = conv(x, w, padding=1)
