@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.autodiff.transposes import conv_w
+from picograd.autodiff.transposes import conv_w, conv_x
 from picograd.codegen.convolution_boxes import boxes_of, has_boxes
 from picograd.codegen.convolution_cpu import has_planes
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import dim_value
+from picograd.ir.symbolic import add, dim_value, mul
 from tests.codegen.test_convolution_cpu import conv, param
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
@@ -97,6 +97,35 @@ def test_the_longest_row_of_a_plane_touches_no_other(most: int, rng: np.random.G
     out = conv(x, w, padding=1, stride=2)
     assert all(has_planes(out, target) for target in CPU_TARGETS)
     check_same_meaning([out], arrays_of(rng, x, w, values=values), targets=CPU_TARGETS, variables=values)
+
+
+def drawn_length(rng: np.random.Generator, name: str, values: dict[str, int]) -> Dim:
+    """Returns a number, or an expression of a symbolic integer within narrow bounds; its value is put in `values`."""
+    if rng.random() < 0.25:
+        return int(rng.integers(5, 20))
+    least = int(rng.integers(4, 24))
+    most = least + int(rng.choice([0, 1, 2, 3, 5, 8, 13, 21, 40]))
+    values[name] = int(rng.choice([least, most, most, rng.integers(least, most + 1)]))
+    symbol = Op(OpCode.VARIABLE, dtypes.int64, (), (name, least, most))
+    return [symbol, symbol, mul(symbol, 2), add(mul(symbol, 2), 1), mul(symbol, 4)][int(rng.integers(5))]
+
+
+@pytest.mark.variants(every=10)
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_convolutions_of_lengths_within_narrow_bounds(seed: int) -> None:
+    rng, values = np.random.default_rng(seed), dict[str, int]()
+    spatial = [drawn_length(rng, name, values) for name in "dhw"[-int(rng.choice([1, 2, 2, 2])) :]]
+    groups, of_group = int(rng.choice([1, 1, 2, 3, 4])), (1, 1) if rng.random() < 0.5 else rng.choice([1, 2, 5, 17, 40], 2)
+    channels, outputs = (groups * int(n) for n in of_group)
+    batch, taps = int(rng.integers(1, 5)), [int(n) for n in rng.choice([1, 2, 3, 3, 5], len(spatial))]
+    x, w = param(0, batch, channels, *spatial), param(1, outputs, channels // groups, *taps)
+    stride, padding, dilation = (int(rng.choice(few)) for few in ([1, 1, 2, 2, 3], [0, 1, 2], [1, 1, 1, 2]))
+    reached = [dim_value(n, values) + 2 * padding - (t - 1) * dilation for n, t in zip(spatial, taps)]
+    padding += max(0, 1 - min(reached))  # the windows are no longer than what they look at
+    out = conv(x, w, groups=groups, padding=padding, stride=stride, dilation=dilation)
+    grad = param(2, *out.shape)
+    for root, operands in ((out, (x, w)), (conv_w(grad, out), (x, grad)), (conv_x(grad, out), (w, grad))):
+        check_same_meaning([root], arrays_of(rng, *operands, values=values), targets=(), variables=values)
 
 
 def test_how_it_is_cut() -> None:
