@@ -94,7 +94,10 @@ def publish_late(page: dict[str, Any], pages: Iterable[str] = (), functions: Lat
 
     def late(name: str) -> Any:
         if name in below:
-            return load_late(below[name])
+            try:
+                return load_late(below[name])
+            except ImportError as error:  # of a package that is not installed; hasattr is False
+                raise AttributeError(str(error), name=name) from error
         if name not in homes:
             raise missing(name, place)
         found = getattr(load_late(homes[name]), name)

@@ -111,6 +111,28 @@ def test_a_property_that_raises_an_attribute_error_keeps_it() -> None:
 
 
 # ---- the public namespace ----
+WITHOUT = """
+import sys, types
+sys.modules.update(dict.fromkeys("onnx pyopencl cuda matplotlib torch tokenizers jinja2 einops PIL".split()))
+import picograd as pg
+lacking, left = [], [pg]
+for page in left:
+    for name in dir(page):
+        if not hasattr(page, name):
+            lacking.append(f"{page.__name__}.{name}")
+        elif isinstance(found := getattr(page, name), types.ModuleType) and "picograd" in found.__name__ and found not in left:
+            left.append(found)
+print(lacking, len(left) > 20)
+pg.onnx
+"""
+
+
+def test_a_page_whose_package_is_not_installed_is_no_attribute() -> None:
+    told = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert told.stdout == "['picograd.onnx'] True\n"
+    assert told.stderr.endswith('AttributeError: picograd.onnx needs the package onnx: pip install "picograd[onnx]"\n')
+
+
 def test_dir_has_the_public_names_and_no_part_of_the_compiler() -> None:
     names = dir(pg)
     hidden = "config engine errors ir render runtime schedule codegen compilers math importlib publish names missing"
