@@ -105,6 +105,35 @@ def test_goes_on_from_the_state_of_pytorchs(name, settings, rng):
     assert set(mine.state_dict()["state"].get(0, {})) == names
 
 
+def as_torch(state):
+    if isinstance(state, Tensor):
+        return torch.tensor(state.numpy())
+    if isinstance(state, dict):
+        return {name: as_torch(value) for name, value in state.items()}
+    return [as_torch(value) for value in state] if isinstance(state, list) else state
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+def test_pytorchs_goes_on_from_our_state(name, settings, rng):
+    ours, theirs = pair(rng)
+    mine, other = getattr(optim, name)(ours, **settings), getattr(torch.optim, name)(theirs, lr=0.7)
+    for step in range(6):
+        x = rng.standard_normal((4, 3)).astype(np.float32)
+        if step == 3:
+            other.load_state_dict(as_torch(mine.state_dict()))
+            with torch.no_grad():
+                for a, b in zip(ours, theirs):
+                    b.copy_(torch.tensor(a.detach().numpy()))
+        for optimizer, parameters, data in ((mine, ours, Tensor(x)), (other, theirs, torch.tensor(x))):
+            if step >= 3 or optimizer is mine:
+                optimizer.zero_grad()
+                loss_of(parameters, data).backward()
+                optimizer.step()
+    for a, b in zip(ours, theirs):
+        same_value(a.detach(), b, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.req("C8")
 @pytest.mark.parametrize("name", ["SGD", "Adam"])
 def test_parameter_groups(name, device, rng):
