@@ -2,7 +2,7 @@
 them.
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
-Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`;
+Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `maximum`, `less`, `both`; `bounds`; `affine`;
        `factors_of`; `with_values`;
        `to_op` and `from_op`, between int64 Ops and Python's integers; `forget_sums`;
        `dim_value`: the number of a length whose variables have values;
@@ -415,7 +415,7 @@ def _negative(value: Dim) -> Dim:
     return mul(value, -1)
 
 
-def _maximum(a: Dim, b: Dim) -> Dim:
+def maximum(a: Dim, b: Dim) -> Dim:
     """Returns the greater of a and b as a minimum: one kind of atom for both."""
     return mul(minimum(mul(a, -1), mul(b, -1)), -1)
 
@@ -486,7 +486,7 @@ def _substituted(op: Op, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
 SUMS = frozenset({OpCode.ADD, OpCode.MUL})
 INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
     OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum,
-    OpCode.MAX: _maximum, OpCode.NEG: _negative,
+    OpCode.MAX: maximum, OpCode.NEG: _negative,
 }  # fmt: skip
 
 

@@ -63,6 +63,17 @@ def bilinear(F: Any, x: Any, w: dict[str, Any]) -> Any:
     return F.interpolate(small, size=x.shape[-2:], mode="bilinear", align_corners=False)
 
 
+def averaged(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    small = F.conv2d(x, w["a"], stride=2, padding=1)
+    rows = F.adaptive_avg_pool2d(F.interpolate(small, size=x.shape[-2:], mode="area"), (None, 3))
+    return F.adaptive_max_pool2d(rows * w["c"].sum(), (4, None))
+
+
+def smoothed(F: Any, x: Any, w: dict[str, Any]) -> Any:
+    y = F.interpolate(F.conv2d(x, w["a"], padding=1), size=(24, 40), mode="bilinear", antialias=True)
+    return F.interpolate(y, size=x.shape[-2:], mode="bicubic", antialias=True, align_corners=True)
+
+
 def transposed(F: Any, x: Any, w: dict[str, Any]) -> Any:
     small = F.conv2d(x, w["a"], stride=2, padding=1)
     large = F.conv_transpose2d(small, w["a"], stride=2, padding=1)
@@ -79,7 +90,8 @@ def maxima(F: Any, x: Any, w: dict[str, Any]) -> Any:
     return F.adaptive_max_pool2d(F.max_pool2d(y, 3, stride=2, padding=1), 4)
 
 
-NETS: dict[str, Net] = {f.__name__: f for f in (strided, pooled, enlarged, bilinear, transposed, grouped, maxima)}
+RESIZED: tuple[Net, ...] = (enlarged, bilinear, averaged, smoothed)
+NETS: dict[str, Net] = {f.__name__: f for f in (strided, pooled, *RESIZED, transposed, grouped, maxima)}
 
 
 def with_gradients(module: Any, net: Net, image: Any, weights: dict[str, Any]) -> list[Any]:

@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir import symbolic
 from picograd.ir.build import (
+    absolute,
     both,
     cast,
     equal,
@@ -28,6 +28,7 @@ from picograd.ir.build import (
     maximum,
     minimum,
     number_like,
+    positions,
     reduce,
     repeat_along,
     repeat_axes,
@@ -38,9 +39,9 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import mul, subtract, to_op
+from picograd.ir.symbolic import ceildiv, mul, subtract, to_op
 from picograd.nn.functions import widened
-from picograd.nn.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from picograd.nn.functions.pooling import mean_of_bins
 from picograd.nn.functions.windows import each_axis
 from picograd.tensor.arguments import check_one_of, tensor_of
 from picograd.tensor.build import need_float, static
@@ -52,10 +53,8 @@ __all__ = ["affine_grid", "grid_sample", "interpolate", "upsample", "upsample_bi
 
 
 # ---- another size ----
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 MODES = ("nearest", "nearest-exact", *AXES, "area")
-AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 CUBIC = -0.75  # the slope of the cubic kernel at 1: Keys 1981, "Cubic convolution interpolation", a of eq. 4; PyTorch's
 CUBIC_SMOOTH = -0.5  # the same where it is widened: the one of third order; Pillow's and PyTorch's
 
@@ -88,19 +87,13 @@ def interpolate(
     Tensor([[[1. , 1.5, 2.5, 3. ]]])
     """
     op = tensor_of("interpolate", "input", input).read()
-    axes = len(op.shape) - 2
     _check_mode(op, mode, align_corners, antialias)
     sizes, factors = _sizes(op, size, scale_factor, recompute_scale_factor)
-    if mode == "area":
-        return AREA[axes](input, tuple(map(static, sizes)))
-    if mode in AXES:
+    if mode in AXES or mode == "area":
         need_float("interpolate", op, "input")
-    wide = cast(op, op.dtype.compute_dtype)
+    wide, resized = cast(op, op.dtype.compute_dtype), _smoothed if antialias else _resized
     for i, (count, factor) in enumerate(zip(sizes, factors)):
-        if antialias:
-            wide = _smoothed(wide, 2 + i, static(count), factor, mode, bool(align_corners), input.cell.device)
-        else:
-            wide = _resized(wide, iota(count), 2 + i, factor, mode, bool(align_corners))
+        wide = resized(wide, iota(count), 2 + i, factor, mode, bool(align_corners))
     return input.from_op(cast(wide, op.dtype), input.cell.device)
 
 
@@ -188,6 +181,8 @@ def _sizes(
 def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, align_corners: bool) -> Op:
     """Returns x with another length of one axis: that of `number`, (count,) int64, the numbers of the new elements."""
     length = x.shape[axis]
+    if mode == "area":
+        return mean_of_bins(x, axis, number.shape[0])
     if mode.startswith("nearest"):
         is_doubled = len(x.shape) == 4 and mode == "nearest" and number.shape[0] in (length, mul(length, 2))
         factor = None if is_doubled else factor  # as PyTorch
@@ -210,22 +205,29 @@ def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, alig
     return weighted(x, axis, taps, weights)
 
 
-def _smoothed(
-    x: Op, axis: int, count: int, factor: float | None, mode: str, align_corners: bool, device: str | None
-) -> Op:
-    """Returns x with another length of one axis: sums of old elements, T for each new one, times their shares."""
-    shares = smoothing_weights(static(x.shape[axis]), count, factor, align_corners, mode)
-    most = int((shares != 0.0).sum(1).max(initial=1))
-    taps = np.sort(np.argsort(shares == 0.0, 1, "stable")[:, :most], 1)
-    place, share = (
-        Tensor(values, dtype, device).read()
-        for values, dtype in ((taps.ravel(), dtypes.int64), (np.take_along_axis(shares, taps, 1), x.dtype))
-    )
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    shape = (*before, count, most, *after)
-    read = reshape(gather(x, place, axis, 0), shape)
-    ones = (1,) * len(before), (1,) * len(after)
-    return reduce(read * expand(reshape(share, (*ones[0], count, most, *ones[1])), shape), OpCode.ADD, (axis + 1,), False)
+@formula
+def _smoothed(x: Op, number: Op, axis: int, factor: float | None, mode: str, align_corners: bool) -> Op:
+    """Returns x with another length of one axis: sums of old elements times their shares in each new one.
+
+    Where an axis becomes `scale` times shorter, the kernel becomes as many times wider.
+    Source: ATen/native/cpu/UpSampleKernel.cpp of PyTorch, _compute_indices_min_size_weights_aa.
+    """
+    length, count, wide = x.shape[axis], number.shape[0], cast(number, dtypes.float64)
+    places, most = _scale(wide, length, factor, align_corners), 4 if mode == "bicubic" else 2
+    stretch = maximum(places, 1.0)
+    reach, center = stretch * (most / 2), places * (wide + 0.5)
+    first, last = (cast(end, dtypes.int64) for end in (center - reach + 0.5, center + reach + 0.5))
+    shape = (count, symbolic.minimum(length, _most_taps(most, length, count, factor, align_corners)))
+    place = repeat_along(maximum(first, 0), shape, 0) + positions(shape, 1)
+    distance = (cast(place, dtypes.float64) - repeat_along(center, shape, 0) + 0.5) / repeat_along(stretch, shape, 0)
+    inside = both(less(place, repeat_along(last, shape, 0)), less(place, number_like(place, length)))
+    weight = where(inside, _kernel(absolute(distance), mode), 0.0)
+    total = repeat_along(reduce(weight, OpCode.ADD, (1,)), shape, 0)
+    share = cast(weight / where(equal(total, 0.0), 1.0, total), x.dtype)
+    share = Op(OpCode.CONTIGUOUS, share.dtype, (share,))
+    read = gather(x, minimum(place, number_like(place, subtract(length, 1))), axis, 0)
+    others = (i for i in range(len(read.shape)) if i not in (axis, axis + 1))
+    return reduce(read * repeat_axes(share, others, read.shape), OpCode.ADD, (axis + 1,))
 
 
 def weighted(x: Op, axis: int, taps: Sequence[Op], weights: Sequence[Op]) -> Op:
@@ -251,11 +253,17 @@ def _nearest(number: Op, length: Dim, factor: float | None, exact: bool) -> Op:
 
 def _source(number: Op, length: Dim, factor: float | None, align_corners: bool, dtype: DType) -> Op:
     """Returns (count,): the place of each new element between the old ones."""
-    count, number = number.shape[0], cast(number, dtype)
+    number = cast(number, dtype)
+    scale = _scale(number, length, factor, align_corners)
+    return number * scale if align_corners else (number + 0.5) * scale - 0.5
+
+
+def _scale(like: Op, length: Dim, factor: float | None, align_corners: bool) -> Op:
+    """Returns how far apart the places of new elements, of which there are as many as in `like`, are between old ones."""
+    count = like.shape[0]
     if align_corners:
-        return number * (_ratio(number, subtract(length, 1), subtract(count, 1)) if count != 1 else 0.0)
-    scale = number.filled(1.0 / factor) if factor is not None else _ratio(number, length, count)
-    return (number + 0.5) * scale - 0.5
+        return _ratio(like, subtract(length, 1), subtract(count, 1)) if count != 1 else like.filled(0.0)
+    return like.filled(1.0 / factor) if factor is not None else _ratio(like, length, count)
 
 
 def _ratio(like: Op, a: Dim, b: Dim) -> Op:
@@ -271,32 +279,23 @@ def cubic_weights(t: Op) -> list[Op]:
     return [cubic_far(t + 1.0, CUBIC), cubic_near(t, CUBIC), cubic_near(rest, CUBIC), cubic_far(rest + 1.0, CUBIC)]
 
 
-# ---- without aliasing: where an axis becomes `scale` times shorter, the kernel becomes as many times wider ----
-def smoothing_weights(length: int, count: int, factor: float | None, align_corners: bool, mode: str) -> Array:
-    """Returns (count, length): the share that each old element has in each new one; rows add up to 1.
-
-    Source: ATen/native/cpu/UpSampleKernel.cpp of PyTorch, _compute_indices_min_size_weights_aa.
-    """
+# ---- without aliasing ----
+def _most_taps(of_one: int, length: Dim, count: Dim, factor: float | None, align_corners: bool) -> Dim:
+    """Returns how many old elements a new one reads at most, where it reads `of_one` of an axis that becomes longer."""
     if align_corners:
-        scale = (length - 1) / (count - 1) if count > 1 else 0.0
-    else:
-        scale = 1.0 / factor if factor is not None else length / count
-    reach = (2.0 if mode == "bicubic" else 1.0) * max(scale, 1.0)
-    center = scale * (np.arange(count) + 0.5)[:, None]
-    place = np.arange(length)[None, :]
-    first = np.maximum(np.trunc(center - reach + 0.5), 0)
-    last = np.minimum(np.trunc(center + reach + 0.5), length)
-    distance = np.abs(place - center + 0.5) / max(scale, 1.0)
-    weights = np.where((first <= place) & (place < last), _kernel(distance, mode), 0.0)
-    total = weights.sum(1, keepdims=True)
-    return weights / np.where(total == 0.0, 1.0, total)
+        if count == 1:
+            return of_one
+        length, count = subtract(length, 1), subtract(count, 1)
+    elif factor is not None:
+        return math.ceil(of_one * max(1.0, 1.0 / factor))
+    return ceildiv(mul(symbolic.maximum(length, count), of_one), count)
 
 
-def _kernel(distance: Array, mode: str) -> Array:
+def _kernel(distance: Op, mode: str) -> Op:
     if mode != "bicubic":
-        return np.maximum(1.0 - distance, 0.0)
+        return maximum(-distance + 1.0, 0.0)
     near, far = cubic_near(distance, CUBIC_SMOOTH), cubic_far(distance, CUBIC_SMOOTH)
-    return np.where(distance < 1.0, near, np.where(distance < 2.0, far, 0.0))
+    return where(less(distance, 1.0), near, where(less(distance, 2.0), far, 0.0))
 
 
 def cubic_near(x: Any, a: float) -> Any:

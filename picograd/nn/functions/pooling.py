@@ -337,8 +337,8 @@ def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> t
         places.append(starts + positions(shape, 0))
     seen = _taken(seen, places)
     for axis, (length, place) in enumerate(zip(lengths, places)):
-        count = static(place.shape[1])
-        if count and remainder(length, count) != 0:  # bins of several lengths
+        count = place.shape[1]
+        if count != 0 and remainder(length, count) != 0:  # bins of several lengths
             end = repeat_axes(end_of_bin(iota(count), length, count), (0,), place.shape)
             others = (i for i in range(len(seen.shape)) if i // 2 != axis + 1)
             holds = repeat_axes(less(place, end), others, seen.shape)
@@ -801,10 +801,12 @@ def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -
     return x.from_op(without_batch(cast(result, op.dtype), has_batch), x.cell.device)
 
 
-def mean_of_bins(x: Op, axis: int, count: int) -> Op:
+def mean_of_bins(x: Op, axis: int, count: Dim) -> Op:
     """Returns the means of `count` bins of an axis, which differ by an element where count does not divide its length."""
     length, left, right = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
-    if count and remainder(length, count) == 0:
+    if count == length:
+        return x
+    if count != 0 and remainder(length, count) == 0:
         each = quotient(length, count)
         total = reduce(reshape(x, (*left, count, each, *right)), OpCode.ADD, (axis + 1,))
         return total / number_like(total, each)

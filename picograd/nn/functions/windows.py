@@ -181,7 +181,7 @@ def placed(
 
 
 # ---- bins: as many windows as asked for, next to each other ----
-def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
+def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[Dim]:
     """Returns how many bins each axis has; None means its length.
 
     Raises:
@@ -190,27 +190,29 @@ def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
     """
     given = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * axes
     lengths = op.shape[2:]
-    if len(given) == axes:
-        given = [static(n) if count is None else count for count, n in zip(given, lengths)]
-    counts = each_axis(function, "output_size", tuple(given), axes, 0)
+    is_length = [count is None for count in given] if len(given) == axes else [False] * axes
+    chosen = tuple([0 if count is None and len(given) == axes else count for count in given])
+    counts = each_axis(function, "output_size", chosen, axes, 0)
     if 0 in lengths:
         raise ShapeError(f"{function}: an axis of input {op.shape} is empty.")
-    return list(counts)
+    return [length if same else count for length, count, same in zip(lengths, counts, is_length)]
 
 
-def start_of_bin(i: Op, length: Dim, count: int) -> Op:
+def start_of_bin(i: Op, length: Dim, count: Dim) -> Op:
     """Returns floor(i length / count)."""
-    return floordiv(i * number_like(i, length), count)
+    return floordiv(i * number_like(i, length), number_like(i, count))
 
 
-def end_of_bin(i: Op, length: Dim, count: int) -> Op:
+def end_of_bin(i: Op, length: Dim, count: Dim) -> Op:
     """Returns ceil((i + 1) length / count)."""
-    return floordiv((i + 1) * number_like(i, length) + (count - 1), count)
+    return floordiv((i + 1) * number_like(i, length) + number_like(i, subtract(count, 1)), number_like(i, count))
 
 
-def widest_bin(length: Dim, count: int) -> Dim:
-    """Returns the length of the longest bin, or what it is at most where `length` is symbolic."""
-    if isinstance(length, int):
+def widest_bin(length: Dim, count: Dim) -> Dim:
+    """Returns the length of the longest bin, or what it is at most where one of the two is symbolic."""
+    if length == count:
+        return 1
+    if isinstance(length, int) and isinstance(count, int):
         return max((ceildiv((i + 1) * length, count) - i * length // count for i in range(count)), default=1)
     return symbolic.minimum(length, add(symbolic.floordiv(length, count), 2))
 
