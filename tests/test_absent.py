@@ -120,7 +120,8 @@ for page in left:
     for name in dir(page):
         if not hasattr(page, name):
             lacking.append(f"{page.__name__}.{name}")
-        elif isinstance(found := getattr(page, name), types.ModuleType) and "picograd" in found.__name__ and found not in left:
+        found = getattr(page, name, None)
+        if isinstance(found, types.ModuleType) and "picograd" in found.__name__ and found not in left:
             left.append(found)
 print(lacking, len(left) > 20)
 pg.onnx
