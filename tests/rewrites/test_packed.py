@@ -10,7 +10,8 @@ from picograd.ir.build import cast, expand, gather, pad, permute, reshape, swap_
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Prefetch, Transpose
-from picograd.rewrites.contract import _extents, contract, is_of_bytes
+from picograd.rewrites.contract import contract
+from picograd.rewrites.products import _extents, is_of_bytes
 from picograd.road import create_schedule, lower
 from tests.codegen.test_reduce_cpu import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning

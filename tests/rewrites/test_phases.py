@@ -8,7 +8,8 @@ import pytest
 from picograd.autodiff.transposes import conv_w, conv_x
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.rewrites.contract import contract, has_phases
+from picograd.rewrites.contract import contract
+from picograd.rewrites.convolutions import has_phases
 from tests.codegen.test_convolution_cpu import check, conv, param
 
 

@@ -1,0 +1,468 @@
+"""Gives a convolution the form that suits its shape: fewer taps, products, sums along rows, no gaps.
+
+In:    a CONV whose sources are in their best form, a Target
+Out:   `convolution`: what takes its place
+
+    taps and places that meet padding alone    ->  left out; these places are 0
+    few places                                 ->  (B * places, C * taps) @ (C * taps, O): windows are rows
+    few elements of x, a weight turned around  ->  (B * elements, C) @ (C, O * taps): patches are added up
+    a weight that sees one element at a time   ->  products of images, or one of all
+    one output a group, few long sums          ->  sums of windows of x times w, as vectors along the sum
+    gaps between the elements of x             ->  a convolution for each phase of its positions, or patches
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from math import prod
+
+from picograd.device import Target
+from picograd.ir.build import (
+    cast,
+    expand,
+    flip,
+    gather,
+    iota,
+    joined,
+    pad,
+    pad_axis,
+    permute,
+    reduce,
+    repeat_axes,
+    reshape,
+    shrink,
+    shrink_axis,
+    static_shape,
+    swap_last,
+)
+from picograd.ir.op import Dim, Op, filled, greatest_numel
+from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.ir.shape import ConvArg, MatmulArg, of_numbers
+from picograd.ir.symbolic import add, bounds, ceildiv, less, mul, subtract
+from picograd.record import replace
+from picograd.rewrites.products import product, sum_of
+
+
+def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:
+    """Returns a CONV of other sources in the form that fills vectors and reads no gap."""
+    op, zeros = without_padding_alone(op.replace((x, w)))
+    return pad(_in_form(op, target), zeros)
+
+
+def _in_form(op: Op, target: Target | None) -> Op:
+    plain_sums = target is not None and target.plain_sums
+    if is_of_pixels(op, target):
+        return by_images(op, plain_sums)
+    if has_few_places(op, target):
+        return of_all_images(op, plain_sums) if op.arg.of_weight else by_places(op, plain_sums)
+    if is_narrow(op, target) or has_many_gaps(op):
+        return with_roles_swapped(op)
+    if has_few_long_sums(op):
+        return sums_of_windows(op)
+    if has_few_elements(op, target):
+        return by_patches(op, plain_sums)
+    if has_phases(op):
+        return by_patches(op, plain_sums) if has_patches(op) else by_phases(op)
+    return op
+
+
+# ---- taps and places that meet padding alone ----
+def without_padding_alone(op: Op) -> tuple[Op, tuple[tuple[int, int], ...]]:
+    """Returns a CONV without taps that meet padding at all its places, and without places that meet it under all taps.
+
+    And how many places are missing before and after it along each axis: they are 0. Padding is left for what is left.
+
+    Example: 3 x 3 taps over one element with padding of 1  ->  the tap in the middle
+    """
+    (x, w), arg = op.src, op.arg
+    padding = list(arg.padding)
+    missing, taps = [(0, 0)] * 2, [(0, n) for n in w.shape[:2]]
+    for i, (pair, step, apart, gap) in enumerate(zip(arg.padding, arg.stride, arg.dilation, arg.input_dilation)):
+        length, num_taps, places = x.shape[2 + i], w.shape[2 + i], op.shape[2 + i]
+        left, away = (0, 0), (0, 0)
+        if isinstance(length, int) and isinstance(num_taps, int) and isinstance(places, int) and length:
+            reach = (length - 1) * gap  # from the first element to the last
+            left = _unmet(pair, reach, num_taps, apart, (places - 1) * step)
+            pair = (pair[0] - left[0] * apart, pair[1] - left[1] * apart)
+            away = _unmet(pair, reach, places, step, (num_taps - 1 - sum(left)) * apart)
+            pair = (pair[0] - away[0] * step, pair[1] - away[1] * step)
+        padding[i] = pair
+        taps.append((left[0], subtract(num_taps, left[1])))
+        missing.append(away)
+    if tuple(padding) == arg.padding:
+        return op, tuple(missing)
+    return Op(op.code, op.dtype, (x, shrink(w, tuple(taps))), replace(arg, padding=tuple(padding))), tuple(missing)
+
+
+def _unmet(pair: tuple[int, int], reach: int, count: int, step: int, others: int) -> tuple[int, int]:
+    """Returns how many of the first and of the last of `count` taps, or places, meet no element; one is left.
+
+    Args:
+      step:    from one to the next
+      others:  from the first place, or tap, to the last
+    """
+    before, after = pair
+    first = min(ceildiv(before - others, step), before // step, count - 1)
+    last = min(count - 1 - (reach + before) // step, after // step, count - 1 - max(0, first))
+    return max(0, first), max(0, last)
+
+
+# ---- few places ----
+PLACES_MAX = 3  # of an image: more of them fill tiles
+
+
+def has_few_places(op: Op, target: Target | None) -> bool:
+    """True for a CONV with so few places that it is a product, on a CPU; the gradient of a weight for one place alone."""
+    arg, (x, w) = op.arg, op.src
+    if target is not None and (target.is_gpu or target.plain_sums and arg.of_weight) or not op.dtype.is_float:
+        return False
+    if not of_numbers((*op.shape[2:], *x.shape[2:], *w.shape)) or 0 in (*x.shape, *w.shape):
+        return False
+    if max(arg.input_dilation) > 1 or w.shape[0] == arg.groups:
+        return False
+    return prod(static_shape(op.shape[2:])) <= (1 if arg.of_weight else PLACES_MAX)
+
+
+def by_places(op: Op, plain_sums: bool) -> Op:
+    """Returns a CONV as a product of its windows with its weight, (groups, B * places, K) @ (groups, K, O)."""
+    (_, w), arg, batch, groups = op.src, op.arg, op.shape[0], op.arg.groups
+    outputs, channels, *taps = static_shape(w.shape)
+    places, k = prod(static_shape(op.shape[2:])), channels * prod(taps)
+    windows = reshape(_windows(op), (batch, groups, channels, places, prod(taps)))
+    rows = reshape(permute(windows, (1, 0, 3, 2, 4)), (groups, mul(batch, places), k))
+    matrix = swap_last(reshape(w, (groups, outputs // groups, k)))
+    total = reshape(_multiplied(rows, matrix, arg, plain_sums), (groups, batch, places, outputs // groups))
+    return reshape(permute(total, (1, 0, 3, 2)), op.shape)
+
+
+def of_all_images(op: Op, plain_sums: bool) -> Op:
+    """Returns the gradient of a weight that sees one element at a time as one product over the elements of all images.
+
+    An element of all channels is far from the next one in memory: of several images both operands are stored as rows.
+    """
+    (_, w), arg, groups = op.src, op.arg, op.arg.groups
+    outputs, images, *pixels = w.shape
+    num_pixels, own = prod(static_shape(tuple(pixels))), static_shape((outputs,))[0] // groups
+    channels = op.shape[0]
+    windows = reshape(_windows(op), (channels, groups, images, num_pixels))
+    matrix, rows = permute(windows, (1, 2, 3, 0)), reshape(w, (groups, own, images, num_pixels))
+    if num_pixels > 1 and images != 1:
+        matrix, rows = (Op(OpCode.CONTIGUOUS, op.dtype, (operand,)) for operand in (matrix, rows))
+    k = mul(images, num_pixels)
+    total = _multiplied(reshape(rows, (groups, own, k)), reshape(matrix, (groups, k, channels)), arg, plain_sums)
+    return reshape(swap_last(reshape(total, (outputs, channels))), op.shape)
+
+
+def _multiplied(rows: Op, matrix: Op, arg: ConvArg, plain_sums: bool) -> Op:
+    """Returns the product of each group; one row of it has the bits that it has among others."""
+    allowed = MatmulArg(tf32=True) if arg.tf32 else None
+    if rows.shape[0] == 1:
+        (rows, matrix) = (reshape(operand, operand.shape[1:]) for operand in (rows, matrix))
+        return product(rows, matrix, allowed, plain_sums)
+    if rows.shape[1] == 1 and matrix.shape[-1] != 1:
+        return Op(OpCode.MATMUL, rows.dtype, (rows, matrix), allowed)
+    return product(rows, matrix, allowed, plain_sums)
+
+
+def _windows(op: Op) -> Op:
+    """Returns what each place sees, (B, C, places, taps); of one tap, or one place, elements that are a step apart."""
+    (x, w), arg = op.src, op.arg
+    places, taps = static_shape(op.shape[2:]), static_shape(w.shape[2:])
+    if prod(taps) == 1:
+        for i, (before, _) in enumerate(arg.padding):
+            x = _elements(x, 2 + i, -before, arg.stride[i], places[i])
+        return x
+    seen = []
+    for at in itertools.product(*map(range, places)):
+        window = x
+        for i, (before, _) in enumerate(arg.padding):
+            window = _elements(window, 2 + i, at[i] * arg.stride[i] - before, arg.dilation[i], taps[i])
+        seen.append(reshape(window, (*x.shape[:2], 1, prod(taps))))
+    return joined(seen, 2)
+
+
+def _elements(x: Op, axis: int, first: int, step: int, count: int) -> Op:
+    """Returns `count` elements along an axis, a step apart; 0 outside of x."""
+    (length,), reach = static_shape(x.shape[axis : axis + 1]), (count - 1) * step + 1
+    x = pad_axis(x, axis, max(0, -first), max(0, first + reach - length))
+    start = max(0, first)
+    return _every(shrink_axis(x, axis, start, start + reach), axis, step)
+
+
+# ---- gradients of a convolution's weight ----
+# They take the form that fills the vectors of a CPU. Such a CONV has channels where others have images, and images where
+# others have channels (autodiff/transposes.py):
+#
+#     x (C, B, *lengths), w (O, B, *windows)  ->  (C, O, *taps)
+WELL_FILLED = 0.6  # of the lanes of the vectors that outputs are computed in, one or two
+
+
+def is_of_pixels(op: Op, target: Target | None) -> bool:
+    """True for a weight that sees one element at a time, of fewer numbers than the images that it sees."""
+    if not _is_plain(op, target) or op.src[0].shape[2:] != op.src[1].shape[2:] or set(op.arg.padding) != {(0, 0)}:
+        return False
+    channels, outputs = static_shape(op.shape[:2])
+    return channels * outputs <= (channels + outputs) * prod(static_shape(op.src[0].shape[2:]))
+
+
+def by_images(op: Op, plain_sums: bool) -> Op:
+    """Returns such a gradient as a sum of products, (C, P) @ (P, O) of each image, read in their present layout."""
+    (x, w), wide = op.src, op.dtype.compute_dtype
+    num_pixels = prod(static_shape(x.shape[2:]))
+    images = permute(reshape(cast(x, wide), (*x.shape[:2], num_pixels)), (1, 0, 2))
+    grads = permute(reshape(cast(w, wide), (*w.shape[:2], num_pixels)), (1, 2, 0))
+    products = product(images, grads, MatmulArg(tf32=True) if op.arg.tf32 else None, plain_sums)
+    return reshape(cast(reduce(products, OpCode.ADD, (0,)), op.dtype), op.shape)
+
+
+def is_narrow(op: Op, target: Target | None) -> bool:
+    """True for a weight whose outputs leave lanes empty that its channels fill."""
+    if target is None or not _is_plain(op, target) or min(static_shape(_padding_of_swapped(op)[0])) < 0:
+        return False
+    lanes = target.sum_lanes(op.dtype)
+    channels, outputs = static_shape(op.shape[:2])
+    return _filled(outputs, lanes) < WELL_FILLED <= _filled(channels, lanes)
+
+
+def has_many_gaps(op: Op) -> bool:
+    """True for a weight whose x has more gaps than are worth a CONV for each phase; with its role swapped it has none.
+
+    There is no CONV for each phase of images of symbolic lengths: windows are as long as they are.
+    """
+    arg: ConvArg = op.arg
+    is_known = of_numbers([n for s in op.src for n in s.shape[2:]])
+    if not arg.of_weight or prod(arg.input_dilation) <= (PHASES_MAX if is_known else 1):
+        return False
+    if arg.groups != 1 or {*arg.stride, *arg.dilation} != {1} or any(n == 0 for s in op.src for n in s.shape):
+        return False
+    padding = _padding_of_swapped(op)
+    return all(isinstance(n, int) and n >= 0 for pair in padding for n in pair)
+
+
+def with_roles_swapped(op: Op) -> Op:
+    """Returns the sum over p of x[p + t] w[p] as a CONV of w, with reversed taps, whose outputs are channels of x."""
+    (x, w), spatial = op.src, tuple(range(2, len(op.shape)))
+    none = (1,) * len(spatial)
+    arg = replace(op.arg, padding=_padding_of_swapped(op), dilation=op.arg.input_dilation, input_dilation=none)
+    return permute(flip(Op(OpCode.CONV, op.dtype, (w, x), arg), spatial), (1, 0, *spatial))
+
+
+def _padding_of_swapped(op: Op) -> tuple[tuple[Dim, Dim], ...]:
+    each = zip(op.src[0].shape[2:], op.src[1].shape[2:], op.arg.padding, op.arg.input_dilation)
+    more = [(subtract(add(mul(subtract(n, 1), apart), 1), window), pair) for n, window, pair, apart in each]
+    return tuple([(add(rest, after), add(rest, before)) for rest, (before, after) in more])
+
+
+def _is_plain(op: Op, target: Target | None) -> bool:
+    """True for the gradient of a weight whose windows are contiguous, on a CPU, where sums need not be a result's own."""
+    arg: ConvArg = op.arg
+    if target is not None and (target.is_gpu or target.plain_sums):
+        return False
+    if not arg.of_weight or arg.groups != 1 or {*arg.stride, *arg.dilation, *arg.input_dilation} != {1}:
+        return False
+    return op.dtype.is_float and all(isinstance(n, int) and n > 0 for s in op.src for n in s.shape)
+
+
+def _filled(count: int, lanes: int) -> float:
+    """Returns how much of their vectors this number of outputs fills."""
+    width = lanes if count <= lanes else 2 * lanes
+    return count / (ceildiv(count, width) * width)
+
+
+# ---- few elements ----
+ELEMENTS_MAX = 3  # of x: as many as few places
+
+
+def has_few_elements(op: Op, target: Target | None) -> bool:
+    """True for a CONV of few elements with a weight that was turned around, as in a gradient by x, on a CPU.
+
+    A product reads such a weight where it is, in its own order: columns of outputs and taps.
+    """
+    (x, w), arg = op.src, op.arg
+    if target is not None and target.is_gpu or arg.of_weight or not op.dtype.is_float or not of_numbers(x.shape[2:]):
+        return False
+    if {*arg.stride, *arg.dilation, *arg.input_dilation} != {1} or w.shape[0] == arg.groups or 0 in (*x.shape, *w.shape):
+        return False
+    return prod(static_shape(x.shape[2:])) <= ELEMENTS_MAX and _is_turned(w)
+
+
+def _is_turned(w: Op) -> bool:
+    """True for a view of a weight whose elements are not in its order."""
+    while w.code is OpCode.RESHAPE:
+        w = w.src[0]
+    return w.code in MOVEMENT
+
+
+# ---- convolutions with gaps ----
+# A convolution over x with gaps between its elements, such as the gradient by x of one with a stride, becomes several over
+# x itself.
+#
+# With a steps between elements of x, position p = a q + r meets an element only under each a-th tap, t = t0 + a u: that is
+# element q + u + (r + t0 - before) / a. So for each r there is a convolution of every a-th tap, and positions interleave:
+#
+#     x: . 0 . 1 . 2 .    w: 0 1 2    even positions see taps 1, odd ones taps 0 and 2
+#
+# Source: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 4; the phases are those of a polyphase filter bank.
+#
+# Where gaps are as wide as windows, windows do not overlap: a product gives the patch that each element of x contributes,
+# and patches are neighbours. So it does where phases are many; patches that overlap are then added up, part by part.
+PHASES_MAX = 16
+PATCH_CHANNELS_MIN = 4  # that a product adds up: of fewer, phases are as fast
+
+
+def has_phases(op: Op) -> bool:
+    """True for a CONV with gaps between the elements of x, and a stride and a dilation of one."""
+    arg: ConvArg = op.arg
+    if max(arg.input_dilation) == 1 or {*arg.stride, *arg.dilation} != {1} or not op.dtype.is_float:
+        return False
+    is_known = all(isinstance(n, int) and n > 0 for n in op.src[1].shape)
+    if not is_known or not all(_has_phases_along(op, axis) for axis in range(len(arg.stride))):
+        return False
+    return not arg.of_weight or prod(arg.input_dilation) <= PHASES_MAX
+
+
+def _has_phases_along(op: Op, axis: int) -> bool:
+    """True where a phase has as many positions as x has elements, and a number more, and begins within x."""
+    length, apart, (before, _) = op.src[0].shape[2 + axis], op.arg.input_dilation[axis], op.arg.padding[axis]
+    if isinstance(length, int):
+        return length > 0
+    beyond = subtract(ceildiv(op.shape[2 + axis], apart), length)
+    return isinstance(beyond, int) and bounds(length)[0] > (2 * apart - before) // apart
+
+
+def has_patches(op: Op) -> bool:
+    """True for one that has phases whose windows do not overlap, or more of these than are worth a CONV each."""
+    aparts, (_, channels, *taps) = op.arg.input_dilation, static_shape(op.src[1].shape)
+    if op.arg.of_weight or not of_numbers(op.src[0].shape[2:]):
+        return False
+    if prod(aparts) > PHASES_MAX:
+        return True
+    return channels >= PATCH_CHANNELS_MIN and all(num <= apart for num, apart in zip(taps, aparts))
+
+
+def by_patches(op: Op, plain_sums: bool) -> Op:
+    """Returns a CONV with gaps as a product, (B * positions of x, C) @ (C, outputs * taps), whose patches are added up."""
+    (x, w), arg = op.src, op.arg
+    batch, groups, (_, channels, *taps) = x.shape[0], arg.groups, static_shape(w.shape)
+    outputs, lengths = static_shape(w.shape[:1])[0] // groups, static_shape(x.shape[2:])
+    pixels = permute(reshape(x, (batch, groups, channels, prod(lengths))), (1, 0, 3, 2))
+    flipped = reshape(flip(w, tuple(range(2, len(w.shape)))), (groups, outputs, channels, prod(taps)))
+    rows = reshape(pixels, (groups, mul(batch, prod(lengths)), channels))
+    columns = reshape(permute(flipped, (0, 2, 1, 3)), (groups, channels, outputs * prod(taps)))
+    patches = product(rows, columns, MatmulArg(tf32=True) if arg.tf32 else None, plain_sums)
+    patches = reshape(patches, (groups, batch, *lengths, outputs, *taps))
+    first_tap = len(lengths) + 3
+    order = (1, 0, first_tap - 1, *(at for i in range(len(taps)) for at in (2 + i, first_tap + i)))
+    whole = _added_patches(permute(patches, order), arg.input_dilation)
+    moved, window = [(0, 0), (0, 0)], [(0, batch), (0, groups * outputs)]
+    for i, num_taps in enumerate(taps):  # the positions of the result among those that patches cover
+        start, (length, there) = arg.padding[i][0] - (num_taps - 1), static_shape((op.shape[2 + i], whole.shape[2 + i]))
+        moved.append((max(0, start), max(0, length - start - there)))
+        window.append((max(0, -start), max(0, -start) + length))
+    return shrink(pad(whole, tuple(moved)), tuple(window))
+
+
+def _added_patches(patches: Op, aparts: Sequence[int]) -> Op:
+    """Returns patches, each `aparts` behind the one before, added up where they overlap.
+
+    (B, groups, outputs, *(number of patches, taps along each axis))  ->  (B, groups * outputs, *positions)
+
+    Patches are cut into parts as long as they are apart: parts of one number are neighbours, and do not overlap.
+    """
+    (batch, groups, outputs), lengths, taps = patches.shape[:3], static_shape(patches.shape[3::2]), patches.shape[4::2]
+    counts = [ceildiv(num, apart) for num, apart in zip(static_shape(taps), aparts)]
+    more = [count * apart - num for count, num, apart in zip(counts, static_shape(taps), aparts)]
+    patches = pad(patches, ((0, 0),) * 3 + tuple(pair for n in more for pair in ((0, 0), (0, n))))
+    parts = []
+    for at in itertools.product(*map(range, counts)):
+        kept, beside, shape = [(0, n) for n in patches.shape[:3]], [(0, 0), (0, 0)], [batch, mul(groups, outputs)]
+        for i, apart in enumerate(aparts):
+            kept += [(0, lengths[i]), (at[i] * apart, (at[i] + 1) * apart)]
+            beside.append((at[i] * apart, (counts[i] - 1 - at[i]) * apart))
+            shape.append(lengths[i] * apart)
+        parts.append(pad(reshape(shrink(patches, tuple(kept)), tuple(shape)), tuple(beside)))
+    return sum_of(parts)
+
+
+def by_phases(op: Op) -> Op:
+    """Returns a CONV as one for each phase of its positions, joined."""
+    arg, out = op.arg, op.shape[2:]
+    aparts = arg.input_dilation
+    counts = [ceildiv(length, apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
+    parts = []
+    for at in itertools.product(*map(range, aparts)):
+        part = _phase(op, at, counts)
+        part = reshape(part, (*part.shape[:2], *(n for count in counts for n in (count, 1))))
+        beside = [(0, 0), (0, 0)]
+        for r, apart in zip(at, aparts):
+            beside += [(0, 0), (r, apart - 1 - r)]
+        parts.append(pad(part, tuple(beside)))
+    whole = sum_of(parts)
+    whole = reshape(whole, (*whole.shape[:2], *(mul(count, apart) for count, apart in zip(counts, aparts))))
+    return shrink(whole, ((0, whole.shape[0]), (0, whole.shape[1]), *((0, length) for length in out)))
+
+
+def _phase(op: Op, at: tuple[int, ...], counts: list[Dim]) -> Op:
+    """Returns the values at positions a q + r, q < count, for one r of each axis."""
+    (x, w), arg = op.src, op.arg
+    padding, taps, kept = [], [(0, n) for n in static_shape(w.shape[:2])], [(0, n) for n in x.shape[:2]]
+    lengths = x.shape[2:]
+    for i, (r, apart) in enumerate(zip(at, arg.input_dilation)):
+        before, num_taps = arg.padding[i][0], static_shape(w.shape)[2 + i]
+        first = (before - r) % apart
+        start = (r + first - before) // apart  # the element under the first tap of position 0
+        stop = add(counts[i], start + (num_taps - first - 1) // apart)  # behind that under the last tap of the last
+        beyond = subtract(stop, lengths[i])
+        assert isinstance(beyond, int)
+        if first >= num_taps or less(lengths[i], start + 1) is True or less(0, stop) is False:  # nothing is met
+            return filled(0.0, op.dtype, (*op.shape[:2], *counts))
+        taps.append((first, num_taps))
+        kept.append((max(0, start), stop if beyond < 0 else lengths[i]))
+        padding.append((max(0, -start), max(0, beyond)))
+    steps = tuple(arg.input_dilation)
+    plain = replace(arg, padding=tuple(padding), input_dilation=(1,) * len(steps))
+    w = shrink(w, tuple(taps))
+    for i, step in enumerate(steps):
+        w = _every(w, 2 + i, step)
+    return Op(OpCode.CONV, op.dtype, (shrink(x, tuple(kept)), w), plain)
+
+
+def _every(x: Op, axis: int, step: int) -> Op:
+    """Returns x with each `step`-th element along an axis alone."""
+    if step == 1:
+        return x
+    (length,) = static_shape(x.shape[axis : axis + 1])
+    count = ceildiv(length, step)
+    x = pad_axis(x, axis, 0, count * step - length)
+    groups = reshape(x, (*x.shape[:axis], count, step, *x.shape[axis + 1 :]))
+    return reshape(shrink_axis(groups, axis + 1, 0, 1), (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+
+
+# ---- convolutions with one output a group ----
+LONG_SUM_TERMS_MIN = 1024  # terms of a sum that a convolution's blocks are too short for
+WINDOW_PLACES_MAX = 64  # of a window: few
+
+
+def has_few_long_sums(op: Op) -> bool:
+    """True for a CONV that is a product with a vector in each group: the gradient of a weight by channels of their own."""
+    w, arg = op.src[1], op.arg
+    if w.shape[0] != arg.groups or not op.dtype.is_float or set(arg.input_dilation) != {1}:
+        return False
+    return greatest_numel(w.shape[1:]) >= LONG_SUM_TERMS_MIN and greatest_numel(op.shape[2:]) <= WINDOW_PLACES_MAX
+
+
+def sums_of_windows(op: Op) -> Op:
+    """Returns a CONV with one output a group as a sum of products; outside of x a gather reads 0."""
+    (x, w), arg, axes, wide = op.src, op.arg, len(op.shape) - 2, op.dtype.compute_dtype
+    batch, groups = x.shape[0], arg.groups
+    windows = reshape(x, (batch, groups, w.shape[1], *x.shape[2:]))
+    for i in reversed(range(axes)):
+        shape = (op.shape[2 + i], w.shape[2 + i])
+        starts, steps = (repeat_axes(iota(n), (1 - axis,), shape) for axis, n in enumerate(shape))
+        windows = gather(windows, starts * arg.stride[i] + steps * arg.dilation[i] - arg.padding[i][0], 3 + i, 0)
+    places, taps = tuple(range(3, 3 + 2 * axes, 2)), tuple(range(4, 4 + 2 * axes, 2))
+    windows = permute(windows, (0, 1, *places, 2, *taps))  # (B, G, *places, C, *taps)
+    weight = reshape(w, (1, groups, *(1 for _ in places), *w.shape[1:]))
+    terms = cast(windows, wide) * expand(cast(weight, wide), windows.shape)
+    return cast(reduce(terms, OpCode.ADD, tuple(range(2 + axes, 3 + 2 * axes))), op.dtype)
