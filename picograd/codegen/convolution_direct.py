@@ -28,7 +28,7 @@ from math import prod
 from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.convolution import FILLED_LANES_MIN, ITERATIONS_MIN, Windows, guarded, padded
 from picograd.codegen.loops import along, longest, nested
-from picograd.codegen.matmul import Tile, is_plain, most_alike, most_rows, store_outputs
+from picograd.codegen.matmul import Tile, contiguous_axis, is_plain, most_alike, most_rows, store_outputs
 from picograd.codegen.panels import fill_panel, pack_columns
 from picograd.codegen.winograd import PLAIN, Winograd, linear_combination, winograd_for
 from picograd.device import Target
@@ -428,6 +428,12 @@ def pack_block(
     """Packs the transforms of a block of K, and returns how to read them."""
     each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
     shape = (direct.scheme.num_points, direct.unit_panels, direct.depth, direct.tile.columns)
+    if direct.scheme == PLAIN:
+        start, extents = (block.channel, mul(block.tap, inner)), (block.num_channels, mul(block.num_taps, inner))
+        with build.loop(panels, AxisKind.LOOP) as panel:
+            own = group, add(first_panel, panel)
+            _copy_weight(direct, own, start, extents, memory, lambda i, o: flatten((0, panel, i, o), shape), build)
+        return lambda point, panel, o, k: read(memory, flatten((point, panel, k, o), shape))
     with (
         build.loop(ceildiv(block.num_channels, each), AxisKind.LOOP) as run,
         build.loop(panels, AxisKind.LOOP) as panel,
@@ -477,28 +483,59 @@ def _transform_filter(
 
 def _transpose_weight(direct: DirectTiles, at: Sequence[Dim], count: Dim, transposed: Op, build: Builder) -> None:
     """Copies a run of K of a panel, output channels contiguous; 0 where there is no channel, or no tap."""
-    windows, columns, inner = direct.windows, direct.tile.columns, prod(direct.inner_taps)
+    columns, inner, zero = direct.tile.columns, prod(direct.inner_taps), const(0, direct.dtype)
     group, panel, first_channel, tap = at
-    first, zero = mul(tap, direct.scheme.taps), const(0, direct.dtype)
-    there = minimum(subtract(windows.taps[0], first), direct.scheme.taps)
-    by_channel = not direct.has_all_taps and windows.lies_by_channel
-    own, run = minimum(subtract(windows.m, mul(panel, columns)), columns), mul(mul(count, there), inner)
+    first = mul(tap, direct.scheme.taps)
+    there = minimum(subtract(direct.windows.taps[0], first), direct.scheme.taps)
 
     def place(i: Dim, o: Dim) -> Dim:
         return add(mul(i, columns), o)
 
-    def coords(i: Dim, o: Dim) -> Coords:
-        column = add(mul(panel, columns), o)
-        if by_channel:
-            return group, first_channel, add(mul(first, inner), i), column
-        return group, add(add(mul(first_channel, windows.num_taps), mul(first, inner)), i), column
-
-    matrix = windows.by_channel if by_channel else windows.matrix
-    fill_panel(matrix, transposed, columns, direct.lanes, True, (own, run), place, coords, build)
-    with build.loop(subtract(columns, own), AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
-        build.store(transposed, place(i, add(own, o)), zero)
+    start, extents = (first_channel, mul(first, inner)), (count, mul(there, inner))
+    _copy_weight(direct, (group, panel), start, extents, transposed, place, build)
     with build.loop(mul(subtract(direct.scheme.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
         along(build, 0, columns, direct.lanes, lambda o: build.store(transposed, place(add(mul(there, inner), i), o), zero))
+
+
+def _copy_weight(
+    direct: DirectTiles, at: tuple[Dim, Dim], first: tuple[Dim, Dim], extents: tuple[Dim, Dim], memory: Op,
+    place: Callable[[Dim, Dim], Dim], build: Builder,
+) -> None:  # fmt: skip
+    """Copies input channels by taps, all taps or of one channel, of the output channels of a panel; 0 beyond the last.
+
+    Elements of K are counted as they are in memory, or where they are not contiguous there, channel by channel.
+
+    Args:
+      at:              group and panel
+      first, extents:  channels and taps, the latter counted over all axes
+      place:           (k from the first on, output channel of the panel) -> where it goes
+    """
+    windows, columns, zero = direct.windows, direct.tile.columns, const(0, direct.dtype)
+    (group, panel), (channel, tap), (channels, taps) = at, first, extents
+    own, run = minimum(subtract(windows.m, mul(panel, columns)), columns), mul(channels, taps)
+    is_one_run = contiguous_axis(windows.matrix) == -2
+    weight = windows.matrix if is_one_run else windows.by_channel
+    along_k = contiguous_axis(weight) == -2
+
+    def fill(c: Dim, count: Dim) -> None:
+        def coords(i: Dim, o: Dim) -> Coords:
+            column = add(mul(panel, columns), o)
+            if is_one_run:
+                return group, add(add(mul(channel, windows.num_taps), tap), i), column
+            return group, add(channel, c), add(tap, i), column
+
+        def there(i: Dim, o: Dim) -> Dim:
+            return place(add(mul(c, taps), i), o)
+
+        fill_panel(weight, memory, columns, direct.lanes, along_k, (own, count), there, coords, build)
+
+    if is_one_run:
+        fill(0, run)
+    else:
+        with build.loop(channels, AxisKind.LOOP) as c:
+            fill(c, taps)
+    with build.loop(subtract(columns, own), AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
+        build.store(memory, place(i, add(own, o)), zero)
 
 
 def transform_outputs(direct: DirectTiles, memory: Op, build: Builder) -> None:
