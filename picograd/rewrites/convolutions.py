@@ -22,12 +22,15 @@ from picograd.ir.build import (
     cast,
     expand,
     flip,
+    floordiv,
     gather,
     iota,
     joined,
+    mod,
     pad,
     pad_axis,
     permute,
+    positions,
     reduce,
     repeat_axes,
     reshape,
@@ -58,6 +61,8 @@ def _in_form(op: Op, target: Target | None) -> Op:
         return of_all_images(op, plain_sums) if op.arg.of_weight else by_places(op, plain_sums)
     if is_narrow(op, target) or has_many_gaps(op):
         return with_roles_swapped(op)
+    if target is not None and has_planes(op, target):
+        return sums_of_planes(op, target.sum_lanes(op.dtype))
     if has_few_long_sums(op):
         return sums_of_windows(op)
     if has_few_elements(op, target):
@@ -439,7 +444,7 @@ def _every(x: Op, axis: int, step: int) -> Op:
     return reshape(shrink_axis(groups, axis + 1, 0, 1), (*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
 
-# ---- convolutions with one output a group ----
+# ---- convolutions with few outputs a group ----
 LONG_SUM_TERMS_MIN = 1024  # terms of a sum that a convolution's blocks are too short for
 WINDOW_PLACES_MAX = 64  # of a window: few
 
@@ -466,3 +471,60 @@ def sums_of_windows(op: Op) -> Op:
     weight = reshape(w, (1, groups, *(1 for _ in places), *w.shape[1:]))
     terms = cast(windows, wide) * expand(cast(weight, wide), windows.shape)
     return cast(reduce(terms, OpCode.ADD, tuple(range(2 + axes, 3 + 2 * axes))), op.dtype)
+
+
+OUTPUTS_MAX = 2  # of a group: of more, a vector of them shares what it reads
+
+
+def has_planes(op: Op, target: Target) -> bool:
+    """True for the gradient of a weight with few outputs a group, of images of known lengths, on a CPU."""
+    (x, w), arg = op.src, op.arg
+    if target.is_gpu or target.plain_sums or not arg.of_weight or not op.dtype.is_float:
+        return False
+    if not of_numbers((*op.shape[2:], *x.shape[2:], *w.shape[2:])) or 0 in (*x.shape, *w.shape):
+        return False
+    if max(arg.input_dilation) > 1 or min(map(min, arg.padding)) < 0:
+        return False
+    return static_shape(w.shape[:1])[0] <= OUTPUTS_MAX * arg.groups and greatest_numel(op.shape[2:]) <= WINDOW_PLACES_MAX
+
+
+def sums_of_planes(op: Op, lanes: int) -> Op:
+    """Returns such a gradient as sums of products of two long rows: of planes of x, padding included, and of w as wide.
+
+    Positions are counted through a plane, so that their elements are neighbours under each tap. Where taps are apart, x has
+    a plane for each phase of that, as in codegen/convolution_cpu.py. What w has more than its own elements is 0.
+    """
+    (x, w), arg, wide = op.src, op.arg, op.dtype.compute_dtype
+    lengths, places, taps = static_shape(x.shape[2:]), static_shape(op.shape[2:]), static_shape(w.shape[2:])
+    each = list(zip(lengths, places, taps, arg.stride, arg.dilation, arg.padding))
+    farthest = [(place - 1) * step // apart for _, place, _, step, apart, _ in each]  # first taps in a plane
+    extents = [tap + far for tap, far in zip(taps, farthest)]
+    pitches = [prod(extents[i + 1 :]) for i in range(len(each))]
+    row = ceildiv(1 + sum((tap - 1) * pitch for tap, pitch in zip(taps, pitches)), lanes) * lanes
+    extents[0] = ceildiv(row + sum(far * pitch for far, pitch in zip(farthest, pitches)), pitches[0])
+    batch, channels, groups, outputs = x.shape[0], w.shape[1], arg.groups, static_shape(w.shape[:1])[0] // arg.groups
+
+    margins = [(before, n * apart - before - length) for n, (length, *_, apart, (before, _)) in zip(extents, each)]
+    kept = [(0, length + min(0, after)) for length, (_, after) in zip(lengths, margins)]
+    x = shrink(cast(x, wide), ((0, batch), (0, x.shape[1]), *kept))
+    x = pad(x, ((0, 0), (0, 0), *((before, max(0, after)) for before, after in margins)))
+    if max(arg.dilation) > 1:
+        x = Op(OpCode.CONTIGUOUS, wide, (x,))  # every second element of what has a condition is found one by one
+    x = reshape(x, (batch, groups, channels, *(n for pair in zip(extents, arg.dilation) for n in pair)))
+    x = permute(x, (0, 1, 2, *range(4, len(x.shape), 2), *range(3, len(x.shape), 2)))
+    planes = reshape(Op(OpCode.CONTIGUOUS, wide, (x,)), (batch, groups, channels, prod(arg.dilation) * prod(extents)))
+
+    whole = (ceildiv(row, pitches[0]), *extents[1:])
+    w = pad(cast(w, wide), ((0, 0), (0, 0), *((0, n - tap) for n, tap in zip(whole, taps))))
+    w = reshape(Op(OpCode.CONTIGUOUS, wide, (w,)), (1, groups, outputs, *[1] * len(places), channels, prod(whole)))
+    w = shrink_axis(w, -1, 0, row)
+
+    first = positions((*places, row), len(places))
+    for i, (step, apart, pitch) in enumerate(zip(arg.stride, arg.dilation, pitches)):
+        at = positions((*places, row), i) * step
+        phase = mod(at, apart) * (prod(arg.dilation[i + 1 :]) * prod(extents))
+        first = first + phase + floordiv(at, apart) * pitch
+    windows = permute(gather(planes, first, 3, 0), (0, 1, *range(3, 3 + len(places)), 2, 3 + len(places)))
+    shape = (batch, groups, outputs, *places, channels, row)
+    terms = expand(reshape(windows, (*shape[:2], 1, *shape[3:])), shape) * expand(w, shape)
+    return cast(reshape(reduce(terms, OpCode.ADD, (len(shape) - 2, len(shape) - 1)), op.shape), op.dtype)
