@@ -506,8 +506,9 @@ def sums_of_planes(op: Op, lanes: int) -> Op:
 
     margins = [(before, n * apart - before - length) for n, (length, *_, apart, (before, _)) in zip(extents, each)]
     kept = [(0, length + min(0, after)) for length, (_, after) in zip(lengths, margins)]
-    x = shrink(cast(x, wide), ((0, batch), (0, x.shape[1]), *kept))
-    x = pad(x, ((0, 0), (0, 0), *((before, max(0, after)) for before, after in margins)))
+    x = reshape(cast(x, wide), (batch, groups, channels, *lengths))
+    x = shrink(x, (*((0, n) for n in x.shape[:3]), *kept))
+    x = pad(x, (*[(0, 0)] * 3, *((before, max(0, after)) for before, after in margins)))
     if max(arg.dilation) > 1:
         x = Op(OpCode.CONTIGUOUS, wide, (x,))  # every second element of what has a condition is found one by one
     x = reshape(x, (batch, groups, channels, *(n for pair in zip(extents, arg.dilation) for n in pair)))
