@@ -167,7 +167,7 @@ class Target(Record, dict=True):
     compiler:          name and version of a compiler that is not part of picograd, on which code depends, too
     has_fma:           an instruction computes a * b + c with one rounding
     plain_sums:        each result of a convolution is made of its own products alone (codegen/winograd.py), and one row
-                       times a matrix of int8 is added up as each of many rows is (rewrites/contract.py); no vendor's
+                       times a matrix of int8 is added up as each of many rows is (rewrites/products.py); no vendor's
                        library is a candidate of tuning (engine/choose.py), and no kernel written by hand is taken
     """
 

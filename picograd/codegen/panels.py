@@ -4,7 +4,7 @@ Packing evaluates the operand's expression, so a transpose, a mask or an activat
 the operand and no memory of its own. Where K is contiguous and columns should be, `Squares` of as many lines as a vector
 has lanes are transposed in registers. They are transposed in the dtype that memory has: sixteen int8 are a quarter of
 sixteen float32. Values computed of them, such as int8 times the scale of its column, are computed from transposed lanes.
-(One row times int8 is added up along K instead: rewrites/contract.py.)
+(One row times int8 is added up along K instead: rewrites/products.py.)
 
     int8 w (N, K): w[n + i, k + j] in lines  ->  transposed, j after j  ->  float32(w) * scale[n + lane]
 """

@@ -2,14 +2,13 @@
 
 In:    a simplified graph
 Out:   `compose_attention`: MATMULs and a softmax where there is no kernel of an attention;
-       `contract`: products with a vector as sums along rows, as are convolutions like them; transposed products as
-       products; long sums as sums of sums; few first places of a long row, on a GPU, as those of blocks
+       `contract`: products with a vector as sums along rows, transposed products as products, convolutions as their
+       shape asks (rewrites/convolutions.py); long sums as sums of sums; few first places of a long row, on a GPU, as those
+       of blocks
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read where it is, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
     several products or convolutions of one costly value  ->  the value is stored, once
-    conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
-    conv(x with gaps, w)                           ->  a convolution for each phase of its positions
     sum over C of where(i[n] == c, x[n, c], 0), x in memory  ->  x[n, i[n]]
 """
 

@@ -39,7 +39,7 @@ from picograd.ir.build import (
     static_shape,
     swap_last,
 )
-from picograd.ir.op import Dim, Op, filled, greatest_numel
+from picograd.ir.op import Dim, Op, Shape, filled, greatest_numel
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.shape import ConvArg, MatmulArg, of_numbers
 from picograd.ir.symbolic import add, bounds, ceildiv, less, mul, subtract
@@ -49,16 +49,13 @@ from picograd.rewrites.products import product, sum_of
 
 def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:
     """Returns a CONV of other sources in the form that fills vectors and reads no gap."""
-    op, zeros = without_padding_alone(op.replace((x, w)))
-    return pad(_in_form(op, target), zeros)
-
-
-def _in_form(op: Op, target: Target | None) -> Op:
+    op = without_taps_in_padding(op.replace((x, w)))
     plain_sums = target is not None and target.plain_sums
     if is_of_pixels(op, target):
         return by_images(op, plain_sums)
-    if has_few_places(op, target):
-        return of_all_images(op, plain_sums) if op.arg.of_weight else by_places(op, plain_sums)
+    few, zeros = without_places_in_padding(op)
+    if has_few_places(few, target):
+        return pad(of_all_images(few, plain_sums) if op.arg.of_weight else by_places(few, plain_sums), zeros)
     if is_narrow(op, target) or has_many_gaps(op):
         return with_roles_swapped(op)
     if target is not None and has_planes(op, target):
@@ -73,44 +70,46 @@ def _in_form(op: Op, target: Target | None) -> Op:
 
 
 # ---- taps and places that meet padding alone ----
-def without_padding_alone(op: Op) -> tuple[Op, tuple[tuple[int, int], ...]]:
-    """Returns a CONV without taps that meet padding at all its places, and without places that meet it under all taps.
+Pairs = tuple[tuple[int, int], ...]
 
-    And how many places are missing before and after it along each axis: they are 0. Padding is left for what is left.
 
-    Example: 3 x 3 taps over one element with padding of 1  ->  the tap in the middle
-    """
+def without_taps_in_padding(op: Op) -> Op:
+    """Returns a CONV without taps that meet padding at all its places: of 3 x 3 over one element the one in the middle."""
     (x, w), arg = op.src, op.arg
-    padding = list(arg.padding)
-    missing, taps = [(0, 0)] * 2, [(0, n) for n in w.shape[:2]]
-    for i, (pair, step, apart, gap) in enumerate(zip(arg.padding, arg.stride, arg.dilation, arg.input_dilation)):
-        length, num_taps, places = x.shape[2 + i], w.shape[2 + i], op.shape[2 + i]
-        left, away = (0, 0), (0, 0)
-        if isinstance(length, int) and isinstance(num_taps, int) and isinstance(places, int) and length:
-            reach = (length - 1) * gap  # from the first element to the last
-            left = _unmet(pair, reach, num_taps, apart, (places - 1) * step)
-            pair = (pair[0] - left[0] * apart, pair[1] - left[1] * apart)
-            away = _unmet(pair, reach, places, step, (num_taps - 1 - sum(left)) * apart)
-            pair = (pair[0] - away[0] * step, pair[1] - away[1] * step)
-        padding[i] = pair
-        taps.append((left[0], subtract(num_taps, left[1])))
-        missing.append(away)
-    if tuple(padding) == arg.padding:
-        return op, tuple(missing)
-    return Op(op.code, op.dtype, (x, shrink(w, tuple(taps))), replace(arg, padding=tuple(padding))), tuple(missing)
+    unmet = _unmet(op, w.shape[2:], arg.dilation, op.shape[2:], arg.stride)
+    taps = (*((0, n) for n in w.shape[:2]), *((first, subtract(n, last)) for n, (first, last) in zip(w.shape[2:], unmet)))
+    return Op(op.code, op.dtype, (x, shrink(w, taps)), _with_less_padding(arg, unmet, arg.dilation))
 
 
-def _unmet(pair: tuple[int, int], reach: int, count: int, step: int, others: int) -> tuple[int, int]:
-    """Returns how many of the first and of the last of `count` taps, or places, meet no element; one is left.
+def without_places_in_padding(op: Op) -> tuple[Op, Pairs]:
+    """Returns a CONV without places that meet padding under all its taps, and how many there are before and behind it."""
+    unmet = _unmet(op, op.shape[2:], op.arg.stride, op.src[1].shape[2:], op.arg.dilation)
+    return Op(op.code, op.dtype, op.src, _with_less_padding(op.arg, unmet, op.arg.stride)), ((0, 0), (0, 0), *unmet)
+
+
+def _with_less_padding(arg: ConvArg, unmet: Pairs, steps: Sequence[int]) -> ConvArg:
+    less_by = [(first * step, last * step) for (first, last), step in zip(unmet, steps)]
+    padding = tuple((before - first, after - last) for (before, after), (first, last) in zip(arg.padding, less_by))
+    return replace(arg, padding=padding)
+
+
+def _unmet(op: Op, counts: Shape, steps: Sequence[int], others: Shape, other_steps: Sequence[int]) -> Pairs:
+    """Returns how many of the first and of the last taps, or places, along each axis meet padding alone; one is left.
 
     Args:
-      step:    from one to the next
-      others:  from the first place, or tap, to the last
+      counts, steps:        how many taps, or places, and from one to the next
+      others, other_steps:  the same of places, or taps
     """
-    before, after = pair
-    first = min(ceildiv(before - others, step), before // step, count - 1)
-    last = min(count - 1 - (reach + before) // step, after // step, count - 1 - max(0, first))
-    return max(0, first), max(0, last)
+    found = []
+    for i, (before, after) in enumerate(op.arg.padding):
+        length, count, other, step = op.src[0].shape[2 + i], counts[i], others[i], steps[i]
+        if not (isinstance(length, int) and isinstance(count, int) and isinstance(other, int)) or length == 0:
+            found.append((0, 0))
+            continue
+        behind = before + (length - 1) * op.arg.input_dilation[i]  # the last element
+        first = max(0, min(ceildiv(before - (other - 1) * other_steps[i], step), before // step, count - 1))
+        found.append((first, max(0, min(count - 1 - behind // step, after // step, count - 1 - first))))
+    return tuple(found)
 
 
 # ---- few places ----

@@ -34,6 +34,7 @@ SHAPES: list[Case] = [
     ((9, 20, 5, 5), (72, 20, 3, 3), {}),  # several images in an iteration
     ((1, 12, 12, 12), (300, 12, 1, 1), {}),
     ((2, 500, 7, 7), (256, 500, 3, 3), {"padding": 1}),  # a weight that each iteration packs for itself
+    ((2, 384, 2, 3), (400, 384, 3, 3), {"padding": 1}),  # such a weight, as it is and turned around, without transforms
     ((3, 2, 4, 70), (16, 2, 3, 9), {"padding": 4}),  # more taps along the last axis than are written out
 ]
 

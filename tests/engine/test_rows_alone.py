@@ -160,6 +160,9 @@ IMAGES: list[Case] = [
     *of_convolution((8, 12, 12), 8, 3, MANY, groups=8),
     *of_convolution((300, 5, 5), 10, 5, MANY),
     *of_convolution((512, 16), 64, 3, FEW),
+    *of_convolution((120, 1, 1), 80, 3, FEW, padding=1),  # few places are products
+    *of_convolution((96, 3), 64, 3, FEW, padding=1, groups=2),
+    *of_convolution((70, 2), 33, 1, FEW),
     *with_gradients("max_pool2d", lambda x: F.max_pool2d(x, 2), [(3, 16, 16)], MANY),
     *with_gradients("avg_pool2d", lambda x: F.avg_pool2d(x, 3), [(3, 16, 16)], MANY),
     *with_gradients("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, 1), [(3, 16, 16)], MANY),

@@ -48,14 +48,20 @@ def codes(graph: Op, target: Target | None = TARGET) -> set[OpCode]:
     [
         (weight_gradient(8, 4, 6), OpCode.MATMUL),
         (weight_gradient(8, 4, 6, stride=2), OpCode.CONV),
-        (weight_gradient(64, 64, 2), OpCode.CONV),
+        (weight_gradient(64, 64, 2), OpCode.MATMUL),
         (weight_gradient(8, 4, 6, taps=3), OpCode.CONV),
     ],
     ids=["images are larger than weights", "every second element", "weights are larger than images", "several elements"],
 )
-def test_a_weight_that_sees_one_element_is_a_product_of_each_image(graph: Op, code: OpCode) -> None:
+def test_a_weight_that_sees_one_element_is_a_product(graph: Op, code: OpCode) -> None:
     assert codes(graph) == {code}
     assert codes(graph, GPU_TARGET) == codes(graph, replace(TARGET, plain_sums=True)) == {OpCode.CONV}
+
+
+@pytest.mark.parametrize(("pixels", "batch"), [(6, (2,)), (2, ())], ids=["of each image", "of all images"])
+def test_the_product_of_large_images_is_that_of_each(pixels: int, batch: tuple[int, ...]) -> None:
+    (found,) = (op for op in toposort(contract([weight_gradient(64, 32, pixels)], TARGET)) if op.code is OpCode.MATMUL)
+    assert found.shape[:-2] == batch
 
 
 def outputs_of_conv(graph: Op, target: Target = TARGET) -> int:
