@@ -170,7 +170,7 @@ def _multiplied(rows: Op, matrix: Op, arg: ConvArg, plain_sums: bool) -> Op:
 
 
 def _windows(op: Op) -> Op:
-    """Returns what each place sees, (B, C, places, taps); of one tap, or one place, elements that are a step apart."""
+    """Returns the elements of x under the taps of each place: (B, C, places * taps); of one tap they are a step apart."""
     (x, w), arg = op.src, op.arg
     places, taps = static_shape(op.shape[2:]), static_shape(w.shape[2:])
     if prod(taps) == 1:
