@@ -491,7 +491,7 @@ def sums_of_planes(op: Op, lanes: int) -> Op:
     """Returns such a gradient as sums of products of two long rows: of planes of x, padding included, and of w as wide.
 
     Positions are counted through a plane, so that their elements are neighbours under each tap. Where taps are apart, x has
-    a plane for each phase of that, as in codegen/convolution_cpu.py. What w has more than its own elements is 0.
+    a plane for each phase of that, as in codegen/convolution_cpu.py. Behind its own elements w has zeros.
     """
     (x, w), arg, wide = op.src, op.arg, op.dtype.compute_dtype
     lengths, places, taps = static_shape(x.shape[2:]), static_shape(op.shape[2:]), static_shape(w.shape[2:])
