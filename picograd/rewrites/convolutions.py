@@ -390,21 +390,31 @@ def _added_patches(patches: Op, aparts: Sequence[int]) -> Op:
 
 
 def by_phases(op: Op) -> Op:
-    """Returns a CONV as one for each phase of its positions, joined."""
-    arg, out = op.arg, op.shape[2:]
-    aparts = arg.input_dilation
+    """Returns a CONV as one for each phase of its positions, joined: along the last axis first, and stored as such rows.
+
+    To interleave elements of two phases takes registers alone, to choose among phases of several axes a condition for each.
+    """
+    out, aparts = op.shape[2:], op.arg.input_dilation
     counts = [ceildiv(length, apart) for length, apart in zip(out, aparts)]  # positions of each phase, perhaps one too many
-    parts = []
-    for at in itertools.product(*map(range, aparts)):
-        part = _phase(op, at, counts)
-        part = reshape(part, (*part.shape[:2], *(n for count in counts for n in (count, 1))))
-        beside = [(0, 0), (0, 0)]
-        for r, apart in zip(at, aparts):
-            beside += [(0, 0), (r, apart - 1 - r)]
-        parts.append(pad(part, tuple(beside)))
-    whole = sum_of(parts)
-    whole = reshape(whole, (*whole.shape[:2], *(mul(count, apart) for count, apart in zip(counts, aparts))))
+
+    def joined_from(at: tuple[int, ...]) -> Op:
+        if len(at) == len(aparts):
+            return _phase(op, at, counts)
+        apart = aparts[len(at)]
+        whole = _interleaved([joined_from((*at, r)) for r in range(apart)], 2 + len(at))
+        is_row = 1 < apart < prod(aparts) and len(at) == len(aparts) - 1
+        return Op(OpCode.CONTIGUOUS, op.dtype, (whole,)) if is_row else whole
+
+    whole = joined_from(())
     return shrink(whole, ((0, whole.shape[0]), (0, whole.shape[1]), *((0, length) for length in out)))
+
+
+def _interleaved(parts: Sequence[Op], axis: int) -> Op:
+    """Returns Ops of one shape whose elements take turns along an axis."""
+    shape, count = parts[0].shape, len(parts)
+    split = (*shape[: axis + 1], 1, *shape[axis + 1 :])
+    turns = [pad_axis(reshape(part, split), axis + 1, r, count - 1 - r) for r, part in enumerate(parts)]
+    return reshape(sum_of(turns), (*shape[:axis], mul(shape[axis], count), *shape[axis + 1 :]))
 
 
 def _phase(op: Op, at: tuple[int, ...], counts: list[Dim]) -> Op:
