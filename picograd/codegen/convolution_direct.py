@@ -356,7 +356,7 @@ class DirectTiles(Record, dict=True):
         points = self.scheme.num_points
         weight = 0 if self.is_shared else points * self.unit_panels * self.tile.columns * self.depth
         x = self.channels * self.numel_of_channel if self.is_staged else 0
-        return points * prod(self.shape) + weight + x + self.numel_of_plane
+        return self.numel_of_sums + prod(self.turned) + weight + x + self.numel_of_plane
 
     # ---- sums ----
     @property
@@ -365,15 +365,23 @@ class DirectTiles(Record, dict=True):
         return (self.unit_images, self.unit_panels, self.unit_tiles * self.tile.rows, self.tile.columns)
 
     @property
+    def turned(self) -> tuple[int, int]:
+        """Shape of one result of each tile, of an image and a panel, positions contiguous, in whole vectors."""
+        return (self.tile.columns, ceildiv(self.shape[2], self.lanes) * self.lanes)
+
+    @property
+    def numel_of_sums(self) -> int:
+        """Elements of the sums at all points; the last square that is turned may end behind them."""
+        return self.scheme.num_points * prod(self.shape) + (self.turned[1] - self.shape[2]) * self.tile.columns
+
+    @property
     def numel(self) -> int:
         """Results of a unit."""
         return self.scheme.outputs * prod(self.shape)
 
-    def sum_of(self, memory: Op, start: Dim, which: Dim, image: Dim, channel: Dim, position: Dim) -> Op:
-        """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on."""
-        panel, column = unflatten(channel, [self.unit_panels, self.tile.columns])
-        place = flatten((which, image, panel, position, column), (self.scheme.outputs, *self.shape))
-        return read(memory, add(start, place))
+    def sum_of(self, memory: Op, start: Dim, place: Sequence[Dim]) -> Op:
+        """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on; places as in `shape`."""
+        return read(memory, add(start, flatten(place, (self.scheme.outputs, *self.shape))))
 
 
 class Block(Record):
@@ -562,7 +570,7 @@ UNROLLED_TAPS_MAX = 7  # taps along the last axis
 Read = Callable[[Dim, Dim, Dim, Sequence[Dim], Sequence[Dim]], Op]
 Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each from the iteration's or the block's first on
 Packed = Callable[[Dim, Dim, Dim, Dim, Dim], Op]  # (point, group, panel, column, k) -> an element of the packed weight
-Value = Callable[[Dim, Dim, Dim, Dim], Op]  # (which result, image, channel, position) from the first on -> its sum
+Value = Callable[[Dim, Dim], Op]  # (column, position) -> the sum that is one result of a tile, of an image and a panel
 
 
 def emit_direct(nest: Nest, context: Context) -> None:
@@ -579,7 +587,8 @@ def emit_direct(nest: Nest, context: Context) -> None:
         part, *at = unflatten(number, [splits, *extents])
         sums = Sums(direct, build, at).multiply(part, packed)
         if parts is None:
-            _store(nest, params, direct, at, lambda *place: direct.sum_of(sums, 0, *place), build)
+            turned = build.alloc(direct.dtype, prod(direct.turned), MemorySpace.SHARED)
+            _store(nest, params, direct, at, lambda *of: _turned(direct, sums, turned, of, build), build)
         else:
             memory, start = parts, mul(number, unit_numel)
             along(build, 0, unit_numel, direct.lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
@@ -587,11 +596,14 @@ def emit_direct(nest: Nest, context: Context) -> None:
         with after.loop(units, AxisKind.GRID) as number:
             starts = [mul(add(mul(units, part), number), unit_numel) for part in range(splits)]
 
-            def total(*place: Dim) -> Op:
-                first, *others = [direct.sum_of(parts, start, *place) for start in starts]
-                return sum(others, first)
+            def totals(*of: Dim) -> Value:
+                def total(column: Dim, position: Dim) -> Op:
+                    first, *others = [direct.sum_of(parts, start, (*of, position, column)) for start in starts]
+                    return sum(others, first)
 
-            _store(nest, params, direct, unflatten(number, extents), total, after)
+                return total
+
+            _store(nest, params, direct, unflatten(number, extents), totals, after)
 
 
 def _packed(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
@@ -617,15 +629,14 @@ class Sums:
         self.images = minimum(subtract(direct.batch, self.first_image), direct.unit_images)
         left = subtract(direct.positions, self.first_position)
         self.tiles = minimum(ceildiv(left, direct.tile.rows), direct.unit_tiles)
-        points = direct.scheme.num_points
-        self.memory = build.alloc(direct.dtype, points * prod(direct.shape), MemorySpace.SHARED)
+        self.memory = build.alloc(direct.dtype, direct.numel_of_sums, MemorySpace.SHARED)
         if direct.is_staged:
             self.rows = build.alloc(direct.dtype, direct.channels * direct.numel_of_channel, MemorySpace.SHARED)
         if direct.numel_of_plane:
             self.plane = build.alloc(direct.dtype, direct.numel_of_plane, MemorySpace.SHARED)
         if not direct.is_shared:
-            columns = direct.unit_panels * direct.tile.columns
-            self.weight = build.alloc(direct.dtype, points * columns * direct.depth, MemorySpace.SHARED)
+            columns = direct.scheme.num_points * direct.unit_panels * direct.tile.columns
+            self.weight = build.alloc(direct.dtype, columns * direct.depth, MemorySpace.SHARED)
 
     def multiply(self, part: Dim, packed: Packed | None) -> Op:
         """Adds up a part of K, block by block, and returns the memory of the results."""
@@ -811,31 +822,53 @@ class Sums:
 
 
 # ---- results ----
-def _store(nest: Nest, params: Sequence[Op], direct: DirectTiles, at: Sequence[Dim], value: Value, build: Builder) -> None:
-    """The epilogue: outputs of each channel along its positions."""
-    windows, dtype, width = direct.windows, nest.anchor.dtype, direct.unit_panels * direct.tile.columns
+def _turned(direct: DirectTiles, sums: Op, memory: Op, of: Sequence[Dim], build: Builder) -> Value:
+    """Transposes one result of each tile, of an image and a panel, in registers: lanes of memory are positions."""
+    lanes, columns = direct.lanes, direct.tile.columns
+
+    def turn(at: list[Dim]) -> None:
+        side, square = at
+        start = flatten((*of, mul(square, lanes), mul(side, lanes)), (direct.scheme.outputs, *direct.shape))
+        place = flatten((mul(side, lanes), mul(square, lanes)), direct.turned)
+        build.transpose(memory, place, direct.turned[1], sums, start, columns, lanes)
+
+    nested(build, [direct.tile.vectors, direct.turned[1] // lanes], [], turn)
+    return lambda column, position: read(memory, flatten((column, position), direct.turned))
+
+
+def _store(
+    nest: Nest, params: Sequence[Op], direct: DirectTiles, at: Sequence[Dim], values: Callable[..., Value], build: Builder
+) -> None:
+    """The epilogue: outputs of each channel along its positions.
+
+    Args:
+      values: (which result of a tile, image, panel) -> these
+    """
+    windows, dtype, columns, results = direct.windows, nest.anchor.dtype, direct.tile.columns, direct.scheme.outputs
     group, piece, block, chunk = at
-    first_channel, first_image, first = mul(piece, width), mul(block, direct.unit_images), mul(chunk, direct.unit_positions)
+    first_panel, first_image = mul(piece, direct.unit_panels), mul(block, direct.unit_images)
+    first, first_row, (length, *inner) = mul(chunk, direct.unit_positions), mul(chunk, direct.unit_rows), windows.spatial
     with (
+        build.loop(results, AxisKind.LOOP) as which,
         build.loop(minimum(subtract(direct.batch, first_image), direct.unit_images), AxisKind.LOOP) as image,
-        build.loop(minimum(subtract(windows.m, first_channel), width), AxisKind.LOOP) as channel,
+        build.loop(minimum(subtract(direct.num_panels, first_panel), direct.unit_panels), AxisKind.LOOP) as panel,
     ):
-        o = add(mul(group, windows.m), add(first_channel, channel))
+        value, first_channel = values(which, image, panel), mul(add(first_panel, panel), columns)
+        with build.loop(minimum(subtract(windows.m, first_channel), columns), AxisKind.LOOP) as column:
+            o = add(mul(group, windows.m), add(first_channel, column))
 
-        def put(which: Dim, position: Dim, coords: Sequence[Dim]) -> None:
-            done = cast(value(which, image, channel, position), dtype)
-            store_outputs(nest, params, (add(first_image, image), o, *coords), done, build)
+            def put(position: Dim, coords: Sequence[Dim]) -> None:
+                done = cast(value(column, position), dtype)
+                store_outputs(nest, params, (add(first_image, image), o, *coords), done, build)
 
-        if direct.scheme == PLAIN:
-            count = minimum(subtract(direct.positions, first), direct.unit_positions)
-            rest = count % direct.lanes if isinstance(count, int) else 0
-            along(build, 0, count, direct.lanes, lambda i: put(0, i, unflatten(add(first, i), windows.spatial)), rest=rest)
-            return
-        results, length, inner = direct.scheme.outputs, windows.spatial[0], windows.spatial[1:]
-        first_row = mul(chunk, direct.unit_rows)
-        with build.loop(minimum(subtract(direct.spatial[0], first_row), direct.unit_rows), AxisKind.LOOP) as row:
-            top = mul(add(first_row, row), results)
-            with build.loop(minimum(subtract(length, top), results), AxisKind.LOOP) as which:
+            if direct.scheme == PLAIN:
+                count = minimum(subtract(direct.positions, first), direct.unit_positions)
+                rest = count % direct.lanes if isinstance(count, int) else 0
+                along(build, 0, count, direct.lanes, lambda i: put(i, unflatten(add(first, i), windows.spatial)), rest=rest)
+                return
+            rows = floordiv(subtract(add(length, results - 1), which), results)  # that have such a result
+            with build.loop(minimum(subtract(rows, first_row), direct.unit_rows), AxisKind.LOOP) as row:
+                top = add(mul(add(first_row, row), results), which)
                 along(build, 0, direct.inner, direct.lanes, lambda i: put(
-                    which, add(mul(row, direct.inner), i), (add(top, which), *unflatten(i, inner))
+                    add(mul(row, direct.inner), i), (top, *unflatten(i, inner))
                 ), rest=direct.inner % direct.lanes)
