@@ -153,7 +153,7 @@ def test_lengths_are_refused_when_no_other_thread_asks_for_them() -> None:
         x = Tensor(np.ones(length, np.float32)).realize().cell.op
         seen = look_at([Op(OpCode.NEG, float32, (x,))])
         assert seen is not None
-        varied, _ = families.varied(seen)
+        _, varied = families.varied(seen)
     (family,) = families._known.values()
     refusing = threading.Thread(target=families.other_than, args=(varied, ()))
     with families._lock:

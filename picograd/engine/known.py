@@ -1,30 +1,30 @@
 """Graphs that were seen before: how their plan is found again.
 
-In:    Ops that somebody wants the values of;  the Template of a graph whose plan is not there
-Out:   `look_at`: `Seen`, what tells graphs from others, the memory and the numbers they read;  `Known`: their plan
-       `Scalars`: a form with the constants that were seen to change among its leaves, and symbolic offsets and lengths
-       `Families`: graphs with symbolic lengths in their keys;  `with_symbols`: and in themselves
-       `Repeats`: forms that are planned again and again, mentioned once, on the user's line
+In:    Ops whose values are wanted;  the Template of a graph that has no plan yet
+Out:   `look_at`: `Seen`, the key of graphs with the memory and the numbers that they read;  `Known`: their plan
+       `Scalars`: a form whose changing constants, offsets and lengths are inputs of its plan
+       `Families`: keys of graphs with symbolic lengths;  `with_symbols`: the graphs themselves with these
+       `Repeats`: a warning, on the user's line, about a form that is planned again and again
 
-Eager code computes the same graphs again and again, over other memory, with other numbers and offsets. One walk tells what
-they are, where the form that a plan is made of takes several. A walk is as exact as a form, if less general: symbolic
-integers, which a form unbinds, are left to it.
+Eager code computes the same graphs again and again, over other memory, with other numbers and offsets. One walk over a
+graph is enough to find its plan; the form, from which plans are made, takes several. The walk tells graphs apart as exactly
+as the form does, but gives up at symbolic integers, which only a form replaces by their variables.
 
     for step in range(1000):
-        p -= (1 - step / 1000) * p.grad         # another graph at each step, by one number
+        p -= (1 - step / 1000) * p.grad         # a new graph at each step, because of one number
 
-The first graph of a form is compiled with its numbers. The second, where some numbers differ, is compiled with these as
-inputs, and serves all that follow. A number that is an exponent stays: x ** 2 is compiled otherwise than x ** 2.1. Offsets
-of blocks, as in x[i : i + 64], and lengths are numbers like these; engine/lengths.py says how they enter a plan. Where a
-form has a plan for each length all the same, each new one is scheduled and compiled.
+The first graph of a form is compiled with its numbers. The second, if some numbers differ, is compiled with those as
+inputs, and its plan serves all later graphs. An exponent stays a number: x ** 2 is compiled differently from x ** 2.1.
+Offsets of blocks, as in x[i : i + 64], and lengths are treated as such numbers; engine/lengths.py says how they enter a
+plan. A form whose lengths cannot be inputs is scheduled and compiled for each new length.
 
     for episode in episodes:                    # 23 steps, then 31, then 18
         loss = update(states, actions, returns) # the third is planned for all lengths from 16 to 31
 
-From the third length on, formulas and gradients are not written out for each: lengths become symbolic in the graph as the
-walk saw it, in which a loss, a mean and all gradients are one Op each. Their graphs are then made of symbolic lengths, as
-those of a jitted function, and hold for each length within the bounds. Where a formula or a kernel needs a number, only the
-form tells lengths apart.
+From the third length on, formulas and gradients are not written out for each length. Lengths become symbolic in the graph
+as the walk saw it, where a loss, a mean and all gradients are one Op each. Formulas and gradients are then written out
+with symbolic lengths, as in a jitted function, and hold for all lengths within the bounds. If a formula or a kernel needs
+a number, lengths become inputs of the form only.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.G
 class Varied(Record, eq=False):
     """The lengths and offsets of graphs whose plan is for many lengths (`Families`).
 
-    exact_key:  a key of the graphs that has their lengths
-    sizes:      which lengths are symbolic, and their values
-    moving:     the offsets of their blocks
-    changing:   their CONSTs that were others in graphs of other lengths
+    exact_key:  the key of the graphs with their lengths as numbers
+    sizes:      the symbolic lengths, with their values
+    moving:     the offsets of blocks
+    changing:   CONSTs that had other values in graphs of other lengths
     """
 
     exact_key: tuple[Any, ...]
@@ -94,23 +94,22 @@ class Varied(Record, eq=False):
 
 
 class Seen(Record, eq=False):
-    """Graphs as they are looked at.
+    """Graphs, and everything that one walk over them found.
 
-    key:      what a plan for them depends on, but for numbers and offsets, and the device
-    buffers:  what they read, all of one device
+    key:      all that a plan depends on, with the device, without numbers and offsets
+    buffers:  the memory that they read, all of one device
     numbers:  their CONSTs
     blocks:   their SHRINKs and PADs
-    parts:    the blocks of their form in the places of these: that of all steps of a loop moves with each of them
-    results:  which result of a plan each of them is, once that is known: two of them may be one
-    costly:   Ops without gradients whose values may be worth keeping: a part of one may cost as much as all of it, or it
-              is drawn
-    graphs:   themselves, formulas and gradients not written out
-    ops:      the Op of each part of the key that is more than the number of an earlier one
-    number:   place of each Op among these; where the first walk was cut, only of those that the second one met
-    kept:     Ops among theirs whose values are kept as well, once that is known
-    varied:   lengths and offsets, where the key has symbolic lengths
-    is_alone: no graphs have differed from them in lengths alone, or they have plans of their own
-    has_own:  they come so often that kernels of their lengths pay
+    parts:    for each block the block of the form that it became; all steps of a loop may have become one
+    results:  for each graph its number among the plan's results, once there is a plan; equal graphs share a result
+    costly:   Ops without gradients whose values may be worth keeping: expensive ones, and random draws
+    graphs:   the roots, formulas and gradients not written out
+    ops:      the Ops in the order of the walk: one for each part of the key that is not the number of an earlier Op
+    number:   place of each Op in `ops`; where the first walk was cut, only of the Ops that the second one met
+    kept:     further Ops whose values are kept, once that is known
+    varied:   lengths and offsets, if the key has symbolic lengths
+    is_alone: no other graph has differed in lengths alone, or each length has a plan of its own
+    has_own:  they come so often that kernels for these very lengths pay
     """
 
     key: tuple[Any, ...]
@@ -129,16 +128,16 @@ class Seen(Record, eq=False):
     has_own: bool = False
 
     def keeping(self, kept: Sequence[Op]) -> Seen | None:
-        """Returns the same graphs, of which some Ops are kept; None where the walk has no number for one of them."""
+        """Returns the same graphs with Ops to keep; None if the walk has no number for one of these."""
         return replace(self, kept=kept) if self.number.keys() >= {*kept} else None
 
 
 class KnownOffset(NamedTuple):
     """One offset of a plan.
 
-    block, axis:  where, by the number of the SHRINK or PAD
-    name:         of the symbolic integer that moves it; None where it stays
-    constant:     its value, or how far it is from that integer
+    block, axis:  the number of its SHRINK or PAD, and the axis
+    name:         the symbolic integer that it moves with; None if it is constant
+    constant:     its distance from that integer, or its value
     """
 
     block: int
@@ -151,11 +150,11 @@ class Known(NamedTuple):
     """The plan of some graphs.
 
     takes:    for each input of the plan the number of a buffer, or ~ the number of a constant
-    made:     buffers behind those that graphs read: of constants that follow from the key, such as 1 / n of a mean
-    numbers:  constants, None for one that may be another
-    offsets:  all of them
+    made:     further buffers, numbered behind those of the graphs: constants that follow from the key, as 1 / n in a mean
+    numbers:  the constants that later graphs must have; None for one that may differ
+    offsets:  the offsets of all blocks
     lengths:  values of symbolic lengths, by name
-    results:  which result of the plan each graph is, and behind these each value that is kept
+    results:  for each graph, then for each value that is kept, its number among the plan's results
     kept:     numbers of the Ops whose values are kept
     """
 
@@ -172,11 +171,11 @@ class Known(NamedTuple):
     def of(seen: Seen, form: Template, plan: Plan) -> Known | None:
         """Returns the record by which the plan of graphs is found; None if the graphs alone do not determine its inputs.
 
-        Symbolic integers of the user's are such inputs. If the plan takes a constant that no Op here has, all constants
-        here must stay as they are: it may follow from them.
+        The user's symbolic integers are inputs of that kind. If the plan takes a constant that is not in the graphs, it
+        may follow from constants that are, so later graphs must have the same ones.
 
         Args:
-          form:  which the plan was made of
+          form:  the form that the plan was made of
         """
         varied, lengths = seen.varied, {} if form.sizes is None else form.sizes.values
         values, free = (form.moving.values(), form.moving.named()) if form.moving.offsets else ({}, {})
@@ -193,7 +192,7 @@ class Known(NamedTuple):
         offsets = []
         for i, (block, part) in enumerate(zip(seen.blocks, seen.parts)):
             if part.code is not block.code or len(part.arg) != len(block.arg):
-                part = block  # it went into a loop's body, where its offset stays
+                part = block  # it became part of a loop's body, where its offset is constant
             for axis, ((start, _), (first, _)) in enumerate(zip(block.arg, part.arg)):
                 if (block, axis) in of_blocks:
                     offsets.append(KnownOffset(i, axis, *of_blocks[block, axis]))
@@ -205,7 +204,7 @@ class Known(NamedTuple):
         made = [buffer for buffer in dict.fromkeys(reads) if buffer not in place]
         if not constants.issuperset(made):
             return None
-        moved = {offset.name for offset in offsets}  # others, as the last row of a loop, follow from the key
+        moved = {offset.name for offset in offsets}  # other offsets, such as a loop's last row, follow from the key
         lengths = {**lengths, **{name: value for name, value in values.items() if name not in moved}}
         numbers = [*seen.numbers] if made or _are_elsewhere(seen, numbers) else numbers
         place |= {buffer: len(seen.buffers) + i for i, buffer in enumerate(made)}
@@ -213,7 +212,7 @@ class Known(NamedTuple):
         return Known(plan, takes, made, numbers, offsets, lengths, seen.results, kept)
 
     def variables(self, seen: Seen) -> dict[str, int] | None:
-        """Returns the values of the plan's symbolic integers for graphs; None where these need another plan."""
+        """Returns the values of the plan's symbolic integers for these graphs; None if they need another plan."""
         for ours, theirs in zip(self.numbers, seen.numbers):
             if ours is not theirs and ours is not None:
                 return None
@@ -228,12 +227,12 @@ class Known(NamedTuple):
 
 
 def look_at(roots: Sequence[Op]) -> Seen | None:
-    """Returns the key of graphs and the places of their numbers; None if only a form can tell.
+    """Returns the key of graphs and the places of their numbers; None if only a form can tell them from others.
 
-    The walk goes from the roots to the sources, and an Op met again is written as its number: equal walks are of equal
-    graphs. A block of memory is written out each time: of pieces of a text, drawn at random, two may begin at one place and
-    are one Op then, and the plan is that of two all the same. A second walk goes through the graphs that GRADIENTs are of,
-    past values that have been computed. Where the first walk ended at such a value, the second numbers Ops from the start.
+    The walk goes from the roots to the sources and writes an Op that it meets again as its number: equal keys mean equal
+    graphs. A block of memory is written out each time, because two random pieces of a text that happen to begin at one
+    place are one Op, but need the same plan as two others. A second walk goes through the graphs that GRADIENTs
+    differentiate, also past computed values. If the first walk ended at such a value, the second numbers Ops from 0 again.
     """
     key: list[Hashable] = []
     slots: dict[Buffer, int] = {}
@@ -297,10 +296,10 @@ def look_at(roots: Sequence[Op]) -> Seen | None:
 
 
 def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
-    """True where a number that may change equals one within a formula or a gradient by chance: the two are one CONST.
+    """True if a number that may change happens to equal one within a formula or a gradient, so that both are one CONST.
 
-    In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. So the graphs are written out with
-    other numbers in these places: a number that is there all the same comes from a formula.
+    In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. To find out, the graphs are written
+    out with other numbers in these places: a number that is still there comes from a formula.
     """
     others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
     if not others:
@@ -310,7 +309,7 @@ def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
 
 
 def _another(number: Op) -> Op:
-    """Returns a constant of another value of its dtype; for a bool, infinity or NaN itself, so that it counts as fixed."""
+    """Returns a constant of another value; a bool, an infinity or a NaN is returned itself, so that it counts as fixed."""
     value = number.arg
     if isinstance(value, bool):
         return number
@@ -584,11 +583,11 @@ class Families:
         self._known: Latest[Hashable, _Family] = Latest(FAMILIES_MAX)
         self._lock = lock()
 
-    def varied(self, seen: Seen) -> tuple[Seen | None, bool]:
-        """Returns a graph with a key that has symbolic lengths, None where it keeps its own, and whether it always will.
+    def varied(self, seen: Seen) -> tuple[Seen, Seen | None]:
+        """Returns graphs with what is known of their lengths, and the same with symbolic lengths; None if they keep theirs.
 
-        It always will as far as is known: no graph has differed from it in lengths alone, or those that did are refused.
-        A graph with convolutions that comes often is returned itself, with `has_own`.
+        They are alone with their lengths where no other graph differed in lengths alone, or where those that did are
+        refused. Graphs with convolutions that come often have a plan of their own.
         """
         parts = _graph_apart(seen)
         sample, places = parts.sample(), tuple([(offset.axis, offset.value) for offset in parts.offsets])
@@ -599,26 +598,27 @@ class Families:
                 family = _Family(lengths, seen.numbers, set(), places, (FIXED,) * len(places))
                 self._known.put(parts.rest, family)
             if parts.has_windows and family.lengths.comes_often(sample):
-                return replace(seen, has_own=True), False
+                return replace(seen, has_own=True), None
             sizes = family.lengths.sizes(sample, "length")
             is_alone = family.lengths.is_refused or len(family.lengths.samples) < 2
             groups = regrouped(family.groups, family.offsets, places)
-            if max(groups, default=FIXED) > OFFSETS_MAX:
-                return None, is_alone
-            family.groups = groups
-            family.changed |= {i for i, (a, b) in enumerate(zip(seen.numbers, family.numbers)) if a is not b}
+            if max(groups, default=FIXED) <= OFFSETS_MAX:
+                family.groups = groups
+                family.changed |= {i for i, (a, b) in enumerate(zip(seen.numbers, family.numbers)) if a is not b}
+            else:
+                sizes = None
             changing = frozenset([seen.numbers[i] for i in family.changed])
         if sizes is None:
-            return None, is_alone
+            return replace(seen, is_alone=True) if is_alone else seen, None
         moving = _moving(parts, groups, sizes, "offset")
         key = (parts.rest, sizes.key, moving.groups)
-        return replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing)), False
+        return seen, replace(seen, key=key, varied=Varied(seen.key, sizes, moving, changing))
 
     def other_than(self, seen: Seen, error: Exception) -> Seen | None:
-        """Returns a graph with other symbolic lengths than these; None: it keeps its own.
+        """Returns graphs with other symbolic lengths than these; None if they keep theirs.
 
         Args:
-          error:  why no plan of these can be made, or run
+          error:  the reason why no plan of these can be made, or run
         """
         assert seen.varied is not None
         with self._lock:
@@ -628,7 +628,7 @@ class Families:
                     family.lengths.refuse_bounds()
                 else:
                     family.lengths.refuse(getattr(error, "unequal", ()))
-        varied, _ = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
+        _, varied = self.varied(replace(seen, key=seen.varied.exact_key, varied=None))
         return None if varied is None or varied.key == seen.key else varied
 
 

@@ -70,15 +70,13 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     """Computes graphs and the Ops in `kept`; returns the BUFFER Ops of graphs that are not `realized` then: constants."""
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
-    has_lengths = seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None
-    varied, is_alone = _families.varied(seen) if seen is not None and has_lengths else (None, False)
-    seen, varied = (varied, None) if varied is not None and varied.has_own else (seen, varied)
+    varied = None
+    if seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None:
+        seen, varied = _families.varied(seen)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
         return {}
-    if seen is not None and is_alone:
-        if is_for_pieces(missing, seen):
-            return _computed_in_pieces(missing)
-        seen = replace(seen, is_alone=True)
+    if seen is not None and seen.is_alone and is_for_pieces(missing, seen):
+        return _computed_in_pieces(missing)
     kept = _carried(missing, kept)
     if kept and seen is not None:
         seen, varied = seen.keeping(kept), varied and varied.keeping(kept)
@@ -403,8 +401,7 @@ def _computed_piece(piece: Sequence[Op]) -> dict[Op, Op]:
         return _compute_by_device(piece, None)
     if run_known(piece, known):
         return {}
-    varied, _ = _families.varied(known)
-    known, varied = (varied, None) if varied is not None and varied.has_own else (known, varied)
+    known, varied = _families.varied(known)
     if varied is not None and _ran_for_lengths(piece, varied, keeps=False):
         return {}
     made: dict[Op, Op] = {}
@@ -414,7 +411,7 @@ def _computed_piece(piece: Sequence[Op]) -> dict[Op, Op]:
         return made
     if varied is not None and _computed_for_lengths(varied):
         return {}
-    return _compute_by_device(piece, known)
+    return _compute_by_device(piece, replace(known, is_alone=False))  # only plannings of whole graphs are counted
 
 
 # ---- values that later graphs ask for ----

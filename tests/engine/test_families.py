@@ -13,6 +13,9 @@ import torch
 import picograd as pg
 from picograd import Tensor, nn
 from picograd.engine import realize
+from picograd.engine.known import Families, _graph_apart, look_at
+from picograd.engine.lengths import OFTEN
+from picograd.errors import UnsupportedOp
 from picograd.look import watch
 from picograd.nn import functional as F
 from tests.helpers import forgotten
@@ -249,3 +252,18 @@ def test_programs_of_changing_lengths_equal_pytorch(seed: int) -> None:
             found.append([loss.item(), *grads])
         for ours, theirs in zip(found[1], found[0], strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * (1 + np.abs(theirs).max()), err_msg=f"{n}")
+
+
+def test_graphs_that_come_often_once_their_lengths_are_refused_keep_these() -> None:
+    """The question after the refusal counts, too: it may be the one from which on a graph has a plan of its own."""
+    families = Families()
+    for n in (12, 20, 17):
+        x, weight = Tensor(data(1, 2, n)).realize(), Tensor(data(3, 2, 3)).realize()
+        seen = look_at([F.conv1d(x, weight).op])
+        assert seen is not None
+        seen, varied = families.varied(seen)
+    assert varied is not None
+    (family,) = families._known.values()
+    family.lengths.times[_graph_apart(seen).sample()] = OFTEN - 1
+    assert families.other_than(varied, UnsupportedOp("an Op needs a number")) is None
+    assert families.varied(seen)[0].has_own
