@@ -4,15 +4,15 @@ In:    the form of graphs, or the text of a kernel, and a Target
 Out:   the Schedule or the Binary stored for them, or None;  `read_entry`, `write_entry`: bytes under a name
 
 An entry is one file of a part of the cache ("kernels", "plans", "tuning"), in a folder by the first letter of its name, so
-that keeping one never looks at all of them. It is written beside its place and moved there, so that other processes see
-all of it or nothing. It begins with a digest of its name and of the rest: what was cut short, changed, or belongs elsewhere
-is made again. Machine code from the cache runs as this user, so files and folders that others can write are not used.
+that no write has to list all of them. It is written to a temporary file and then renamed, so that other processes see the
+whole entry or none. It begins with a digest of its name and content: an entry that was cut short, changed or misplaced is
+made again. Machine code from the cache runs as this user, so files and folders that others can write are not used.
 The part "headers" is written by devices/cudasim/compile.py, and trimmed with the others.
-Without a folder that can be used everything works as before, only slower, and that is said once.
+Without a usable folder everything works, only slower; one warning says so.
 
 A name is the digest of the form or of the kernel's text, of the target, LLVM's version and the compiler's own source. A
-schedule's entry names the binaries of its kernels, which stay entries of their own: where one of them is gone, all is made
-again. A runner needs only the code of a compiled kernel, so that no graph is kept.
+schedule's entry names the binaries of its kernels, which are entries of their own: if one of them is gone, the whole plan
+is made again. A runner needs only the code of compiled kernels, so no graph is kept.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from picograd.record import asdict, astuple, replace
 
 # ---- files ----
 PARTS = ("headers", "kernels", "plans", "tuning")
-CACHE_NBYTES_MAX = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
-NUM_LETTERS = 16  # names are digests, in hexadecimal
+CACHE_NBYTES_MAX = 512 * 1024 * 1024  # of all entries; those unused for longest are removed first
+NUM_LETTERS = 16  # names are hexadecimal digests
 STORES_BETWEEN_TRIMS = 256
-_stored = itertools.count(os.urandom(1)[0])  # or each short process would look through a folder
+_stored = itertools.count(os.urandom(1)[0])  # a random start: from 0, each short process would list a folder
 _said: set[tuple[str, str]] = set()
 
 
 def read_entry(part: str, name: str) -> bytes | None:
-    """Returns the content of a cache entry, or None if there is none or it is damaged."""
+    """Returns the content of a cache entry; None if there is no entry or it is damaged."""
     folder = cache_folder()
     if folder is None or not _is_private(place := f"{folder}/{part}"):
         return None
@@ -76,7 +76,7 @@ def read_entry(part: str, name: str) -> bytes | None:
         return None
     digest, _, rest = content.partition(b"\n")
     whole = digest == _digest(name, rest)
-    with suppress(OSError):  # a folder that can only be read is of use too
+    with suppress(OSError):  # a read-only folder is of use, too
         if whole:
             os.utime(path)
         elif os.path.isdir(path) and not os.path.islink(path):
@@ -89,7 +89,7 @@ def read_entry(part: str, name: str) -> bytes | None:
 
 
 def write_entry(part: str, name: str, rest: bytes) -> bool:
-    """Keeps an entry, all of it or nothing; returns False where the folder cannot be used or is full."""
+    """Keeps a whole entry or none; returns False if the folder cannot be used or is full."""
     folder = cache_folder()
     if folder is None:
         return False
@@ -118,13 +118,13 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
 
 
 def _begun(place: str) -> tuple[int, str]:
-    """Returns a file of this process alone, open, and its path; `tempfile` does the same, and takes 3 ms to import."""
+    """Opens a new temporary file; returns its handle and path. `tempfile` does the same, and takes 3 ms to import."""
     path = f"{place}/{os.urandom(16).hex()}.part"
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode=0o600), path
 
 
 def _make(folder: Path, part: str, letter: str) -> bool:
-    """Makes the folder of a letter; returns False, and says so once, where the cache's own cannot be made.
+    """Makes the folder of a letter; returns False, with one warning, if the cache's own folder cannot be made.
 
     Raises:
       FileNotFoundError: another process cleared the cache meanwhile.
@@ -140,11 +140,11 @@ def _make(folder: Path, part: str, letter: str) -> bool:
 
 
 def trim(most_nbytes: int | None = None, letter: str | None = None) -> int:
-    """Removes the entries unused for longest until the rest fits; returns how many went.
+    """Removes the entries unused for longest until the rest fits; returns the number of those removed.
 
     Args:
-      most_nbytes:  of all entries; None for what the cache may hold
-      letter:       look only at names that begin with it, which get their share of the bytes; at all for None
+      most_nbytes:  limit for all entries; None: CACHE_NBYTES_MAX
+      letter:       only names that begin with it are looked at, and get their share of the limit; None: all names
     """
     folder = cache_folder()
     if folder is None:
@@ -166,7 +166,7 @@ def trim(most_nbytes: int | None = None, letter: str | None = None) -> int:
 
 
 def _files(folder: Path, letter: str | None) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields the files of all parts, or those of a letter; what another process removes meanwhile is not there."""
+    """Yields the files of all parts, or those of a letter; skips files that another process removes meanwhile."""
     for place in (place for part in PARTS for place in (folder / part).glob(letter or "*")):
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as found:
             yield from filter(None, map(_file, found))
@@ -185,7 +185,7 @@ def _digest(name: str, rest: bytes) -> bytes:
 
 
 def _read(path: str) -> bytes | None:
-    """Returns the content of a file, b"" where it is not a plain file of this user, None where there is none."""
+    """Returns the content of a file, b"" if it is not a plain file of this user, None if there is no such file."""
     try:
         handle = os.open(path, os.O_RDONLY | WITHOUT_WAITING)
     except FileNotFoundError:
@@ -218,7 +218,7 @@ def _is_private(folder: str) -> bool:
 
 
 def _say(folder: Path | str, what: str) -> None:
-    """Warns once of a folder that is done without."""
+    """Warns once that a folder is not used."""
     if (str(folder), what) not in _said:
         _said.add((str(folder), what))
         warn_user(
@@ -266,10 +266,11 @@ def _target_text(target: Target) -> str:
 
 
 def kept(name: str | None, begin: Callable[[], Callable[[], Binary]]) -> Callable[[], Binary]:
-    """Looks for the Binary of an entry; the result gives it, or finishes making one and keeps that, on any thread.
+    """Returns a function, for any thread, that gives the Binary of an entry: the stored one, or a new one that it stores.
 
     Args:
-      name:  None: nothing is looked for nor kept
+      name:   name of the entry; None: the Binary is made in any case, and not stored
+      begin:  begins making the Binary, and returns the function that finishes it
     """
     if name is None:
         return begin()
@@ -288,7 +289,7 @@ def kept(name: str | None, begin: Callable[[], Callable[[], Binary]]) -> Callabl
 
 
 def load_binary(name: str) -> Binary | None:
-    """Returns a stored Binary, or None if there is none that is whole."""
+    """Returns a stored Binary, or None if there is no undamaged one."""
     rest = read_entry("kernels", name)
     if rest is None:
         return None
@@ -297,7 +298,7 @@ def load_binary(name: str) -> Binary | None:
 
 
 def store_binary(name: str, binary: Binary) -> bool:
-    """Keeps a Binary; returns False where the folder cannot be written to or is full."""
+    """Stores a Binary; returns False if the folder cannot be used or is full."""
     return write_entry("kernels", name, json.dumps(_binary_record(binary)).encode() + b"\n" + binary.data)
 
 
@@ -340,19 +341,19 @@ def _read_map(values: list[Any]) -> TileMap:
 
 
 # ---- a plan's entry, by the form of its graphs ----
-KEPT_KERNELS_MIN = 2  # one alone is scheduled again as quickly as it would be read
+KEPT_KERNELS_MIN = 2  # a single kernel is scheduled again as quickly as its schedule would be read
 RECORD_TYPES = tuple(RECORDS.values())
 Numbers = dict[Any, int]
 
 
 def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> str | None:
-    """Returns the name of the entry for a form of graph on a target; None where none is kept.
+    """Returns the name of the entry for a form of graph on a target; None if no entry is read or written.
 
-    Where somebody looks on, or offers kernels, every stage runs again.
+    While stages are shown, dumped or verified, or kernels are offered, every stage runs again.
 
     Args:
       tune:     whether candidates are timed
-      library:  a vendor's, that is among them
+      library:  a vendor's library that is among the candidates
     """
     looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
     if looked_on or offers.key or cache_folder() is None:
@@ -363,7 +364,7 @@ def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> 
 
 
 def form_text(key: Hashable) -> str | None:
-    """Returns a text that is equal for equal forms in every process, and for no others; None if a form has none."""
+    """Returns a text that identifies a form in every process; None if a part of the form has no such text."""
     try:
         return _Texts().of(key)
     except _WithoutText:
@@ -386,11 +387,11 @@ class _Texts:
 
 
 class _WithoutText(Exception):
-    """A part of a form that has no text: code of the user's, say."""
+    """A part of a form has no text, such as the user's own code."""
 
 
 def _text_of(value: Any, text: Callable[[Any], str]) -> str:
-    """Returns a text of a part of a form that is the same in every process; raises _WithoutText where there is none."""
+    """Returns a text of a part of a form that is the same in every process; raises _WithoutText if there is none."""
     if isinstance(value, tuple):
         return f"({' '.join([text(part) for part in value])})"
     if isinstance(value, Named | DType):
@@ -401,14 +402,14 @@ def _text_of(value: Any, text: Callable[[Any], str]) -> str:
         return show(value, str)
     if isinstance(value, RECORD_TYPES):
         return show(value, text)
-    if isinstance(value, GivenKernel):  # where its meaning is computed, which has no text, no plan is kept
+    if isinstance(value, GivenKernel):  # its meaning has no text: a plan that calls that is not stored
         return show(replace(value, meaning=None), text)
     raise _WithoutText
 
 
 # ---- schedules ----
 def without_graphs(schedule: Schedule, executables: Iterator[Executable]) -> Schedule:
-    """Returns a schedule whose kernels have code, by `kernel_items()`: nothing is kept of their graphs."""
+    """Returns a schedule without the graphs of its kernels, which have code now: `executables` by `kernel_items()`."""
     items: list[ScheduleItem | LoopItem] = []
     for item in schedule.items:
         if isinstance(item, LoopItem):
@@ -419,19 +420,19 @@ def without_graphs(schedule: Schedule, executables: Iterator[Executable]) -> Sch
 
 
 def _kernel_of(code: Executable, num_buffers: int) -> Kernel:
-    """Returns the kernel of some code, which may have parameters of its own behind those of the kernel."""
+    """Returns a kernel for its code, whose own parameters, behind those of the kernel, are left out."""
     return Kernel(code.name, code.params[:num_buffers], code.variables, ())
 
 
 def store_schedule(
     name: str, schedule: Schedule, executables: Sequence[Executable], entries: Mapping[Executable, str]
 ) -> bool:
-    """Keeps a schedule, with its executables by `kernel_items()`; returns whether it does.
+    """Stores a schedule, with its executables by `kernel_items()`; returns whether it did.
 
-    It does not where the schedule is small, where a kernel is not in the cache, and where its folder cannot be used.
+    It does not if the schedule is small, if a kernel is not in the cache, or if the folder cannot be used.
 
     Args:
-      entries:  names of the executables that are entries
+      entries:  executable -> name of its entry
     """
     code = {item.kernel: executable for item, executable in zip(schedule.kernel_items(), executables)}
     kernels, names = list(code), [entries.get(executable) for executable in code.values()]
@@ -446,10 +447,10 @@ def store_schedule(
 def load_schedule(
     name: str, load: Callable[[Sequence[str]], list[Executable] | None]
 ) -> tuple[Schedule, list[Executable]] | None:
-    """Returns a kept schedule and its executables, by `kernel_items()`; None if they are not all there.
+    """Returns a stored schedule and its executables, by `kernel_items()`; None if some are missing.
 
     Args:
-      load:  gives the code of entries by name, or None if one of them is gone
+      load:  returns the code of entries by name, or None if one of them is gone
     """
     content = read_entry("plans", name)
     if content is None:
@@ -504,10 +505,10 @@ def _item_record(item: ScheduleItem | LoopItem, of_kernel: Numbers, of_body: Num
 def _schedule_from(
     record: dict[str, Any], executables: Sequence[Executable], bodies: Sequence[Schedule], numbers: dict[int, list[int]]
 ) -> Schedule:
-    """Returns a schedule.
+    """Returns the schedule of a record.
 
     Args:
-      numbers:  of each body's kernels among `executables`; those of this schedule are added to the last one
+      numbers:  for each body the numbers of its kernels among `executables`; those of this schedule are added as the last
     """
     own = numbers[len(bodies)]
     items: list[ScheduleItem | LoopItem] = []

@@ -1,13 +1,13 @@
-"""Picks how a kernel is made: the best guess, or where that is asked for the candidate that timing finds fastest.
+"""Chooses how a kernel is made: by the best guess, or when tuning by the candidate that timing finds fastest.
 
 In:    Kernel, Device
-Out:   `choose`: Opts to lower a kernel with, a kernel written by hand (Hopper), one that is offered, or a call of a library
+Out:   `choose`: Opts for a generated kernel, a kernel written by hand (Hopper), an offered kernel, or a call of a library
        (cuBLASLt)
        `parts_of`: the generated part of a kernel, and the rest;  `merged`, `with_given`, `library_binary`: the code of both
        `fastest`: the winner of the candidates, timed or remembered on disk
 
-While candidates are timed they take turns, so that a machine that slows down slows all of them. One that is not clearly
-faster than the best guess does not replace it: the gain would not be there next time. The kernels written by hand are in
+Candidates are timed in turns, so that a machine that slows down slows all of them. A candidate that is not clearly faster
+than the best guess does not replace it: the difference would not be there next time. The kernels written by hand are in
 devices/cuda/hopper_product.h, hopper_attention.h and hopper_attention_grad.h.
 """
 
@@ -86,17 +86,17 @@ from picograd.road import finish
 
 # ---- timing ----
 ROUNDS = 9
-SAMPLE_SECONDS_MIN = 0.002  # of one sample
-GAIN = 0.97  # of the best guess's time: a candidate must stay under it
+SAMPLE_SECONDS_MIN = 0.002
+GAIN = 0.97  # a candidate wins only if it takes less than this part of the best guess's time
 
-Make = Callable[[Kernel, Choice], Executable]  # gives callable code
-Writes = Mapping[str, Callable[[Kernel, Op], Source]]  # by language, of a kernel and its KERNEL
+Make = Callable[[Kernel, Choice], Executable]
+Writes = Mapping[str, Callable[[Kernel, Op], Source]]  # language -> the writer of a user's kernel, given its KERNEL Op
 
 
 def fastest(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> Choice:
-    """Returns the fastest of some candidates; the first is the best guess.
+    """Returns the fastest candidate; the first one is the best guess.
 
-    Cost: of each its compilation and eleven runs or more, 20 ms at least; nothing where the winner is known.
+    Cost: for each candidate its compilation and eleven runs or more, at least 20 ms; none if the winner is on disk.
     """
     name = tuning_name(kernel, found, device.target)
     known = {str(choice): choice for choice in found}
@@ -110,14 +110,14 @@ def fastest(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make)
 
 
 def tuning_name(kernel: Kernel, found: Sequence[Choice], target: Target) -> str:
-    """Returns the name under which the winner among the candidates of a kernel is remembered, for as many threads."""
+    """Returns the name under which the winning candidate is remembered, for this number of threads."""
     return entry_name("\n".join([format_kernel(kernel), *map(str, found), f"threads {num_threads()}"]), target)
 
 
 def winner_of(samples: Sequence[Sequence[float]]) -> int:
-    """Returns the number of the winning candidate, from the times of each in every round.
+    """Returns the number of the winning candidate, given the times of each in every round.
 
-    The first stays unless another needs clearly less in the median, and less in all rounds but one.
+    The first one wins unless another takes clearly less in the median, and less in all rounds but one.
 
     >>> winner_of([[1.0, 1.0, 1.0], [0.9, 0.9, 0.9], [0.5, 1.1, 1.1]])
     1
@@ -132,7 +132,7 @@ def winner_of(samples: Sequence[Sequence[float]]) -> int:
 
 
 def time_candidates(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> list[list[float]]:
-    """Returns the times of each candidate, in seconds, round by round; infinite ones of a library that fails."""
+    """Returns the times of each candidate in seconds, round by round; infinity for a library that fails."""
     runs = [_started(kernel, choice, device, make) for choice in found]
     repeats = [0 if run is None else 1 + int(SAMPLE_SECONDS_MIN / max(_seconds(run, 1), 1e-7)) for run in runs]
     samples: list[list[float]] = [[] for _ in runs]
@@ -143,7 +143,7 @@ def time_candidates(kernel: Kernel, found: Sequence[Choice], device: Device, mak
 
 
 def _started(kernel: Kernel, choice: Choice, device: Device, make: Make) -> Callable[[int], None] | None:
-    """Returns a function that runs a candidate, which has run once; None where it is a library's and has failed."""
+    """Runs a candidate once; returns a function that runs it again, or None if it is a library's and has failed."""
     try:
         run = _runner(kernel, make(kernel, choice), device)
         run(1)
@@ -162,7 +162,7 @@ def _seconds(run: Callable[[int], None], count: int) -> float:
 
 
 def _runner(kernel: Kernel, executable: Executable, device: Device) -> Callable[[int], None]:
-    """Returns a function that runs a kernel a number of times, alone, on memory of its own, and waits for it."""
+    """Returns a function that runs a kernel a number of times on its own memory, and waits for it."""
     groups: dict[str, list[Buffer]] = {"in": [], "out": []}
     uses = []
     for param in kernel.params:
@@ -176,7 +176,7 @@ def _runner(kernel: Kernel, executable: Executable, device: Device) -> Callable[
 
     def run(count: int) -> None:
         for _ in range(count):
-            with suppress(OutOfRange):  # made-up indices can be wrong ones; the kernel runs to its end all the same
+            with suppress(OutOfRange):  # made-up indices may be wrong; the kernel runs to its end all the same
                 submit(groups["in"], groups["out"], {})
         device.copy_out(groups["out"][0].memory, last)
 
@@ -184,7 +184,7 @@ def _runner(kernel: Kernel, executable: Executable, device: Device) -> Callable[
 
 
 def _filled(param: Param, device: Device) -> Buffer:
-    """Returns memory for a parameter: normal numbers; zeros where they may be indices."""
+    """Returns memory for a parameter: random numbers for floats, zeros for integers, which may be indices."""
     numel = dim_value(param.numel, {})
     memory = device.allocate(max(1, numel * param.dtype.itemsize))
     if param.role == "in":
@@ -195,17 +195,17 @@ def _filled(param: Param, device: Device) -> Buffer:
 
 
 def _num_checks(kernel: Kernel) -> int:
-    """Returns how many CHECKs a kernel has: their numbers are 0, 1, ..."""
+    """Returns the number of a kernel's CHECKs."""
     values = kernel.values()
     return sum(op.code is OpCode.CHECK for op in toposort(values))
 
 
 # ---- a vendor's library ----
 def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
-    """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=choice says why it has none.
+    """Returns the library's way to compute a kernel, or []; PICOGRAD_SHOW=choice prints the reason why it has none.
 
-    The first of several splits is taken whose product the library has an algorithm for: one without an epilogue of its own,
-    say, where a library is too old for that.
+    Of several splits the first is taken for whose product the library has an algorithm: an old library, for example, may
+    have none with an epilogue.
     """
     name = library_of(device)
     if not name or not isinstance(device, LibraryDevice):
@@ -223,25 +223,25 @@ def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
 
 
 def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) -> None:
-    """Notes that a library failed, and so is not a candidate for a kernel."""
+    """Counts a failure of a library, which is then no candidate for the kernel, and shows the reason."""
     note("library_failures")
     own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
     show_refusal(kernel, f"{name}{own}", reason)
 
 
 def show_refusal(kernel: Kernel, name: str, reason: str) -> None:
-    """Prints, with PICOGRAD_SHOW=choice, why another's kernel is not a candidate for a kernel."""
+    """Prints, with PICOGRAD_SHOW=choice, the reason why a library or an offered kernel is not a candidate."""
     show("choice", lambda: f"{kernel.name}: {name} is not a candidate: {reason}")
 
 
 # ---- kernels written by hand ----
-CANDIDATES_MAX = 6  # candidates of a kernel
+CANDIDATES_MAX = 6
 
 
 def written_candidates(kernel: Kernel, target: Target) -> Sequence[ByHand]:
-    """Returns the ways to compute a kernel by warpgroups, the likely fastest first; often none.
+    """Returns the ways to compute a kernel by warpgroups, the probably fastest first; often there are none.
 
-    The parts of K that several blocks share are added up in order, so the same kernel has the same bits in every run.
+    If several blocks share K, their parts are added up in order, so a kernel gives the same bits in every run.
     """
     if not target.has_warpgroups or target.plain_sums:
         return []
@@ -280,9 +280,9 @@ def _of_attention(kernel: Kernel, target: Target) -> Sequence[ByHand]:
 
 
 def _whole(kernel: Kernel) -> tuple[PlainProduct, Nest | None] | None:
-    """Returns the product of a kernel with all of its K, if it can be computed by warpgroups and is large enough.
+    """Returns the product of a kernel, over all of K, if warpgroups can compute it and it is large enough.
 
-    With the nest that it is then, if its epilogue can be computed there as well.
+    With it comes its nest if the epilogue can be computed by warpgroups, too, else None.
     """
     splits, whole = unfuse(kernel), unfuse_operands(kernel)
     if isinstance(splits, str):
@@ -304,7 +304,7 @@ DIGEST_LETTERS = 16
 
 
 def offered_candidates(kernel: Kernel, target: Target, writes: Writes) -> list[Offered]:
-    """Returns the kernels that are offered for what a kernel computes; PICOGRAD_SHOW=choice says why others are not."""
+    """Returns the offered kernels that can compute a kernel; PICOGRAD_SHOW=choice says why others cannot."""
     found: list[Offered] = []
     for offer in () if target.plain_sums else offers.by_name.values():
         cut = cut_of(kernel, offer, target)
@@ -317,13 +317,13 @@ def offered_candidates(kernel: Kernel, target: Target, writes: Writes) -> list[O
 
 
 def cut_of(kernel: Kernel, offer: Offer, target: Target) -> Cut | str:
-    """Returns a kernel as an offered one and generated parts compute it, or why it is not for this kernel."""
+    """Returns the cut of a kernel into an offered one and generated parts, or the reason why the offer does not fit."""
     computed = offer.accepts(kernel, target)
     return computed if isinstance(computed, str) else unfuse_given(kernel, computed)
 
 
 def _digest_of(cut: Cut) -> str:
-    """Returns a digest of all that the code of a cut depends on; what a kernel means is a function, and not among it."""
+    """Returns a digest of all that the code of a cut depends on; the function that says what a kernel means is left out."""
     call = call_of(cut)
     bare = call.replace(arg=(replace(call.arg[0], meaning=None), *call.arg[1:]))
     slots = [slot for slot, _ in cut.nest.outputs]
@@ -337,7 +337,7 @@ def call_of(cut: Cut) -> Op:
 
 
 def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
-    """Returns why generated code cannot surround an offered kernel; "" if it can."""
+    """Returns the reason why generated code cannot surround an offered kernel; "" if it can."""
     given = call_of(cut).arg[0]
     language = given.language
     if language not in writes:
@@ -349,7 +349,7 @@ def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
 
 
 def with_given(cut: Cut, generated: Source | None, writes: Writes) -> Source:
-    """Returns a kernel's source: that of an offered kernel, behind the code generated for the rest; its name says so."""
+    """Returns a kernel's source: the generated code of the rest, then that of the offered kernel, which its name mentions."""
     call, params = call_of(cut), cut.kernel.params if generated is None else generated.params
     own = writes[call.arg[0].language](Kernel(f"{cut.kernel.name}_given", params, (), ((cut.nest,),)), call)
     own = replace(own, name=f"{cut.kernel.name.removesuffix('_split')}_by_{call.arg[0].name}")
@@ -363,13 +363,13 @@ def with_given(cut: Cut, generated: Source | None, writes: Writes) -> Source:
 class Parts(Record):
     """A kernel as a choice makes it.
 
-    generated:  the kernel, or the rest of it, that is lowered; None where nothing is left
-    opts:       of that
-    split:      the cut between the rest and what a library or a kernel written by hand computes; None where there is none
+    generated:  the kernel that is lowered: all of it, or the rest of a split; None if nothing is left
+    opts:       options of the lowered kernel
+    split:      the cut between the rest and the part of a library or of a kernel written by hand; None if all is generated
     """
 
     generated: Kernel | None
-    opts: Opts = Opts()  # elementwise nests have no choices
+    opts: Opts = Opts()  # elementwise nests have no options
     split: Cut | AttentionSplit | None = None
 
 
@@ -400,13 +400,13 @@ def split_of(kernel: Kernel, product: PlainProduct) -> Split:
 
 
 def with_workspace(split: Split, choice: Library) -> Kernel:
-    """Returns the kernel that is generated for the rest; its params end with the memory that the library works in."""
+    """Returns the generated kernel of the rest; its last parameter is the library's workspace."""
     workspace = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
     return replace(split.generated, params=(*split.kernel.params, *workspace))
 
 
 def library_binary(kernel: Kernel, parts: Parts, choice: Library, generated: Binary | None) -> Binary:
-    """Returns a kernel's code: a call of the library, among the launches of the code generated for it."""
+    """Returns a kernel's code: a call of the library among the launches of the generated code."""
     split, product = parts.split, choice.product
     assert isinstance(split, Split), f"{kernel.name} has no split, but a library was chosen for it"
     params = with_workspace(split, choice).params
@@ -421,14 +421,14 @@ def library_binary(kernel: Kernel, parts: Parts, choice: Library, generated: Bin
 
 
 def epilogue_of(choice: Written, nest: Nest, params: Sequence[Param], target: Target) -> WrittenEpilogue:
-    """Returns the statements of a thread about its columns of a product."""
+    """Returns the statements of a thread's epilogue, over its columns of a product."""
     columns = columns_of(choice.product, choice.tile, nest)
     program = emit_epilogue(nest, params, columns, over_registers(target))
     return WrittenEpilogue(columns, finish(program, target), target)
 
 
 def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | None, target: Target) -> Source:
-    """Returns a kernel's source: the functions written by hand behind those that were generated for the rest."""
+    """Returns a kernel's source: the generated functions of the rest, then the functions written by hand."""
     split = parts.split
     assert split is not None, f"{kernel.name} has no split, but a kernel was chosen for it"
     params = split.kernel.params if generated is None else generated.params
@@ -449,15 +449,15 @@ def merged(kernel: Kernel, parts: Parts, choice: ByHand, generated: Source | Non
 def choose(kernel: Kernel, device: Device, make: Make, tune: bool, writes: Writes) -> Choice:
     """Returns the choice for a kernel.
 
-    An offered kernel that counts have shown to win is the guess, or a hand-written one that the clock model
-    (codegen/hopper.py) prefers. All generated kernels give the same bits; a hand-written one adds up in its own order, as
-    does a vendor's library. Another candidate than the guess is taken only if it was timed and won, and then by every
-    process that finds the winner on disk.
+    The guess is an offered kernel that wins by counts, else the hand-written one that the clock model (codegen/hopper.py)
+    prefers, else the first generated one. All generated kernels give the same bits; hand-written ones and a vendor's
+    library add up in orders of their own. Another candidate replaces the guess only if it was timed and won, also in other
+    processes that find the winner on disk.
 
     Args:
-      make:    gives callable code for a kernel by a candidate
+      make:    returns callable code for a kernel by a candidate
       tune:    whether candidates are timed
-      writes:  a user's kernel, by its language
+      writes:  writers of a user's kernel, by language
     """
     target = device.target
     offered = offered_candidates(kernel, target, writes)
@@ -471,13 +471,13 @@ def choose(kernel: Kernel, device: Device, make: Make, tune: bool, writes: Write
 
 
 def _wins(kernel: Kernel, choice: Offered, target: Target) -> bool:
-    """True for an offered kernel that computes all of a kernel, and has won by counts."""
+    """True for an offered kernel that computes a whole kernel and wins by counts."""
     offer = offers.by_name[choice.name]
     cut = cut_of(kernel, offer, target)
     return isinstance(cut, Cut) and len(cut.kernel.phases) == 1 and offer.wins(call_of(cut))
 
 
 def may_be_tuned(kernel: Kernel, target: Target, writes: Writes) -> bool:
-    """True for a kernel with several candidates, of one size: with a symbolic extent there is none to time."""
+    """True for a kernel with several candidates and no symbolic extent: there would be no size to time."""
     is_alone = len(candidates(kernel, target)) < 2 and not (offers.key and offered_candidates(kernel, target, writes))
     return not kernel.variables and not is_alone

@@ -2,10 +2,10 @@
 
 In:    Kernel, Device
 Out:   Executable
-       `pipelined`: Python begins the next kernel while other threads finish those begun before, then helps them
+       `pipelined`: Python begins the next kernel while other threads finish earlier ones, then helps them
 
-It pays to overlap where the second half leaves Python alone, as LLVM and NVRTC do. Threads live as long as a call. A kernel
-of a function of the host has no code: the evaluator runs it, called by the plan.
+Overlapping pays because the second half, LLVM or NVRTC, runs without Python's lock. Threads live as long as a call. A
+kernel of a function of the host has no code: the evaluator runs it, called by the plan.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from picograd.road import lower, schedule_graphs, source_of
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-TURN_SECONDS = 0.0002  # how long a thread that comes back from a compiler waits for Python at most
+TURN_SECONDS = 0.0002  # longest wait for Python's lock of a thread that comes back from a compiler
 _running = lock()
 
 
 def pipelined(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int) -> Iterable[Result]:
-    """Returns begin(item)() for each item: `begin` runs here, the function it returns on any thread.
+    """Returns begin(item)() for each item: `begin` runs on this thread, the function it returns on any thread.
 
-    The error raised is that of the first item in order, as if one were done after the other. No thread is started
-    for a single item, nor while another call has some: an item is then begun when its result is asked for.
+    The error raised is that of the first item in order, as if the items were done one after the other. No thread is started
+    for a single item, nor while another call has threads: an item is then begun when its result is asked for.
     """
     if len(items) < 2 or num_threads < 1 or not _running.acquire(blocking=False):
         return (begin(item)() for item in items)
@@ -70,10 +70,10 @@ def pipelined(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result
 
 
 def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
-    """Begins something on another thread; the function that is returned waits for it, and gives its result.
+    """Calls `make` on another thread; returns a function that waits for the result and returns it.
 
-    Where it failed, or no thread is granted, that function does it, and raises the error. A fork waits for it: a child has
-    no such thread.
+    If the call failed, or no thread is granted, that function calls `make` itself, and raises its error. A fork waits for
+    the thread, which a child would not have.
     """
     results: list[Result] = []
 
@@ -96,7 +96,7 @@ def ahead(make: Callable[[], Result]) -> Callable[[], Result]:
 
 
 def _overlapped(items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int) -> list[Result]:
-    """Begins the items in order here while other threads finish them, then helps; raises the error of the first."""
+    """Begins the items in order while other threads finish them, then helps these; raises the error of the first item."""
     results: dict[int, Result] = {}
     errors: dict[int, Exception] = {}
     begun: SimpleQueue[tuple[int, Callable[[], Result]] | None] = SimpleQueue()
@@ -115,15 +115,15 @@ def _overlapped(items: Sequence[Item], begin: Callable[[Item], Callable[[], Resu
         for number, item in enumerate(items):
             try:
                 begun.put((number, begin(item)))
-            except Exception as error:  # raised below, unless an item before it fails too
+            except Exception as error:  # raised below, unless an earlier item fails, too
                 errors[number] = error
             if errors:
                 break
         begun.put(None)
         _tell_the_end(begun, threads)
-        finish_all()  # the rest, without the threads
+        finish_all()
         _wait_for(threads)
-    except BaseException:  # an interrupt, which may come while the last are waited for
+    except BaseException:  # an interrupt, perhaps during the last wait
         _drop(begun)
         _tell_the_end(begun, threads)
         _wait_for(threads)
@@ -144,7 +144,7 @@ def _start(threads: Sequence[threading.Thread]) -> list[threading.Thread]:
 
 
 def _tell_the_end(jobs: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> None:
-    """Has each thread end when it comes here."""
+    """Puts in an end for each thread."""
     for _ in threads:
         jobs.put(None)
 
@@ -155,7 +155,7 @@ def _wait_for(threads: Sequence[threading.Thread]) -> None:
 
 
 def _drop(jobs: SimpleQueue[Any]) -> None:
-    """Takes out the jobs that no thread has begun to finish."""
+    """Removes the jobs that no thread has taken."""
     while not jobs.empty():
         with suppress(Empty):  # a thread was faster
             jobs.get_nowait()
@@ -163,7 +163,7 @@ def _drop(jobs: SimpleQueue[Any]) -> None:
 
 @contextmanager
 def _quick_turns() -> Iterator[None]:
-    """Has threads take turns quickly: by default one waits 5 ms for Python after each call of a compiler."""
+    """Has threads take turns quickly: by default a thread waits 5 ms for Python's lock after each call of a compiler."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, TURN_SECONDS))
     try:
@@ -182,13 +182,13 @@ def runs_on_host(kernel: Kernel) -> bool:
 
 
 def given_kernel(kernel: Kernel) -> Op | None:
-    """Returns the KERNEL of a kernel whose source a user has given."""
+    """Returns the KERNEL Op of a kernel whose source a user has given; None for any other."""
     value = kernel.phases[0][0].outputs[0][1]
     return value.src[0] if value.code is OpCode.OUTPUT and value.src[0].code is OpCode.KERNEL else None
 
 
 def given_source(kernel: Kernel, backend: Backend) -> Source | None:
-    """Returns the source of a user's kernel, on a device that takes it; elsewhere the host computes what it means."""
+    """Returns the source of a user's kernel; None if the device does not take its language: then the host computes it."""
     call = given_kernel(kernel)
     if call is None or call.arg[0].language not in backend.given:
         return None
@@ -219,7 +219,7 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
 
 
 # ---- the compiler ----
-KERNELS_MAX = 4096  # of a process, some KB each
+KERNELS_MAX = 4096  # kept in a process, some KB each
 
 
 class Given(Record):
@@ -249,8 +249,8 @@ class Backend(Record):
 class Wanted(Record):
     """All that the code of a kernel depends on: the kernel, the kernels that are offered, and whether candidates are timed.
 
-    text:  of the kernel
-    key:   a digest of all of it, which keeps no graph alive
+    text:  the kernel as text
+    key:   a digest of all this, which keeps no graph alive
     """
 
     kernel: Kernel
@@ -268,8 +268,8 @@ class Wanted(Record):
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  executable -> the name of its entry in the cache, or the text of a kernel that the host runs; missing if
-              PICOGRAD_SHOW or PICOGRAD_DUMP asked for its stages when it was made
+    entries:  executable -> the name of its entry in the cache, or the text of a kernel that the host runs; has none if
+              PICOGRAD_SHOW or PICOGRAD_DUMP asked for the stages when the executable was made
     """
 
     def __init__(self, device: Device, backend: Backend):
@@ -298,7 +298,7 @@ class Compiler:
         for kernel, one in wanted.items():
             if kernel not in made and runs_on_host(kernel) and given_source(kernel, self.backend) is None:
                 made[kernel] = load_host(kernel, self.device)
-                if given_kernel(kernel) is None:  # else its text does not say which function of Python it is
+                if given_kernel(kernel) is None:  # its text does not say which function of Python it calls
                     self._made[one.key] = made[kernel]
                     self.entries[made[kernel]] = one.text  # there is no code to keep
         missing = [one for kernel, one in wanted.items() if kernel not in made]
@@ -307,13 +307,13 @@ class Compiler:
         return [made[kernel] for kernel in kernels]
 
     def _make(self, missing: Sequence[Wanted], num_threads: int) -> dict[Kernel, Executable]:
-        """Makes the executables of kernels; its progress is on the terminal if it takes long."""
+        """Makes the executables of kernels; shows the progress on the terminal if it takes long."""
         made: dict[Kernel, Executable] = {}
         finished: list[Binary] = []
         names: list[str | None] = []
 
         def begin(one: Wanted) -> Callable[[], Binary]:
-            """Begins a kernel by the best choice; returns the function that gives its code."""
+            """Begins a kernel by the best choice; returns the function that finishes its code."""
             with _naming_line_of(one.kernel):
                 choice = self._choice(one)
                 name = self._entry_of(one.text, choice)
@@ -340,7 +340,7 @@ class Compiler:
         return Wanted.of(kernel, tune and may_be_tuned(kernel, self.device.target, self.writes))
 
     def _forget_many(self) -> None:
-        """Forgets the kernels where there are too many; plans hold those that they run."""
+        """Forgets all kernels if there are too many; plans keep those that they run."""
         if len(self._made) > KERNELS_MAX or len(self._by_entry) > KERNELS_MAX:
             self._made, self._by_entry, self.entries = {}, {}, {}
 
@@ -369,7 +369,7 @@ class Compiler:
         return self.device.load(finish())
 
     def _choice(self, wanted: Wanted) -> Choice:
-        """Returns the best choice for a kernel: the guess, where there is no other that may be better."""
+        """Returns the best choice for a kernel: the guess if there are no other candidates."""
         if given_kernel(wanted.kernel) is not None:
             return Generated(Opts())
         if wanted.tune or self.device.target.has_warpgroups or offers.key:
@@ -377,14 +377,13 @@ class Compiler:
         return Generated(guess(wanted.kernel, self.device.target))
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
-        """Returns the name of a kernel's entry in the cache; None if its stages are shown or kept: then all of them run."""
+        """Returns the name of a kernel's entry in the cache; None if its stages are shown or dumped, which needs all to run."""
         if not shown_stages().isdisjoint(OF_KERNELS) or setting("PICOGRAD_DUMP"):
             return None
         return entry_name(f"{text}\nopts {choice}", self.device.target)
 
     def _begin(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
-        """Goes from Kernel to Source by a choice, as far as Python goes; the rest, Source -> Binary, may be done on another
-        thread.
+        """Takes a kernel to its Source by a choice; returns the function, for any thread, that makes the Binary of it.
 
         A part of the kernel may be left to a library, whose call is a Binary already, or to a kernel written by hand.
         """
@@ -414,7 +413,7 @@ class Compiler:
     def _joined(
         self, kernel: Kernel, parts: Parts, choice: Choice, source: Source | None
     ) -> tuple[Callable[[Source, Target], Binary], Source | None]:
-        """Returns the compiler of a kernel and its source: the generated part, with the part that is written by hand."""
+        """Returns the compiler of a kernel and its source: the generated part joined with the part written by hand."""
         if isinstance(choice, ByHand):
             return self.backend.compile, merged(kernel, parts, choice, source, self.device.target)
         if isinstance(choice, Offered):
@@ -448,7 +447,7 @@ class Compiler:
 
 @contextmanager
 def _naming_line_of(kernel: Kernel) -> Iterator[None]:
-    """Has an error name the user's line that the kernel's first value with one comes from."""
+    """Has an error name the user's line that made the kernel's values: that of the first value with a line."""
     try:
         yield
     except PicogradError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from picograd.engine.compiler import Compiler
 
-FACTORIES = {name: f"picograd.devices.{name.lower()}.backend" for name in DEVICES}  # what makes a Compiler
+FACTORIES = {name: f"picograd.devices.{name.lower()}.backend" for name in DEVICES}  # modules that make a Compiler
 EVALUATOR, COMPUTES_NOTHING = "NUMPY", "NULL"
 _evaluator_memory = MemoryCount()
 
@@ -40,7 +40,7 @@ class _CountedArray(weakref.ref[np.ndarray[Any, Any]]):
 
 
 _counted_arrays: dict[int, _CountedArray] = {}
-_compilers: dict[str, Compiler] = {}  # NOTE: functools.cache would tell a `device` from the string that it equals.
+_compilers: dict[str, Compiler] = {}  # NOTE: functools.cache would distinguish a `device` from the string that it equals.
 
 
 def compiler_for(name: str) -> Compiler:
@@ -55,7 +55,7 @@ def compiler_for(name: str) -> Compiler:
             raise _unknown(name, usable_for_values())
         try:
             _compilers.setdefault(name, factory())
-        except (DeviceError, CompileError) as error:  # one without its compiler is not here either
+        except (DeviceError, CompileError) as error:  # a device without its compiler cannot be used either
             raise DeviceError(error.fact, error.hint, usable=usable_for_values()) from None
     return _compilers[name]
 
@@ -76,13 +76,13 @@ def compiler_in_use(name: str) -> Compiler | None:
 
 
 def check_exists(name: str, lists_usable: bool = True) -> None:
-    """Checks that there is a device of a name, on this machine or another; no driver of it is loaded.
+    """Checks that there is a device of that name, on this machine or another; does not load its driver.
 
     Args:
-      lists_usable:  an error says which devices can be used here, for which drivers are loaded
+      lists_usable:  True: an error lists the devices that can be used here, which loads their drivers
 
     Raises:
-      DeviceError: there is none.
+      DeviceError: there is no such device.
     """
     if name != EVALUATOR and name not in FACTORIES and name not in _plugins():
         raise _unknown(name, usable_for_values() if lists_usable else ())
@@ -104,8 +104,8 @@ def memory_of(name: str) -> MemoryUse:
 
 
 def counted(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns an array that the evaluator's count knows of for as long as it is alive."""
-    number = id(array)  # nobody else has it before the array dies
+    """Returns an array that counts as memory of the evaluator while it is alive."""
+    number = id(array)  # unique while the array is alive
     reference = _CountedArray(array, partial(_counted_arrays.pop, number))
     reference.held = _evaluator_memory.take(array.nbytes)
     _counted_arrays[number] = reference
@@ -122,7 +122,7 @@ def _factory(name: str) -> Callable[[], Compiler] | None:
 
 def _plugins() -> dict[str, EntryPoint]:
     """Returns the entry points of the devices that other packages bring, by name."""
-    from importlib.metadata import entry_points  # takes a tenth of picograd's own import, and few ask for such a device
+    from importlib.metadata import entry_points  # takes a tenth of picograd's own import, and is seldom needed
 
     return {plugin.name.upper(): plugin for plugin in entry_points(group="picograd.devices")}
 
@@ -135,7 +135,7 @@ def _loaded(name: str, plugin: EntryPoint) -> Callable[[], Compiler]:
     """
     try:
         loaded: Callable[[], Compiler] = plugin.load()
-    except Exception as error:  # of a module that somebody else wrote; other devices are still listed
+    except Exception as error:  # another package's module may raise anything; other devices are still listed
         fact = f"{name}: the entry point {plugin.value!r} of picograd.devices cannot be loaded ({error})."
         hint = "it names a module and a function in it that makes a Compiler: docs/accelerator.md"
         raise DeviceError(fact, hint) from error
@@ -158,7 +158,7 @@ def reason_of(check: Callable[[], object]) -> str | None:
 
 
 def hint_of(name: str) -> str:
-    """Returns one thing to do where a device cannot be used; "" where its page has none."""
+    """Returns one thing to do if a device cannot be used; "" if its backend names none."""
     return getattr(load_late(FACTORIES[name]), "HINT", "") if name in FACTORIES else ""
 
 
@@ -174,14 +174,14 @@ def usable() -> dict[str, str | None]:
 
 # ---- names as users write them ----
 def default_device() -> str:
-    """Returns the device of new tensors: what the program has chosen, or PICOGRAD_DEVICE."""
+    """Returns the device of new tensors: the one that the program has chosen, or PICOGRAD_DEVICE."""
     chosen = chosen_device()
     return intern(chosen) if chosen else _named_by_setting(setting("PICOGRAD_DEVICE"))
 
 
 @cache
 def _named_by_setting(text: str) -> str:
-    """Returns the device that PICOGRAD_DEVICE names; the CPU where it is empty."""
+    """Returns the device that PICOGRAD_DEVICE names; the CPU if it is empty."""
     try:
         return intern(str(named(text or "CPU")))  # the devices of two cells are compared by identity first
     except (ArgumentError, DeviceError) as error:
@@ -189,7 +189,7 @@ def _named_by_setting(text: str) -> str:
 
 
 def device_or_default(name: str | None) -> str:
-    """Returns the device that an argument `device` names, the default one for None.
+    """Returns the device that an argument `device` names; None names the default one.
 
     Raises:
       DeviceError: there is no such device, or this machine cannot use it.

@@ -1,12 +1,12 @@
-"""Memory that the host can see: what other libraries share with tensors, and values read where they are.
+"""Memory that the host can see: memory shared with other libraries, and values that are read without a plan.
 
 In:    NumPy arrays over memory of another library, or of a tensor;  Ops
-Out:   `Shared`, `share`; `shared`: facts about each Buffer on such memory; `own_copy`
-       `value_on_host`: the value of a view, where nothing has to be computed or brought;  `number_on_host`: a number
+Out:   `Shared`, `share`; `shared`: facts about each Buffer on shared memory; `own_copy`
+       `value_on_host`: the value of a view of host memory, without any kernel;  `number_on_host`: a single number
 
-A Buffer of ours holds one value for ever, so what was computed from it once is never computed again. The other library may
-write into shared memory at any time. So a graph that reads such a Buffer is computed whenever its value is asked for, from
-what is in memory then, and a cell takes a copy of its own, but for the one cell that the memory is the storage of.
+A Buffer of picograd's own holds one value for ever, so graphs that read it are computed once. Into shared memory the other
+library may write at any time. So a graph that reads shared memory is computed each time its value is asked for, and a cell
+gets a copy of its own, except for the one cell whose storage the shared memory is.
 
     ix[3].item(), x[i:j].tolist(), x.T.numpy()      # of memory of the host: no plan, no kernel
 """
@@ -36,7 +36,7 @@ from picograd.ir.shape import ARRAY_NDIM_MAX, of_numbers
 
 # ---- memory that other libraries share ----
 class SharedMemory:
-    """Memory that a NumPy array keeps alive, as plans of the CPU device take it; not of its pool, and not counted.
+    """Memory that a NumPy array keeps alive, in the form in which plans of the CPU take memory; not counted as used.
 
     address, word:  its address, also as a word in a plan's table
     nbytes:         its length
@@ -54,9 +54,9 @@ class Shared:
     """Knowledge of a Buffer on shared memory.
 
     flat:   the memory as a flat array of the Buffer's dtype
-    home:   the cell whose storage it is, by a weak reference
+    home:   a weak reference to the cell whose storage it is
     array:  the view of the memory that another library gave, or None
-    steps:  what leads from the cell's value to that view, as steps of a tensor's view
+    steps:  the steps of a tensor's view that lead from the cell's value to `array`
     """
 
     __slots__ = ("flat", "home", "array", "steps")
@@ -110,12 +110,12 @@ def own_copy(op: Op) -> Op:
     return Op(OpCode.BUFFER, op.dtype, (), (own, shape))
 
 
-# ---- values where they are ----
+# ---- values read without a plan ----
 Array = np.ndarray[Any, Any]
 
 
 def _padded(array: Array, arg: tuple[tuple[int, int], ...]) -> Array:
-    """Returns an array among zeros."""
+    """Returns an array padded with zeros."""
     whole = np.zeros([before + length + after for length, (before, after) in zip(array.shape, arg)], array.dtype)
     whole[tuple([slice(before, before + length) for length, (before, _) in zip(array.shape, arg)])] = array
     return whole
@@ -133,24 +133,24 @@ SHOWS: dict[OpCode, Callable[[Array, Any], Array]] = {
 }
 
 
-SMALL_NUMEL_MAX = 8192  # elements that the host copies and chooses from while a plan is begun
+SMALL_NUMEL_MAX = 8192  # elements that the host copies and chooses from in less time than it takes to start a plan
 
 
 def is_small(op: Op) -> bool:
-    """True for a value that the host is done with before a plan begins."""
+    """True for a value that the host handles faster than a plan starts."""
     return op.numel <= SMALL_NUMEL_MAX
 
 
-LYING = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # of values not computed yet only these may be in host memory
+MAYBE_ON_HOST = frozenset({OpCode.BUFFER, OpCode.ADD, *SHOWS})  # other Ops are in host memory only if they are computed
 
 
 def value_on_host(op: Op) -> Array | None:
-    """Returns a copy of the value of a view of host memory, perhaps among zeros, or of a constant; None of anything else.
+    """Returns a copy of the value of a constant or of a view of host memory, perhaps padded; None for any other Op.
 
-    A number plus another is on the host if the numbers are: x[i : i + 32] of a Tensor i runs nothing, either.
+    So is the sum of two numbers that are on the host: x[i : i + 32] with a Tensor i runs nothing.
 
     Raises:
-      OutOfMemoryError: the host has no memory for what it shows.
+      OutOfMemoryError: the host has no memory for the copy.
     """
     if op.code is OpCode.ADD and not op.shape and op.dtype is int64 and op.realized is None:
         number = number_on_host(op)
@@ -172,22 +172,22 @@ def value_on_host(op: Op) -> Array | None:
     try:
         for step in reversed(steps):
             array = SHOWS[step.code](array, step.arg)
-        return array.copy()  # NOTE: here, while `buffer` is held: it may be written over once nobody does
+        return array.copy()  # NOTE: while `buffer` is alive; its memory may be reused afterwards
     except MemoryError as error:
         raise OutOfMemoryError.of_host(error) from None
 
 
 @lru_cache(maxsize=64)
 def _bytes_type(nbytes: int) -> Any:
-    """Returns the type of an array of bytes, kept: only the garbage collector would free the one that ctypes makes."""
+    """Returns the type of an array of bytes; cached, since ctypes makes a new type each time, which is freed late."""
     return ctypes.c_char * nbytes
 
 
 def number_on_host(op: Op) -> Scalar | None:
-    """Returns the value of an element of host memory, or of few operations on such; None where it is anything else.
+    """Returns the value of an element of host memory, or of a few operations on such elements; None for any other Op.
 
-    Such as i of `for i in ix`, i + 32, and D[i, j] + 1 < D[i, k]: nothing runs, and no array is made. The operations are
-    those whose result IEEE 754 rounds in one way, so that a kernel's is the same.
+    Examples are i of `for i in ix`, i + 32, and D[i, j] + 1 < D[i, k]: nothing runs, and no array is made. IEEE 754 fixes
+    the rounding of these operations, so a kernel's result would be the same.
     """
     if op.realized is None and op.code in OF_NUMBERS and not op.shape and op.depth <= NUMBER_DEPTH_MAX:
         if (dtype := op.src[0].dtype) not in (dtypes.float32, dtypes.float64, dtypes.bool_, int64):
@@ -205,10 +205,10 @@ def number_on_host(op: Op) -> Scalar | None:
 
 
 def place_on_host(op: Op, is_written: bool = False) -> tuple[Buffer, int] | None:
-    """Returns the memory that a view shows one element of, and its place there; None where it is anything else.
+    """Returns the memory of a view of one element, and the element's place in it; None for any other Op.
 
     Args:
-      is_written:  the memory is that of the storage, though a copy of the view's value is kept elsewhere
+      is_written:  True: the memory of the storage is wanted, even if the view's value has been computed elsewhere
     """
     at = 0
     while op.code is not OpCode.BUFFER and (is_written or op.realized is None):
@@ -220,14 +220,14 @@ def place_on_host(op: Op, is_written: bool = False) -> tuple[Buffer, int] | None
             places, at = MOVES[op.code](_places(at, op.shape), op.arg), 0
             for place, length in zip(places, shape):
                 at = at * length + place
-        elif op.code not in AS_THEY_LIE:
+        elif op.code not in SAME_ORDER:
             return None
         op = op.src[0]
     return (op if op.code is OpCode.BUFFER else op.realized).arg[0], at  # type: ignore[union-attr]  # one has it
 
 
 def _places(at: int, shape: Any) -> list[int]:
-    """Returns the place along each axis of an element, which is counted row by row."""
+    """Returns the place along each axis of element number `at` in row-major order."""
     places = []
     for length in reversed(shape):
         at, place = divmod(at, length)
@@ -243,7 +243,7 @@ MOVES: dict[OpCode, Callable[[list[int], Any], list[int]]] = {
 
 
 def with_number(buffer: Buffer, at: int, value: Scalar) -> Array | None:
-    """Returns a copy of small host memory with another element in one place, flat; None of other memory."""
+    """Returns a flat copy of small host memory with another element in one place; None for other memory."""
     kind = NUMBERS.get(buffer.dtype)
     if kind is None or type(buffer.memory) is not Memory or buffer.nbytes > WRITTEN_NBYTES_MAX:
         return None
@@ -253,7 +253,7 @@ def with_number(buffer: Buffer, at: int, value: Scalar) -> Array | None:
 
 
 def block_on_host(op: Op) -> bytes | None:
-    """Returns the bytes of host memory, or of some of its first axis; None of anything else. No array is made."""
+    """Returns the bytes of host memory, or of a range of its first axis, without an array; None for any other Op."""
     at, shown = 0, op
     while op.realized is None and op.code is not OpCode.BUFFER:
         if op.code is OpCode.SHRINK and not at:
@@ -261,7 +261,7 @@ def block_on_host(op: Op) -> bytes | None:
             if op.shape[1:] != op.src[0].shape[1:] or len(rest) < len(op.shape):
                 return None
             at = math.prod(rest)
-        elif op.code not in AS_THEY_LIE:
+        elif op.code not in SAME_ORDER:
             return None
         op = op.src[0]
     buffer = (op.realized or op).arg[0]
@@ -272,21 +272,21 @@ def block_on_host(op: Op) -> bytes | None:
 
 
 def number_in(buffer: Buffer, at: int = 0) -> Scalar | None:
-    """Returns an element of host memory; None where it is other memory, or of a dtype that ctypes has not."""
+    """Returns an element of host memory; None for other memory, or for a dtype that ctypes does not have."""
     kind = NUMBERS.get(buffer.dtype)
     if kind is None or type(buffer.memory) not in (Memory, SharedMemory):
         return None
     return kind.from_address(buffer.memory.address + at * buffer.dtype.itemsize).value
 
 
-NUMBER_DEPTH_MAX = 8  # of operations on elements of host memory
-WRITTEN_NBYTES_MAX = 1 << 12  # of memory of which the host copies all to write one element
+NUMBER_DEPTH_MAX = 8  # depth of operations on elements of host memory
+WRITTEN_NBYTES_MAX = 1 << 12  # memory that is copied as a whole to write one element
 OF_NUMBERS: dict[OpCode, Callable[..., Any]] = {
     OpCode.ADD: np.add, OpCode.SUB: np.subtract, OpCode.MUL: np.multiply, OpCode.DIV: np.divide, OpCode.NEG: np.negative,
     OpCode.CMPLT: np.less, OpCode.CMPLE: np.less_equal, OpCode.CMPEQ: np.equal, OpCode.CMPNE: np.not_equal,
 }  # fmt: skip
-AS_THEY_LIE = frozenset({OpCode.RESHAPE, OpCode.LEAF, OpCode.DETACH})
-IN_PLACE = AS_THEY_LIE | {OpCode.BUFFER, *MOVES}
+SAME_ORDER = frozenset({OpCode.RESHAPE, OpCode.LEAF, OpCode.DETACH})
+IN_PLACE = SAME_ORDER | {OpCode.BUFFER, *MOVES}
 NUMBERS: dict[DType, Any] = {
     dtypes.bool_: ctypes.c_bool, dtypes.float32: ctypes.c_float, dtypes.float64: ctypes.c_double,
     dtypes.int8: ctypes.c_int8, dtypes.int16: ctypes.c_int16, dtypes.int32: ctypes.c_int32, int64: ctypes.c_int64,
@@ -296,6 +296,6 @@ NUMBERS: dict[DType, Any] = {
 
 
 def _is_known(op: Op) -> bool:
-    """True where the lengths are numbers, and an array of NumPy's has as many."""
+    """True if all lengths are numbers, and NumPy has arrays of as many axes."""
     ends = [end for cut in op.arg for end in cut] if op.code in (OpCode.SHRINK, OpCode.PAD) else ()
     return all(dim.__class__ is int for dim in (*op.shape, *ends)) and len(op.shape) <= ARRAY_NDIM_MAX

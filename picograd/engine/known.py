@@ -338,16 +338,16 @@ def _lengths_kept(block: Op) -> Iterator[Hashable]:
 
 
 # ---- forms with numbers that change ----
-INPUTS_MAX = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
-OFFSETS_MAX = 256  # of one form that move each by itself: more are not followed
+INPUTS_MAX = 32  # numbers of a form that change: more of them are data, which belong in a Tensor
+OFFSETS_MAX = 256  # offsets of a form that move independently
 
 
 class _Form(Struct):
     """Knowledge of graphs that differ in numbers, offsets and lengths.
 
-    values:   of the constants of the first one
-    offsets:  axes and values of those of its blocks
-    lengths:  of all of them
+    values:   constants of the first graph
+    offsets:  axes and values of its blocks' offsets
+    lengths:  the lengths of all graphs
     """
 
     values: tuple[float, ...]
@@ -356,12 +356,12 @@ class _Form(Struct):
 
 
 class _FormOfLengths(Struct):
-    """Knowledge of graphs of some lengths that differ in numbers and offsets.
+    """Knowledge of graphs with the same lengths that differ in numbers and offsets.
 
-    values:   of its constants, in the first graph
-    offsets:  axes and values of those of its blocks, there
-    changed:  which constants have been seen to change
-    groups:   of the offsets: those in one have moved alike
+    values:   constants of the first graph
+    offsets:  axes and values of its blocks' offsets
+    changed:  numbers of the constants that have changed so far
+    groups:   the group of each offset: those of one group have always moved by the same distance
     """
 
     values: tuple[float, ...]
@@ -371,9 +371,9 @@ class _FormOfLengths(Struct):
 
 
 class Scalars:
-    """The forms of graphs seen so far, whose constants may differ; threads may ask at once.
+    """The forms of graphs seen so far, and which of their constants have changed; safe to use from several threads.
 
-    Eager graphs share one, and a jitted function has one for its captures.
+    All eager graphs share one; a jitted function has one for its captures.
     """
 
     def __init__(self, most_forms: int = 1024) -> None:
@@ -386,15 +386,15 @@ class Scalars:
     def generalized(
         self, form: Template, device: str, stored: Callable[[Op], Op], varied: Varied | None = None, has_own: bool = False
     ) -> Template:
-        """Returns a form with the constants that change as inputs; `form` itself where none is known to.
+        """Returns a form with the constants that change as inputs; `form` itself if none is known to change.
 
         Args:
-          stored:  gives a BUFFER Op that holds a constant
+          stored:  returns a BUFFER Op that holds a constant
           varied:  lengths that are symbolic already
-          has_own: lengths stay numbers
+          has_own: True: lengths stay numbers
 
         Raises:
-          UnsupportedOp: they are to be numbers in such a form.
+          UnsupportedOp: lengths are symbolic already, and this form needs numbers.
         """
         parts = _form_apart(form)
         constants, offsets = parts.constants, parts.offsets
@@ -431,7 +431,7 @@ class Scalars:
         )
 
     def refuse(self, form: Template, unequal: Pairs) -> None:
-        """Has graphs of a form show others of their lengths as symbolic ones, or none: there is no plan for these.
+        """Notes that a form has no plan with its symbolic lengths: its graphs get others from now on, or none.
 
         Args:
           unequal:  lengths that an Op needed equal
@@ -442,9 +442,9 @@ class Scalars:
                 known.lengths.refuse(unequal)
 
     def _moved(self, offsets: Sequence[Offset], form: Template) -> tuple[int, ...]:
-        """Returns the groups of the offsets of a new form: of those that move at a line, as other forms have shown.
+        """Returns the groups of a new form's offsets: those that moved in earlier forms of the same line move here, too.
 
-        The second step of a training often has another form than the first, which knew no state of the optimizer.
+        The second step of a training often has another form than the first, in which the optimizer had no state yet.
         """
         if not offsets:
             return ()
@@ -461,10 +461,10 @@ class Scalars:
     def _changed(
         self, seen: _FormOfLengths, values: tuple[float, ...], offsets: tuple[AxisOfValue, ...], differ: set[int]
     ) -> tuple[frozenset[int], tuple[int, ...]]:
-        """Returns the constants of a form that have changed so far, these values included, and the groups of its offsets.
+        """Returns the constants of a form that have changed so far, with these values, and the groups of its offsets.
 
         Args:
-          differ:  constants that are known to change
+          differ:  constants that are known to change for other reasons
         """
         differ |= {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
         groups = regrouped(seen.groups, seen.offsets, offsets)
@@ -480,7 +480,7 @@ class Scalars:
 
 
 def needs_numbers(form: Template, device: str) -> bool:
-    """Returns whether graphs of a form have a plan for each length: some kernels of a GPU have other bits for many."""
+    """Returns whether a form needs a plan for each length: some kernels of a GPU give other bits for symbolic lengths."""
     if device == EVALUATOR or not compiler_for(device).device.target.is_gpu:
         return False
     return any(op.code in ATTENTIONS and len(op.src) != 4 and op not in form.leaves for op in form.order)
@@ -489,11 +489,11 @@ def needs_numbers(form: Template, device: str) -> bool:
 class _Apart(Record):
     """A form, or a graph, taken apart.
 
-    rest:       without its numbers, offsets and lengths
+    rest:       its key without numbers, offsets and lengths
     constants:  its numbers
-    offsets:    of its blocks
-    lengths:    all of them
-    has_windows: a graph has convolutions, whose kernels for one size are faster
+    offsets:    offsets of its blocks
+    lengths:    all lengths
+    has_windows: it has convolutions, whose kernels are faster for numbers than for symbolic lengths
     """
 
     rest: tuple[Hashable, ...]
@@ -528,7 +528,7 @@ def _form_apart(form: Template) -> _Apart:
 
 
 def _moving(parts: _Apart, groups: tuple[int, ...], sizes: Sizes | None, prefix: str) -> Moving:
-    """Returns the offsets of a form; those that follow from lengths do not change by themselves."""
+    """Returns the offsets of a form; those that follow from lengths do not move independently."""
     if sizes is None:
         return Moving(parts.offsets, groups, prefix)
     of_blocks, count = sizes.dims[len(parts.lengths) :], len(parts.offsets)
@@ -562,11 +562,11 @@ FAMILIES_MAX = 1024  # graphs whose lengths are remembered
 class _Family(Struct):
     """Graphs that differ in lengths, offsets and numbers.
 
-    lengths:  of those seen so far
-    numbers:  in the first graph
-    changed:  places of the numbers that were seen to change
-    offsets:  axes and values of those of its blocks, in the first graph
-    groups:   of the offsets: those in one have moved alike
+    lengths:  the lengths of those seen so far
+    numbers:  the numbers of the first graph
+    changed:  places of the numbers that have changed so far
+    offsets:  axes and values of the first graph's offsets
+    groups:   the group of each offset, as in `_FormOfLengths`
     """
 
     lengths: Lengths
@@ -577,7 +577,7 @@ class _Family(Struct):
 
 
 class Families:
-    """The graphs seen so far, without lengths; threads may ask at once."""
+    """The graphs seen so far, by their keys without lengths; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._known: Latest[Hashable, _Family] = Latest(FAMILIES_MAX)
@@ -657,7 +657,7 @@ def _graph_apart(seen: Seen) -> _Apart:
 
 
 def _keyed_parts(ops: Sequence[Op], key: tuple[Any, ...]) -> Iterator[tuple[Op | None, Any, bool]]:
-    """Yields each part of a graph's key with lengths, its Op where that is not met again, and whether it is memory."""
+    """Yields (Op, part of the key, whether it is memory) for a key with lengths; None for an Op that is met again."""
     left = iter(ops)
     *parts, last = key
     for part in parts:
@@ -669,8 +669,8 @@ def _keyed_parts(ops: Sequence[Op], key: tuple[Any, ...]) -> Iterator[tuple[Op |
 def with_symbols(seen: Seen) -> Seen | None:
     """Returns graphs and their blocks with symbolic lengths and offsets, bound to the numbers that they have now.
 
-    None where an Op is met twice, as a block of memory is, and stands for different lengths, or where the graphs have
-    symbolic integers of the user's: one of the same name would take its values.
+    None if an Op that is met twice, such as a block of memory, would need two lengths, or if the graphs have symbolic
+    integers of the user's, whose names might be the same.
     """
     assert seen.varied is not None
     if any(dims_in(op.shape) or (op.code in BLOCKS and dims_in(op.arg)) for op in seen.ops):
@@ -718,7 +718,7 @@ def _symbolic_places(seen: Seen, varied: Varied) -> tuple[dict[Op, Shape], dict[
 
 
 def _over(op: Op, src: tuple[Op, ...], arg: Any) -> Op:
-    """Returns an Op over other sources and with another argument; results of a formula have the shapes it gives there."""
+    """Returns an Op with other sources and another argument; a formula is asked for the shapes of its results again."""
     if op.code is OpCode.FORMULA:
         results = formula_results(arg, src, op.lines)
         arg = replace(arg, kinds=tuple([(result.dtype, result.shape) for result in results]))
@@ -730,24 +730,24 @@ def _over(op: Op, src: tuple[Op, ...], arg: Any) -> Op:
 
 # ---- forms that are planned again and again ----
 PLANNINGS_TO_MENTION = 8
-COUNTED_FORMS_MAX = 4096  # whose plannings are counted
+COUNTED_FORMS_MAX = 4096
 OF_LENGTHS = frozenset(
     {OpCode.RESHAPE, OpCode.EXPAND, OpCode.PAD, OpCode.SHRINK, OpCode.IOTA, OpCode.CONST, OpCode.CHECK}
-)  # on whose arguments the count does not depend
+)  # forms that differ in arguments of these are counted together
 
 
 class Repeats:
-    """Counts of plannings, for one line, of forms that differ in numbers alone."""
+    """Counts how often forms that differ in numbers alone are planned, by the user's line."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
     def note(self, form: Template, root: Op) -> None:
-        """Counts a planning, and warns where it is the eighth of graphs that differ in numbers alone.
+        """Counts a planning; warns at the eighth of forms that differ in numbers alone.
 
         Args:
-          form:  of the graphs, nothing in it generalized
-          root:  one of them
+          form:  the exact form of the graphs
+          root:  one of the graphs
         """
         parts = zip(form.order, form.key)
         skeleton = hash((root.lines, *[_without_numbers(op, part, op in form.leaves) for op, part in parts]))
@@ -764,7 +764,7 @@ class Repeats:
 
 
 def _without_numbers(op: Op, part: Any, is_leaf: bool) -> Hashable:
-    """Returns a part of a form's key with no lengths, offsets and constants."""
+    """Returns a part of a form's key without lengths, offsets and constants."""
     if is_leaf:
         return part[0], part[1], len(part[2])
     return (*part[:2], *part[3:]) if op.code in OF_LENGTHS else part

@@ -1,11 +1,12 @@
-"""Large graphs that are computed in pieces: those of a line that makes another one at each step.
+"""Large graphs that are computed in pieces, because their line makes a different graph at each step.
 
 In:    the roots of a graph that has no plan
-Out:   `is_for_pieces`: whether to compute it so;  `pieces_of`: in which order, and what is stored
-       `single_operations`: the same of a piece that is new
+Out:   `is_for_pieces`: whether to compute it in pieces;  `pieces_of`: the pieces, in order
+       `single_operations`: the operations of a piece, if the piece has no plan either
 
-A network whose layers are drawn, or a tree in each step, would be planned and compiled at every step. The plans of pieces,
-an operation or a formula each with the cheap operations around it, are soon known. A graph that comes again has a plan.
+A network whose layers are drawn at random, or a tree that differs at each step, would be planned and compiled every time.
+A piece is one operation or formula with the cheap operations around it; plans of pieces are soon all known. A graph that
+comes again gets a plan of its own.
 
     state = cell(word if coin() else guess, state)   # the ninth sentence is computed cell by cell
 """
@@ -21,25 +22,25 @@ from picograd.ir.bodies import NEEDS_GRAD
 from picograd.ir.op import Op, realized, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
 
-OPS_OF_LARGE = 32  # at least, in a graph whose planning costs more than a run in pieces
-PLANNINGS_MAX = 8  # of large graphs that a line makes, no two alike but for lengths: others are computed in pieces
-TIMES_TO_PLAN = 4  # that a graph is computed in pieces before it has a plan, since it comes again
-TIMES_TO_JOIN = 2  # that a piece is computed by single operations before it has a plan: of those there are fewer kinds
+OPS_OF_LARGE = 32  # Ops of a large graph: planning it costs more than computing it in pieces
+PLANNINGS_MAX = 8  # large graphs of a line, different in more than lengths, that are planned; later ones are in pieces
+TIMES_TO_PLAN = 4  # a graph that comes more often than that gets a plan
+TIMES_TO_JOIN = 2  # a piece that comes more often than that gets a plan; until then its operations are computed one by one
 PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
 _planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs that differ in more than lengths
-_times: Latest[int, int] = Latest(4096)  # hash of the short key of a graph or a piece without a plan -> how often it came
+_times: Latest[int, int] = Latest(4096)  # hash of the key of a graph or piece without a plan -> how often it came
 NEVER_STORED = MOVEMENT | SOURCES | {OpCode.LEAF, OpCode.DETACH}
 CHEAP = ELEMENTWISE | NEVER_STORED | {OpCode.CONTIGUOUS}
 
 
 def forget() -> None:
-    """Forgets which lines have made large graphs, and what has come in pieces."""
+    """Forgets which lines have made large graphs, and which pieces have come."""
     _planned_at.clear()
     _times.clear()
 
 
 def note_planning(roots: Sequence[Op], num_ops: int) -> None:
-    """Counts a planning of a large graph that is not for many lengths."""
+    """Counts the planning of a graph, if it is large and only for the lengths that it has."""
     if num_ops >= OPS_OF_LARGE:
         _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
 
@@ -49,9 +50,10 @@ def _line(roots: Sequence[Op]) -> Hashable:
 
 
 def is_for_pieces(roots: Sequence[Op], seen: Seen) -> bool:
-    """Returns whether a graph that is alone with its lengths and has no plan is computed in pieces; counts it if so.
+    """Returns whether to compute a graph without a plan, and alone with its lengths, in pieces; counts it if so.
 
-    Only those with gradients are: packed weights are read by fused kernels alone, and may be larger than the memory.
+    Only graphs with gradients are: weights that are packed in few bits must be unpacked within a kernel, since the unpacked
+    ones may not fit the memory.
     """
     if len(seen.ops) < OPS_OF_LARGE or _planned_at.get(_line(roots), 0) < PLANNINGS_MAX:
         return False
@@ -60,14 +62,14 @@ def is_for_pieces(roots: Sequence[Op], seen: Seen) -> bool:
 
 
 def single_operations(piece: Sequence[Op], seen: Seen) -> list[list[Op]] | None:
-    """Returns the operations of a piece that has come seldom, sources first; None for one, or a piece to be planned."""
+    """Returns the operations of a piece that comes seldom, sources first; None if it is one, or is to be planned."""
     singles = _cut(piece, 0) if _comes_seldom(seen, TIMES_TO_JOIN) else []
     return singles if len(singles) > 1 else None
 
 
 def _comes_seldom(seen: Seen, times_max: int) -> bool:
-    """Counts a graph; False from the time on that it has come often."""
-    key = hash(seen.key)  # itself it would be as large as the graph
+    """Counts a graph; False once it has come more than `times_max` times."""
+    key = hash(seen.key)  # the key is as large as the graph
     times = _times.get(key, 0)
     if times < times_max:
         _times.put(key, times + 1)
@@ -75,20 +77,20 @@ def _comes_seldom(seen: Seen, times_max: int) -> bool:
 
 
 def pieces_of(graphs: Sequence[Op]) -> list[list[Op]]:
-    """Returns the Ops of graphs whose values are stored, sources first: those of one producer together."""
+    """Returns the pieces of graphs, sources first, each as the Ops whose values it stores."""
     return _cut(graphs, PIECE_OPS_MAX)
 
 
 def _cut(graphs: Sequence[Op], ops_max: int) -> list[list[Op]]:
-    """Returns pieces in which cheap operations with one reader are computed by that, as are views and constants.
+    """Returns pieces: views, constants, and cheap operations with one reader are computed in the piece of their reader.
 
     Args:
-      ops_max:  cheap operations in a row that are computed together
+      ops_max:  number of cheap operations in a row that are computed together
     """
     order = toposort(graphs, stop=realized)
     readers = Counter([s for op in order if op.realized is None for s in op.src])
-    near = dict[Op, int]()  # cheap Ops since the last value that is stored; none has memory below it where it is missing
-    most = dict[Op, int]()  # elements of the largest value that is stored below
+    near = dict[Op, int]()  # cheap Ops since the last stored value; has no entry for an Op with no memory below it
+    most = dict[Op, int]()  # elements of the largest stored value below
     pieces = dict[Op, list[Op]]()
     ends, most_asked = {*graphs}, max(op.numel for op in graphs)
     for op in order:
@@ -99,7 +101,7 @@ def _cut(graphs: Sequence[Op], ops_max: int) -> list[list[Op]]:
             near[op] = sum(below) + (op.code not in NEVER_STORED)
             most[op] = max([most.get(s, 0) for s in op.src], default=0)
             is_shared = op.code not in NEVER_STORED and (readers[op] > 1 or near[op] > ops_max)
-            # A value that an EXPAND has made larger than all below and all that is asked for is computed again.
+            # A value that an EXPAND made larger than every value below and every result is not stored but computed again.
             costs = op.code not in CHEAP or (is_shared and op.numel <= max(most[op], most_asked))
             if (costs and not _gives_several(op)) or op in ends:
                 pieces.setdefault(op.src[0] if op.code is OpCode.OUTPUT else op, []).append(op)
@@ -108,5 +110,5 @@ def _cut(graphs: Sequence[Op], ops_max: int) -> list[list[Op]]:
 
 
 def _gives_several(op: Op) -> bool:
-    """True for an Op that is seen by its OUTPUTs."""
+    """True for an Op whose values are read through several OUTPUTs."""
     return op.code in SEVERAL_RESULTS and not (op.code is OpCode.FORMULA and len(op.arg.kinds) == 1)

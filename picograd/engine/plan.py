@@ -44,15 +44,15 @@ OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan 
 class Template(Record):
     """The form of some graphs: what a plan depends on.
 
-    key:        equal for graphs that differ only in which memory they read and in values of symbolic integers, while the
-                same kernels are offered
+    key:        equal for graphs that differ only in memory and in values of symbolic integers, while the same kernels are
+                offered
     order:      their Ops, sources first
-    leaves:     the BUFFER Op of each leaf (a realized Op's buffer for a realized Op)
-    buffers:    distinct buffers read, by slot
+    leaves:     the BUFFER Op of each leaf; for a realized Op that of its value
+    buffers:    distinct buffers that they read, by slot
     variables:  values of symbolic integers by name
-    errors:     what the errors of its CHECKs say, where that is kept without their Ops
+    errors:     the words of its CHECKs' errors, if these are kept without their Ops
     moving:     offsets of blocks, which may be symbolic
-    sizes:      lengths, where they are symbolic
+    sizes:      symbolic lengths; None if all lengths are numbers
     """
 
     key: tuple[Any, ...]
@@ -152,10 +152,10 @@ def template(
 def order_of(roots: Sequence[Op], recomputed: Container[Op] = frozenset()) -> list[Op]:
     """Returns the Ops to compute for `roots` and the values they read, sources first.
 
-    It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is not part of a form. An Op
-    is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`. A value computed
-    without gradients has depth 0, as the memory that replaces it in later graphs: so a first step, which reads the
-    first values of a network, has the order of those after it.
+    The walk ends at BUFFERs, at realized Ops, and at BINDs, whose values are no part of a form.
+    An Op is deeper than its sources, so sorting by depth saves the second visit that `toposort` makes. A value computed
+    without gradients counts as depth 0, like the memory that replaces it in later graphs: so the first step of a training,
+    which reads the first values of a network, has the same order as later steps.
     """
     found: dict[Op, None] = {}
     starts: set[Op] = set()
@@ -195,7 +195,7 @@ def _mentions_op(arg: Any) -> bool:
 
 
 def _unbound_argument(op: Op, variables: dict[str, int]) -> Hashable:
-    """The argument of one of OWN_ARGS as far as a plan depends on it; values of symbolic integers go to `variables`."""
+    """Returns the part of a LEAF's, CONST's, CALL's or LOOP's argument on which a plan depends, without symbolic values."""
     if op.code is OpCode.LEAF:
         return None
     if op.code is OpCode.CONST:
@@ -282,11 +282,11 @@ def _unbound_graphs(
     """Returns graphs with symbolic integers unbound.
 
     Args:
-      became:     replacements of some Ops, below which nothing is looked at
+      became:     replacements of some Ops, at which the walk ends
       variables:  receives the values
-      bodies:     what each body of a CALL or LOOP became
-      numbers:    of each CHECK, in place of its own
-      arguments:  that some Ops have instead of their own
+      bodies:     the replacement of each body of a CALL or LOOP
+      numbers:    the new number of each CHECK
+      arguments:  new arguments of some Ops
     """
     leaves, became = became, dict(became)
     for op in toposort(roots, stop=leaves):

@@ -43,15 +43,15 @@ _plans: Latest[Hashable, Any] = Latest(1024)
 _scalars = Scalars()
 _repeats = Repeats()
 _families = Families()
-# Kinds of values that a later graph computed again -> the lines that made them: the first graph keeps them from then on.
+# Kinds of values that a later graph computed again -> the user's lines that made them: the next ones of these are kept.
 _computed_again: dict[Hashable, Latest[Lines, None]] = {}
 LINES_AGAIN_MAX = 256  # of each kind: cells of a notebook are new lines each time
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
-    """Returns for each graph a BUFFER Op with its value, contiguous, which its root then has as `realized`.
+    """Returns for each graph a BUFFER Op with its value, contiguous; each root then has it as `realized`.
 
-    Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
+    Graphs are computed together, by one plan for each device. A plan is made once for each form of graph.
     """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op.realized is None]
     if not missing:
@@ -63,11 +63,11 @@ def realize(ops: Sequence[Op]) -> list[Op]:
             _compute(again, [], look_at(again))
             kept, seen = [op for op in kept if op.realized is None], look_at(missing)
     made = _compute(missing, kept, seen)
-    return [made.get(op) or op.realized or op for op in ops]  # what is memory already has no other
+    return [made.get(op) or op.realized or op for op in ops]  # a BUFFER is its own
 
 
 def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> dict[Op, Op]:
-    """Computes graphs and the Ops in `kept`; returns the BUFFER Ops of graphs that are not `realized` then: constants."""
+    """Computes graphs and the Ops in `kept`; returns the BUFFER Ops of graphs that get no `realized`: constants."""
     if seen is not None and run_known(missing, seen, keeps=bool(kept)):
         return {}
     varied = None
@@ -101,7 +101,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     devices = dict(zip(left, devices_of(left, order)))
     constants = {graph for graph, device in devices.items() if device is None}
     read_before: dict[Op, str | None] = {}
-    if constants and left is not missing:  # a gradient that is constant is on the device of the memory it came from
+    if constants and left is not missing:  # a constant gradient is on the device of the memory its graph read
         read_before = dict(zip(missing, devices_of(missing, toposort(missing, stop=realized))))
         devices |= {graph: read_before[op] for op, graph in graphs.items() if graph in constants}
     by_device: dict[str | None, list[Op]] = {}
@@ -117,7 +117,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
     for name, roots in by_device.items():
         form, buffers = _compute_on(roots, name or default_device(), order if whole else None, seen)
         made.update(zip(roots, buffers))
-        # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
+        # A graph of constants alone is one Op for all devices; shared memory may hold another value the next time.
         if name is not None and not (shared.data and reads_shared(form.buffers)):
             for op in roots:
                 op.realized = None if op in constants else made[op]
@@ -131,7 +131,7 @@ def _compute_by_device(missing: Sequence[Op], seen: Seen | None) -> dict[Op, Op]
 
 
 def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:
-    """Returns for each graph the device whose memory it reads, or None; copies between devices are made on the way.
+    """Returns for each graph the device whose memory it reads, or None; makes the copies between devices among their Ops.
 
     Args:
       order:  order_of(roots), where that is known
@@ -157,10 +157,10 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
 
 
 def run_known(roots: Sequence[Op], seen: Seen, keeps: bool = False) -> bool:
-    """Runs the plan of graphs if it is known; each root then has its value as `realized`. False if it is not.
+    """Runs the plan of graphs if it is known; each root then has its value as `realized`. False if it is not known.
 
     Args:
-      keeps:  a plan will only do if it keeps values of Ops within the graphs
+      keeps:  True: only a plan that keeps values of Ops within the graphs will do
     """
     known: Known | None = _plans.get(seen.key) if Profiling.recorder is None else None
     if known is None or keeps and not known.kept or (variables := known.variables(seen)) is None:
@@ -210,12 +210,12 @@ def find_general_plan(
     roots: Sequence[Op], exact: Template, name: str, scalars: Scalars, repeats: Repeats | None = None,
     seen: Seen | None = None,
 ) -> tuple[Template, Plan]:  # fmt: skip
-    """Returns a form with what changes as inputs, and its plan; lengths stay numbers if an Op, as a CONV, needs them so.
+    """Returns a form with changing numbers and lengths as inputs, and its plan; lengths that an Op needs stay numbers.
 
     Args:
-      scalars:  what is known of graphs that differ in numbers, offsets and lengths
+      scalars:  knowledge of graphs that differ in numbers, offsets and lengths
       repeats:  counts plannings of lengths that stay numbers
-      seen:     lengths that are symbolic already, and whether the graphs are alone with theirs
+      seen:     tells lengths that are symbolic already, and whether the graphs are alone with theirs
     """
     if name == EVALUATOR:
         return exact, find_plan(roots, exact, name)
@@ -229,7 +229,7 @@ def find_general_plan(
                 note_planning(roots, len(form.order))
         try:
             return form, find_plan(roots, form, name)
-        except (ShapeError, UnsupportedOp) as error:  # an Op that needs a number, or lengths that are equal
+        except (ShapeError, UnsupportedOp) as error:  # an Op needs a number, or equal lengths
             if form.sizes is None:
                 raise
             scalars.refuse(form, getattr(error, "unequal", ()))
@@ -242,7 +242,7 @@ def _results(
     """Returns the BUFFER Ops with the values of graphs that a plan has computed.
 
     Args:
-      places:  which of its results each of them is; None: one after the other
+      places:  for each graph its number among the plan's results; None: they are in the same order
     """
     indices = plan.schedule.outputs
     results = []
@@ -256,7 +256,7 @@ def _results(
 
 
 def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False) -> Plan:
-    """Returns the plan for a form of graph, made now if it is new.
+    """Returns the plan for a form of graph; makes it if the form is new.
 
     Args:
       tune:  whether candidates are timed
@@ -278,9 +278,9 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
 def new_outputs(
     plan: Plan, name: str, variables: Mapping[str, int], inputs: Sequence[Buffer], numbers: Sequence[int] | None = None
 ) -> list[Buffer]:
-    """Returns fresh memory for what a plan computes: for all outputs, or for some of these numbers.
+    """Returns fresh memory for all outputs of a plan, or for those with these numbers.
 
-    An output that is written in part is given what its input holds.
+    An output that the plan writes only in part begins as a copy of its input.
     """
     fixed, lengths = plan.fixed_outputs, plan.fixed_lengths
     if fixed is None:
@@ -290,7 +290,7 @@ def new_outputs(
         numbers = range(len(fixed))
     else:
         lengths = tuple([lengths[i] for i in numbers])
-    if name == EVALUATOR:  # which makes the memory itself
+    if name == EVALUATOR:  # makes the memory itself
         return [Buffer(name, *fixed[i]) for i in numbers]
     device = compiler_for(name).device
     made = []
@@ -321,9 +321,9 @@ def run(
 
     Args:
       variables: values of symbolic integers
-      error:     puts a report of the plan in words
+      error:     turns a report of the plan into the error to raise
       may_stop:  whether an interrupt may leave outputs half-written
-      fixed:     a promise on memory; None: any may be another than in an earlier run
+      fixed:     a promise about memory; None: any of it may have moved since an earlier run
 
     Raises:
       Refused: an index is outside its axis, or a matrix has no result; the outputs are not to be used, and nothing
@@ -343,11 +343,11 @@ def run(
 
 # ---- graphs as they are planned ----
 def _written(roots: Sequence[Op], blocks: Sequence[Op] = (), inputs: Collection[Op] = ()) -> list[Op]:
-    """Returns graphs with LOOPs and without formulas and gradients, and behind them blocks as they are there.
+    """Returns graphs with LOOPs and without formulas and gradients, followed by the blocks that they then have.
 
     Args:
       blocks:  SHRINKs and PADs of the graphs
-      inputs:  constants that may be others the next time
+      inputs:  constants that may have other values the next time
     """
     if any(map(NEEDS_GRAD, roots)):
         roots, blocks = from_memory(roots, blocks)
@@ -356,19 +356,19 @@ def _written(roots: Sequence[Op], blocks: Sequence[Op] = (), inputs: Collection[
 
 
 # ---- graphs of many lengths ----
-PLANS_MIN = 4  # known in a process before lengths are looked at: its first graphs have no others
+PLANS_MIN = 4  # plans of a process before lengths are compared: its first graphs have nothing to be compared with
 
 
 def _ran_for_lengths(missing: Sequence[Op], varied: Seen, keeps: bool) -> bool:
     """Runs the plan of graphs for many lengths if it is known; False if it is not, or refuses a value, or lacks memory."""
     try:
         return run_known(missing, varied, keeps)
-    except (Refused, OutOfMemoryError):  # said with symbolic lengths: the graph alone says its own
+    except (Refused, OutOfMemoryError):  # its words have symbolic lengths: a plan of these numbers says it again
         return False
 
 
 def _computed_for_lengths(varied: Seen) -> bool:
-    """Computes graphs by a plan that is made for symbolic lengths; False where there is none, or it refuses a value."""
+    """Computes graphs by a new plan for symbolic lengths; False if none can be made, or it refuses a value."""
     try:
         form = with_symbols(varied)
         if form is None:
@@ -376,7 +376,7 @@ def _computed_for_lengths(varied: Seen) -> bool:
         made = _compute_by_device(form.graphs, form)
     except Refused:
         return False
-    except Exception as error:  # an Op needs a number, or equal lengths, or memory; others come again with numbers
+    except Exception as error:  # an Op needs a number, equal lengths or memory; any other error comes again with numbers
         another = _families.other_than(varied, error)
         return another is not None and _computed_for_lengths(another)
     for op, graph in zip((*varied.graphs, *varied.kept), form.graphs):
@@ -420,15 +420,15 @@ AT_TIMES_CARRIED = MOVEMENT - {OpCode.PAD, OpCode.EXPAND} | {OpCode.FORMULA, OpC
 CARRIED_NUMEL_MAX = 1 << 26  # of a value that is kept for the next turn of a loop
 TURN_DEPTH_MIN = 4  # of the graph of a value that a loop carries
 TURN_OPS_MAX = 16  # of such a graph, above the value that the turn before has kept
-VIEW_STEPS_MAX = 8  # one after the other, that are taken again in each turn
+VIEW_STEPS_MAX = 8  # in a row, that each turn may take again
 
 
 class Carries:
     """Knowledge of loops that carry a value.
 
-    depth:  the least depth of a graph that may be part of such a loop; no graph is as deep until one loop has been seen
-    turn:   how many runs have kept values of Ops within their graphs
-    lines:  how many have been learned that make values which later graphs need
+    depth:  the least depth of a graph that may be part of such a loop; no graph is that deep until a loop has been seen
+    turn:   number of runs that have kept values of Ops within their graphs
+    lines:  number of lines known to make values that later graphs need
     """
 
     depth = sys.maxsize
@@ -437,9 +437,9 @@ class Carries:
 
 
 def on_memory(op: Op) -> Op:
-    """Returns a graph that begins at the nearest values that were kept; `op` itself where these are far, or none was.
+    """Returns a graph that begins at the nearest kept values; `op` itself if there are none, or only distant ones.
 
-    Otherwise the graph of a loop's value would hold the values of all earlier turns, each reached from the next.
+    Otherwise the graph of a loop's value would keep the values of all earlier turns alive.
     """
     ends: dict[Op, Op] = {}
     walked, stack = {op}, [op]
@@ -458,7 +458,7 @@ def on_memory(op: Op) -> Op:
 
 
 def is_carried(op: Op) -> bool:
-    """True for a graph of constants alone whose value a loop carries, as far as its line tells."""
+    """True for a graph of constants alone from a line that makes values which a loop carries."""
     made_by = _computed_again.get(_kind(op))
     return made_by is not None and op.lines[:1] in made_by and devices_of([op])[0] is None
 
@@ -466,12 +466,12 @@ def is_carried(op: Op) -> bool:
 def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
     """Returns Ops whose values are to be kept: those that an earlier graph has computed, and those a later one will need.
 
-    Otherwise data that are normalized or shuffled, and then read in batches, would be normalized again for every batch, and
-    a network of which a loss is read and then an accuracy would run twice.
+    Otherwise data that are normalized or shuffled and then read in batches would be normalized again for every batch, and
+    a network would run twice for a loss and an accuracy.
     """
     again, fresh = set[Op](), set[Op]()
     for op in seen.costly:
-        # What is drawn is kept from the third graph on: to draw twice costs less than to have it kept.
+        # A drawn value is kept from the third graph on: drawing twice is cheaper than keeping it.
         if op.times_computed >= (2 if op.code is OpCode.FORMULA and op.arg.is_drawn else 1):
             again.add(op)
             continue
@@ -484,10 +484,10 @@ def _recurring(missing: Sequence[Op], seen: Seen) -> tuple[list[Op], list[Op]]:
 
 
 def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
-    """Returns the Ops of graphs without a known plan that are kept: those in `kept`, and values that a loop carries.
+    """Returns the Ops whose values a new plan keeps: those in `kept`, and values that a loop carries.
 
     A loop such as  t = t + dt  that reads f(t) would otherwise make every graph longer than the one before it. A value
-    that two plans have computed on their way is kept by the third; the line that made it is known from then on.
+    that two plans have computed on the way to others is kept by the third, and from then on by the line that made it.
     """
     again, fresh, missing = set[Op](), set[Op](), [*missing, *kept]
     for op in order_of(missing):
@@ -503,15 +503,15 @@ def _carried(missing: Sequence[Op], kept: Sequence[Op]) -> list[Op]:
             fresh.add(op)
     before, found = Carries.lines, _learned(missing, again) if again else []
     for key in [*_plans] if Carries.lines > before else ():
-        if isinstance(_plans.get(key), Known):  # it does not keep them
-            _plans.pop(key, None)  # another thread may have made room meanwhile
+        if isinstance(_plans.get(key), Known):  # it does not keep the values of the new line
+            _plans.pop(key, None)  # another thread may have removed it
     kept = [*kept, *found, *(_known_to_recur(missing, fresh) if fresh else ())]
     Carries.turn += bool(kept)
     return kept
 
 
 def _is_carried_too(op: Op) -> bool:
-    """True for one of AT_TIMES_CARRIED that may be a loop's value: a result, a cheap formula, a view far from memory."""
+    """True if one of AT_TIMES_CARRIED may be a loop's value: a result, a cheap formula, or a view far from memory."""
     if op.code is OpCode.OUTPUT:
         return op.src[0].code is not OpCode.GRADIENT
     if op.code is OpCode.FORMULA:
@@ -529,7 +529,7 @@ def _is_far_from_memory(view: Op) -> bool:
 
 
 def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
-    """Returns the first of some Ops on each path from the roots; later values that their lines make are kept at once."""
+    """Returns the first Op of `again` on each path from the roots; values of their lines are kept at once from now on."""
     found = _nearest(missing, again)
     for op, lines in found.items():
         if lines:
@@ -541,12 +541,12 @@ def _learned(missing: Sequence[Op], again: set[Op]) -> list[Op]:
 
 
 def _known_to_recur(missing: Sequence[Op], fresh: set[Op]) -> list[Op]:
-    """Returns those of some Ops whose lines make values that later graphs need; on each path the first of a line."""
+    """Returns the Ops of `fresh` whose lines make values that later graphs need: on each path the first of a line."""
     return _on_a_device(_nearest(missing, fresh, _computed_again))
 
 
 def _on_a_device(ops: Iterable[Op]) -> list[Op]:
-    """Returns those of some graphs that read memory: one of constants belongs to no device, so its value is not kept."""
+    """Returns the Ops that read memory: values of constants belong to no device, and are not kept."""
     ops = [*ops]
     return [op for op, device in zip(ops, devices_of(ops)) if device is not None]
 
@@ -558,10 +558,10 @@ def _kind(op: Op) -> Hashable:
 def _nearest(
     missing: Sequence[Op], wanted: set[Op], made_by: Mapping[Hashable, Collection[Lines]] | None = None
 ) -> dict[Op, Lines]:
-    """Returns the first of the wanted Ops on each path from the roots, with the user's line that made it, or its reader.
+    """Returns the first wanted Op on each path from the roots, with the user's line that made it, or else its reader.
 
     Args:
-      made_by:  lines by kind of Op: only Ops that these made, on each path the first of each line; None: any Ops
+      made_by:  lines by kind of Op: on each path only the first Op of each of these lines counts; None: any line
     """
     wanted.difference_update(missing)
     found: dict[Op, Lines] = {}
@@ -616,6 +616,6 @@ def to_host(buffer: Op) -> np.ndarray[Any, Any]:
 
 
 def _copied_across(copy: Op) -> Op:
-    """Returns the BUFFER Op of a COPY's value, in which a symbolic length stays one."""
+    """Returns the BUFFER Op of a COPY's value; symbolic lengths stay symbolic."""
     made = from_host(to_host(realize(copy.src)[0]), copy.dtype, copy.arg)
     return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))

@@ -1,11 +1,11 @@
 """Storage: cells that hold one immutable Op each, read and written through views.
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
-DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs built
+DETACH. A write through a view replaces the cell's Op by the functional update, so aliases see it and graphs built
 earlier keep the old value.
 
-A write through a view of a view, `cache[layer][n]`, is a write to one block of the storage: a row is stored, not a
-layer. For that, cuts change places with steps that only order, flip or rename axes, and become one cut where they meet.
+A write through a view of a view, `cache[layer][n]`, is a write to one block of the storage: one row is stored, not a whole
+layer. For that, each SHRINK is moved before the steps that permute, flip or reshape axes, and adjacent ones are merged.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def cut_first(shape: Shape, view: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _with_cut(steps: list[tuple[Shape, Step]], shape: Shape, cuts: Cuts) -> list[tuple[Shape, Step]]:
-    """Returns `steps`, which lead to `shape`, and a cut, as early as it can come."""
+    """Returns `steps`, which lead to `shape`, with a SHRINK inserted as early as possible."""
     behind: list[Step] = []
     for done in range(len(steps), 0, -1):
         before, (code, arg) = steps[done - 1]
@@ -94,7 +94,7 @@ def _with_cut(steps: list[tuple[Shape, Step]], shape: Shape, cuts: Cuts) -> list
 
 
 def _joined(steps: list[tuple[Shape, Step]], behind: list[Step]) -> list[tuple[Shape, Step]]:
-    """Appends the steps that now follow the cut; `behind` lists them last first."""
+    """Returns `steps` followed by those `behind` the SHRINK, which are listed in reverse."""
     shape, last = steps[-1]
     shape = shape_after(shape, last)
     for step in reversed(behind):
@@ -104,7 +104,7 @@ def _joined(steps: list[tuple[Shape, Step]], behind: list[Step]) -> list[tuple[S
 
 
 def _before(code: OpCode, arg: Any, before: Shape, cuts: Cuts) -> Cuts | None:
-    """Returns the cuts that select, before a step, what `cuts` select after it; None if no cuts do."""
+    """Returns the cuts before a step that select the same elements as `cuts` after it; None if there are none."""
     if code is OpCode.PERMUTE:
         return tuple(cuts[arg.index(axis)] for axis in range(len(arg)))
     if code is OpCode.FLIP:
@@ -147,12 +147,12 @@ CellKind = tuple[str | None, DType, Shape]
 class Cell:
     """Storage of one tensor and of all its views.
 
-    content: what it holds now: memory with a shape, a graph, or the TakenBuffers that have its memory
-    op:      the value it holds now
-    device:  name of the device, or None for constants, which live everywhere
+    content: memory with a shape, a graph, or the TakenBuffers that have its memory
+    op:      its present value
+    device:  name of the device; None for constants, which belong to no device
     made_in: the trace that was active when it was made, or None
-    computed_with:  the cells that are computed with it, unasked, while it is not
-    turn:    `Carries.turn` when it was made, or read since; None for memory that was not read
+    computed_with:  cells that are computed together with it, unasked
+    turn:    `Carries.turn` when it was made or last read; None for memory that was not read
     """
 
     __slots__ = ("content", "_named", "device", "made_in", "computed_with", "turn", "__weakref__")
@@ -190,7 +190,7 @@ class Cell:
     def op(self, op: Op) -> None:
         while True:
             with changing:
-                if type(self.content) is not TakenBuffers:  # else it would keep the memory and count the cell as its own
+                if type(self.content) is not TakenBuffers:  # else that would keep the memory, and count the cell as not out
                     return self._set(op)
             self._released()
 
@@ -253,8 +253,7 @@ class Cell:
 
 
 class Arranged(Record, eq=False):
-    """Inputs and outputs of a plan that are the same memory in every run; None in the places of values that each run
-    brings."""
+    """Inputs and outputs of a plan that are the same memory in every run; None for those that differ."""
 
     inputs: list[Any]
     outputs: list[Any]
@@ -264,15 +263,15 @@ class Arranged(Record, eq=False):
 class TakenBuffers:
     """Memory of some cells that a plan has taken over and writes to, run after run, until one of the cells is read.
 
-    A cell whose buffer is taken has no value of its own. Reading it takes the buffer back, after a running plan: the cell
-    is out. So a cell that is still in when the next run begins has not been read since the last one.
+    A cell whose buffer is taken has no value of its own. Reading the cell takes its buffer back, once no plan is running:
+    the cell is out then. So a cell that is not out when the next run begins has not been read since the last one.
 
-    cells:    whose buffers may be taken; [] when the function is gone, or they would hold each other
-    shapes:   of their values
-    buffers:  the memory of each; None, or the one before, where the cell is out
-    out:      the places of cells that are out
-    arranged: the buffers in the order in which the plan takes them, until one of them leaves
-    running:  held while the plan runs
+    cells:    the cells; [] once the function is gone, or they would keep each other alive
+    shapes:   shapes of their values
+    buffers:  the memory of each cell; None or outdated for one that is out
+    out:      places of the cells that are out
+    arranged: the buffers as arguments of the plan, until one of them leaves
+    running:  a lock that is held while the plan runs
     """
 
     __slots__ = ("cells", "shapes", "buffers", "out", "arranged", "running", "_places", "__weakref__")
@@ -288,7 +287,7 @@ class TakenBuffers:
             self._places[cell] = place
 
     def take(self, places: Iterable[int]) -> None:
-        """Takes the memory of cells that hold some. Ops made for readers are forgotten; readers hold those they use."""
+        """Takes the memory of cells that hold memory, and drops the Ops that were made for it: readers hold their own."""
         with changing:
             for place in places:
                 cell = self.cells[place]
@@ -304,7 +303,7 @@ class TakenBuffers:
                 self._enter(place)
 
     def _enter(self, place: int) -> None:
-        """Makes a cell say that its buffer is taken here, and nowhere else."""
+        """Notes in a cell that its buffer is taken by this, and by no other."""
         cell = self.cells[place]
         if type(before := cell.content) is TakenBuffers and before is not self:
             before.lose(cell)
@@ -319,30 +318,30 @@ class TakenBuffers:
         return buffer, self.shapes[place]
 
     def lose(self, cell: Cell) -> None:
-        """Notes that a cell is about to get another value than the one that was taken."""
+        """Notes that a cell is about to get a new value."""
         self.out.add(self._places[cell])
         self.arranged = None
 
     def dissolve(self) -> None:
-        """Returns their values to all cells."""
+        """Gives all cells their values back."""
         for cell in self._places.living():
             if cell.content is self:
                 self.leave(cell)
 
     def leave(self, cell: Cell) -> None:
-        """Returns its value to a cell; waits for a running plan."""
-        with self.running, changing:  # or a buffer that is taken meanwhile would be cleared
+        """Gives a cell its value back; waits for a running plan."""
+        with self.running, changing:  # else a buffer that is taken meanwhile would be cleared
             if cell.content is self:
                 place, cell.content = self._places[cell], self.of(cell)
                 self.out.add(place)
-                self.arranged = None  # which knows the buffer
+                self.arranged = None  # it has the buffer
                 self.buffers[place] = None
 
 
 class Trace(Protocol):
     """A watcher of every cell that a function touches; see transforms/jit.py.
 
-    waits: gradients, and functions of long lists, become graphs once the trace has ended: loops are rolled up first
+    waits: gradients and functions of long lists are written out only after the trace, when loops have been rolled up
     """
 
     waits: bool
@@ -372,7 +371,7 @@ class Trace(Protocol):
         ...
 
     def on_host_read(self, function: str) -> None:
-        """Called where a value would be needed on the host, which a trace does not have; raises JitError."""
+        """Called before a value is read on the host; raises JitError, since a trace has no values."""
         ...
 
 
@@ -386,8 +385,8 @@ whole_at_fork(changing.acquire, changing.release)
 class Pending(threading.local):
     """Work that this thread has not computed yet (see compute.py).
 
-    writes:  in place: for each cell its values before each of these
-    starts:  first values of leaves that backward() has met, and of what was written to, each with its device
+    writes:  for each cell that was written in place its values before each of these writes
+    starts:  first values of leaves that backward() has reached and of cells that were written to, each with its device
     """
 
     def __init__(self) -> None:
@@ -434,7 +433,7 @@ def changed_through(op: Op, view: View, value: Op) -> Op:
 
 
 def with_history_of(before: Op, value: Op) -> Op:
-    """Returns a value whose gradient is that of `before`: of a result that is changed where no gradients are recorded."""
+    """Returns a value with the gradient of `before`, for a result that is changed while no gradients are recorded."""
     gradient = CustomGradient(_sink(param(before, 0)), (), 1, (0, None))
     stored = Op(OpCode.CONTIGUOUS, value.dtype, (param(value, 1),))
     body = _sink(stored, mark_of(gradient))
@@ -475,7 +474,7 @@ def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
 
 
 def set_op(cell: Cell, op: Op) -> int:
-    """Replaces the value of a cell; returns how many such writes to it wait to be computed."""
+    """Replaces the value of a cell; returns the number of pending writes to it."""
     active, num_pending = trace.get(), 0
     if active is not None:
         active.on_write(cell)
@@ -483,7 +482,7 @@ def set_op(cell: Cell, op: Op) -> int:
         with changing:
             if not isinstance(cell.content, TakenBuffers):  # else a plan has it
                 if active is None and op.code is not OpCode.BUFFER:
-                    # The first values of a network may still be pending: the order of a step is that of its own writes.
+                    # Moved to the end: writes of a step are then in the step's order, also after pending first values.
                     before = pending.writes.pop(cell, [])
                     before.append(cell.op)
                     pending.writes[cell] = before

@@ -1,11 +1,11 @@
-"""When values are computed: what is asked for, and in the same plan what has been decided already.
+"""When values are computed: those that the user asks for, and in the same plan others that are known to be needed.
 
-Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
-longer one. And most of the work of a loss and its gradients is the same (tensor/unasked.py). A graph that joins unasked
-and fails is left out: its failure is shown to the user who asks for it.
+Two kinds of values join a plan unasked. Writes in place are state: if they stayed graphs, x += 1 in a loop would build an
+ever longer one. And a loss and its gradients share most of their work (tensor/unasked.py). A graph that joins unasked and
+fails is left out; the user sees its error on asking for it.
 
-A graph that grows without bound is computed early, with the same results; one that needs gradients is kept for
-backward(), and mentioned.
+A graph that grows without bound is computed early, with the same results. If it needs gradients it is kept for backward()
+and a warning says so.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from picograd.tensor.first_values import is_fill, take_starts
 from picograd.tensor.unasked import Waiting, prepared, readers_of_writes, sharing
 
 # ---- computing ----
-STEPWISE_NBYTES_MAX = 1 << 16  # of a tensor that may be copied at each write
-_failed: LivingSet[Op] = LivingSet()  # graphs that joined a plan unasked, and failed: they join no other
+STEPWISE_NBYTES_MAX = 1 << 16  # a larger tensor is not copied at each write
+_failed: LivingSet[Op] = LivingSet()  # graphs that joined a plan unasked and failed: they join no other
 
 
 def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None:
-    """When one of these cells, or of `others`, is computed, all of these are: most of the work is the same."""
+    """Has all of `cells` computed as soon as one of them, or of `others`, is: they share most of their work."""
     cells = list(cells)
     references = [weakref.ref(cell) for cell in cells]
     for cell in (*cells, *others):
@@ -47,22 +47,21 @@ def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None
 
 
 def compute(cells: Iterable[Cell], ops: Sequence[Op] = (), unasked: Sequence[Cell] = ()) -> list[Op]:
-    """Computes cells, and Ops for which it returns the BUFFER Ops, in one plan with what is pending.
+    """Computes cells, and Ops for which it returns the BUFFER Ops, in one plan with pending writes.
 
-    A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same. Where a gradient
-    or a loss that joins the plan fails, the plan is made without it; that fails again where somebody asks for it.
+    A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same. If a gradient
+    or a loss that joins the plan fails, the plan is made without it; its error is raised when somebody asks for it.
 
     Args:
-      unasked:  cells that join the plan, and are left out where they fail
+      unasked:  cells that join the plan, and are left out if they fail
 
     Raises:
       Refused:          an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place
-                        that needed it have not happened, others are still pending.
-      OutOfMemoryError: of pending writes, those for which there is memory are computed; other writes in place have not
-                        happened.
+                        that depend on it are undone, others are still pending.
+      OutOfMemoryError: pending writes for which there is memory are computed, the others are undone.
       PicogradError:    all is still pending.
     """
-    # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
+    # NOTE: `content` tells whether a cell has its value; `op` would make an Op for its memory, which jit avoids.
     wanted: dict[Cell, Op] = {}
     for cell in cells:
         content = cell.content
@@ -110,9 +109,9 @@ def _join(
     """Adds to `joining` the other cells that join a plan unasked, and to `wanted` all of these.
 
     Args:
-      shares:  so do those that share work with the plan
+      shares:  True: cells that share work with the plan join it, too
 
-    Returns:   the cells that were written in place, and the gradients for which backward() will ask, by root and leaf
+    Returns:   the cells that were written in place, and the gradients that backward() will want, by root and leaf
     """
     if pending.starts:
         compute_unasked(take_starts())
@@ -141,7 +140,7 @@ def _join(
 
 
 def compute_unasked(ops: Sequence[Op]) -> list[Op | None]:
-    """Computes graphs that somebody may ask for later; returns the BUFFER Ops, None for each that fails."""
+    """Computes graphs that may be wanted later; returns their BUFFER Ops, None for each that fails."""
     try:
         return [*realize(ops)]
     except VerifyError:
@@ -159,7 +158,7 @@ def look_at_gradients(roots: Iterable[Op], grads: Iterable[Op]) -> None:
     """Computes results and their gradients, and looks for NaN in both.
 
     Raises:
-      AnomalyError: there is one.
+      AnomalyError: one of them has a NaN.
     """
     results, found = list(roots), list(grads)
     realize([*results, *found])
@@ -170,8 +169,8 @@ def look_at_gradients(roots: Iterable[Op], grads: Iterable[Op]) -> None:
 def compute_writes(cell: Cell) -> None:
     """Computes the pending writes in place to a cell.
 
-    A small value in memory is written step by step: each write has the form of the others, while all of them together
-    have a form, and so a plan, that depends on the elements that they meet.
+    A small value in memory is written step by step: all single writes have one form, while several together have a form,
+    and so a plan, that depends on which of their elements overlap.
     """
     first, *others = pending.writes[cell]
     try:
@@ -187,9 +186,9 @@ def compute_writes(cell: Cell) -> None:
 def _leave_out_failures(
     error: PicogradError, wanted: dict[Cell, Op], ops: Sequence[Op], asked: Sequence[Cell], written: Sequence[Cell]
 ) -> bool:
-    """Takes out of `wanted` what joined unasked and fails with this error; False where something asked for fails.
+    """Removes from `wanted` the cells that joined unasked and cause this error; False if something asked for causes it.
 
-    A write in place by hand counts as asked for: it is undone, where PyTorch would not have made it.
+    A write in place by the user counts as asked for, and is undone: PyTorch would have raised before it.
     """
     by_hand = [cell for cell in written if not cell.computed_with]
     needed = {cell: op for cell in (*asked, *by_hand) if (op := wanted.get(cell)) is not None}
@@ -208,9 +207,9 @@ def _leave_out_failures(
 
 
 def _that_fail(graphs: Sequence[Op], error: PicogradError) -> list[Op]:
-    """Returns those of some graphs, computed together with this error, that fail.
+    """Returns the graphs that cause the error of a plan of all of them.
 
-    Where the error does not say which, they are computed, those that have work in common together.
+    If the error does not say which, they are computed again in groups that share work.
     """
     failing = _that_reach(error, graphs)
     for group in [] if failing else _connected(graphs):
@@ -224,7 +223,7 @@ def _that_fail(graphs: Sequence[Op], error: PicogradError) -> list[Op]:
 
 
 def _that_reach(error: PicogradError, graphs: Sequence[Op]) -> list[Op]:
-    """Returns those of some graphs in which a value was refused."""
+    """Returns the graphs that depend on the value that was refused."""
     if not isinstance(error, Refused) or error.check is None:
         return []
     found = []
@@ -236,7 +235,7 @@ def _that_reach(error: PicogradError, graphs: Sequence[Op]) -> list[Op]:
 
 
 def _forget_writes(written: Sequence[Cell]) -> None:
-    """Takes note that writes in place have been computed, all but those that were left out."""
+    """Notes that writes in place are no longer pending, except those that were left out."""
     if not _failed:
         pending.writes.data.clear()
         return
@@ -254,7 +253,7 @@ def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
 
 
 def _reads_memory(op: Op) -> bool:
-    """True for a graph whose first source is memory, or the last leaf of a gradient; others may read some, too."""
+    """True if a graph's first source, or the last leaf of a gradient, is memory; False for some that read it elsewhere."""
     while op.src:
         op = op.src[-1 if op.code is OpCode.GRADIENT else 0]
         if op.code is OpCode.BUFFER or op.realized is not None:
@@ -263,14 +262,14 @@ def _reads_memory(op: Op) -> bool:
 
 
 def placed(cell: Cell, op: Op) -> Op:
-    """Returns the graph of a cell; one of constants alone, which live everywhere, as a copy where the cell says it is."""
+    """Returns the graph of a cell; one of constants alone, which belong to no device, with a copy to the cell's device."""
     if cell.device in (None, default_device()) or devices_of([op])[0] is not None:
         return op
     return Op(OpCode.COPY, op.dtype, (op,), cell.device)
 
 
 def cell_buffer(cell: Cell) -> Buffer:
-    """Returns the buffer that holds the value of a cell, computed now if need be."""
+    """Returns the buffer that holds the value of a cell; computes it now if it is a graph."""
     held = cell.held()
     if held is not None:
         return held[0]
@@ -283,7 +282,7 @@ def cell_buffer(cell: Cell) -> Buffer:
 
 
 def _undo_writes_of(error: Refused) -> None:
-    """Takes back the writes in place that need the wrong index: each later plan would fail by them."""
+    """Undoes the writes in place that depend on the refused value: every later plan would fail because of them."""
     for cell, before in pending.writes.items():
         while before and _that_reach(error, [cell.op]):
             cell.op = before.pop()
@@ -292,9 +291,9 @@ def _undo_writes_of(error: Refused) -> None:
 
 
 def _undo_writes_that_fail() -> None:
-    """Computes the pending writes alone; where that fails it takes back the last ones, and tries those before them.
+    """Computes the pending writes alone; undoes the last ones that fail, one after the other, until the rest succeeds.
 
-    Each later plan would fail by them.
+    Every later plan would fail because of them.
     """
     holders = {cell.op: cell for cell in pending.writes.living()}
     for group in _connected([*holders]):
@@ -311,7 +310,7 @@ def _undo_writes_that_fail() -> None:
 
 
 def _connected(graphs: Sequence[Op]) -> list[list[Op]]:
-    """Returns graphs in groups that have no work in common: a training step's writes are one."""
+    """Returns graphs in groups that share no work; all writes of a training step are one group."""
     groups: list[tuple[set[Op], list[Op]]] = []
     for root in graphs:
         work = {op for op in toposort([root], stop=realized) if op.src and op not in realized}
@@ -323,7 +322,7 @@ def _connected(graphs: Sequence[Op]) -> list[list[Op]]:
 
 @contextmanager
 def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
-    """Takes back every write of the block to these cells if it ends in an error, or an interrupt."""
+    """Undoes every write to these cells within the block if it ends in an error or an interrupt."""
     values = [(cell, cell.op) for cell in cells]
     num_writes = {cell: len(before) for cell, before in pending.writes.items()}
     try:
@@ -339,28 +338,28 @@ def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
 
 
 # ---- graphs that grow without bound ----
-DEPTH_MAX = 8_000  # of a graph that is not computed yet: twice that of a network of 100 layers without its gradients
-LIVE_OPS_MAX = 100_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
+DEPTH_MAX = 8_000  # of a graph that waits to be computed: twice that of a network of 100 layers without its gradients
+LIVE_OPS_MAX = 100_000  # with more Ops alive, some graphs are measured: does one of them have most of the Ops?
 WRITES_MAX = 32  # in place to one tensor, as in  counts[a, b] += 1  in a loop, before they are computed
-CHOICE_OPS_MAX = 64  # of a graph that is computed once something is chosen by it
-STEP_OPS_MAX = 256  # of a graph that is computed before numbers are drawn again
-NEWEST_MAX = 16  # values, one of which may be a loop's carry
-KERNELS_TO_MENTION = 256  # of the plan of a long graph that is made now: to make that of one step takes less
-DEPTH_STRIDE = 16  # a graph is measured where the depth of its root is a multiple of this
+CHOICE_OPS_MAX = 64  # a longer graph is computed as soon as something is chosen by it
+STEP_OPS_MAX = 256  # a longer graph is computed before numbers are drawn again
+NEWEST_MAX = 16  # latest values, among which a loop's carry is looked for
+KERNELS_TO_MENTION = 256  # a warning says so if the plan of a long graph has more: that of one step would have fewer
+DEPTH_STRIDE = 16  # a graph is measured only if the depth of its root is a multiple of this
 
-long_gradients: LivingSet[Cell] = LivingSet()  # of a deep network, maybe not computed yet
-# The latest made where no gradients are recorded, maybe not computed yet, maybe dead: a finalizer for each costs too much.
+long_gradients: LivingSet[Cell] = LivingSet()  # gradients of deep networks, some perhaps computed already
+# The latest cells made without gradients; some are computed or dead by now, since a finalizer for each would cost too much.
 plain_cells: deque[weakref.ref[Cell]] = deque(maxlen=1 << 16)
-_orders: LivingSet[Buffer] = LivingSet()  # first places that were computed, as a choice
+_orders: LivingSet[Buffer] = LivingSet()  # results of sorting that were computed as choices
 _mentioned: set[Line | None] = set()
 
 
 class NextLook:
     """When to look for a long graph next.
 
-    depth:  graphs are measured where their depth is that
-    limit:  number of Ops alive at which graphs are measured
-    left:   how many Ops may still be counted, in graphs that share few of them, before `limit` is raised
+    depth:  graphs at least that deep are measured
+    limit:  number of Ops alive from which on graphs are measured
+    left:   number of Ops that may still be counted, in graphs that are not long, before `limit` is raised
     """
 
     depth = DEPTH_MAX
@@ -369,10 +368,10 @@ class NextLook:
 
 
 def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
-    """Computes `op`, the value of `cell`, if that is a graph that has grown step by step. Mostly three comparisons.
+    """Computes `op`, the value of `cell`, if it is a graph that has grown step by step. Usually three comparisons.
 
     Args:
-      num_writes:  in place that it consists of
+      num_writes:  number of pending writes in place to the cell
     """
     if num_writes >= WRITES_MAX and not op.needs_grad:
         compute_writes(cell)
@@ -398,20 +397,20 @@ def settle(cell: Cell, op: Op, num_writes: int = 0) -> None:
 
 
 def settle_constants(cell: Cell, op: Op) -> None:
-    """Computes `op`, the value of `cell`, if that is a graph of constants that a loop carries.
+    """Computes `op`, the value of `cell`, if it is a graph of constants that a loop carries.
 
-    Constants are on no device, so the engine keeps no value of theirs for the next turn; a tensor does.
+    Constants belong to no device, so the engine cannot keep their value for the loop's next turn; a tensor can.
     """
     if not op.needs_grad and trace.get() is None and is_carried(op):
         compute([cell])
 
 
 def settle_choice(chosen: Cell) -> None:
-    """Computes values drawn or chosen where no gradients are recorded, and all that is alive of values made there.
+    """Computes values drawn or chosen without gradients, and all live values made without them.
 
-    A loop that goes on from its own choices, as one that writes text does, would be one graph of all its steps. PyTorch
-    would hold the values that live on, such as a cache, in memory, too. The first of an order are often on the way to a
-    choice by chance, so they are computed where they go on from others.
+    A loop that continues from its own choices, such as one that generates text, would be one graph of all its steps.
+    PyTorch would have the live values, such as a cache, in memory, too. A sort is often only a step towards a random
+    choice, so its result is computed only if it depends on an earlier one.
     """
     if grad_mode.get() or trace.get() is not None or unrealized(op := chosen.op, CHOICE_OPS_MAX) < CHOICE_OPS_MAX:
         return
@@ -429,10 +428,10 @@ def _is_order(op: Op) -> bool:
 
 
 def settle_step() -> None:
-    """Computes all live values where numbers are drawn again and no gradients are recorded, if that is a long graph.
+    """Computes all live values before numbers are drawn again without gradients, if one of the latest is a long graph.
 
-    A loop that removes noise step by step would be one graph of all its steps, each a network and each with numbers of its
-    own; step by step, they have one form.
+    A loop that removes noise step by step would be one graph of all its steps, each with a network and its own random
+    numbers; computed one by one, the steps share one form.
     """
     if grad_mode.get() or trace.get() is not None:
         return
@@ -446,9 +445,10 @@ def settle_step() -> None:
 
 
 def _living_plain() -> list[Cell]:
-    """Returns the values that are alive, without fills: those have no device, so that no plan is known by them.
+    """Returns the live cells made without gradients.
 
-    A value that a program keeps from a trace, which has ended by now, is made of inputs without memory.
+    Fills are left out: they belong to no device, and a plan with them would not be found again. So are values that a
+    program keeps from a trace: their graphs have inputs without memory.
     """
     references = plain_cells.copy()
     living = [cell for reference in references if (cell := reference()) is not None and cell.made_in is None]
@@ -456,21 +456,21 @@ def _living_plain() -> list[Cell]:
 
 
 def expect(cell: Cell) -> None:
-    """Leaves the gradient in `cell` a graph; if it is a long one, it is computed with the next value that is."""
+    """Leaves the gradient in `cell` as a graph; a long one is computed together with the next value."""
     if cell.op.depth >= NextLook.depth // 2:
         long_gradients.add(cell)
 
 
 def _has_most(op: Op) -> bool:
-    """True when the graph of `op` alone has half as many Ops as `limit`."""
+    """True if the graph of `op` alone has at least half of `NextLook.limit` Ops."""
     most = NextLook.limit // 2
     num_ops = unrealized(op, most)
     NextLook.left -= num_ops
     has_most = num_ops >= most
     if has_most and not op.needs_grad:
         return True
-    # A graph for backward() is not computed here, and many small graphs are not a long one: either way the Ops stay. So
-    # that they are not measured again and again, the next look is when half as many more are alive.
+    # A graph for backward() is not computed here, and many small graphs are not a long one: in both cases the Ops stay
+    # alive. The next look is when there are half as many more, lest they are measured again and again.
     if has_most or NextLook.left < 0:
         NextLook.limit = 3 * max(NextLook.limit, len(Op.interned)) // 2
         NextLook.left = DEPTH_STRIDE * NextLook.limit
@@ -478,7 +478,7 @@ def _has_most(op: Op) -> bool:
 
 
 def unrealized(root: Op, most: int) -> int:
-    """Returns how many Ops a root needs, counted up to `most`; in a graph that is kept a formula is one Op."""
+    """Returns the number of Ops below a root, counted up to `most`; a formula counts as one in a graph for backward()."""
     seen = {root}
     stack = [root]
     left = most

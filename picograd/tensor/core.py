@@ -20,7 +20,7 @@ from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType, Scalar
 from picograd.engine.devices import default_device, usable_device
-from picograd.engine.host_memory import LYING, is_small, number_on_host, place_on_host, value_on_host, with_number
+from picograd.engine.host_memory import MAYBE_ON_HOST, is_small, number_on_host, place_on_host, value_on_host, with_number
 from picograd.engine.realize import Carries, from_host, on_memory, to_host
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.interrupts import LivingKeys, LivingSet
@@ -627,10 +627,10 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     """Computes a tensor and returns a copy on the host."""
     op = tensor.op
     check_array("numpy", op.shape, op.dtype.itemsize)
-    if op.code in LYING or op.realized is not None:
-        lying = value_on_host(op)
-        if lying is not None:
-            return lying
+    if op.code in MAYBE_ON_HOST or op.realized is not None:
+        on_host = value_on_host(op)
+        if on_host is not None:
+            return on_host
     if tensor.cell.op.numel <= max(4 * op.numel, FEW_ELEMENTS_MAX):  # else only what is shown is computed
         compute([tensor.cell])
     op = tensor.op

@@ -1,19 +1,19 @@
-"""Values that join a plan unasked: gradients that wait, gradients backward() will ask for, readers of old parameters.
+"""Values that join a plan unasked: waiting gradients, gradients that backward() will want, readers of old parameters.
 
 In:    the graphs that a plan is made for; `wait_for`: gradients that backward() has made graphs of
 Out:   `sharing`: the cells that are computed with them;  `readers_of_writes`, `living_readers`: those computed before new
        values are stored;  `take_prepared`: gradients that have been computed already
 
-A loss, a scalar, and its gradients, once backward() was called, share the forward pass: a program that asks for one of
-them, or for an accuracy, will ask for the others. So a step computes as much wherever its values are read; also where a
-loss is read before backward(), which is expected where it has followed before.
+A scalar loss and its gradients share the forward pass, and a program that asks for one of them, or for an accuracy, will
+ask for the others. So they are computed together, whichever value a step reads first. That holds even for a loss that is
+read before backward() is called, if backward() has followed such a read before.
 
-Parameters get new values by a step of an optimizer (optim/updates.py) or by a program's own writes in place. A loss that
-is not computed yet reads the old ones, and is computed in the plan of the update: the forward pass runs once, and the
-old memory can be used again. Any other result, an activation that a local variable still names, is put off: it is computed
-from the old parameters if somebody asks for it, and mostly nobody does. Where somebody has asked, results of that line are
-computed with the update from then on, such as the state that a recurrent network hands to its next batch: else each step
-would compute all states before it. So the plan of a step does not depend on which locals are alive, and stores none.
+Parameters get new values by a step of an optimizer (optim/updates.py) or by the user's own writes in place. A loss that is
+not computed yet reads the old values, and is computed in the plan of the update: the forward pass runs once, and the old
+memory can be reused. Any other result, such as an activation that a local variable still names, is put off: it is computed
+from the old parameters only if somebody asks for it, which is rare. Once somebody has asked, later results of that line are
+computed with the update. The state that a recurrent network hands to its next batch is one: otherwise each step would
+compute all states before it. So the plan of a step does not depend on which locals are alive, and stores none of them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from picograd.tensor.hooks import LeafNumber
 
 # ---- results that read parameters which get new values ----
 Maker = tuple[Hashable, ...]  # the line that made a result, and the result's kind
-BY_HAND = "by hand"  # where a step of an optimizer has the number of a leaf
+BY_HAND = "by hand"  # a user's write; a step of an optimizer puts the number of a leaf in its place
 
 leaf_tensors: LivingValues[int, Any] = LivingValues()  # for each leaf the tensor whose .grad is its gradient
-differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, maybe unrealized
+differentiable_cells: LivingSet[Cell] = LivingSet()  # values that need gradients, computed or not
 asked_for: set[Maker] = set()
-put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()  # with the leaf whose update has put them off
+put_off: LivingKeys[Cell, tuple[Maker, Hashable]] = LivingKeys()  # with the leaf whose update put them off
 
 
 class PutOff(Cell):
@@ -60,14 +60,14 @@ class PutOff(Cell):
         self.op = op
 
     def ask(self) -> None:
-        """Takes note that results of this maker are asked for."""
+        """Notes that results of this maker are asked for."""
         maker, _ = put_off.pop(self, ((), None))
         asked_for.add(maker)
         self.__class__ = Cell  # type: ignore[assignment]  # of the same slots
 
 
 def put_off_until_asked(cell: Cell, op: Op, owner: Hashable) -> None:
-    """Has a result of the graph `op` computed if somebody asks for it, and that noted."""
+    """Puts off a result, whose graph is `op`, until somebody reads it; that its maker was asked for is then noted."""
     put_off[cell] = maker_of(op), owner
     cell.__class__ = PutOff
 
@@ -79,7 +79,7 @@ def maker_of(op: Op) -> Maker:
 
 def living_readers(replaced: set[Op]) -> tuple[dict[Cell, Op], dict[Cell, Op]]:
     """Returns the live results that read replaced leaves: those to compute with the update, and the others."""
-    # NOTE: other threads make results meanwhile; only a copy made at once can be walked.
+    # NOTE: other threads make results meanwhile, so the walk needs a copy.
     living = {cell: cell.op for cell in differentiable_cells.living() if cell.__class__ is Cell}
     readers = _readers(living, replaced)
     wanted = {cell: op for cell, op in readers.items() if op.shape == () or maker_of(op) in asked_for}
@@ -87,9 +87,9 @@ def living_readers(replaced: set[Op]) -> tuple[dict[Cell, Op], dict[Cell, Op]]:
 
 
 def readers_of_writes() -> list[Cell]:
-    """Returns the results to compute with the writes in place that wait, of those to parameters; others are put off.
+    """Returns the results to compute together with pending writes to parameters; puts off other results that read these.
 
-    Their graphs stay, for backward(): a write by hand may be undone, or be one of several on the way to the next value.
+    Their graphs stay, for backward(): a user's write may be undone, or be one of several on the way to the next value.
     """
     writes = pending.writes
     written = [leaf for leaf in leaf_tensors.values() if id(leaf.cell) in writes.data]
@@ -105,7 +105,7 @@ def readers_of_writes() -> list[Cell]:
 def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
     """Returns the cells, with their contents, whose graphs reach a replaced leaf through differentiable Ops.
 
-    Cost: the Ops of the graphs that reach none, and of the others those on the first way down that does.
+    Cost: all Ops of graphs that reach none, in other graphs the Ops up to the first path to a leaf.
     """
     reads: dict[Op, bool] = dict.fromkeys(replaced, True)
     for op in cells.values():
@@ -130,10 +130,10 @@ def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
 
 # ---- gradients that wait, and graphs that share work with them ----
 class Waiting:
-    """Gradients that backward() has made graphs of, and that were not read.
+    """Gradients of one backward() that were not computed yet.
 
     roots:  the graphs that they are gradients of
-    cells:  theirs, and those of roots that are scalars
+    cells:  the cells of the gradients, and of roots that are scalars
     is_on:  backward() was called in this process
     """
 
@@ -145,12 +145,12 @@ class Waiting:
         self.cells = dict.fromkeys(map(weakref.ref, cells))
 
     def graphs(self) -> dict[Cell, Op]:
-        """Returns the cells that are still to be computed, with their graphs."""
+        """Returns the cells that are not computed yet, with their graphs."""
         living = [cell for reference in self.cells if (cell := reference()) is not None]
         return {cell: op for cell in living if isinstance(op := cell.content, Op) and op.realized is None}
 
     def work(self) -> dict[Op, None]:
-        """Returns the Ops that gradients go through."""
+        """Returns the Ops through which the gradients flow."""
         return _work_of(self.roots)
 
 
@@ -158,27 +158,27 @@ waiting: dict[Waiting, None] = {}
 
 
 def wait_for(roots: Iterable[Op], cells: Iterable[Cell]) -> None:
-    """Has gradients computed with the next value that shares work with them; those that were added to others, together."""
+    """Has gradients computed with the next value that shares work with them, those that were added to earlier ones, too."""
     one = Waiting(roots, cells)
     for other in [*waiting]:
         is_sum = not one.cells.keys().isdisjoint(other.cells)
         if is_sum:
             one.roots += other.roots
             one.cells |= other.cells
-        if is_sum or not other.graphs():  # else gradients that are gone would keep their graph
+        if is_sum or not other.graphs():  # else dead gradients would keep their graph alive
             waiting.pop(other, None)
     waiting[one] = None
     Waiting.is_on = True
 
 
 def sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]:
-    """Returns the cells that are computed with graphs, unasked, since most of the work is the same.
+    """Returns the cells that are computed with graphs, unasked, since they share most of the work.
 
-    They are gradients that wait, as PyTorch has computed them by then, with the scalars on their way; and gradients for
-    which backward() will ask: the cells of these are returned by root and leaf, too. Other results of the same work are
-    asked for later, mostly not. Those that were, so that they were computed twice, are kept from then on, by their makers.
+    They are waiting gradients, which PyTorch would have computed by now, with the scalars on their way; and gradients that
+    backward() will want, whose cells are also returned by root and leaf. Other results of the same work are seldom read
+    later. If one was, and so was computed twice, later results of its maker join, too.
 
-    Cost: a look at the Ops of the graphs, and where they need gradients at those that the gradients are of.
+    Cost: a walk over the Ops of the graphs, and over those of waiting gradients if they need gradients.
     """
     unread = {one: one.graphs() for one in [*waiting]} if waiting else {}
     holder = {op: one for one, cells in unread.items() for op in cells.values()} if unread else {}
@@ -201,7 +201,7 @@ def sharing(graphs: Sequence[Op]) -> tuple[list[Cell], dict[Op, dict[Op, Cell]]]
         return [], {}
     results = {op: cell for cell in differentiable_cells.living() if type(op := cell.content) is Op}
     for op in {**work, **differentiated}:
-        op.times_computed = 2  # with its gradients: a graph that has it once more shows that it is asked for
+        op.times_computed = 2  # with its gradients: if another graph has it, it was asked for
         is_asked = asked_for and maker_of(op) in asked_for
         if (is_asked or (op in results and not op.shape)) and op.realized is None and _has_value(op):
             shared.append(results.get(op) or Cell(op, None))
@@ -215,8 +215,8 @@ def _work_of(roots: Sequence[Op]) -> dict[Op, None]:
 def _differentiable_in(
     graphs: Sequence[Op], holder: Mapping[Op, Waiting]
 ) -> tuple[dict[Op, None], dict[Waiting, None], list[Op]]:
-    """Returns the Ops to compute for graphs through which gradients flow, the gradients that wait for some of the graphs,
-    and the results among the Ops that a plan has computed before."""
+    """Returns the Ops of graphs through which gradients flow, the waiting gradients among the graphs, and the results that
+    a plan has computed before."""
     work: dict[Op, None] = {}
     found: dict[Waiting, None] = {}
     again: list[Op] = []
@@ -242,24 +242,24 @@ def _differentiable_in(
 
 
 def _has_value(op: Op) -> bool:
-    """True for a result of a line of the user's, and not for several results in one."""
+    """True for an Op with a single result that a line of the user's made."""
     is_one = op.code not in SEVERAL_RESULTS or (op.code is OpCode.FORMULA and len(op.arg.kinds) == 1)
     return is_one and bool(op.lines)
 
 
 # ---- gradients for which backward() will ask ----
-# Where a program reads a loss, or a value that shares work with it, and calls backward() then, the gradients are computed
-# with that value, from the second time on. A counter that saturates, as a processor has for each branch, says whether
-# backward() follows: it goes up where it does, and down where gradients were computed in vain.
+# If a program reads a loss, or a value that shares work with it, and calls backward() afterwards, the gradients are computed
+# with that value from the second time on. A saturating counter, as in a processor's branch predictor, says whether
+# backward() will follow: it rises when backward() follows, and falls when gradients were computed in vain.
 FOLLOWED_MAX = 2
-NEWEST_RESULTS = 16  # one of which may be the loss
-followed: dict[Maker, int] = {}  # where it is not 0
-not_there: set[Maker] = set()  # of losses that are made after the values are read that share work with them
+NEWEST_RESULTS = 16  # among which a loss is looked for
+followed: dict[Maker, int] = {}  # the counters that are not 0
+not_there: set[Maker] = set()  # makers of losses that do not exist yet when values that share work with them are read
 prepared: LivingKeys[Op, dict[Op, Op]] = LivingKeys()  # root -> leaf -> memory of its gradient
 
 
 def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
-    """Returns the gradients of a scalar that have been computed already, at leaves; notes that backward() has followed."""
+    """Returns the gradients of a scalar that are computed already, by leaf; notes that backward() has followed."""
     made = prepared.pop(root, None)
     if made is not None:
         followed[maker_of(root)] = FOLLOWED_MAX
@@ -272,7 +272,7 @@ def take_prepared(root: Op, on_the_way: Sequence[Op]) -> dict[Op, Op]:
 
 
 def _expected(work: Mapping[Op, None], differentiated: Mapping[Op, None]) -> dict[Op, dict[Op, Cell]]:
-    """Returns the scalars that share work with a plan and for whose gradients backward() will ask, with these by leaf."""
+    """Returns the scalars that share work with a plan and whose gradients backward() will want, with these by leaf."""
     if LeafNumber.hooked or Anomaly.is_on:
         return {}
     newest = [cell for reference in [*differentiable_cells.values()][-NEWEST_RESULTS:] if (cell := reference()) is not None]
@@ -287,6 +287,6 @@ def _expected(work: Mapping[Op, None], differentiated: Mapping[Op, None]) -> dic
         followed[maker_of(op)] = times - 1
         if times == 1:
             del followed[maker_of(op)]
-        with suppress(PicogradError):  # which backward() raises
+        with suppress(PicogradError):  # backward() will raise it
             found[op] = {leaf: Cell(detached(grad), None) for leaf, grad in gradients_expected(op).items()}
     return {op: grads for op, grads in found.items() if grads}
