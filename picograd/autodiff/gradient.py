@@ -1,7 +1,7 @@
 """Gradients and tangents by the table of chain rules, at once or when the plan of a training step is made.
 
-An eager training step whose plan is known reads no graph of its gradients, so it makes none. `gradients_later` puts one Op
-in the place of a whole backward pass, until `written_out` replaces it, and every FORMULA, by graphs:
+An eager training step whose plan is known needs no graph of its gradients, so it makes none. `gradients_later` puts one Op
+in the place of a whole backward pass, until `written_out` replaces that Op, and every FORMULA, by graphs:
 
     loss.backward()      # GRADIENT (loss, 1, w, b), and OUTPUTs 0 and 1 of it
 """
@@ -37,7 +37,7 @@ def gradient(
       seed:      shape of root: the gradient that arrives there (ones for a scalar)
       leaves:    LEAF Ops; one in the middle of the graph collects its gradient and passes it on
       rules:     the derivative table
-      constant:  Ops known not to depend on the leaves: the graph below is not looked at
+      constant:  Ops known not to depend on the leaves; the walk ends at them
 
     Returns:   leaf -> gradient, of its shape and dtype; a leaf that root does not depend on is missing
 
@@ -59,7 +59,7 @@ def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = 
 
     Args:
       roots:     any shapes
-      tangents:  Op -> its tangent, of its shape and dtype; the graph below such an Op is not looked at
+      tangents:  Op -> its tangent, of its shape and dtype; the walk ends at these Ops
       rules:     the derivative table
 
     Raises:
@@ -92,21 +92,21 @@ def reached(roots: Sequence[Op]) -> list[Op]:
 
 
 def _arguments_with_gradients(call: Op) -> list[Op]:
-    """Returns the arguments of a CALL, but for those to which a user's own gradient gives None."""
+    """Returns the arguments of a CALL, without those to which a user's own gradient gives None."""
     made = custom_gradient(call.arg)
     places = [0] * len(call.src) if made is None else made.places
     return [source for source, place in zip(call.src, places) if place is not None]
 
 
 # ---- gradients that wait for their plan ----
-AT_ONCE = WITH_BODY | {OpCode.COPY}  # whose gradients a user may have written, or are on another device
+AT_ONCE = WITH_BODY | {OpCode.COPY}  # a user may have written their gradients, or they are on another device
 BY_USERS = AT_ONCE - {OpCode.LOOP}
 SURE = chain_rules.sure - AT_ONCE - {OpCode.CUSTOM} | {OpCode.FORMULA, OpCode.OUTPUT}  # each of which has a row
-DEEPER = 3  # times as deep as a graph is that of its gradients
+DEEPER = 3  # depth of the graph of gradients, in depths of the graph itself
 
 
 def gradients_later(seeds: Mapping[Op, Op], leaves: Sequence[Op], reached: Sequence[Op]) -> dict[Op, Op] | None:
-    """Returns the gradients of leaves, all of which are reached; None where they must be made at once.
+    """Returns the gradients of leaves, all of which are reached; None if they must be written out at once.
 
     Args:
       seeds:    root -> the gradient that arrives there
@@ -131,7 +131,7 @@ def _has_row(op: Op) -> bool:
 
 
 def gradients_expected(root: Op) -> dict[Op, Op]:
-    """Returns the gradients of a scalar at the leaves it depends on; none where a function of the user's makes them."""
+    """Returns the gradients of a scalar at the leaves it depends on; {} if a function of the user's makes some."""
     on_the_way = reached([root])
     if any(op.code in BY_USERS or op.code is OpCode.LOOP and _calls_user(op) for op in on_the_way):
         return {}
@@ -148,7 +148,7 @@ def _calls_user(loop: Op) -> bool:
     return any(custom_gradient(body) is not None for body in bodies_in([loop]))
 
 
-WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # that `written_out` is about
+WRITTEN_LATER = frozenset({OpCode.GRADIENT, OpCode.FORMULA})  # replaced by `written_out`
 
 
 def graph_sources(op: Op) -> tuple[Op, ...]:
@@ -160,16 +160,16 @@ def written_out(
     roots: Sequence[Op], others: Mapping[Op, Op] | None = None, most_operands: int | None = None,
     constants_stay: bool = False, formulas_stay: bool = False,
 ) -> list[Op]:  # fmt: skip
-    """Returns graphs in which gradients and results of formulas are graphs like any other.
+    """Returns graphs in which gradients and results of formulas are written out.
 
-    Values that have been computed stay so: what became of such an Op is known to have its value. The graph of an Op
-    that no gradient flowed through lets none through: a gradient that is a factor of another loss is a constant there.
+    An Op that replaces a computed one has its value. If no gradient flowed through an Op, none flows through the graph that
+    replaces it: a gradient that is a factor of another loss is a constant there.
 
     Args:
-      others:          replacements of Ops, such as constants by others; where an Op reads them its value is not known
-      most_operands:   formulas of more stay, and so do gradients; None: none does
+      others:          replacements of Ops, such as constants by others; Ops that read these have no value any longer
+      most_operands:   formulas of more operands stay, and so do gradients; None: all are written out
       constants_stay:  graphs that no gradient flows through stay as they are
-      formulas_stay:   only gradients are written out, those of a formula as another formula
+      formulas_stay:   only gradients are written out, that of a formula as another formula
     """
     became: dict[Op, Op] = dict(others or {})
     found: dict[Op, list[Op]] = {}
@@ -205,7 +205,7 @@ def _as_constant(source: Op, new: Op, reader: Op) -> Op:
 
 
 def built(op: Op, src: tuple[Op, ...]) -> Op:
-    """Returns an Op on other sources, as it would have been built on them: two reshapes become one."""
+    """Returns an Op with other sources, as if it had been built with them: two reshapes become one."""
     if op.code in WRITTEN_LATER or (op.code is OpCode.OUTPUT and src[0].code in WRITTEN_LATER):
         return unshared(op.code, op.dtype, src, op.arg, op.shape, op.needs_grad)
     if op.code is OpCode.RESHAPE:
@@ -227,11 +227,11 @@ def _of_formula(op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: P
 
 
 def pulled_back(options: tuple[Formula, tuple[int, ...], tuple[int, ...]], *operands: Op) -> list[Op]:
-    """Returns gradients of the operands of a formula: it is computed again.
+    """Returns gradients of the operands of a formula, which is computed again for them.
 
     Args:
-      options:   the formula, of which results gradients are given, and of which operands they are wanted
-      operands:  those of the formula, then the gradients of its results
+      options:   the formula, the numbers of results whose gradients are given, and those of operands whose are wanted
+      operands:  the formula's operands, then the gradients of its results
     """
     formula, places, needed = options
     src, seeds = operands[: -len(places)], operands[-len(places) :]
@@ -256,7 +256,7 @@ FREE = SOURCES | MOVEMENT | IDENTITY | {OpCode.OUTPUT, OpCode.SINK}
 
 
 def ops_by_code(roots: Iterable[Op], known: Iterable[Op] = ()) -> dict[OpCode, int]:
-    """Returns how many Ops of each code compute `roots`, without those that `known` is computed by.
+    """Returns the number of Ops of each code that compute `roots`, without those that compute `known`.
 
     Sources, movement and identities compute nothing and are not counted.
 

@@ -1,11 +1,11 @@
 """Reverse and forward mode on any graph, by any table of derivatives.
 
-In:    the gradients that arrive at some Ops, or the tangents of some; the Ops asked for; a table of rows
-Out:   `reverse`: for each Op asked for its gradient;  `forward`: for each root its tangent, or None where it is constant
+In:    the gradients that arrive at some Ops, or the tangents of some; the wanted Ops; a table of rows
+Out:   `reverse`: the gradient of each wanted Op;  `forward`: the tangent of each root, or None if it is constant
 
-A row of a table gives the gradient of each source of an Op from the gradient of its result. Reverse mode visits each Op
+A row of a table computes the gradient of each source of an Op from the gradient of its result. Reverse mode visits each Op
 once, with the gradients of all its results. Forward mode uses the same rows: the kind of a row says how. There is no
-recursion, for a graph may be deeper than Python's stack; the cost is linear in the differentiable part of the graph.
+recursion, because a graph may be deeper than Python's stack; the cost is linear in the differentiable part of the graph.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_differentiable(op: Op) -> bool:
 
 
 def varying(roots: Iterable[Op], start: Collection[Op] | Collection[int]) -> set[Op]:
-    """Returns the Ops below `roots` that change with those in `start`, which are Ops or slots of PARAMs."""
+    """Returns the Ops below `roots` that change with `start`, which are Ops, or slots of PARAMs."""
     found: set[Op] = set()
     for op in toposort(roots):
         begins = op in start or (op.code is OpCode.PARAM and op.arg[0] in start)
@@ -42,7 +42,7 @@ def varying(roots: Iterable[Op], start: Collection[Op] | Collection[int]) -> set
 
 
 def active_slots(body: Op, num_carry: int, start: Collection[int]) -> set[int]:
-    """Returns the slots of a LOOP's body that change, at some step, with those in `start`."""
+    """Returns the slots of a LOOP's body that change, at some step, with the slots in `start`."""
     slots = set(start)
     while True:
         found = varying(body.src, slots)
@@ -68,8 +68,8 @@ class Kind(Enum):
 class Derivative(Record):
     """The derivative of one kind of Op.
 
-    kind:       what forward mode may do with it
-    by_source:  for each source, (grad, out) -> J^T grad, computed only where it is asked for; None: no gradient
+    kind:       how forward mode uses it
+    by_source:  for each source, (grad, out) -> J^T grad, called only for wanted sources; None: no gradient
     """
 
     kind: Kind
@@ -77,9 +77,9 @@ class Derivative(Record):
 
 
 class SeveralResults(Record):
-    """The derivative of an Op with several results, asked once for all of them.
+    """The derivative of an Op with several results, called once for all of them.
 
-    reverse:  (the Op, result number -> its gradient, numbers of the sources asked for, table) -> their gradients
+    reverse:  (the Op, result number -> its gradient, numbers of the wanted sources, table) -> their gradients
     forward:  (the Op, for each source its tangent or None, table) -> for each result its tangent or None
     """
 
@@ -87,7 +87,7 @@ class SeveralResults(Record):
     forward: Callable[[Op, Sequence[Op | None], PatternMatcher], list[Op | None]]
 
     def __call__(self, op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
-        """Returns the gradients of the sources asked for."""
+        """Returns the gradients of the wanted sources."""
         return self.reverse(op, grads, needed, rules)
 
 
@@ -117,23 +117,23 @@ def _rule_of(name: str, head: OpCode | Pattern, kind: Kind, by_source: tuple[Sou
 
 
 def kind_of(rule: Rule, out: Op) -> Kind:
-    """Returns the kind of a row; a user's row that is a plain function says it by the opcode."""
+    """Returns the kind of a row; for a user's row that is a plain function it follows from the opcode."""
     if isinstance(rule.action, Derivative):
         return rule.action.kind
     return Kind.ELEMENTWISE if out.code in ELEMENTWISE else Kind.GENERAL
 
 
 def passes(grad: Op, out: Op) -> Op:
-    """The derivative 1: the gradient passes as it is, at the cost of no Op."""
+    """The derivative 1: the gradient passes unchanged, without an Op."""
     return grad
 
 
 # ---- reverse mode ----
-needs_grad: Callable[[Op], bool] = attrgetter("needs_grad")  # where a LEAF can be reached
+needs_grad: Callable[[Op], bool] = attrgetter("needs_grad")  # True for Ops that depend on a LEAF
 
 
 def arriving(pairs: Iterable[tuple[Op, Op]]) -> dict[Op, Op]:
-    """Returns the gradient that arrives at each root, of pairs of both: the sum where a root has several."""
+    """Returns the gradient that arrives at each root, given (root, gradient) pairs: the sum if a root has several."""
     found: dict[Op, Op] = {}
     for root, grad in pairs:
         found[root] = found[root] + grad if root in found else grad
@@ -148,15 +148,15 @@ def reverse(
     through: Callable[[Op], bool] = needs_grad,
     changes: Mapping[Op, Callable[[Op], Op]] = MappingProxyType({}),
 ) -> dict[Op, Op]:
-    """Returns the sum over roots of d<root, seed> / d op for each op that is wanted.
+    """Returns the sum over roots of d<root, seed> / d op for each wanted op.
 
     Args:
       seeds:     root -> the gradient that arrives there
       wanted:    Ops; one in the middle of the graph collects its gradient and passes it on
       rules:     the derivative table
-      constant:  Ops known not to depend on the wanted ones: the graph below is not looked at
-      through:   whether anything that is wanted may be below an Op
-      changes:   Op -> a function that its whole gradient passes through before it is handed on, or returned
+      constant:  Ops known not to depend on the wanted ones; the walk ends at them
+      through:   whether a wanted Op may be below an Op
+      changes:   Op -> a function that its whole gradient passes through before it is passed on or returned
     """
     wanted = set(wanted)
     reaching = _towards(seeds, wanted, constant, through)
@@ -177,7 +177,7 @@ def reverse(
         if not needed or op.code is OpCode.OUTPUT:
             continue
         if op.code in SEVERAL_RESULTS:
-            bundle = several.pop(op, None) or (None if grad is None else {0: grad})  # a formula of one result is that
+            bundle = several.pop(op, None) or (None if grad is None else {0: grad})  # a formula's only result is itself
             parts = several_gradients(op, bundle, needed, rules) if bundle else []
         else:
             parts = source_gradients(op, grad, needed, rules) if grad is not None else []
@@ -193,7 +193,7 @@ def reverse(
 def _towards(
     roots: Iterable[Op], wanted: Collection[Op], constant: Collection[Op], through: Callable[[Op], bool]
 ) -> dict[Op, None]:
-    """Returns the Ops from which a wanted Op is reached through differentiable Ops, as a set in order, sources first."""
+    """Returns the Ops from which a wanted Op is reached through differentiable Ops, as an ordered set, sources first."""
 
     def sources(op: Op) -> tuple[Op, ...]:
         return op.src[::-1] if through(op) and op not in constant else ()
@@ -239,7 +239,7 @@ def _row(op: Op, rules: PatternMatcher, function: str = "backward") -> tuple[Rul
     """Returns the row of an Op, and the Ops that its pattern names.
 
     Raises:
-      GradientError: there is none; it says which function asked.
+      GradientError: there is no row; names `function`.
     """
     found = rules.find(op)
     if found is None:
@@ -271,14 +271,14 @@ def no_rule(function: str, op: Op) -> GradientError:
 
 
 def describe(op: Op) -> str:
-    """Returns an Op as an error names it: with its operation where several share an opcode."""
+    """Returns an Op as an error names it: with its operation if several share an opcode."""
     several = op.code in (OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER) and op.arg[0] is not None
     return f"{op.code.name} {op.arg[0].name}" if several else op.code.name
 
 
 # ---- forward mode ----
 def forward(roots: Sequence[Op], tangents: Mapping[Op, Op], rules: PatternMatcher) -> list[Op | None]:
-    """Returns d root / d x * tangent of x, summed over the Ops x in `tangents`, below which nothing is looked at."""
+    """Returns d root / d x * tangent of x, summed over the Ops x in `tangents`, at which the walk ends."""
     found: dict[Op, Op] = dict(tangents)
     several: dict[Op, list[Op | None]] = {}
     for op in toposort(roots, stop=tangents):
@@ -322,14 +322,14 @@ def _tangent(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> Op | 
 
 
 def _moved(source: Op, part: Op | None) -> Op:
-    """The source of a linear Op's tangent: an index or a condition stays, what does not change counts as 0."""
+    """Returns a source of a linear Op's tangent: an index or a condition stays, the tangent of a constant source is 0."""
     if part is not None:
         return part
     return zeros_like(source) if source.dtype.kind == "f" else source
 
 
 def _transposed_twice(op: Op, moving: Sequence[tuple[int, Op]], rules: PatternMatcher) -> Op | None:
-    """The row computes u -> J^T u, which is linear in u: the gradient of <J^T u, tangent> by u is J tangent."""
+    """Returns J tangent: the row computes u -> J^T u, and the gradient of <J^T u, tangent> by u is J tangent."""
     u = Op(OpCode.LEAF, op.dtype, (zeros_like(op),), "u")
     return transposed(u, op, moving, lambda i: source_gradients(op, u, [i], rules)[0], rules)
 
@@ -337,7 +337,7 @@ def _transposed_twice(op: Op, moving: Sequence[tuple[int, Op]], rules: PatternMa
 def transposed(
     u: Op, op: Op, moving: Sequence[tuple[int, Op]], transpose: Callable[[int], Op | None], rules: PatternMatcher
 ) -> Op | None:
-    """Returns the sum of J tangent over the sources that move, from `transpose`, which gives J^T u of a source."""
+    """Returns the sum of J tangent over the sources that change; `transpose` returns J^T u for a source."""
     constant = {op, *op.src}
     results: list[Op | None] = []
     for i, part in moving:

@@ -349,7 +349,7 @@ def _why_not_joined(cut: Cut, target: Target, writes: Writes) -> str:
 
 
 def with_given(cut: Cut, generated: Source | None, writes: Writes) -> Source:
-    """Returns a kernel's source: the generated code of the rest, then that of the offered kernel, which its name mentions."""
+    """Returns a kernel's source: the generated code of the rest, then the offered kernel's, which is part of its name."""
     call, params = call_of(cut), cut.kernel.params if generated is None else generated.params
     own = writes[call.arg[0].language](Kernel(f"{cut.kernel.name}_given", params, (), ((cut.nest,),)), call)
     own = replace(own, name=f"{cut.kernel.name.removesuffix('_split')}_by_{call.arg[0].name}")

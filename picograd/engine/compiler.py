@@ -377,7 +377,7 @@ class Compiler:
         return Generated(guess(wanted.kernel, self.device.target))
 
     def _entry_of(self, text: str, choice: Choice) -> str | None:
-        """Returns the name of a kernel's entry in the cache; None if its stages are shown or dumped, which needs all to run."""
+        """Returns the name of a kernel's cache entry; None if its stages are shown or dumped, so that all must run."""
         if not shown_stages().isdisjoint(OF_KERNELS) or setting("PICOGRAD_DUMP"):
             return None
         return entry_name(f"{text}\nopts {choice}", self.device.target)

@@ -3,11 +3,11 @@
 In:    nests in order (schedule/fuse.py); the order of kernels (schedule/memory.py)
 Out:   `group`: lists of phases, each a list of nests;  `make_unit`: a Kernel of each;  `scheduled`: the Schedule
 
-Small nests should not each pay for a launch. There are two reasons to join nests: elementwise nests that do not need each
-other become one kernel (the update of every parameter of a network); and a nest that only works on what the rows of a
-reduction left, or down the columns of the same data, becomes a later phase of its kernel (the mean of a loss, the weight
-gradients of a layer norm), as a small reduction becomes an earlier phase of what reads it (the number of targets that count
-in a loss). On a GPU a nest that only moves an attention's results is a phase of its kernel.
+Small nests should not each pay for a launch, so they are joined in two ways. Elementwise nests that do not need each other
+become one kernel (the updates of all parameters of a network). And nests become phases of one kernel: one that works on
+the result of a reduction, or down the columns of the same data, follows it (the mean of a loss, the weight gradients of a
+layer norm); a small reduction comes before its reader (the number of targets that count in a loss). On a GPU a nest that
+only moves an attention's results is a phase of its kernel.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from picograd.schedule.nest_draft import Draft, Fused, in_memory
 
 # ---- groups ----
 KERNEL_VALUES_MAX = 64  # parameters of a kernel of several nests, such as the updates of nine weights by Adam
-KERNEL_OPS_MAX = 1024  # of a kernel
-CANDIDATES_MAX = 16  # kernels looked at to find one to join
-KERNEL_LONG_OPS_MAX = 4  # Ops of many instructions that share a kernel: equal nests alone are compiled once
-LONG_OPS = 80  # short Ops that cost as much as one of these
-SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is small compared with its work
-PHASE_RATIO_MIN = 4  # one nest this many times smaller than the other: they may be phases of one kernel
+KERNEL_OPS_MAX = 1024
+CANDIDATES_MAX = 16  # kernels that are considered for a nest to join
+KERNEL_LONG_OPS_MAX = 4  # long Ops that share a kernel: equal nests in kernels of their own are compiled once
+LONG_OPS = 80  # short Ops that have as many instructions as a long one
+SHARING_MAX = 1 << 15  # elements of a nest that shares a kernel: a larger one's launch is cheap compared with its work
+PHASE_RATIO_MIN = 4  # two nests may be phases of one kernel if one is that many times smaller than the other
 
 
 class Group(Struct, eq=False):
     """The nests of one kernel by phase.
 
     index:     its place in the order of kernels
-    values:    in memory that its nests read or store
-    num_ops:   Ops they compute
-    num_long:  of those, Ops of many instructions each
+    values:    values in memory that its nests read or store
+    num_ops:   number of Ops that they compute
+    num_long:  number of long Ops among these
     """
 
     index: int
@@ -65,7 +65,7 @@ class Group(Struct, eq=False):
         return [nest for phase in self.phases for nest in phase]
 
     def has_room(self, nest: Draft, values: Collection[Op]) -> bool:
-        """True when the kernel stays short with `nest` in it, which reads or stores `values`."""
+        """True if the kernel stays short with `nest` in it, which reads or stores `values`."""
         return len(self.values.union(values)) <= KERNEL_VALUES_MAX and self.num_ops + nest.num_ops <= KERNEL_OPS_MAX
 
     def add(self, nest: Draft, values: Collection[Op], phase: int) -> None:
@@ -80,8 +80,8 @@ class Group(Struct, eq=False):
 def group(fused: Fused, roots: Sequence[Op], target: Target | None) -> list[Group]:
     """Returns the kernels in order.
 
-    After:  all that a nest needs is in an earlier group, or in an earlier phase of its own. Nests that share a
-            kernel are small and short; other nests make equal kernels where they are equal, compiled once.
+    After:  all that a nest needs is in an earlier group, or in an earlier phase of its own. Nests that share a kernel are
+            small and short; the others are kernels of their own, of which equal ones are compiled once.
     """
     return _Grouper(fused, roots, target).run()
 
@@ -91,7 +91,7 @@ class _Grouper:
 
     group_of:  a nest -> its group, and the phase
     open:      groups of elementwise nests alone, with room for more
-    by_memory: what a group's first nest reads, if that is a reduction -> such groups
+    by_memory: memory -> the groups whose first nest is a reduction that reads it
     """
 
     def __init__(self, fused: Fused, roots: Sequence[Op], target: Target | None):
@@ -103,7 +103,7 @@ class _Grouper:
         self.by_memory: dict[Op, list[Group]] = {}
 
     def run(self) -> list[Group]:
-        """Puts each nest into a group, an earlier one or a new one; returns the groups in order."""
+        """Puts each nest into an existing group or a new one; returns the groups in order."""
         for nest in self.fused.nests:
             read = memory_read(nest, self.fused)
             chosen = self.find(nest, read)
@@ -119,7 +119,7 @@ class _Grouper:
         return self.groups
 
     def note(self, nest: Draft, read: Collection[Op], made: Group) -> None:
-        """Enters a new group, with `nest` as its first, where later nests look for one to join."""
+        """Enters a new group, whose first nest is `nest`, in the lists that later nests search."""
         if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= SHARING_MAX:
             self.open.append(made)
         elif nest.kind is NestKind.REDUCE:
@@ -139,7 +139,7 @@ class _Grouper:
         return needed if self.may_follow(nest, read, needed) else None
 
     def group_with_room(self, nest: Draft, read: Collection[Op]) -> Group | None:
-        """The last elementwise group with room."""
+        """Returns the last elementwise group with room."""
         num_long = num_long_ops(nest, self.fused)
         values = [*read, *nest.stored]
         self.open[-CANDIDATES_MAX:] = [g for g in self.open[-CANDIDATES_MAX:] if len(g.values) < KERNEL_VALUES_MAX]
@@ -149,14 +149,14 @@ class _Grouper:
         return None
 
     def group_over_same_memory(self, nest: Draft, read: Collection[Op]) -> Group | None:
-        """The last group that reduces some of the same memory: over the same domain, or a much larger one."""
+        """Returns the last group that reduces some of the same memory, over the same domain or a much larger one."""
         domain, values = nest.domain, [*read, *nest.stored]
         groups = [g for leaf in read for g in self.by_memory.get(leaf, [])[-CANDIDATES_MAX:]]
         alike = [g for g in groups if g.first.domain == domain or (not nest.needs and _is_small(domain, g.first.domain))]
         return max([g for g in alike if g.has_room(nest, values)], key=lambda g: g.index, default=None)
 
     def may_follow(self, nest: Draft, read: Collection[Op], needed: Group) -> bool:
-        """True when `nest` may be a later phase of a group with a reduction that it needs, or places what heads store."""
+        """True if `nest` may be a later phase of a group: it needs its reduction, or moves its attention's results."""
         if self.num_readers and places_heads(nest, read, needed.first, self.fused, self.num_readers):
             return True
         if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest, [*read, *nest.stored]):
@@ -175,9 +175,9 @@ def _is_small(domain: Shape, other: Shape) -> bool:
 
 
 def num_long_ops(nest: Draft, fused: Fused) -> int:
-    """Returns how many Ops a nest computes that become many instructions each; a great many others count as one of them.
+    """Returns the number of long Ops of a nest, each of which becomes many instructions; LONG_OPS short ones count as one.
 
-    Random bits count as two; their key, which may be computed in the same place, as none.
+    Random bits count as two; computing their key does not count.
     """
     computed = _walk(nest, fused)
     long = sum([op.code in TRANSCENDENTAL and op.code is not OpCode.THREEFRY for op in computed])
@@ -186,7 +186,7 @@ def num_long_ops(nest: Draft, fused: Fused) -> int:
 
 
 def memory_read(nest: Draft, fused: Fused) -> dict[Op, None]:
-    """Returns the values in memory that a nest reads: buffers, and what other nests have stored."""
+    """Returns the values in memory that a nest reads: buffers, and values that other nests have stored."""
     return {op: None for op in _walk(nest, fused) if in_memory(op) or fused.home.get(op, nest) is not nest}
 
 
@@ -194,7 +194,7 @@ def _walk(nest: Draft, fused: Fused) -> list[Op]:
     """Returns the values that a nest computes, and those in memory that it reads."""
     found = list(nest.stored)
     seen = set(found)
-    for op in found:  # which grows meanwhile
+    for op in found:  # grows meanwhile
         if not (in_memory(op) or fused.home.get(op, nest) is not nest):
             fresh = [s for s in dict.fromkeys(op.src) if s not in seen]
             seen.update(fresh)
@@ -203,18 +203,18 @@ def _walk(nest: Draft, fused: Fused) -> list[Op]:
 
 
 # ---- results of an attention on a GPU ----
-PLACING = MOVEMENT | {OpCode.ADD, OpCode.CONTIGUOUS}  # of values that are zero where others are not
+PLACING = MOVEMENT | {OpCode.ADD, OpCode.CONTIGUOUS}  # join values: each is padded with zeros where the others are
 
 
 def count_readers(fused: Fused, roots: Sequence[Op]) -> Counter[Op]:
-    """Returns how many nests read each value in memory; results are read by others."""
+    """Returns the number of nests that read each value in memory; a root counts one reader more."""
     return Counter([*roots, *[op for nest in fused.nests for op in memory_read(nest, fused)]])
 
 
 def places_heads(nest: Draft, read: Collection[Op], first: Draft, fused: Fused, num_readers: Mapping[Op, int]) -> bool:
-    """True when `nest` does nothing but move what the attention `first` stores for it alone, as where gradients are joined.
+    """True if `nest` does nothing but move results of the attention `first` that no other nest reads, to join gradients.
 
-    The attention stores there at once (codegen/attention.py).
+    The attention then stores them in their final place (codegen/attention.py).
     """
     if nest.kind is not NestKind.ELEMENTWISE or first.kind is not NestKind.ATTENTION:
         return False
@@ -229,12 +229,12 @@ OfBody = Callable[[tuple[Op, ...]], Schedule]  # the roots of a body -> its Sche
 class _Uses(Struct):
     """The buffers of a schedule while it is made: each value's index, and when it is used.
 
-    A moment is a phase of a kernel, or a loop; they are counted through the schedule. No part of a phase runs before the
-    whole phase before it, so a value read last in one phase may share memory with one that the next writes.
+    A moment is a phase of a kernel, or a loop; moments are numbered through the schedule. A phase begins when the last one
+    is over, so a value that is last read in one phase may share memory with a value that the next phase writes.
 
     memory: value -> the value whose memory it is written into
-    first:  first moment at which a buffer is used, by its index
-    last:   last moment
+    first:  for each buffer the first moment at which it is used
+    last:   for each buffer the last moment
     """
 
     memory: dict[Op, Op]
@@ -311,15 +311,15 @@ def _numel(op: Op) -> Dim:
 
 
 def _lifetime(op: Op, uses: _Uses) -> Lifetime:
-    """Returns when a temporary holds data; the own memory of a loop is a part of the arena."""
+    """Returns the time during which a temporary holds data; a loop's own memory is always in the arena."""
     first, last = uses.first[uses.index[op]], uses.last[uses.index[op]]
     return Lifetime(greatest(_numel(op)) * op.dtype.itemsize, first, last, op.code is OpCode.ALLOC)
 
 
 def _lenders(outputs: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Lender]:
-    """Returns those outputs whose memory other values may use before they are written.
+    """Returns the outputs whose memory other values may use before the outputs are written.
 
-    Left out are outputs that may take over an input's memory: one may hold the old value until the last CHECK has run.
+    Outputs that may replace an input in its memory are left out: it may hold the old value until the last CHECK has run.
     """
     found: dict[Op, Lender] = {}
     for op in outputs:
@@ -334,7 +334,7 @@ def _with_memory(
     roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order, begins: Sequence[int],
     is_outermost: bool,
 ) -> Schedule:  # fmt: skip
-    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in arena and outputs."""
+    """Returns the Schedule: buffers become inputs, outputs or temporaries, and temporaries get a place."""
     values = list(uses.index)
     wanted = dict.fromkeys([root for root in roots if not in_memory(root)])
     inputs = {op: i for i, op in enumerate([op for op in values if in_memory(op)])}
@@ -364,7 +364,7 @@ def _with_memory(
 
 
 def make_kernel(chosen: Group, fused: Fused) -> Unit:
-    """Returns the Unit of a Kernel over PARAMs: which value is in each of its slots, and the sites of its CHECKs."""
+    """Returns the Unit of a Kernel over PARAMs, with the value in each of its slots and the sites of its CHECKs."""
     slots: dict[Op, Op] = {}
     used: dict[Op, tuple[int, int]] = {}
     checks: dict[Any, int] = {}
@@ -386,7 +386,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Unit:
     phases: list[tuple[Nest, ...]] = []
     for phase in chosen.phases:
         phases.append(tuple([_finish(nest, fused, param, numbered) for nest in phase]))
-    if chosen.phases[0][0].kind is NestKind.ATTENTION:  # it may store what a later phase would have moved
+    if chosen.phases[0][0].kind is NestKind.ATTENTION:  # it may store values that a later phase would have moved
         used = dict.fromkeys(used, (0, len(phases) - 1))
     roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
     params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)
@@ -397,7 +397,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Unit:
 
 
 class _Elsewhere(Record):
-    """The values that other nests than this one store."""
+    """The set of values that nests other than this one store."""
 
     nest: Draft
     fused: Fused
@@ -435,7 +435,7 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
 
 
 def _variables(phases: Sequence[tuple[Nest, ...]]) -> tuple[Op, ...]:
-    """Returns the symbolic integers that domains and values mention, in the order of their names."""
+    """Returns the symbolic integers of domains and values, in the order of their names."""
     found: dict[Op, None] = {}
     seen: set[Op] = set()
     left: list[object] = [(nest.domain, *(value for _, value in nest.outputs)) for phase in phases for nest in phase]

@@ -4,16 +4,16 @@ In:    a simplified graph without identities (LEAF, DETACH), and what to store o
 Out:   `Fused`: nests in an order that works, each with the values it stores
 
 Ops are visited sources first. Each is one of
-  free      a function of stored values at any point: it costs nothing until somebody reads it
-  attached  a function of what one nest computes (a reduction, a product), at matching coordinates:
-            the nest can go on and compute it too
-  stored    a nest writes it to memory; from there on it is free
+  free      a function of stored values at any point: it costs nothing until it is read
+  attached  a function of the values that one nest computes (a reduction, a product), at matching coordinates:
+            the nest can compute it, too
+  stored    a nest writes it to memory; from then on it is free
 An Op that reads two nests, or a nest at coordinates that do not match, makes the earlier value stored ("cut").
 
-A value is stored where that moves fewer bytes than to compute it again at each reader. Bytes are counted, not values: to
-compute a narrow copy of a value again, all bytes of that value are read. Random bits are the exception, as an element of
-them takes a hundred instructions: a mask of dropout, which the forward step and its gradient read, is stored where the
-ways to its readers part (`drawn_for_several`).
+A value is stored if that moves fewer bytes than computing it again at each reader. Bytes are counted, not elements: each
+computation of a narrow copy reads all bytes of the wide value. Random bits are the exception, since each element takes a
+hundred instructions: a mask of dropout, which the forward step and its gradient read, is stored where the paths to its
+readers part (`drawn_for_several`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from picograd.schedule.recompute import OPS_PER_BYTE, compute_again
 # ---- what it costs to compute a value again ----
 BYTES_READ_RATIO_MAX = 2  # times its own bytes: a value is computed again at each reader only if that reads no more
 TILE = 128  # rows and columns of a GPU's product that a block computes
-LAUNCH_BYTES = 1 << 22  # that a GPU moves while it starts a kernel
+LAUNCH_BYTES = 1 << 22  # bytes that a GPU could move in the time it takes to start a kernel
 
 
 def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
@@ -66,16 +66,16 @@ def bytes_read(nests: Nests, value: Op, stored: Collection[Op] = ()) -> int:
 
 
 def reads_few(nests: Nests, value: Op) -> bool:
-    """True for a value that is computed from few bytes; sums along a network would read ever more."""
+    """True for a value that is computed from few bytes; a chain of sums through a network would read more and more."""
     return bytes_read(nests, value) <= BYTES_READ_RATIO_MAX * value.nbytes
 
 
 def costly_operands(nests: Nests, product: Op, target: Target | None) -> list[Op]:
     """Returns the operands that a product's tiles on a GPU would recompute at a higher cost than storing and reading them.
 
-    Each column of tiles reads the whole left operand, each row of tiles the right one. Values computed on the way pass
-    through registers, which takes as long as to read them once more: copies in the background take only stored values.
-    A CPU computes its operands while it packs them.
+    Each column of tiles reads the whole left operand, each row of tiles the right one. Only stored values can be copied in
+    the background; computed ones pass through registers, which costs as much as reading them once more. A CPU computes
+    operands while it packs them.
     """
     if product.code is not OpCode.MATMUL or target is None or not target.is_gpu:
         return []
@@ -99,23 +99,23 @@ def _cost_to_recompute(nests: Nests, value: Op) -> int:
 
 
 def _cost_to_store(nests: Nests, value: Op, readers: int) -> int:
-    """Returns the cost, in bytes, of storing a value, where it is computed or by a kernel of its own, and reading it."""
+    """Returns the cost, in bytes, of storing a value, by the kernel that computes it or one of its own, and reading it."""
     is_at_hand = nests.is_bound(value) and nests.is_storable(value)
     return (0 if is_at_hand else _cost_to_recompute(nests, value) + LAUNCH_BYTES) + (1 + readers) * value.nbytes
 
 
 # ---- random numbers that several readers draw ----
-# A mask of dropout is read by the step forward and by its gradient; which words are hidden by an embedding, its gradient
-# and the loss. Drawn again at each of them it is most of what their kernels are made of.
+# A mask of dropout is read by the forward step and by its gradient; the choice of hidden words by an embedding, by its
+# gradient and by the loss. Drawing it again at each of them would be most of their work.
 #
 #     bits = THREEFRY(IOTA, key);  mask = 0.1 <= bits * 2**-64;  y = WHERE(mask, x, 0);  dx = WHERE(mask, dy, 0)
 #
-# A value computed from random bits, constants and scalars alone is drawn. It is stored where the ways of its readers
-# part and lead to different sums, products or results; here that is the mask, one byte an element. So is a value that
-# is made of draws and other values, if each of its elements is read many times: as an index, or spread along an axis. A
-# GPU computes while it waits for memory: there all is drawn again where it is read.
-WAYS_MAX, NUM_BITS = 8, 256  # ways of one Op, and results, that are distinguished
-_OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # these are computed again with what they read
+# A value computed from random bits, constants and scalars alone is drawn. It is stored where the paths to its readers part
+# and lead to different sums, products or results; here that is the mask, one byte an element. A value that is made of
+# draws and other values is stored, too, if each element is read many times: as an index, or repeated along an axis. A GPU
+# computes while it waits for memory: there everything is drawn again at each reader.
+WAYS_MAX, NUM_BITS = 8, 256  # paths from one Op, and results, that are distinguished
+_OF_DRAWS = ELEMENTWISE | MOVEMENT | {OpCode.GATHER}  # computed again together with the values that they read
 
 
 def drawn_for_several(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
@@ -124,7 +124,7 @@ def drawn_for_several(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
     if not drawn:
         return set()
     found, apart, spread = _keys(order), _read_apart(roots, order), _spread(order)
-    draws: set[Op] = set()  # Ops that are computed from bits which are not stored
+    draws: set[Op] = set()  # Ops that are computed from bits that are not stored
     for op in order:
         if _is_draw(op) or (op.code in _OF_DRAWS and any(s in draws for s in op.src)):
             (found if op in apart and (op in drawn or op in spread) else draws).add(op)
@@ -132,7 +132,7 @@ def drawn_for_several(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
 
 
 def _keys(order: Sequence[Op]) -> set[Op]:
-    """Returns the keys of draws, where there are several: draws that differ in keys alone are one kernel then."""
+    """Returns the keys of draws if there are several: draws that differ only in keys are then one kernel."""
     found: set[Op] = set()
     for op in order:
         if _is_draw(op):
@@ -148,9 +148,9 @@ def _is_draw(op: Op) -> bool:
 
 
 def _drawn(order: Sequence[Op]) -> set[Op]:
-    """Returns the values computed from random bits and from values that are uniform or known, alone.
+    """Returns the values computed from nothing but random bits, scalars and constants.
 
-    A value repeated along an axis is not: there it is better read.
+    A value that is repeated along an axis is left out: reading it is cheaper there.
     """
     found: set[Op] = set()
     known: set[Op] = set()
@@ -169,12 +169,12 @@ def _drawn(order: Sequence[Op]) -> set[Op]:
 
 
 def _read_apart(roots: Sequence[Op], order: Sequence[Op]) -> set[Op]:
-    """Returns elementwise values that are read in several ways leading to different results.
+    """Returns elementwise values from which several paths lead to different results.
 
     Results are the roots, and values that are not elementwise: sums, products. With more than NUM_BITS some share a bit.
     """
     found: set[Op] = set()
-    ways: dict[Op, set[int]] = {}  # Op -> for each reader the set of results that it leads to, as bits
+    ways: dict[Op, set[int]] = {}  # Op -> for each path from it the set of results that it leads to, as bits
     is_root = set(roots)
     for number, op in enumerate(reversed(order)):
         own = ways.pop(op, set())
@@ -204,13 +204,13 @@ def _spread(order: Sequence[Op]) -> set[Op]:
 
 
 # ---- fusion ----
-CHAIN_OPS_MAX = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
+CHAIN_OPS_MAX = 96  # a longer chain is stored in between, so that kernels stay small
 POINTS_MAX = 16  # reads of stored values for one element of a value that each reader needs at several places
 REPEATED_POINTS_MAX = 32  # reads for one element of values that it reads at other points as well
 # The nests of these compute nothing from the values they store.
 STORES_ITSELF = frozenset({OpCode.SCATTER, OpCode.SCAN, OpCode.SORT, OpCode.UPDATE, OpCode.CUSTOM})
 READ_THROUGH = MOVEMENT | {OpCode.CHECK, OpCode.GATHER}
-STORED_PIECES_MIN = 8  # of a joined value that is stored if several Ops read it: each would look for an element's piece
+STORED_PIECES_MIN = 8  # pieces of a joined value that is stored if several Ops read it: each would search for the piece
 ALONE_IN_MEMORY = STORES_ITSELF | {OpCode.CONTIGUOUS, OpCode.OUTPUT}
 WITH_ELEMENTS = (NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV)  # may compute more from each element they store
 ReadPoint = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
@@ -250,9 +250,9 @@ class _Fuser:
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
-        self.cuts: list[Op] = []  # values that are stored where the way to a reader was cut
+        self.cuts: list[Op] = []  # values that are stored because the path to a reader was cut
         self.wanted = set(roots)  # values that have to be in memory
-        self.points: dict[Op, frozenset[ReadPoint]] = {}  # where stored values are read for one element
+        self.points: dict[Op, frozenset[ReadPoint]] = {}  # the places of stored values that are read for one element
         self.num_moved, self.num_read = _readers(self.order)
         self.num_users = _users(self.order)
         draws = (target is None or not target.is_gpu) and OpCode.THREEFRY in map(CODE, self.order)
@@ -266,7 +266,7 @@ class _Fuser:
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
-            # After the visit, which may have stored what it reads; a chain begins at stored values, and at anchors.
+            # After the visit, which may have stored its sources: chains begin at stored values and at anchors.
             going_on = [self.depth[s] for s in op.src if s not in self.nests.home and s.code not in KINDS]
             self.depth[op] = 1 + max(going_on, default=0)
             self.points[op] = self.points_of(op)
@@ -278,13 +278,13 @@ class _Fuser:
         return Fused(self.nests.finished(), self.nests.home)
 
     def is_long(self, op: Op, num_ops: int) -> bool:
-        """True when the expression of `op` should go no further."""
+        """True if the expression of `op` should not become longer."""
         if op.code in ELEMENTWISE:
             return self.depth[op] >= CHAIN_OPS_MAX or num_ops >= EXPRESSION_OPS_MAX
         return self.depth[op] >= 2 * CHAIN_OPS_MAX and op.code in MOVEMENT  # a chain of nothing else
 
     def points_of(self, op: Op) -> frozenset[ReadPoint]:
-        """Returns where stored values are read for one element of `op`; of many, some."""
+        """Returns the places of stored values that are read for one element of `op`; only some if there are many."""
         if op.code is OpCode.CONST:
             return frozenset(((op.code, 0),))
         if not op.src or op in self.nests.home or in_memory(op) or self.nests.is_bound(op):
@@ -301,10 +301,10 @@ class _Fuser:
         return points
 
     def is_read_around(self, op: Op) -> bool:
-        """True when one element of `op` needs many of a stored value, and what reads `op` may need many of its elements.
+        """True if one element of `op` needs many of a stored value, and readers of `op` may need many of its elements.
 
-        A step of a simulation reads the neighbours of a cell. Ten steps in one nest would read those at most ten cells
-        away, along every path that leads there.
+        A step of a simulation reads the neighbours of a cell. Ten steps in one nest would read all cells up to ten away,
+        along every path that leads there.
         """
         if op.code not in ELEMENTWISE or self.nests.is_bound(op):
             return False
@@ -315,9 +315,10 @@ class _Fuser:
         return len(points) > REPEATED_POINTS_MAX and len(points) - len({value for value, _ in points}) > REPEATED_POINTS_MAX
 
     def is_for_several(self, op: Op) -> bool:
-        """True for draws, and for values joined of pieces, that several readers would each compute again.
+        """True for draws and joined values that several readers would each compute again.
 
-        On a CPU each reader looks for the piece of each element: two with three readers or more, as in a U-Net, are stored.
+        On a CPU each reader of a joined value searches for the piece of each element: even one of two pieces is stored if
+        it has three readers, as in a U-Net.
         """
         num_users, num_pieces = self.num_users.get(op, 0), _num_pieces(op)
         is_cpu = self.target is None or not self.target.is_gpu
@@ -350,7 +351,7 @@ class _Fuser:
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
 
     def visit_contiguous(self, op: Op) -> None:
-        """Stores a value: where it is computed for each element of a nest of rows, by that."""
+        """Stores a value: by the nest of rows that computes it for each element, if there is one."""
         source = op.src[0]
         if self.nests.is_bound(source):
             at = self.nests.attached[source]
@@ -398,7 +399,7 @@ class _Fuser:
         self.nests.attach(op, at.nest, moved(op, at.where))
 
     def visit_elementwise(self, op: Op) -> None:
-        """Attaches `op` where all its sources meet, cutting what does not match."""
+        """Attaches `op` where the coordinates of its sources match; cuts at sources that do not match."""
         while True:
             bound = [s for s in dict.fromkeys(op.src) if self.nests.is_bound(s)]
             if not bound:
@@ -421,7 +422,7 @@ class _Fuser:
             return
 
     def earlier(self, bound: list[Op], nests: list[Draft]) -> Op:
-        """The source to store if two nests cannot merge: one the other needs, a (small) value per row, the first there."""
+        """Returns the source to store if two nests cannot merge: one that the other needs, one of rows, or the earliest."""
 
         def rank(s: Op) -> tuple[bool, bool, int, int]:
             nest = self.nests.attached[s].nest
@@ -482,7 +483,7 @@ class _Fuser:
         return not any(step.code in TRANSCENDENTAL for step in between if step is not op)
 
     def row_frontier(self, op: Op, nest: Draft) -> list[Op]:
-        """The values of rows that `op` is computed from, or [] if it needs more than those."""
+        """Returns the values of rows from which `op` is computed; [] if it needs more than those."""
         found: dict[Op, None] = {}
         stack, seen = [op], set()
         while stack:

@@ -1,10 +1,10 @@
-"""Schedules of CALLs and LOOPs: a schedule of its own for each body, and what feeds it at each step.
+"""Schedules of CALLs and LOOPs: each body has a schedule of its own, which runs once for each step.
 
-In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
-Out:   `normalize_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
+In:    graphs with CALLs and LOOPs; the buffers of the outer schedule
+Out:   `normalize_loops`: the graphs, whose bodies compute only what cannot be had outside of them; `loop_item`
 
-The carry of a step is where the step before stored it: in a row of the result, if the body stacks it too, else in one of
-two places in turn; the last step writes the result's own.
+A step finds a carry where the step before stored it: in a row of the result, if the body stacks the carry, too, else in one
+of two places in turn. The last step writes to the result's own place.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from picograd.schedule.memory import aligned
 
 # ---- before fusion ----
 def normalize_loops(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs whose LOOPs and CALLs, inner ones first, store every result somewhere of its own, once.
+    """Returns graphs whose LOOPs and CALLs, inner ones first, store each result once, in a place of its own.
 
-    After:   a carry that never changes is read from the LOOP's source; a carry that is stacked too is the last row; equal
-             results are one; a body stores what it only passes on; no LOOP of no steps is left;
-             where a symbolic number of steps may be 0, what the LOOP begins with is chosen then.
+    After:   a carry that never changes is read from the LOOP's source; one that is stacked, too, is the last row of the stack;
+             equal results are one; a body stores copies of values that it passes on; no LOOP has 0 steps. If a symbolic
+             number of steps may be 0, the result is then the LOOP's first value.
     Example: OUTPUT(LOOP(w, x; body = SINK(%0, %0 * %1)), 0)  ->  w
     """
     return _normalized(map_bodies(roots, _normalized))
 
 
 def _normalized(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs whose bodies are in this form already: what a body passes on is not a result of its CALL or LOOP."""
+    """Returns graphs whose bodies are in this form already: a value that a body passes on is no result of its CALL."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
         src = tuple(map(became.__getitem__, op.src))
@@ -50,9 +50,9 @@ def _normalized(roots: Sequence[Op]) -> list[Op]:
 
 
 def _transposed_before(op: Op) -> Op:
-    """Returns a LOOP that is given transposed what every step would transpose: an invariant, the right side of products.
+    """Returns a LOOP with invariants transposed before it that each step would transpose as right sides of products.
 
-    A product reads such an operand against its rows, which takes as long as the product of a few rows itself.
+    A product would read such an operand across its rows, which takes as long as a product of few rows itself.
     """
     body = body_of(op)
     became: dict[Op, Op] = {}
@@ -65,7 +65,7 @@ def _transposed_before(op: Op) -> Op:
 
 
 def _views_as_right_side(carry: Op, body: Op) -> set[Op]:
-    """Returns the transposed views of a PARAM, if it is read through these alone, and these as right sides of products."""
+    """Returns the transposed views of a PARAM if it is read by these alone, and these by products as right sides."""
     order = toposort(body.src)
     views = {op for op in order if carry in op.src}
     readers = [op for op in order if not views.isdisjoint(op.src)]
@@ -75,7 +75,7 @@ def _views_as_right_side(carry: Op, body: Op) -> set[Op]:
 
 
 def _storing(op: Op) -> Op:
-    """Returns the body of a CALL or LOOP, with a copy of every value that it passes on to another place."""
+    """Returns the body of a CALL or LOOP with a copy of every value that it passes on."""
     body = body_of(op)
     stored = [
         root if root.code is not OpCode.PARAM or _passes(op, i) else Op(OpCode.CONTIGUOUS, root.dtype, (root,))
@@ -85,7 +85,7 @@ def _storing(op: Op) -> Op:
 
 
 def _passes(op: Op, i: int) -> bool:
-    """True when result i is source i, unchanged: an invariant of a LOOP, or any source that a CALL returns."""
+    """True if result i is source i, unchanged: an invariant of a LOOP, or any source that a CALL returns."""
     root = body_of(op).src[i]
     if root.code is not OpCode.PARAM:
         return False
@@ -116,10 +116,10 @@ def _result(op: Op) -> Op:
 
 # ---- after fusion ----
 def roots_in_order(loop: Op) -> tuple[Op, ...]:
-    """Returns the roots of a body as its schedule has them: the results of a step, then its carries.
+    """Returns the roots of a body in the order of its schedule: the results of a step, then its carries.
 
-    A jitted function has its results before the state that it writes. The order decides how kernels are fused, and so in
-    which order some sums add up: many steps in one LOOP have the bits of the same steps one by one.
+    A jitted function, too, has its results before the state that it writes. The order decides how kernels are fused, and so
+    the order in which some sums add up: many steps in one LOOP give the same bits as the same steps one by one.
     """
     roots, (num_carry, _) = body_of(loop).src, carry_and_steps(loop)
     return (*roots[num_carry:], *roots[:num_carry])
@@ -131,10 +131,10 @@ def loop_item(
     """Returns the item of a CALL or LOOP.
 
     Args:
-      results:     its OUTPUTs that are asked for
+      results:     its OUTPUTs that are wanted
       body:        the schedule of its body
-      use:         gives the outer buffer of a value
-      own_memory:  gives an outer buffer of that many bytes
+      use:         returns the outer buffer of a value
+      own_memory:  returns an outer buffer of that many bytes
     """
     roots = body_of(loop).src
     num_carry, steps = carry_and_steps(loop)
@@ -170,7 +170,7 @@ def _feed(loop: Op, slot: int, roots: Sequence[Op], num_carry: int, home: dict[O
 
 
 def memory_sources(loop: Op) -> list[Op]:
-    """Returns the values that a CALL or LOOP reads from memory: its sources, if the body looks at them."""
+    """Returns the values that a CALL or LOOP reads from memory: the sources that its body reads."""
     slots = sorted({p.arg[0] for p in toposort(body_of(loop).src) if p.code is OpCode.PARAM})
     num_carry = len(loop.src) if loop.code is OpCode.CALL else loop.arg[1]
     return [loop.src[slot] if slot < num_carry else stacked_source(loop.src[slot]) for slot in slots]

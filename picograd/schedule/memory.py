@@ -1,20 +1,21 @@
-"""Places of values: which outputs are written in place, the order of kernels that this needs, and one arena for the rest.
+"""Places of values: outputs that are written in place, the order of kernels that this needs, and an arena for the rest.
 
-In:    a simplified graph; the kernels, with what each reads and writes; temporaries with their first and last use
-Out:   `write_blocks`: the graph with UPDATEs;  `Order`: the kernels in order, for outputs the input they may be written
-       over, and which are written late;  `place_temporaries`: a byte offset for each, or its output
+In:    a simplified graph; the kernels, with the values that each reads and writes; temporaries, with first and last use
+Out:   `write_blocks`: the graph with UPDATEs;  `Order`: the kernels in order, with the inputs that outputs may replace in
+       memory, and the outputs that are written late;  `place_temporaries`: a byte offset for each, or its output
 
-A write through a view, cache[:, n] = row, is built as a value of the whole. It becomes an UPDATE, of which only the block
-is written, in the memory of `cache`; several writes to one buffer are a chain, all in that memory:
+A write through a view, cache[:, n] = row, is built as a new value of the whole cache. It becomes an UPDATE, which writes
+only the block, in the memory of `cache`; several writes to one buffer are a chain, all in that memory:
 
     WHERE(PAD(True), PAD(row), cache)  ->  UPDATE(cache, row)
 
-A training step replaces every parameter, a decode step some rows of a cache. Whoever runs the plan knows whether the old
-version is still wanted; if not, the new one can have its memory. That is right when each kernel that reads the old
-version runs before the one that overwrites it, or is the same and reads each element only to compute that element. Where
-that cannot be, an UPDATE is refused: its value stays as it was built, and memory of its own is written.
+A training step replaces every parameter, a decode step some rows of a cache. The caller of a plan knows whether the old
+version is still wanted; if not, the new one can have its memory. That is correct if each kernel that reads the old version
+runs before the one that overwrites it, or is that kernel and reads each element only to compute the same element. If no
+order of kernels allows it, the UPDATE is refused: its value stays as it was built, and is written to memory of its own.
 
-Temporaries that do not live at the same time share the memory of one arena; some are in outputs not yet written.
+Temporaries that do not live at the same time share the memory of one arena; some are put in outputs before these are
+written.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def write_blocks(roots: Sequence[Op], refused: Collection[int]) -> list[Op]:
     """
     order = toposort(roots)
     writes: dict[Op, _Write] = {}
-    taken: set[int] = set()  # slots of the buffers
+    taken: set[int] = set()  # slots of buffers that are written in place
     for number, root in enumerate(roots):
         chain = _chain(root)
         if not chain or number in refused or roots.count(root) > 1:
@@ -81,7 +82,7 @@ def versions_of(root: Op) -> list[Op]:
 
 
 def _chain(root: Op) -> list[tuple[Op, _Write]]:
-    """Returns the writes that lead from a buffer to `root`, the last one first, or [] if it is no such value."""
+    """Returns the writes that lead from a buffer to `root`, the last one first; [] if `root` is not such a value."""
     found: list[tuple[Op, _Write]] = []
     op = root
     while not in_memory(op):
@@ -107,7 +108,7 @@ def _write(op: Op) -> _Write | None:
 
 
 def _rebuilt(roots: Sequence[Op], writes: dict[Op, _Write]) -> list[Op]:
-    """Returns the graphs with each write as an UPDATE; a value computed from the buffer itself is stored before."""
+    """Returns the graphs with each write as an UPDATE; a written value that is computed from the buffer is stored first."""
     versions = {*writes, *(write.base for write in writes.values())}
     became: dict[Op, Op] = {}
 
@@ -128,13 +129,13 @@ def _rebuilt(roots: Sequence[Op], writes: dict[Op, _Write]) -> list[Op]:
 
 
 def _reads(value: Op, versions: set[Op]) -> bool:
-    """True when the loops that store `value` may read one of these versions of a buffer."""
+    """True if the loops that store `value` may read one of these versions of a buffer."""
     ends = {*versions, *(op for op in toposort([value]) if op.code in KINDS)}
     return any(op in versions for op in toposort([value], stop=ends))
 
 
 # ---- order of kernels ----
-ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elements at the same position
+ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # compute an element from elements at the same position
 # Each element, or row, is done once.
 IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV, NestKind.REDUCE})
 
@@ -142,12 +143,12 @@ IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV, Nest
 class Unit(Record):
     """A unit of execution: a kernel, or a loop over a schedule.
 
-    kernel:   None for a loop
-    values:   the value stored in each slot of the kernel; of a loop the CALL or LOOP
-    phases:   by slot the first and the last phase that reads or writes it
-    read:     values it reads; an UPDATE reads its base
-    written:  values it stores
-    checks:   of the kernel
+    kernel:   the kernel; None for a loop
+    values:   the value in each slot of the kernel; for a loop its CALL or LOOP
+    phases:   for each slot the first and the last phase that reads or writes it
+    read:     values that it reads; an UPDATE reads its base
+    written:  values that it stores
+    checks:   CHECKs of the kernel
     may_fail: it has CHECKs
     """
 
@@ -165,11 +166,11 @@ class Order(Struct):
 
     units:    numbers of the kernels in order
     over:     for an output the input whose memory it may have
-    also:     other inputs that it could be written over instead
+    also:     other inputs whose memory it may have instead
     late:     outputs that are written after every CHECK that may fail
     refused:  UPDATEs that cannot be made in place
-    commit:   how many kernels run before the first that may overwrite what was there before the run, where one of them
-              may fail; else 0
+    commit:   number of kernels before the first that may overwrite values from before the run, if one of those may fail;
+              else 0
     """
 
     units: list[int] = field(default_factory=list)
@@ -181,9 +182,9 @@ class Order(Struct):
 
 
 def order_units(units: Sequence[Unit], roots: Sequence[Op]) -> Order:
-    """Returns the kernels in an order in which UPDATEs see the versions they should, and outputs replace inputs.
+    """Returns the kernels in an order in which UPDATEs read the versions that they should, and outputs can replace inputs.
 
-    After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there.
+    After:  a kernel that replaces an input runs after every CHECK that may fail: after an error the input is still there.
     """
     found, needs, failing = Order(), _Needs(units), _may_fail_first(units)
     found.refused |= _refused_updates(units, needs, failing)
@@ -231,7 +232,7 @@ def _refused_updates(units: Sequence[Unit], needs: _Needs, failing: Sequence[int
 
 
 def _may_fail_first(units: Sequence[Unit]) -> list[int]:
-    """Returns the kernels with a CHECK that no earlier one has, and the loops that have any."""
+    """Returns the kernels with a CHECK that no earlier kernel has, and the loops with any CHECK."""
     failing: list[int] = []
     seen: set[Any] = set()
     for number, unit in enumerate(units):
@@ -250,8 +251,8 @@ class _Needs:
 
     home:     for each stored value the number of its kernel
     readers:  for each value the numbers of the kernels that read it
-    before:   by kernel, the set (as bits) of all that must run before it
-    direct:   by kernel, those that it was given directly
+    before:   for each kernel the set (as bits) of all that must run before it
+    direct:   for each kernel those that `run_before` was given for it
     """
 
     def __init__(self, units: Sequence[Unit]):
@@ -274,7 +275,7 @@ class _Needs:
         return self.readers.get(value, [])
 
     def run_before(self, others: Sequence[int], number: int) -> bool:
-        """Lets all of `others` run before a kernel, unless one of them needs it."""
+        """Makes all of `others` run before a kernel; returns False, and changes nothing, if one of them needs it."""
         others = [other for other in others if other != number]
         if any(self.before[other] >> number & 1 for other in others):
             return False
@@ -289,7 +290,7 @@ class _Needs:
         return True
 
     def replaceable(self, root: Op, roots: Sequence[Op]) -> list[Op]:
-        """Returns the inputs that the kernel of an output reads only to compute the element at the same position."""
+        """Returns the inputs of an output's kernel that it reads only to compute the element at the same position."""
         unit = self.units[self.home[root]]
         like = [v for v in unit.read if v.shape == root.shape and v.dtype is root.dtype and in_memory(v) and v not in roots]
         if unit.kernel is None or not like:
@@ -304,7 +305,7 @@ class _Needs:
         return [v for v in dict.fromkeys(found) if v in like]
 
     def in_order(self) -> list[int]:
-        """Returns the kernels so that each runs after those it needs, else as they came."""
+        """Returns the kernels so that each is after those that it needs, and otherwise in their original order."""
         waits = [len(direct) for direct in self.direct]
         after: list[list[int]] = [[] for _ in waits]
         for number, direct in enumerate(self.direct):
@@ -322,14 +323,14 @@ class _Needs:
         return order
 
 
-# ---- what a kernel reads at which positions ----
+# ---- positions at which a kernel reads ----
 def aligned_params(value: Op) -> list[Op]:
     """Returns the PARAMs that are read at element i for element i of a value, and at no other."""
     return [op for op in _walk([value])[0] if op.code is OpCode.PARAM]
 
 
 def _walk(values: Sequence[Op]) -> tuple[list[Op], list[Op]]:
-    """Returns the Ops at the same position as `values`, and those that are read by them at others."""
+    """Returns the Ops at the same position as `values`, and the Ops that these read at other positions."""
     here: dict[Op, None] = {}
     there: list[Op] = []
     stack = list(values)
@@ -343,23 +344,23 @@ def _walk(values: Sequence[Op]) -> tuple[list[Op], list[Op]]:
 
 
 def _read_elsewhere(kernel: Kernel, nest: Nest) -> set[Op]:
-    """Returns the PARAMs that a kernel reads outside `nest`, or at other positions than it stores."""
+    """Returns the PARAMs that a kernel reads outside of `nest`, or at other positions than those it stores."""
     others = [v for phase in kernel.phases for n in phase if n is not nest for _, v in n.outputs]
     _, moved = _walk([value for _, value in nest.outputs])
     return {op for op in toposort([*others, *moved]) if op.code is OpCode.PARAM}
 
 
 # ---- places of temporaries ----
-SEARCHED_TEMPORARIES_MAX = 1024  # with more of them a better place is not worth the search for it
+SEARCHED_TEMPORARIES_MAX = 1024  # for more of them the best place is not worth its search
 
 
 class Lifetime(Record):
-    """When a temporary holds data. A moment is a phase of a kernel, or a loop.
+    """The time during which a temporary holds data. A moment is a phase of a kernel, or a loop.
 
     nbytes:    its length
     first:     the moment that writes it
     last:      the last moment that reads it
-    in_arena:  it can be nowhere else
+    in_arena:  it must be in the arena
     """
 
     nbytes: int
@@ -369,7 +370,7 @@ class Lifetime(Record):
 
 
 class Lender(Record):
-    """When the memory of an output may have something else in it: a temporary that it is lent to.
+    """The time during which the memory of an output may be lent to temporaries.
 
     nbytes:  its length
     first:   the first moment that may write there
@@ -382,9 +383,9 @@ class Lender(Record):
 
 
 def place_temporaries(lifetimes: list[Lifetime], lenders: list[Lender]) -> tuple[list[int | None], list[int], int]:
-    """Returns for each lifetime the lender of its memory, or None; its offset in the arena otherwise; the arena's bytes.
+    """Returns for each lifetime its lender or None, for each its offset if it is in the arena, and the arena's bytes.
 
-    Outputs lend memory only where the arena becomes shorter by that.
+    Outputs lend memory only if that makes the arena shorter.
 
     >>> place_temporaries([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], [Lender(64, 0, 2)])
     ([0, None], [0, 0], 64)
@@ -405,7 +406,10 @@ def place_temporaries(lifetimes: list[Lifetime], lenders: list[Lender]) -> tuple
 
 
 def _lent(lifetimes: list[Lifetime], lenders: list[Lender]) -> list[int | None]:
-    """The longest first, of equal ones the last: what the kernel that writes the output still reads has to be elsewhere."""
+    """Returns the lender of each lifetime: the longest choose first, of equal ones the last.
+
+    Values that the output's kernel still reads cannot be in the output.
+    """
     chosen: list[int | None] = [None] * len(lifetimes)
     inside: list[list[Lifetime]] = [[] for _ in lenders]
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, -lifetimes[i].last, i)):
@@ -423,8 +427,8 @@ def _lent(lifetimes: list[Lifetime], lenders: list[Lender]) -> list[int | None]:
 def plan_memory(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     """Returns an offset for each lifetime, and the bytes needed for all.
 
-    The longest are placed first, each at the lowest offset that is free during its lifetime. Where
-    there are very many, they are placed in the order of their first use: that takes a search less for each.
+    The longest are placed first, each at the lowest offset that is free during its lifetime. If there are very many, they
+    are placed in the order of their first use, which needs no search.
 
     >>> plan_memory([Lifetime(64, 0, 1), Lifetime(64, 1, 2), Lifetime(64, 2, 3)])
     ([0, 64, 0], 128)
@@ -467,7 +471,7 @@ def _by_time(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
 
 
 class _Gaps:
-    """The parts of an arena that nothing lives in, while time goes on.
+    """The free parts of an arena, as time goes on.
 
     total:  bytes of the arena so far
     """
@@ -479,7 +483,7 @@ class _Gaps:
         self._start: dict[int, int] = {}  # end -> start
 
     def take(self, length: int) -> int:
-        """Returns the start of `length` bytes: of the shortest gap that has them, or at the end of the arena."""
+        """Returns the start of `length` bytes: in the shortest gap that is long enough, else at the end of the arena."""
         if not length:
             return 0
         place = bisect_left(self._by_length, (length, 0))
@@ -488,7 +492,7 @@ class _Gaps:
             self._remove(start, found)
             self._add(start + length, found - length)
             return start
-        start = self._start.get(self.total, self.total)  # a gap at the end grows
+        start = self._start.get(self.total, self.total)  # a gap at the end is extended
         if start < self.total:
             self._remove(start, self.total - start)
         self.total = start + length

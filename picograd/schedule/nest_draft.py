@@ -1,9 +1,9 @@
-"""Nests while they grow: what each stores, its Ops with their coordinates, and which nest needs which.
+"""Nests while they grow: the values that each stores, its Ops with their coordinates, and the nests that it needs.
 
-Edges between nests are kept with levels: the level of a nest is the length of the longest chain of nests it needs, so a
-nest needs none of its own level or above, and most questions need no search. A search that meets more nests than
-SEARCHED_NESTS_MAX is given up and answers on the safe side: a nest is then not joined. Nothing here walks more than one
-nest, or the expression of one value, whose length is limited: so fusing a graph takes time linear in its Ops.
+Each nest has a level, the length of the longest chain of nests that it needs. It needs none of its own level or above, so
+most questions about dependence need no search. A search that meets more than SEARCHED_NESTS_MAX nests is given up with the
+safe answer, and the nest is not joined. Everything else looks at one nest, or at the expression of one value, whose
+length is limited; so fusing a graph takes time linear in its Ops.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Draft(WithRows, Struct, eq=False):
     anchors:  the reductions, or the one product, scatter, scan or sort
     stored:   values it writes to memory
     members:  Ops attached to it
-    num_ops:  how many Ops it computes, those not attached included; what it computes twice may count twice
+    num_ops:  number of Ops that it computes, attached or not; an Op that is computed twice may count twice
     needs:    nests whose memory it reads; they must run before it
-    readers:  nests that need it, until all are finished
+    readers:  nests that need it; emptied when all nests are finished
     level:    1 + the greatest level of the nests it needs; 0 if it needs none
     """
 
@@ -55,14 +55,14 @@ class Draft(WithRows, Struct, eq=False):
 
 
 class Attached(Record):
-    """The place of an Op in a nest: the element of the domain that computes each of its elements."""
+    """An Op's nest, and for each of its elements the element of the domain that computes it."""
 
     nest: Draft
     where: Coordinates
 
 
 class Fused(Record):
-    """The nests in order, and which nest stores each value."""
+    """The nests in order, and for each stored value its nest."""
 
     nests: tuple[Draft, ...]
     home: dict[Op, Draft]
@@ -84,12 +84,12 @@ READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 4), OpCo
 
 
 def sources_in_memory(op: Op) -> list[Op]:
-    """Returns the values that an Op needs in memory: of sources that it reads in place, what is below their movement.
+    """Returns the values that an Op needs in memory: of sources that it reads in place, the value below their movement.
 
-    The host moves what a CUSTOM reads. An attention reads keys and values many times, so a view whose elements have to be
-    looked for by divisions is stored. A convolution with gaps in x would compute its elements again for each tap.
+    A CUSTOM's sources are moved by the host. An attention reads keys and values many times, so a view whose addresses need
+    divisions is stored. A convolution with gaps in x would compute the elements of a moved x again for each tap.
     """
-    if op.code is OpCode.KERNEL:  # contiguous arrays; numbers are arguments
+    if op.code is OpCode.KERNEL:  # reads contiguous arrays; numbers are arguments
         return [s.src[0] if _is_whole(s) else s for s in op.src if s.shape or not is_length(s)]
     found: list[Op] = []
     read = op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ()
@@ -133,7 +133,7 @@ def _is_sum_of_multiples(place: Dim, own: set[Dim]) -> bool:
 
 # ---- coordinates ----
 def meet(places: set[Coordinates]) -> Coordinates | None:
-    """Joins what sources know of their place in the domain, or None where they contradict each other."""
+    """Returns the coordinates that all sources agree on, each knowing some axes; None if they contradict each other."""
     joined: dict[int, Dim] = {}
     for place in places:
         for axis, dim in place:
@@ -170,7 +170,7 @@ def is_row(op: Op, nest: Draft, where: Coordinates) -> bool:
     return _same_position(where, nest.row_shape, nest.row_axes, op.shape)
 
 
-@lru_cache(maxsize=4096)  # the layers of a network ask the same again and again
+@lru_cache(maxsize=4096)  # the layers of a network ask the same questions
 def _same_position(where: Coordinates, extents: Shape, axes: tuple[int, ...], shape: Shape) -> bool:
     """True when walking `shape` in order walks `extents` in order."""
     if tuple(axis for axis, _ in where) != axes:
@@ -181,11 +181,11 @@ def _same_position(where: Coordinates, extents: Shape, axes: tuple[int, ...], sh
 
 
 # ---- which nest runs before which ----
-SEARCHED_NESTS_MAX = 256  # nests looked at to answer one question
+SEARCHED_NESTS_MAX = 256  # nests that one search may visit
 
 
 def depends(needs: Iterable[Draft], nest: Draft) -> bool:
-    """True when one of `needs` is `nest`, or needs it; also when the search for that was given up."""
+    """True if one of `needs` is `nest` or needs it, or if the search was given up."""
     seen: set[Draft] = set()
     stack = list(needs)
     while stack:
@@ -202,12 +202,12 @@ def depends(needs: Iterable[Draft], nest: Draft) -> bool:
 
 
 def can_require(nest: Draft, needs: Collection[Draft]) -> bool:
-    """True when `nest` can run after `needs` too: none of them depends on it, and the new levels are quickly found."""
+    """True if `nest` can run after `needs`, too: none of them depends on it, and the new levels are quickly found."""
     return not depends(needs, nest) and _raised([(nest, _above(needs))]) is not None
 
 
 def require(nest: Draft, needs: Collection[Draft]) -> None:
-    """Makes `nest`, and so all that need it, run after the nests in `needs`; `can_require` said that it can."""
+    """Makes `nest`, and so all that need it, run after the nests in `needs`; `can_require` must be true."""
     _raise([(nest, _above(needs))])
     _connect(nest, needs)
 
@@ -220,7 +220,7 @@ def can_replace(old: Draft, new: Draft) -> bool:
 
 
 def replace(old: Draft, new: Draft) -> None:
-    """Puts `new` in every place of `old`; `can_replace` said that it can."""
+    """Puts `new` in every place of `old`; `can_replace` must be true."""
     _raise(_levels_without(old, new))
     needs, readers = list(old.needs), list(old.readers)
     for need in needs:
@@ -253,7 +253,7 @@ def _raise(least: list[tuple[Draft, int]]) -> None:
 
 
 def _raised(least: list[tuple[Draft, int]]) -> dict[Draft, int] | None:
-    """Returns the levels that change when these nests have at least these, or None if they are too many to tell."""
+    """Returns the levels that change if these nests get at least these levels; None if the search was given up."""
     levels: dict[Draft, int] = {}
     stack = list(least)
     steps = 0
@@ -270,27 +270,27 @@ def _raised(least: list[tuple[Draft, int]]) -> dict[Draft, int] | None:
 
 
 def _position(nest: Draft) -> float:
-    """Returns a nest's place in the order: its level; a sum to one number that needs none is just before its reader."""
+    """Returns a nest's place in the order: its level; for a sum to one number that needs no nest just before its reader."""
     waits = nest.needs or nest.kind is not NestKind.REDUCE or nest.row_shape != ()
     return nest.level if waits else min((reader.level for reader in nest.readers), default=1) - 0.5
 
 
 def _wait_alike(nest: Draft, needs: Collection[Draft]) -> bool:
-    """False for two sums to one number of which one needs other nests: how many targets count, and the sum of their losses.
+    """False for two sums to one number of which only one needs other nests: the number of targets, and their losses' sum.
 
-    The gradient of a loss, which is divided by that count, is computed where the loss is.
+    The gradient of a loss, which is divided by that number, is computed where the loss is.
     """
     return nest.kind is not NestKind.REDUCE or nest.row_shape != () or bool(nest.needs) == bool(needs)
 
 
 # ---- the nests made so far ----
-EXPRESSION_OPS_MAX = 256  # of the expression of one value: a longer one is stored in between
-NEST_OPS_MAX = 512  # of a nest: one that is full goes on in another, so that kernels stay small
-NEST_STORED_MAX = 32  # values of a nest
-CANDIDATES_MAX = 16  # nests looked at to find one to join
-ACROSS = frozenset({OpCode.GATHER, OpCode.PERMUTE, OpCode.FLIP})  # a product's tile does not read memory in this way
+EXPRESSION_OPS_MAX = 256  # a longer expression is stored in between
+NEST_OPS_MAX = 512  # a longer nest is continued in another, so that kernels stay small
+NEST_STORED_MAX = 32  # values that a nest stores
+CANDIDATES_MAX = 16  # nests that are considered to join one
+ACROSS = frozenset({OpCode.GATHER, OpCode.PERMUTE, OpCode.FLIP})  # a product's tile does not read memory through these
 
-Leaves = dict[Op, None]  # a set that keeps its order, so that every process decides the same
+Leaves = dict[Op, None]  # an ordered set, so that every process decides alike
 Rows = tuple[Shape, tuple[int, ...], Op]  # domain, reduced axes, and memory that is read
 
 
@@ -309,7 +309,7 @@ class Nests:
         self._num_made = 0
         self._bound: dict[Op, int] = {}  # an Op bound to a nest -> its number of bound sources; an anchor has one more
         self._readers: dict[Op, list[Op]] = {}  # an Op bound to a nest -> the attached Ops that read it
-        self._num_ops: dict[Op, int] = {}  # at least the length of an expression; what it uses twice may count twice
+        self._num_ops: dict[Op, int] = {}  # at least the length of an expression; an Op used twice may count twice
         self._by_rows: dict[Rows, list[Draft]] = {}
         self._merged_into: dict[Draft, Draft] = {}
 
@@ -371,21 +371,21 @@ class Nests:
 
     # ---- how much there is to compute ----
     def count(self, op: Op) -> int:
-        """Returns how many Ops compute `op` from memory and the anchors of nests, and remembers that."""
+        """Returns the number of Ops that compute `op` from memory and the anchors of nests; `num_ops` then knows it."""
         num_ops = 0
         if op.code not in SOURCES:
             num_ops = 1 if op.code in KINDS else 1 + sum(map(self._length, dict.fromkeys(op.src)))
-        if num_ops > EXPRESSION_OPS_MAX:  # some may have counted twice
+        if num_ops > EXPRESSION_OPS_MAX:  # some may have been counted twice
             num_ops = len(self._expression(op))
         self._num_ops[op] = num_ops
         return num_ops
 
     def added_ops(self, op: Op) -> int:
-        """Returns how many Ops a nest has to compute for `op` besides those of bound sources."""
+        """Returns the number of Ops that a nest has to compute for `op`, without those of bound sources."""
         return 1 + sum([self._length(s) for s in dict.fromkeys(op.src) if s not in self._bound])
 
     def num_ops(self, op: Op) -> int:
-        """Returns the count of Ops that `count` found."""
+        """Returns the number that `count` found."""
         return self._num_ops[op]
 
     def _length(self, op: Op) -> int:
@@ -426,7 +426,7 @@ class Nests:
         return found
 
     def leaves_besides_own(self, op: Op, nest: Draft) -> Leaves | None:
-        """Returns the reads of `op` if `nest` computes it from its own values; None if they are needed elsewhere."""
+        """Returns the memory that `op` reads if `nest` computes it from its own values; None if it also reads those."""
         rest: list[Op] = []
         stack, seen = [op], set()
         while stack:
@@ -449,8 +449,8 @@ class Nests:
     def nest_for(self, op: Op, kinds: Collection[NestKind]) -> Draft | None:
         """Returns a nest of elements that computes the free value `op` from values it stores already, or None.
 
-        It now runs after the other nests that `op` reads. Where several elementwise nests store what `op` is computed from,
-        as the two averages of Adam, they become one.
+        It then runs after the other nests that `op` reads. If several elementwise nests store the sources of `op`, such as
+        the two averages of Adam, they become one.
         """
         if any(step.code in ACROSS for step in self._expression(op)):
             kinds = {NestKind.ELEMENTWISE}
@@ -514,5 +514,5 @@ class Nests:
         """Returns the nests that store something, each after those it needs; the readers of nests are forgotten."""
         found = tuple(sorted([nest for nest in self.drafts if nest.stored], key=_position))
         for nest in self.drafts:
-            nest.readers.clear()  # nests that know each other would keep graphs until garbage is collected
+            nest.readers.clear()  # a reference cycle would keep graphs alive until the garbage collector runs
         return found

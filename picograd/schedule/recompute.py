@@ -1,15 +1,15 @@
-"""Takes values out of memory again that their readers can compute from values they read anyway.
+"""Removes values from memory that their readers can compute from other values that they read anyway.
 
 In:    the nests of a graph, when all readers of each stored value are known
 Out:   the same nests, which store fewer values and together move fewer bytes
 
-While Ops are visited, sources first, a cut stores what makes the next reader cheapest (schedule/fuse.py). Who else reads,
-and what, comes later. The gradient of a layer norm is cut behind a product:
+While Ops are visited, sources first, a cut stores the value that is cheapest for the next reader (schedule/fuse.py); other
+readers are not known yet. The gradient of a layer norm is cut behind a product:
 
     dy = d @ W;  a = dy * w * (x - mean);  b = residual + dy * w * rstd;  dx = b + f(sum(a)) * (x - mean) + g(sum(dy * w))
 
-There the product would store a and b for the rows' kernel, and dy, which the gradient of w reads. But with dy, that kernel
-has all that a and b are made of: six times fewer bytes leave the product.
+There the product would store a and b for the kernel of rows, and dy for the gradient of w. But from dy that kernel can
+compute a and b: the product then stores six times fewer bytes.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from picograd.ir.stages import NestKind
 from picograd.schedule.nest_draft import Draft, Nests, in_memory, require
 
 STEPS_MAX = 32  # Ops that compute a value again
-OPS_PER_BYTE = 8  # that a machine computes while it moves a byte
+OPS_PER_BYTE = 8  # Ops that a machine computes while it moves a byte
 CHEAP = (ELEMENTWISE | MOVEMENT | SOURCES) - TRANSCENDENTAL - {OpCode.CHECK, OpCode.PAD}
-IN_PLACE = ELEMENTWISE | {OpCode.REDUCE, OpCode.RESHAPE}  # they read each element of a value once, in its order
-READERS = (NestKind.REDUCE, NestKind.ELEMENTWISE)  # whose loops compute any value
+IN_PLACE = ELEMENTWISE | {OpCode.REDUCE, OpCode.RESHAPE}  # read each element of a value once, in order
+READERS = (NestKind.REDUCE, NestKind.ELEMENTWISE)  # kinds of nests that can compute any value
 
 
 def compute_again(nests: Nests, candidates: Collection[Op], order: Sequence[Op]) -> None:
-    """Unstores those of the candidates that cost fewer bytes if each of their readers computes them.
+    """Unstores the candidates that cost fewer bytes if each of their readers computes them.
 
     Args:
-      candidates:  stored values that were not asked for in memory
+      candidates:  stored values that need not be in memory
       order:       the Ops of the graph, sources first
     """
     _Prices(nests, candidates, order).run()
 
 
 class _Prices:
-    """The nests with what each reads.
+    """The nests with the values that each reads.
 
     read:     nest -> the values in memory that it reads
     readers:  candidate -> the nests that read it
@@ -53,7 +53,7 @@ class _Prices:
         self.readers: dict[Op, dict[Draft, None]] = {op: {} for op in self.candidates}
 
     def run(self) -> None:
-        """Visits the candidates, later ones first: those that they are computed from are then read by other nests."""
+        """Visits the candidates, later ones first: unstoring one changes which nests read earlier ones."""
         for nest in self.nests.drafts if self.candidates else ():
             self.read[nest] = self.read_by(nest, nest.stored)
             for op in self.read[nest]:
@@ -92,7 +92,7 @@ class _Prices:
     def steps(self, op: Op) -> list[Op]:
         """Returns the Ops that compute a value from memory; [] if it takes a product, a costly function, or too many."""
         found, seen = [op], {op}
-        for step in found:  # which grows meanwhile
+        for step in found:  # grows meanwhile
             if step.code not in CHEAP or len(found) > STEPS_MAX:
                 return []
             fresh = [s for s in dict.fromkeys(step.src) if s not in seen and s not in self.nests.home and not in_memory(s)]
@@ -104,8 +104,8 @@ class _Prices:
         """Has the readers of a value compute it.
 
         Args:
-          leaves:  the memory that it is computed from
-          rest:    the memory that the nest still reads which stored it
+          leaves:  the memory from which it is computed
+          rest:    the memory that the nest that stored it still reads
         """
         home, readers = self.nests.home.pop(op), self.readers[op]
         home.stored.remove(op)

@@ -1,7 +1,7 @@
-"""The core of a Tensor: a view of a cell, with the identity that gradients are collected under.
+"""The core of a Tensor: a view of a cell, with the identity under which gradients are collected.
 
-`Tensor` (tensor.py) is its subclass with all methods. Where types name Tensor and `T`, core.py and the files of
-functions mean that class, which is made after them.
+`Tensor` (tensor.py) is the subclass with all methods. The annotations Tensor and `T`, here and in the files of functions,
+mean that class, which is made after them.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
     from picograd.tensor.tensor import Tensor
 
 P = ParamSpec("P")
-T = TypeVar("T", bound="Tensor")  # of methods, which are functions in the file of their subject: self, and what they return
-Operand = Union["Tensor", Scalar]  # noqa: UP007  # the class is made of those functions, after them
+T = TypeVar("T", bound="Tensor")  # self and result of methods, which are functions in the file of their subject
+Operand = Union["Tensor", Scalar]  # noqa: UP007  # Tensor is made after the functions that use this
 
 if TYPE_CHECKING:
 
     class of_class(Generic[P]):  # noqa: N801
-        """A classmethod with the type of one that returns an object of the class that it is called on."""
+        """The type of a classmethod that returns an object of the class on which it is called."""
 
         def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None: ...
 
         def __get__(self, instance: T | None, owner: type[T]) -> Callable[P, T]: ...
 
     class several_of_class(Generic[P]):  # noqa: N801
-        """A classmethod that returns several."""
+        """The type of a classmethod that returns several such objects."""
 
         def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None: ...
 
@@ -77,10 +77,10 @@ else:
     of_class = several_of_class = classmethod
 
 new = object.__new__
-FEW_ELEMENTS_MAX = 4096  # elements that are computed together where some of them are asked for: the others will be
-leaf_ids = itertools.count()  # a LEAF differs from its equals by its number
+FEW_ELEMENTS_MAX = 4096  # elements of a value that is computed as a whole when some of them are asked for
+leaf_ids = itertools.count()  # each LEAF has a number, so that no two are equal
 copies: LivingSet[Cell] = LivingSet()  # values of clones of results, whose Op is that of the result
-frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves that require no grad now: as such they come back
+frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves that require no grad now; they keep their number
 
 
 class Size(tuple[int, ...]):
@@ -98,13 +98,13 @@ class Size(tuple[int, ...]):
 
 
 class ShownLengths:
-    """A function of a shape that gives what `x.shape` shows of it, while a function is traced for any length; else None."""
+    """While a function is traced for any length, the function from a shape to the one that `x.shape` shows; else None."""
 
     of: Callable[[Shape], Shape] | None = None
 
     @staticmethod
     def to(frame: FrameType) -> bool:
-        """True for code that is not picograd's, while a function is traced for any length."""
+        """True for code outside picograd while a function is traced for any length."""
         return ShownLengths.of is not None and frame.f_globals.get("__name__", "").partition(".")[0] != "picograd"
 
 
@@ -112,9 +112,9 @@ class TensorCore:
     """A view of a cell.
 
     cell:  the storage, shared with every other view of it
-    steps: view of the cell: what leads from the cell's Op to this tensor's
-    _grad: gradient that backward() has accumulated, or None
-    _role: "parameter", "buffer" or "temporary" where a module is to hold it as such; mostly unset
+    steps: the view: the steps from the cell's Op to this tensor's
+    _grad: the gradient that backward() has accumulated, or None
+    _role: "parameter", "buffer" or "temporary" if a module is to hold it as such; mostly unset
     """
 
     __slots__ = ("cell", "steps", "_grad", "_shown", "_role", "__weakref__")
@@ -155,7 +155,7 @@ class TensorCore:
             record(op)
             cell = Cell(op, place)
         self.cell, self.steps, self._grad = cell, (), None
-        # The cell's value when this view was last read, what it showed, and that without a gradient, if it was read so.
+        # When this view was last read: the cell's value, the view's, and that without a gradient, if it was read without.
         self._shown: tuple[Op, ...] | None = None
         if requires_grad:
             self.requires_grad_()
@@ -170,8 +170,8 @@ class TensorCore:
 
     @classmethod
     def from_op(cls, op: Op, device: str | None = None, settles: bool = True) -> Self:
-        """Returns a tensor with new storage whose value is `op`; unless it `settles`, a graph however long it is."""
-        tensor = new(cls)  # from_cell and Cell written out: every operation comes by here
+        """Returns a tensor with new storage whose value is `op`; if it `settles`, a very long graph is computed now."""
+        tensor = new(cls)  # from_cell and Cell written out: every operation ends here
         if op.code is OpCode.BUFFER or trace.get() is not None:
             cell = Cell(op, device)
         else:
@@ -232,25 +232,25 @@ class TensorCore:
         return shown[1]
 
     def forget_old(self) -> None:
-        """Drops what this view showed of a value that its cell no longer holds: it keeps memory alive."""
+        """Drops the view of a value that the cell no longer holds, since it keeps memory alive."""
         shown = self._shown
         if shown is not None and shown[0] is not self.cell.op:
             self._shown = None
 
     def read(self) -> Op:
-        """Returns the value as an operand of a new graph: with no gradient under no_grad, noted by a trace."""
+        """Returns the value as an operand of a new graph: without gradient under no_grad, and noted by a trace."""
         active = trace.get()
         if active is not None:
             active.on_read(self.cell)
         cell = self.cell
         op: Any = cell.content  # `self.op` written out
-        if op.__class__ is not Op or cell.__class__ is not Cell:  # one that takes note of readers (compute.py)
+        if op.__class__ is not Op or cell.__class__ is not Cell:  # memory, or a PutOff (unasked.py)
             named = cell._named if op.__class__ is tuple and cell.__class__ is Cell else None
             op = cell.op if named is None or named[0] is not op else named[1]
         if (op.realized is not None or cell.turn != Carries.turn) and active is None and not op.needs_grad:
             cell.turn = Carries.turn
             if op.code is not OpCode.BUFFER and (kept := on_memory(op)) is not op:
-                replace_op(cell, op, kept)  # else a loop's graphs hold each other
+                replace_op(cell, op, kept)  # else the graph of a loop's turn would keep those of all earlier turns
                 op = cell.op
         base = op
         if self.steps:
@@ -403,7 +403,7 @@ class TensorCore:
     # ---- identity ----
     @property
     def requires_grad(self) -> bool:
-        """True where gradients flow: a leaf that asked for one can be reached."""
+        """True where gradients flow: it is, or depends on, a leaf that requires grad."""
         if not self.steps:
             return self.cell.held() is None and self.cell.op.needs_grad
         return self.steps[-1][0] is OpCode.LEAF or self.op.needs_grad
@@ -469,12 +469,12 @@ class TensorCore:
             self.op.arg.collects = True
 
     def _has_leaf_of_its_own(self) -> bool:
-        """True where gradients are collected, or can be, here: not for a clone of a leaf, though it shows the same Op."""
+        """True if gradients are or can be collected here: False for a clone of a leaf, although it shows the same Op."""
         op = self.op
         return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
     def _become_leaf(self, collects: bool = True) -> None:
-        """Makes this tensor a LEAF. The value of a result becomes one where it is not a view; a later value does not."""
+        """Makes this tensor a LEAF: the present value if it is a result in its own storage, else the view as such."""
         begin_apart(self.cell)
         may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op
@@ -495,7 +495,7 @@ class TensorCore:
         record(self.op)
 
     def _without_hooks_of_views(self, value: Op) -> Op:
-        """Leaves the hooks of views at what these show before a write; returns `value`, where it read one, without them."""
+        """Keeps the hooks of views with the values that these show before a write; returns `value` without those hooks."""
         for number in sorted(LeafNumber.hooked & LeafNumber.results):
             view = leaf_tensors.get(number)
             if view is not None and view.cell is self.cell and view.steps and view.steps[-1][1] == number:
@@ -517,11 +517,11 @@ class TensorCore:
 
     # ---- computing ----
     def _written_on_host(self, value: Op) -> Op | None:
-        """Returns the cell's memory with a number in the place this shows; None where it is to be computed.
+        """Returns the cell's memory with a number in the place this shows; None if a plan has to compute the write.
 
-        As graphs, writes to chosen elements would have a form for each way in which their places meet.
+        As graphs, writes to chosen elements would have a form for each way in which their places coincide.
         """
-        cell = self.cell  # NOTE: a graph, such as that of a clone of a transpose, has its places elsewhere
+        cell = self.cell  # NOTE: the elements of a graph, such as a clone of a transpose, may be in another order
         given = cell.held() is None or value.needs_grad or is_shared(cell)
         place = None if given or (shown := self.op).needs_grad else place_on_host(shown, is_written=True)
         number = None if place is None else value.arg if value.code is OpCode.CONST else number_on_host(value)
@@ -579,7 +579,7 @@ class TensorCore:
         return self.write("assign", value.read())
 
     def _host(self, function: str) -> np.ndarray[Any, Any]:
-        """Returns the value as a fresh array."""
+        """Returns a copy of the value as an array."""
         active = trace.get()
         if active is not None:
             active.on_host_read(function)
@@ -596,7 +596,7 @@ class TensorCore:
 
 # ---- uses ----
 def _references(holder: Any) -> int:
-    """Returns how often the Op of a cell is referred to: once more for each Op that reads it, and for each other tensor."""
+    """Returns the reference count of a cell's Op: each Op that reads it and each other tensor adds one."""
     op = holder.op
     return getrefcount(op)
 
@@ -631,7 +631,7 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
         on_host = value_on_host(op)
         if on_host is not None:
             return on_host
-    if tensor.cell.op.numel <= max(4 * op.numel, FEW_ELEMENTS_MAX):  # else only what is shown is computed
+    if tensor.cell.op.numel <= max(4 * op.numel, FEW_ELEMENTS_MAX):  # else only the view is computed
         compute([tensor.cell])
     op = tensor.op
     while op.code in (OpCode.LEAF, OpCode.DETACH):
@@ -640,7 +640,7 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
 
 
 def chosen_on_host(tensor: T, mask: TensorCore) -> T | None:
-    """Returns the elements that a mask chooses of a small value in host memory, where a plan takes longer; else None."""
+    """Returns the elements of a small value in host memory that a mask chooses; None for others, which take a plan."""
     op = tensor.read()
     if op.needs_grad or not is_small(op) or mask.op.shape != op.shape[: mask.ndim]:
         return None

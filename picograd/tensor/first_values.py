@@ -1,12 +1,12 @@
-"""First values: what a program begins with, such as random weights and zeros, is computed once, beside its steps.
+"""First values: those that a program begins with, such as random weights and zeros, are computed before its steps.
 
-In:    the values of leaves, of what is written to, and of constants that need memory of their own
+In:    the first values of leaves and of tensors that are written to, and constants that need memory of their own
 Out:   `compute_first`: has them computed before the next plan;  `take_starts`: those of them that need a kernel;
-       `begin_apart`: a constant becomes one tensor's own;  `evaluate_first`, `evaluated`
+       `begin_apart`: makes a constant one tensor's own;  `evaluate_first`, `evaluated`
 
 A kernel that draws a weight runs once. It takes 10 ms to compile, on a GPU more than 100; NumPy draws a small weight in one
-or two. So small ones are computed by the evaluator. When graphs of a kind come a second time they are left to a plan: they
-may come a third time. Both have the same bits, for only Ops are evaluated whose result IEEE 754 rounds in one way.
+or two. So the evaluator computes small weights. Graphs of one kind that come a second time are left to a plan, since they
+may come a third time. Both give the same bits, because only Ops are evaluated whose rounding IEEE 754 fixes.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from picograd.ir.op import Op, is_memory, unshared
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op, trace
 
-ELEMENTS_MAX = 1 << 17  # of graphs of one kind together: NumPy draws them in 8 ms
+ELEMENTS_MAX = 1 << 17  # of all graphs of one kind: NumPy draws them in 8 ms
 EXACT = frozenset({
     OpCode.LEAF, OpCode.DETACH, OpCode.CONST, OpCode.IOTA, OpCode.THREEFRY, OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND,
     OpCode.PAD, OpCode.SHRINK, OpCode.CAST, OpCode.BITCAST, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.NEG,
     OpCode.SQRT, OpCode.SHL, OpCode.SHR, OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.CMPLT, OpCode.CMPNE, OpCode.WHERE,
 })  # fmt: skip
-_met: Latest[Hashable, None] = Latest(1024)  # short keys of graphs that have been computed here, or that need kernels
+_met: Latest[Hashable, None] = Latest(1024)  # keys of graphs that were computed here, or that need kernels
 
 
 # ---- values that begin something ----
 def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
     """Has values computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
 
-    They are what a network begins with: random numbers are made by one kernel and not by each that reads them. Its first
-    step is planned like those after it, which read all of that in memory.
+    A network begins with them. Its random numbers are made by one kernel, not by each kernel that reads them, and its first
+    step has the plan of later steps, which find all these values in memory.
 
     Args:
-      starts:  values, each with the device of the tensor that begins with it
+      starts:  values, each with the device of its tensor
     """
     pending.starts += [
         (weakref.ref(op), device)
@@ -66,7 +66,7 @@ def take_starts() -> list[Op]:
     left = {op: device for op, device in starts if op is not None and not is_memory(op)}
     for op, device in left.items():
         if begins_apart(op):
-            with suppress(OutOfMemoryError):  # then it stays a constant
+            with suppress(OutOfMemoryError):  # it then stays a constant
                 op.realized = stored_fill(op, device)
     rest = [op for op in left if not begins_apart(op)]
     evaluate_first(rest)
@@ -74,15 +74,15 @@ def take_starts() -> list[Op]:
 
 
 def evaluate_beginnings() -> None:
-    """Computes values written before the first plan, such as random weights, where that needs no kernel."""
+    """Computes values written before the first plan, such as random weights, if that needs no kernel."""
     evaluate_first([cell.op for cell in pending.writes.living()])
 
 
 # ---- constants with memory of their own ----
 def begin_apart(cell: Cell) -> None:
-    """Lets a constant that is about to be trained or written to, as zeros and ones are, have memory of its own.
+    """Gives a constant that is about to be trained or written to, such as zeros, an Op of its own, and so its own memory.
 
-    Equal constants are one Op. This one is another, so that memory which holds it is this tensor's.
+    Other equal constants are one Op.
     """
     op = cell.op
     if is_fill(op) and trace.get() is None:
@@ -105,14 +105,14 @@ def is_fill(op: Op) -> bool:
 
 
 def stored_fill(fill: Op, device: str | None) -> Op:
-    """Returns memory that holds a constant in a fixed shape, written by the host: a kernel would run once."""
+    """Returns memory that holds a constant in a fixed shape, written by the host, since a kernel would run only once."""
     value = np.broadcast_to(np.asarray(fill.src[0].arg, fill.dtype.numpy), cast("tuple[int, ...]", fill.shape))
     return from_host(value, fill.dtype, device or default_device())
 
 
 # ---- the evaluator ----
 def evaluate_first(graphs: Sequence[Op]) -> None:
-    """Computes small graphs that read memory, and are new, by the evaluator; they then have their value as `realized`."""
+    """Computes small new graphs that read memory by the evaluator; they then have their value as `realized`."""
     alike: dict[Hashable, list[Op]] = {}
     devices: dict[Hashable, str] = {}
     for op in dict.fromkeys(graphs):
@@ -127,7 +127,7 @@ def evaluate_first(graphs: Sequence[Op]) -> None:
 
 
 def evaluated(graphs: Sequence[Op]) -> Sequence[np.ndarray[Any, Any]] | None:
-    """Returns the values of small graphs by the evaluator; None where a kernel might give other bits."""
+    """Returns the values of small graphs by the evaluator; None if a kernel might give other bits."""
     wholes = written_out(graphs)
     order = order_of(wholes)
     if sum(op.numel for op in graphs) > ELEMENTS_MAX or not all(map(_may_be_evaluated, order)):
@@ -136,7 +136,7 @@ def evaluated(graphs: Sequence[Op]) -> Sequence[np.ndarray[Any, Any]] | None:
 
 
 def _may_be_evaluated(op: Op) -> bool:
-    """True for small memory and small Ops of which every device gives the same bits, with lengths that are numbers."""
+    """True for small memory, and for small Ops with numbers as lengths for which every device gives the same bits."""
     is_exact = op.code in EXACT and (op.dtype.kind != "f" or op.dtype in (float32, float64))
     is_small = all(dim.__class__ is int for dim in op.shape) and op.numel <= ELEMENTS_MAX
     return (is_exact or is_memory(op)) and is_small

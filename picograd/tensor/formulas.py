@@ -1,7 +1,7 @@
-"""Formulas: functions whose graph is made with its plan; until then one Op stands for it (ir/bodies.py).
+"""Formulas: functions whose graph is made together with its plan; until then one Op stands for it (ir/bodies.py).
 
 In:    a function of Ops, or of Tensors
-Out:   `formula`: the function that gives the one Op, or the results of one;  `by_formula`: the same at the call;
+Out:   `formula`: the function that returns that one Op, or its results;  `by_formula`: the same at the call;
        `of_tensors`: the same for a function that is written with Tensors
 """
 
@@ -35,18 +35,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Results = TypeVar("Results", Op, tuple[Op, ...])
 OPERANDS = frozenset({"Tensor", "Tensor | None", "T", "Operand", "Any"})  # annotations of arguments that may be Tensors
-_lengths: Latest[Hashable, Lengths] = Latest(1024)  # of operands of each formula, as far as they differ in these alone
+_lengths: Latest[Hashable, Lengths] = Latest(1024)  # of the operands of calls that differ in lengths alone
 _lock = lock()
 PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
 
 
 def formula(function: Callable[P, Results]) -> Callable[P, Results]:
-    """Lets a function give an Op, or a tuple of them, whose graph is made later, in a trace the graph itself.
+    """Has a function return an Op, or several, whose graph is made later; in a trace it returns the graph itself.
 
-    It takes Ops first, by position, and behind them what else decides its graph (hashable; of 0.0 and -0.0 the graph is
-    the same), and reads nothing else: no mode, no value. It gives an Op through which gradients flow where they flow
-    through one of its results. Its errors of dtypes and shapes come at the call: the first one with such operands makes
-    the graph on trial.
+    The function takes Ops first, by position, then all else that decides its graph (hashable; the graph is the same for 0.0
+    and -0.0), and reads nothing else: no mode, no value. Gradients flow through the Op if they flow through one of the
+    graph's results. Errors of dtypes and shapes are raised at the call: the first call with such operands makes the graph
+    on trial.
     """
     count, gives_several = _num_ops(function), function.__annotations__["return"] != "Op"
 
@@ -56,7 +56,7 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
         if trace.get() is not None or bodies.at_once.get() or not PLAIN.issuperset(map(type, others)):
             return function(*args, **named)
         src = args[:count]
-        kinds, depth, needs_grad = [], 0, False  # in one loop: every function of several Ops comes by here
+        kinds, depth, needs_grad = [], 0, False  # in one loop, since every function of several Ops passes here
         for s in src:
             kinds.append((s.dtype, s.shape))
             if s.depth > depth:
@@ -80,7 +80,7 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
 
 @lru_cache(maxsize=1024)
 def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
-    """Returns the formula of a call with such operands: from the third length on a trial is for many lengths.
+    """Returns the formula of a call with such operands; from the third length on, one trial is for many lengths.
 
     Raises:
       PicogradError: the function takes no such operands.
@@ -103,13 +103,13 @@ def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
             known.refuse(getattr(error, "unequal", ()))
             return bodies.formula_of(options, kinds)
     shapes = [tuple([dim_value(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
-    if any(length < 1 for shape in shapes for length in shape):  # which lengths are too short, their own trial says
+    if any(length < 1 for shape in shapes for length in shape):  # a trial of these very lengths says which is too short
         return bodies.formula_of(options, kinds)
     return replace(found, kinds=tuple([(dtype, shape) for (dtype, _), shape in zip(found.kinds, shapes)]))
 
 
 def _num_ops(function: Callable[..., Any]) -> int:
-    """Returns how many Ops a function takes before anything else."""
+    """Returns the number of Ops that a function takes, before its other arguments."""
     count = 0
     for parameter in inspect.signature(function).parameters.values():
         if parameter.annotation != "Op":
@@ -123,7 +123,7 @@ def _num_ops(function: Callable[..., Any]) -> int:
 def by_formula(
     function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Op | float], kinds: tuple[Kind, ...]
 ) -> Sequence[Op]:
-    """Returns function(options, *operands), as graphs that are made later: in a trace, which is read, mostly now.
+    """Returns function(options, *operands) as graphs that are made later; in most traces as the graphs themselves.
 
     Args:
       kinds:  dtype and shape of each result
@@ -137,14 +137,14 @@ def by_formula(
 
 # ---- functions of Tensors ----
 def of_tensors(function: Callable[P, R], container: Callable[..., Any] | None = None) -> Callable[P, R]:
-    """Lets a function of Tensors give a Tensor whose graph is made later, as `formula` does for one of Ops.
+    """Has a function of Tensors return a Tensor whose graph is made later, as `formula` does for a function of Ops.
 
-    Its graph follows from dtypes, shapes and its other arguments: it reads no value, makes no tensor of host data, warns of
-    nothing and gives no view. With other arguments than formulas have, with operands on several devices, in a trace and in
-    modes of precision it is called as it is.
+    The graph must follow from dtypes, shapes and the other arguments: the function reads no value, makes no tensor of host
+    data, gives no warning and returns no view. With arguments that formulas do not take, with operands on several devices,
+    in a trace and in modes of precision the function itself is called.
 
     Args:
-      container:  what holds several results; default: a tuple
+      container:  makes one object of several results; default: a tuple
     """
 
     parameters = inspect.signature(function).parameters
@@ -176,7 +176,7 @@ def of_tensors(function: Callable[P, R], container: Callable[..., Any] | None = 
 
 
 def _at_once() -> bool:
-    """True where a graph depends on more than operands."""
+    """True while graphs depend on more than their operands: in a trace, or in a mode of precision."""
     if trace.get() is not None or bodies.at_once.get():
         return True
     return precision_mode.get() is not None or float32_mode.get() != "highest"
@@ -185,10 +185,10 @@ def _at_once() -> bool:
 def _tensors_and_others(
     names: Sequence[str], values: Sequence[Any], operands: Collection[str]
 ) -> tuple[list[TensorCore], tuple[Any, ...], str | None] | None:
-    """Returns the Tensors of arguments, the others and the one device; None where a graph cannot wait.
+    """Returns the Tensors among arguments, the others, and the one device; None if the graph must be made at once.
 
     Args:
-      operands:  names of the arguments that may be Tensors: of another one the value is read
+      operands:  names of the arguments that may be Tensors; of a Tensor in another argument the value is read
     """
     tensors: list[TensorCore] = []
     others, device = [], None
@@ -211,7 +211,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _plainly(function: Callable[[], Any]) -> tuple[Op, ...]:
-    """Returns the graphs of results as where gradients are recorded, without a trace or a mode of precision."""
+    """Returns the graphs of a function's results with gradients recorded, without a trace or a mode of precision."""
     variables: Any = {grad_mode: True, trace: None, precision_mode: None, float32_mode: "highest"}
     outer = {variable: variable.get() for variable in variables}
     try:

@@ -1,4 +1,4 @@
-"""Contexts, which are decorators, too: where gradients are recorded, in which precision products run.
+"""Contexts that are also decorators: whether gradients are recorded, and in which precision products run.
 
 An Op's precision is decided when it is built, so a graph says it; jit, which builds no graph at a replay, has one for each
 precision.
@@ -32,8 +32,8 @@ class Mode(Generic[T]):
 
     def __init__(self, variable: ContextVar[T], value: T):
         self._variable, self._value = variable, value
-        self._blocks: list[tuple[T, Ends]] = []  # that have begun, and the value around each
-        self._before: tuple[T] | None = None  # the value around, where it has been replaced before the block
+        self._blocks: list[tuple[T, Ends]] = []  # for each block that has begun the value before it
+        self._before: tuple[T] | None = None  # the value before, if it was replaced before the block began
 
     def __enter__(self) -> None:
         ends = Ends()
@@ -66,7 +66,7 @@ class Mode(Generic[T]):
             return cast(R, run(function, *args, **kwargs))
 
         @functools.wraps(function)
-        def stepped(*args: P.args, **kwargs: P.kwargs) -> Any:  # each step within the mode, the caller's code without it
+        def stepped(*args: P.args, **kwargs: P.kwargs) -> Any:  # a generator's steps have the mode, its caller does not
             generator: Any = function(*args, **kwargs)
             step, given = generator.send, None
             while True:
@@ -189,11 +189,11 @@ def is_grad_enabled() -> bool:
 IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 by default, as PyTorch's does
 PRECISIONS = ("highest", "high", "medium")  # of products of float32, as PyTorch calls them
 float32_mode: ContextVar[str] = ContextVar("float32", default="highest")
-precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products, or None: as they are given
+precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products; None: their operands'
 
 
 class autocast(Mode[DType | None]):  # noqa: N801  # PyTorch's name
-    """Computes products of float32 in 16 bits inside a `with` block or a decorated function; a block inside one counts.
+    """Computes products of float32 in 16 bits inside a `with` block or a decorated function; the innermost block counts.
 
     Products (matmul, addmm, einsum, linear, attention, convolution) take and give `dtype`. Losses and norms of
     picograd.nn.functional, and its softmax, log_softmax and grid_sample, take 16-bit floats as float32. All else is
@@ -201,9 +201,9 @@ class autocast(Mode[DType | None]):  # noqa: N801  # PyTorch's name
     float64 stays.
 
     Args:
-      device_type:    a device's name, which says what dtype is unless given
+      device_type:    a device's name, which decides the default of dtype
       dtype:          bfloat16 or float16; default float16 for "cuda" (and PTX, CUDASIM), else bfloat16
-      enabled:        False: the block computes as if there were none around it
+      enabled:        False: the block computes as outside of autocast
       cache_enabled:  has no effect: equal casts are one Op
 
     Raises:
@@ -235,7 +235,7 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Returns whether products are computed in 16 bits here.
 
     Args:
-      device_type:  changes nothing: a block of autocast holds for every device
+      device_type:  has no effect: a block of autocast holds for every device
 
     >>> with pg.autocast("cpu"):
     ...     is_autocast_enabled()
@@ -245,24 +245,24 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
 
 def lowered(dtype: DType) -> DType:
-    """Returns the dtype that operands of a product are to have."""
+    """Returns the dtype that operands of a product get here."""
     return lowered_to(precision_mode.get(), dtype)
 
 
 def lowered_to(precision: DType | None, dtype: DType) -> DType:
-    """Returns the dtype that operands of a product are to have where this is the precision of products."""
+    """Returns the dtype that operands of a product get in this precision."""
     return dtype if precision is None or not dtype.is_float or dtype is dtypes.float64 else precision
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Sets how exact products of float32 have to be that are built from here on: matmul, linear, convolution, attention.
+    """Sets the precision of later products of float32: matmul, linear, convolution, attention.
 
-    With "high" a GPU's matrix instructions may round operands to TF32, 11 bits of significand of the 24: each is off by
-    2^-11 of itself at most; sums stay float32. An A100 has 156 TFLOP/s then, not 19.5 (its data sheet). Devices without
+    With "high" a GPU's matrix instructions may round operands to TF32, from 24 bits of significand to 11: the relative
+    error of each is at most 2^-11; sums stay float32. An A100 then has 156 TFLOP/s, not 19.5 (data sheet). Devices without
     such instructions compute as before. It holds in this thread, and for the gradients of such products.
 
     Args:
-      precision:  "highest" (until something is said), "high" or "medium", which is the same here
+      precision:  "highest" (the default), "high", or "medium", which means "high" here
 
     Raises:
       ArgumentError: it is not one of these.
@@ -277,7 +277,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """Returns how exact products of float32 have to be that are built now.
+    """Returns the precision of products of float32.
 
     >>> pg.get_float32_matmul_precision()
     'highest'
@@ -286,5 +286,5 @@ def get_float32_matmul_precision() -> str:
 
 
 def uses_tf32(dtype: DType) -> bool:
-    """Returns whether a product of this dtype that is built now may take TF32."""
+    """Returns whether a product of this dtype may use TF32 here."""
     return dtype is dtypes.float32 and float32_mode.get() != "highest"

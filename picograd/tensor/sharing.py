@@ -1,7 +1,7 @@
-"""Storage that picograd shares with other libraries: how a cell comes to be one, and what a write to it does.
+"""Storage that picograd shares with other libraries: how a cell gets such storage, and how it is written to.
 
-Others see what picograd writes once it is in the memory, so a write is computed at once. Graphs that were built before
-keep the old value: their Buffer gets a copy of it first.
+Other libraries read the memory at any time, so a write is computed at once. Graphs that were built before keep the old
+value: their Buffer gets a copy of it first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_shared(cell: Cell) -> bool:
 
 
 def check_not_read_only(function: str, cell: Cell) -> None:
-    """Raises SharingError where a cell's storage is memory that another library lets nobody write to."""
+    """Raises SharingError if a cell's storage is memory that another library has made read-only."""
     held = cell.held() if is_shared(cell) else None
     if held is not None and not shared[held[0]].flat.flags.writeable:
         raise SharingError(
@@ -74,9 +74,9 @@ def store(function: str, cell: Cell, op: Op) -> None:
 
 
 def share_storage(cell: Cell) -> Shared:
-    """Makes the memory of a computed cell on the CPU one that other libraries may know, and returns its entry in `shared`.
+    """Makes the memory of a computed cell on the CPU shared memory; returns its entry in `shared`.
 
-    Memory that some graph or another cell can still read stays theirs: the cell moves to a copy.
+    Memory that a graph or another cell can still read stays theirs: the cell gets a copy.
     """
     cell._named = None
     alone = COUNTS_TELL and _references(cell) == _ALONE

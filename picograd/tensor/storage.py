@@ -35,8 +35,8 @@ __all__ = ["as_strided", "fill_", "resize_as_", "zero_"]
 
 
 # ---- values ----
-Kept = LivingValues[tuple[int, int], TensorCore]  # by the trace in which it was made, and itself
-kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # what `.data` has shown of storage
+Kept = LivingValues[tuple[int, int], TensorCore]  # by the ids of the trace in which it was made, and of itself
+kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # tensors that `.data` has returned, by their storage
 
 
 def shared_data(self: T) -> T:
@@ -47,7 +47,7 @@ def shared_data(self: T) -> T:
 
 
 def replace_data(self: Tensor, value: Tensor) -> None:
-    """Puts a value of any shape and dtype in the place of the storage's; what `.data` gave before stays as it was."""
+    """Replaces the storage's value by one of any shape and dtype; tensors that `.data` returned before keep the old one."""
     if not isinstance(value, TensorCore):
         raise ArgumentTypeError(f"data: must be a tensor, got {shown(value)}.", hint="Tensor(value)")
     op, device = detached(value.read()), value.cell.device
@@ -118,7 +118,7 @@ def zero_(self: T) -> T:
 
 
 def _leave_behind(self: T) -> None:
-    """Gives what `.data` has shown of this storage, and is still held, the value as storage of its own."""
+    """Gives living tensors that `.data` has returned for this storage a storage of their own with its value."""
     active, shown = trace.get(), kept_data.get(self.cell, Kept())
     kept = {key: one for key, one in shown.items() if key[0] == id(active)}
     if not kept:
@@ -172,13 +172,13 @@ def as_strided(self: T, size: Sequence[int], stride: Sequence[int], storage_offs
 
 
 def _storage(self: T) -> T:
-    """Returns the tensor that this is a view of, from where gradients are collected or cut off on."""
+    """Returns the tensor that this is a view of, with all steps up to the last where gradients are collected or cut off."""
     kept = [i + 1 for i, (code, _) in enumerate(self.steps) if code in (OpCode.LEAF, OpCode.DETACH)]
     return self.from_cell(self.cell, self.steps[: max(kept, default=0)])
 
 
 def sum_to_size(self: T, *size: Any) -> T:
-    """Returns the sum over the axes that broadcasting from the lengths `size` to this shape makes longer.
+    """Returns the sum over the axes that broadcasting from the shape `size` to this one would make longer.
 
     Raises:
       ShapeError: `size` does not broadcast to this shape.
@@ -196,7 +196,7 @@ def sum_to_size(self: T, *size: Any) -> T:
 
 
 def resize_(self: T, *size: Any) -> T:
-    """Makes this the first elements of its own, in a new shape; where that has more elements, zeros follow.
+    """Changes the shape in place: keeps as many of the first elements as it has room for, and fills up with zeros.
 
     Args:
       size: the new lengths
@@ -220,7 +220,7 @@ def resize_(self: T, *size: Any) -> T:
 
 
 def resize_as_(self: T, other: Tensor) -> T:
-    """Makes this the first elements of its own, in the shape of `other`.
+    """Changes the shape in place to that of `other`, as `resize_` does.
 
     Raises:
       GradientError: gradients flow here.
@@ -233,7 +233,7 @@ def resize_as_(self: T, other: Tensor) -> T:
 
 # ---- by Python ----
 def apply_(self: T, function: Callable[[Any], Any]) -> T:
-    """Stores in place what a function of Python's makes of each number, one after the other: slow.
+    """Replaces each number in place by the result of a Python function; slow.
 
     Raises:
       ArgumentError: `function` cannot be called.

@@ -248,7 +248,7 @@ def _has_value(op: Op) -> bool:
 
 
 # ---- gradients for which backward() will ask ----
-# If a program reads a loss, or a value that shares work with it, and calls backward() afterwards, the gradients are computed
+# If a program reads a loss, or a value that shares work with it, and then calls backward(), the gradients are computed
 # with that value from the second time on. A saturating counter, as in a processor's branch predictor, says whether
 # backward() will follow: it rises when backward() follows, and falls when gradients were computed in vain.
 FOLLOWED_MAX = 2
