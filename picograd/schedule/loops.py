@@ -26,7 +26,7 @@ from picograd.schedule.memory import aligned
 def normalize_loops(roots: Sequence[Op]) -> list[Op]:
     """Returns graphs whose LOOPs and CALLs, inner ones first, store each result once, in a place of its own.
 
-    After:   a carry that never changes is read from the LOOP's source; one that is stacked, too, is the last row of the stack;
+    After:   a carry that never changes is read from the LOOP's source; one that is stacked, too, is the last row there;
              equal results are one; a body stores copies of values that it passes on; no LOOP has 0 steps. If a symbolic
              number of steps may be 0, the result is then the LOOP's first value.
     Example: OUTPUT(LOOP(w, x; body = SINK(%0, %0 * %1)), 0)  ->  w
