@@ -34,16 +34,16 @@ from picograd.ir.statements import (
 )
 from picograd.ir.symbolic import to_op
 
-Scratch = Callable[[DType, Dim], Op]  # gives memory of that many elements, which the plan lends the kernel
+Scratch = Callable[[DType, Dim], Op]  # returns memory of that many elements, which the plan lends the kernel
 
 
 class Context:
-    """The arguments of an emitter: what it may read and write, for which target, and the builders of phases.
+    """The arguments of an emitter: parameters, the target, and the builders of phases.
 
-    params:   the kernel's, by slot
-    scratch:  gives memory that the plan lends the kernel
-    tiles:    of the kernel's products, in their order
-    places:   of an attention's results, by slot, where they are stored in another parameter
+    params:   the kernel's parameters, by slot
+    scratch:  returns memory that the plan lends the kernel
+    tiles:    the tiles of the kernel's products, in their order
+    places:   the places of an attention's results, by slot, that are stored in another parameter
     """
 
     def __init__(self, params: Sequence[Op], target: Target, scratch: Scratch, tiles: Iterator[Tile]):
@@ -52,16 +52,16 @@ class Context:
         self.places: Mapping[int, HeadsMatrix] = {}
 
     def phase(self, number: int) -> Builder:
-        """Returns the builder of a phase: all threads have ended one before the next begins."""
+        """Returns the builder of a phase; a phase begins when all threads have ended the one before."""
         self._builders.extend(Builder() for _ in range(len(self._builders), number + 1))
         return self._builders[number]
 
     def next_tile(self) -> Tile:
-        """Returns the tile of the next product; the kernel's products ask in their order."""
+        """Returns the tile of the next product of the kernel."""
         return next(self._tiles)
 
     def finish(self) -> list[tuple[Statement, ...]]:
-        """Returns the statements of each phase that has any; the nests of the kernel's next phase start a new one."""
+        """Returns the statements of each phase that has any, and starts again for the nests of the kernel's next phase."""
         finished = [builder.finish() for builder in self._builders]
         self._builders = []
         return [statements for statements in finished if statements]
@@ -80,7 +80,7 @@ class Builder:
 
     @contextmanager
     def loop(self, extent: Dim, kind: AxisKind) -> Iterator[Op]:
-        """Opens a loop over 0..extent and gives its RANGE; a LOOP that runs once is not a loop, and its index is 0."""
+        """Opens a loop over 0..extent and yields its RANGE; a LOOP that runs once is left out, and yields the index 0."""
         if extent == 1 and kind is AxisKind.LOOP:
             yield const(0, dtypes.int64)
             return
@@ -94,7 +94,7 @@ class Builder:
 
     @contextmanager
     def again(self, index: Op) -> Iterator[Op]:
-        """Reopens the VECTOR loop of `index`: values that were named in it may be used."""
+        """Reopens the VECTOR loop of `index`, so that values named in it can be used."""
         self._open.append([])
         yield index
         body = tuple(self._open.pop())
@@ -133,11 +133,11 @@ class Builder:
         self._open[-1].append(Transpose(into, to_op(place), step, memory, to_op(index), stride, lanes))
 
     def prefetch(self, memory: Op, index: Dim) -> None:
-        """Brings memory[index], which is read or written soon, to the cache."""
+        """Asks for the cache line of memory[index], which is read or written soon."""
         self._open[-1].append(Prefetch(memory, to_op(index)))
 
     def copy_async(self, into: Op, place: Dim, source: Op, lanes: int) -> None:
-        """Starts into[place : place + lanes] = what a LOAD of memory reads, and its neighbours, in the background."""
+        """Starts copying the element of a LOAD and its neighbours to into[place : place + lanes], in the background."""
         memory, index, *valid = source.src
         self._open[-1].append(CopyAsync(into, to_op(place), memory, index, lanes, *valid))
 
@@ -146,11 +146,11 @@ class Builder:
         self._open[-1].append(CommitCopies())
 
     def wait_for_copies(self, still: int) -> None:
-        """Waits for all groups of copies but the `still` latest, which may still run."""
+        """Waits for all groups of copies except the latest `still`."""
         self._open[-1].append(WaitForCopies(still))
 
     def load_matrices(self, into: Op, place: Dim, memory: Op, index: Dim, transposed: bool) -> None:
-        """Brings a thread's part of four matrices of 8 x 8 to registers; a thread's index is where one of their rows is."""
+        """Loads a thread's part of four matrices of 8 x 8 to registers; each thread gives the index of one matrix row."""
         self._open[-1].append(LoadMatrices(into, to_op(place), memory, to_op(index), transposed))
 
     def shuffle(self, value: Op, distance: int) -> Op:
@@ -164,7 +164,7 @@ class Builder:
         self._open[-1].append(Mma(acc, to_op(at), lhs, to_op(left), rhs, to_op(right)))
 
     def barrier(self) -> None:
-        """All threads of the block wait for each other."""
+        """Has all threads of the block wait for each other."""
         self._open[-1].append(Barrier())
 
     def finish(self) -> tuple[Statement, ...]:
@@ -174,7 +174,7 @@ class Builder:
 
 
 def read(memory: Op, index: Dim, valid: Op | bool = True) -> Op:
-    """Returns memory[index] as an expression: for memory that nothing around it writes."""
+    """Returns memory[index] as an expression, for memory that is not written nearby."""
     src = (memory, to_op(index))
     return Op(OpCode.LOAD, memory.dtype, src if valid is True else (*src, to_op_bool(valid)))
 

@@ -3,9 +3,9 @@
 In:    Kernel, Target
 Out:   `guess`, `candidates`: Opts, the best guess first;  `emit`: Program in the free form
 
-The guess looks at shapes and the target alone. The sum over K has the same order, and so the same bits, in all of them.
+The guess depends on shapes and the target alone. All candidates add up K in the same order, and so give the same bits.
 
-A file whose name ends in _cpu or _gpu is of one machine and does not know those of the other.
+A file whose name ends in _cpu or _gpu is for one kind of machine and imports none for the other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from picograd.record import replace
 
 # ---- choices ----
 def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
-    """Returns the candidates of tuning: the best guess first, then others that cut one product differently."""
+    """Returns the candidates of tuning: the best guess first, then others that differ in the tile of one product."""
     best = guess(kernel, target)
     found = [best]
     for place, (nest, tile) in enumerate(zip(_products(kernel, target), best.products)):
@@ -154,7 +154,7 @@ EMITTERS: dict[NestKind, tuple[tuple[Condition, Emit], ...]] = {
 
 
 def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
-    """Returns the loops of a kernel as its emitters write them."""
+    """Returns the loops of a kernel, written by its emitters."""
     params = [Op(OpCode.PARAM, p.dtype, (), (slot, (p.numel,))) for slot, p in enumerate(kernel.params)]
     scratch, phases = list[Param](), list[tuple[Statement, ...]]()
 
@@ -167,7 +167,7 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
     if target.is_gpu and planned[0][0].kind is NestKind.ATTENTION:
         context.places, rest = places_of(kernel, matrix_at)
         planned = (planned[0], *rest)
-    # Pairs of reductions over the rows and the columns of one input are written together; all others by the table.
+    # Reductions over the rows and over the columns of one input are written together, all other nests by the table.
     if sum(map(len, planned)) > 1:
         walk_of = partial(walk_both_gpu if target.is_gpu else walk_both, params=params, target=target)
         planned, both = in_one_pass(planned, params, walk_of, new_scratch)
@@ -183,12 +183,12 @@ def emit(kernel: Kernel, target: Target, opts: Opts) -> Program:
 
 
 def each_phase(program: Program, of_phase: Callable[[Sequence[Statement]], tuple[Statement, ...]]) -> Program:
-    """Returns a Program whose phases have gone through a pass, one after the other."""
+    """Returns a Program with each phase transformed by a pass."""
     return replace(program, phases=tuple(map(of_phase, program.phases)))
 
 
 def with_report(program: Program) -> Program:
-    """Returns the Program with a parameter for what its CHECKs find, if it has any."""
+    """Returns the Program with a parameter for the reports of its CHECKs, if it has any."""
     if not any(Check in map(type, walk(phase)) for phase in program.phases):
         return program
     return replace(program, params=(*program.params, Param(dtypes.int64, REPORT_WORDS, "report")))

@@ -1,19 +1,19 @@
 """Epilogues of products by warpgroups: statements about the part of a row that a thread has in registers.
 
-In:    the nest of a product, where a thread's columns are (`Columns`)
+In:    the nest of a product, the places of a thread's columns (`Columns`)
 Out:   `emit_epilogue`: a Program in the free form;  `why_no_epilogue`
 
-A thread has groups of neighbouring columns of a row (devices/cuda/hopper_product.h, hopper_fma.h). The kernel says which
-matrix, row and piece of columns these are of, and where its own columns begin in each group: in the Program these are
-four loops, the only ones that are not loops in the text.
+A thread has groups of neighbouring columns of a row (devices/cuda/hopper_product.h, hopper_fma.h). The surrounding kernel
+gives their matrix, row and piece of columns, and the thread's first column in each group. In the Program these four are
+loops, the only ones that are not loops in the text.
 
     for matrix, row, piece, own:
-        what is the same for a row is loaded
+        values that are the same for a row are loaded
         for each group, for each lane:  loaded[group, lane] = LOAD at (row, column)
         for each group, for each lane:  STORE f(sums[group, lane], loaded[group, lane]) at (row, column)
 
-All loads stand before the first store, which may be to the same memory: so they are on their way together. Results that
-a copy of tiles would store go to registers instead.
+All loads come before the first store, which may be to the same memory, so that they are under way together. Results that
+a copy of tiles stores are put in registers instead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from picograd.ir.opts import DONE, SUMS, Columns
 from picograd.ir.stages import Nest, Param, Program
 from picograd.ir.symbolic import add, flatten, from_op, less, mul, placeholders, subtract, unflatten, with_values
 
-# Reads at places that an element says, and errors of values: the loops of codegen/elementwise.py can do both.
+# Only the loops of codegen/elementwise.py can read at places that depend on values, and report errors.
 NOT_HERE = frozenset({OpCode.GATHER, OpCode.CHECK})
 
-# Instructions of a function; another Op counts as one.
+# Instructions of a function; any other Op counts as one.
 INSTRUCTIONS = {
     OpCode.ERF: 23, OpCode.TANH: 20, OpCode.SIN: 20, OpCode.POW: 30, OpCode.EXP: 9, OpCode.EXP2: 4, OpCode.LOG: 12,
     OpCode.DIV: 8, OpCode.SQRT: 8, OpCode.THREEFRY: 120,
@@ -43,10 +43,10 @@ class Values:
     """The values computed of a product, at placeholders of its axes.
 
     marks:      the placeholders
-    product:    in place of the product's element
+    product:    stands for the product's element
     roots:      values of the outputs
-    of_row:     loads that are the same for a row
-    of_columns: the others
+    of_row:     loads that are the same for a whole row
+    of_columns: the other loads
     """
 
     def __init__(self, nest: Nest):
@@ -61,7 +61,7 @@ class Values:
 
     @property
     def of_elements(self) -> list[Op]:
-        """Loads of matrices: of other elements for each row."""
+        """Loads of matrices, which read other elements for each row."""
         rows = [mark for mark in self.marks[:-1] if isinstance(mark, Op)]
         return [load for load in self.of_columns if not set(rows).isdisjoint(toposort([load]))]
 
@@ -72,7 +72,7 @@ class Values:
 
     @property
     def by_threads(self) -> bool:
-        """True where threads store results: a copy of tiles would overlap the memory read, or there are several."""
+        """True if threads store the results: there are several, or a copy of tiles would overlap memory that is read."""
         return len(self.roots) > 1 or bool(self.of_elements)
 
     @property
@@ -82,13 +82,13 @@ class Values:
 
     @property
     def num_instructions(self) -> int:
-        """About how many instructions an element takes."""
+        """The approximate number of instructions for an element."""
         order = toposort(self.roots, sources=lambda op: () if op.code is OpCode.LOAD else op.src)
         return sum(INSTRUCTIONS.get(op.code, 1 if op.src else 0) for op in order)
 
 
 def why_no_epilogue(nest: Nest) -> str | None:
-    """Returns why values computed of a product are not an epilogue, or None."""
+    """Returns the reason why the values computed from a product are not an epilogue; None if they are."""
     anchor = nest.anchor
     for op in toposort([value for _, value in nest.outputs], stop={anchor}):
         if op.code in NOT_HERE:
@@ -132,9 +132,9 @@ class _PartOfRow:
     """The columns of a piece of a row that a thread has, in groups of neighbours, and the values loaded for them.
 
     place:     matrix, row, piece, and the first of the thread's columns in each group
-    is_whole:  a piece is inside of the row, or outside
+    is_whole:  a piece is entirely inside or outside of the row
     shared:    registers of the loads that are the same for the row
-    loaded:    registers of the others, for each column
+    loaded:    registers of the other loads, for each column
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class _PartOfRow:
         return put_in_all(values, {**there, **known})
 
     def each(self, whole: AxisKind, body: Callable[[Dim, Sequence[Dim]], None]) -> None:
-        """Emits body(number, coordinates) for every column that is there."""
+        """Emits body(number, coordinates) for every column inside of the row."""
         build, columns = self.build, self.columns
         with build.loop(columns.groups, whole) as group:
             inside = True if self.is_whole else less(self.at(group, 0)[-1], self.shape[-1])
@@ -172,7 +172,7 @@ class _PartOfRow:
                 body(add(mul(group, columns.lanes), lane), self.at(group, lane))
 
     def load_shared(self) -> None:
-        """Loads the values of the row, and makes room for those of elements."""
+        """Loads the values of the row, and allocates registers for those of elements."""
         build, of_row, of_columns = self.build, self.values.of_row, self.values.of_columns
         self.shared = [build.alloc(load.dtype, 1, MemorySpace.REGISTER) for load in of_row]
         for memory, value in zip(self.shared, self.put_in(of_row, self.at(0, 0))):

@@ -1,11 +1,11 @@
-"""Turns a tensor graph into the value of one element: movement becomes arithmetic on indices; and joins axes.
+"""Turns a tensor graph into the value of one element: movement becomes arithmetic on indices. And merges axes.
 
 In:    a value over PARAMs (movement and elementwise Ops) and integer coordinates
-Out:   one scalar expression whose LOADs name memory and index;  of a domain: groups of axes
+Out:   one scalar expression whose LOADs name memory and index;  for a domain: groups of axes
 
 Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 
-Adjacent axes that every access walks alike become one loop (`merge_axes`).
+Adjacent axes become one loop if every access walks them as one (`merge_axes`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from picograd.ir.symbolic import (
 FIRST_SEEN = -1000  # ids of RANGEs that stand for positions read from memory; nested ones count down from here
 INDEX_ATOMS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
-# One element of one Op: the Op, its coordinates, and when its value matters; otherwise memory must not be touched.
+# One element of one Op: the Op, its coordinates, and the condition under which memory may be touched.
 Point = tuple[Op, Coords, Op | bool]
 
 
@@ -50,8 +50,8 @@ def element(root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | No
     """Returns the value of `root` at `coords` as a scalar expression.
 
     Args:
-      known: results that the nest itself computes: Op -> (their coordinates, their value)
-      valid: where the value matters; elsewhere no memory is touched
+      known: results that the nest itself computes: Op -> (its coordinates, its value)
+      valid: the condition under which the value matters; else no memory is touched
 
     After:  no movement, REDUCE or MATMUL is left; every LOAD has one index expression, and a condition where
             padding makes it conditional.
@@ -65,11 +65,11 @@ def elements(
 ) -> list[Op]:
     """Returns the value of each of `roots` at the same `coords`; see `element`.
 
-    Cost:   linear in Ops: what several roots share, as the steps of a chain that are all kept do, is done once.
+    Cost:   linear in Ops: parts that several roots share, such as the steps of a chain, are done once.
     """
     known = known or {}
     done: dict[Point, Op] = {}
-    waiting: dict[Point, list[Point]] = {}  # points on the stack -> points they are computed from
+    waiting: dict[Point, list[Point]] = {}  # points on the stack -> the points from which they are computed
     starts = [(root, coords, valid) for root in roots]
     stack = starts[::-1]
     while stack:
@@ -78,7 +78,7 @@ def elements(
             stack.pop()
             continue
         sources = waiting.get(point)
-        if sources is None or point[0].code is OpCode.GATHER:  # its place depends on a value
+        if sources is None or point[0].code is OpCode.GATHER:  # a GATHER's place depends on a value
             sources = waiting[point] = _sources(point, known, done)
         num_waiting = len(stack)
         for source in reversed(sources):
@@ -93,12 +93,12 @@ def elements(
 def element_within(root: Op, coords: Coords, results: Mapping[Op, Op] | None = None, axes: Sequence[int] = ()) -> Op:
     """Returns the value of `root` at coordinates that are certainly inside its shape.
 
-    That they are cannot always be seen in `coords` (the last block of an axis is shorter); so the value is taken at
+    This cannot always be proved from `coords` (the last block of an axis is shorter), so the value is taken at
     placeholders, which have the bounds of their axes, and `coords` are put in afterwards.
 
     Args:
-      results: values the nest itself computes: of the root's shape, or of some of its axes
-      axes:    which of the coordinates are theirs
+      results: values that the nest itself computes: of the root's shape, or of some of its axes
+      axes:    the axes of the results, as numbers of coordinates
     """
     return elements_within([root], coords, results, axes)[0]
 
@@ -114,7 +114,7 @@ def elements_within(
 
 @lru_cache(maxsize=256)
 def _anywhere(roots: tuple[Op, ...], results: tuple[tuple[Op, Op], ...], axes: tuple[int, ...]) -> list[Op]:
-    """Returns the value of each of `roots` at placeholders of its axes; an emitter asks again for each part of a loop."""
+    """Returns the value of each of `roots` at placeholders of its axes; cached, since each part of a loop asks for it."""
     own = placeholders(roots[0].shape)
     here = tuple([own[axis] for axis in axes])
     known = {op: (own if op.shape == roots[0].shape else here, result) for op, result in results}
@@ -138,12 +138,12 @@ def elements_anywhere(roots: Sequence[Op]) -> list[Op]:
 
 
 def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
-    """Returns expressions with RANGEs replaced, index arithmetic in normal form; shared parts are replaced once.
+    """Returns expressions with RANGEs replaced and index arithmetic in normal form; shared parts are replaced once.
 
-    Why not all of int64: a user's integers wrap, and expanding their products could take forever.
+    Other int64 arithmetic is left as it is: a user's integers wrap, and expanding their products could take forever.
     """
     done: dict[Op, Op] = {}
-    index: set[Op] = set()  # arithmetic on integers of loops alone
+    index: set[Op] = set()  # arithmetic on loop indices alone
     decided: set[Op] = set()  # conditions that are known at these values
     for op in toposort(roots, stop=values):
         made_of_index = (op.code in INDEX_ATOMS or op.code in INDEX_ARITHMETIC) and index.issuperset(op.src)
@@ -169,7 +169,7 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
 
 
 def _decided(op: Op) -> Op:
-    """Returns an expression without the conditions that are known."""
+    """Returns an expression without the conditions that are decided."""
     if op.code is OpCode.LOAD:
         return op.replace(src=op.src[:2]) if op.src[2].arg else const(0, op.dtype)
     if op.code is OpCode.WHERE and op.src[0].code is OpCode.CONST:
@@ -180,7 +180,7 @@ def _decided(op: Op) -> Op:
 
 
 def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[Point, Op]) -> list[Point]:
-    """Returns the points that `point` is computed from."""
+    """Returns the points from which `point` is computed."""
     op, coords, valid = point
     if op in known or not op.src or op.code is OpCode.BIND:
         return []
@@ -193,7 +193,7 @@ def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[
 
 
 def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
-    """Returns the points that a GATHER reads: the index, then the element of x it names; out of range it names none."""
+    """Returns the points that a GATHER reads: the index, then the element of x that it names, if it is in range."""
     op, coords, valid = point
     (axis, batch), (x, index) = op.arg, op.src
     num_index = len(index.shape) - batch
@@ -207,7 +207,7 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
 def _seen_place(point: Point, place: Dim) -> Dim:
     """Returns a placeholder of the place that a GATHER reads: a RANGE as long as the axis.
 
-    Why: of (16, 784) seen as (16, 28, 28), place 30 of row c is in row c, too; a place that may be anything is not.
+    It proves, for (16, 784) seen as (16, 28, 28), that any place of row c is in row c; an unbounded place would not be.
     """
     op, coords, valid = point
     length = op.src[0].shape[op.arg[0]]
@@ -220,7 +220,7 @@ def _seen_place(point: Point, place: Dim) -> Dim:
 
 
 def _place(op: Op, index: Op) -> tuple[Dim, Op | bool]:
-    """Returns the position along its axis that a GATHER reads, and the condition that it is inside."""
+    """Returns the position along the axis that a GATHER reads, and the condition that it is inside."""
     place = from_op(index if index.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (index,)))
     return place, both(less(-1, place), less(place, op.src[0].shape[op.arg[0]]))
 
@@ -231,7 +231,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
     if op in known:
         expected, value = known[op]
         for dim, coord, own in zip(op.shape, coords, expected):
-            if dim != 1 and coord != own:  # perhaps equal, but not provably so, with symbolic lengths
+            if dim != 1 and coord != own:  # symbolic lengths may be equal without a proof
                 raise UnsupportedOp(f"{op} is asked for at {coords}, but the nest computes it at {expected}.")
         return value
     if op.code is OpCode.PARAM:
@@ -250,7 +250,7 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
             return sources[1] if sources[0].arg else sources[2]
         if op.code is OpCode.ADD and op.dtype.is_int and (is_zero(sources[0]) or is_zero(sources[1])):
-            return sources[is_zero(sources[0])]  # of pieces that are joined by adding, all but one are 0
+            return sources[is_zero(sources[0])]  # joined values are sums in which all pieces but one are 0
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)
@@ -272,14 +272,14 @@ def is_zero(value: Op) -> bool:
 
 
 def zero_unless(inside: Op | bool, value: Op) -> Op:
-    """Returns a value where there is one, else 0."""
+    """Returns `value` if it is `inside`, else 0."""
     if inside is True:
         return value
     return Op(OpCode.WHERE, value.dtype, (to_op_bool(inside), value, const(0, value.dtype)))
 
 
 def element_or_zero(root: Op, coords: Coords, inside: Op | bool) -> Op:
-    """Returns the value of `root` at `coords` where that is `inside`; elsewhere 0, and no memory is touched."""
+    """Returns the value of `root` at `coords` if that is `inside`; else 0, and no memory is touched."""
     if inside is False:
         return const(0, root.dtype)
     value = element(root, coords, None, inside)
@@ -287,12 +287,12 @@ def element_or_zero(root: Op, coords: Coords, inside: Op | bool) -> Op:
 
 
 def is_loaded(value: Op) -> bool:
-    """True for a LOAD or its cast: 0 already where memory is not touched, unlike 1 / x or x + 1."""
+    """True for a LOAD or its cast: it is 0 already if memory is not touched, unlike 1 / x or x + 1."""
     return value.code is OpCode.LOAD or (value.code is OpCode.CAST and is_loaded(value.src[0]))
 
 
 def _still_checked(value: Op, index: Op) -> Op:
-    """Returns a gathered value; one that is the same at any index still depends on the index's CHECK."""
+    """Returns a gathered value that depends on the index's CHECK, even if it is the same at any index."""
     checks = {op for op in toposort([index]) if op.code is OpCode.CHECK}
     if not checks or not checks.isdisjoint(toposort([value])):
         return value
@@ -302,7 +302,7 @@ def _still_checked(value: Op, index: Op) -> Op:
 
 
 def _check(op: Op, index: Op, valid: Op | bool) -> Op:
-    """Returns the index with its CHECK, which asks nothing where `valid` is false; without one if certainly inside."""
+    """Returns the index with its CHECK, which holds if `valid` is false; without a CHECK if it is certainly inside."""
     low, high = bounds(from_op(index))
     if low >= 0 and less(high, op.arg[1]) is True:
         return index
@@ -311,12 +311,12 @@ def _check(op: Op, index: Op, valid: Op | bool) -> Op:
     return op.replace(src=(index,)) if valid is not False else const(0, op.dtype)
 
 
-# ---- axes: adjacent ones that every access walks alike become one loop ----
+# ---- axes that become one loop ----
 Groups = tuple[tuple[int, ...], ...]
 
 
 def index_roots(values: Iterable[Op]) -> list[Op]:
-    """Returns every integer expression that something other than index arithmetic reads."""
+    """Returns the integer expressions that are read by other Ops than index arithmetic."""
     roots: dict[Op, None] = {}
     for value in (values := list(values)):
         if value.dtype is dtypes.int64:
@@ -331,7 +331,7 @@ def index_roots(values: Iterable[Op]) -> list[Op]:
 
 
 def coefficients(root: Op, ranges: Sequence[Op]) -> list[Dim] | None:
-    """Returns the factor of each range in an index, or None where a range is inside another term."""
+    """Returns the factor of each range in an index; None if a range is inside another term."""
     terms, _ = affine(root)
     found: dict[Op, Dim] = dict.fromkeys(ranges, 0)
     for atom, number in terms.items():
@@ -349,7 +349,7 @@ def coefficients(root: Op, ranges: Sequence[Op]) -> list[Dim] | None:
 
 
 def steps_by_one(index: Op, place: Op) -> bool:
-    """True where an index grows by one with a RANGE."""
+    """True if an index grows by one with a RANGE."""
     terms, _ = affine(index)
     return terms.get(place) == 1 and all(atom is place or place not in toposort([atom]) for atom in terms)
 
@@ -359,14 +359,14 @@ def merge_axes(
 ) -> tuple[Groups, list[list[Dim] | None]]:
     """Groups adjacent axes of `domain` that can run as one loop.
 
-    Axes a and a + 1 merge when every index moves as far along a as along the whole of a + 1.
+    Axes a and a + 1 merge if one step along a moves every index as far as all of a + 1 does.
 
     Args:
       values: the expressions (values and store positions) at `placeholders(domain)`
-      apart:  axes that only merge among themselves (those a nest reduces)
+      apart:  axes that only merge among themselves (reduced ones)
 
-    Returns: groups of axes in order (axes of length 1 are in none), and for every index expression its factor for
-             each group, or None where it has none.
+    Returns: groups of axes in order (without axes of length 1), and for every index expression its factor for
+             each group, or None if it has none.
     """
     axes = [axis for axis, dim in enumerate(domain) if dim != 1]
     roots = index_roots(values)
@@ -397,5 +397,5 @@ def spread(groups: Groups, positions: Sequence[Dim], domain: Shape) -> Coords:
 
 
 def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
-    """Returns how many iterations each group has."""
+    """Returns the number of iterations of each group."""
     return [numel(domain[axis] for axis in group) for group in groups]

@@ -1,9 +1,9 @@
-"""Loops that several emitters write: over several extents, in vectors and a rest, in squares, in runs; and prefetches.
+"""Loops that several emitters write: over several extents, in vectors and a remainder, in squares, in runs; prefetches.
 
-Runs keep sums accurate. A total to which n numbers are added one after the other has an error of up to n roundings. In
-runs of 16, and runs of 16 runs, it has 16 for each level: 4 log2(n). Each run has totals of its own, which are then added
+Runs keep sums accurate. Adding n numbers one after the other gives an error of up to n roundings. In
+runs of 16, and runs of 16 runs, it is 16 for each level: 4 log2(n). Each run has totals of its own, which are then added
 to those of the level above; sums no longer than a run are plain loops. How a sum is cut depends on its extents alone. One
-more level gives the same bits, so a length between bounds is cut as each of its values.
+more level gives the same bits, so a symbolic length can be cut by its upper bound.
 
     for i < 4096: total += x[i]   ->   for a < 16: outer = 0
                                            for b < 16: inner = 0
@@ -46,18 +46,18 @@ from picograd.ir.symbolic import (
 )
 from picograd.record import Record
 
-# ---- several extents, vectors and a rest, squares, threads ----
-BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
-ACCESS_ELEMENT_BYTES_MIN = 2  # of memory with narrower elements a thread of a GPU takes eight at a time
-STRIP_VECTORS_MAX = 64  # of columns that are read one after the other on a CPU: 4 KiB of the widest
-STRIPS_MIN = 8  # so that as many threads have work, if there are that many vectors
+# ---- several extents, vectors and a remainder, squares, threads ----
+BLOCK_ELEMENTS = 4096  # elements of one GRID iteration on a CPU: a few microseconds of work, well inside L1
+ACCESS_ELEMENT_BYTES_MIN = 2  # a thread of a GPU takes at most eight elements at a time, even of one byte
+STRIP_VECTORS_MAX = 64  # vectors of columns that are read one after the other on a CPU: 4 KiB of the widest
+STRIPS_MIN = 8  # strips, so that as many threads have work, if there are enough vectors
 BLOCKS_WANTED = 128  # as many as large GPUs have multiprocessors (A100 108, H100 132), so that few are idle; not measured
 
 
 def over_registers(target: Target) -> AxisKind:
-    """Returns the kind of a loop whose index chooses registers, so that it must be written out.
+    """Returns the kind of a loop whose index chooses registers, so that it must be unrolled.
 
-    Where the language's compiler does that (devices/render_grids.py), the text stays short.
+    If the language's compiler does that (devices/render_grids.py), the text stays short.
     """
     return AxisKind.LOOP if language_of(target.language).unrolls else AxisKind.UNROLL
 
@@ -74,7 +74,7 @@ def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable
 def in_squares(
     build: Builder, height: Dim, width: Dim, lanes: int, square: Callable[[Dim, Dim], None], one: Callable[[Dim, Dim], None]
 ) -> None:
-    """Runs `square` for the first place of each lanes x lanes of height x width, `one` for each place that is left."""
+    """Runs `square` at the first place of each lanes x lanes square of height x width, `one` at each remaining place."""
     tall, wide = (mul(floordiv(extent, lanes), lanes) for extent in (height, width))
     below, beside = subtract(height, tall), subtract(width, wide)
     with build.loop(floordiv(height, lanes), AxisKind.LOOP) as row:
@@ -93,10 +93,10 @@ def along(
     build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None],
     before: Callable[[Dim], None] | None = None, rest: Dim = 0,
 ) -> None:  # fmt: skip
-    """Runs `body` for start .. start + count: whole vectors, `before` before each, then the rest one by one.
+    """Runs `body` for start .. start + count: whole vectors, `before` before each, then the remainder one by one.
 
     Args:
-      rest:  elements behind the last whole vector, if they go in vectors of half the lanes, a quarter, ...; 0: one by one
+      rest:  number of remaining elements if they are done in vectors of half the lanes, a quarter, ...; 0: one by one
     """
     whole = floordiv(count, lanes) if lanes > 1 else 0
     if whole != 0:
@@ -113,7 +113,7 @@ def along(
         with build.loop(left, AxisKind.LOOP) as index:
             body(add(place, index))
     elif isinstance(rest, int):
-        with build.loop(minimum(floordiv(left, rest), 1), AxisKind.LOOP) as once:  # or never
+        with build.loop(minimum(floordiv(left, rest), 1), AxisKind.LOOP) as once:  # 0 or 1 times
             in_smaller_vectors(build, add(place, mul(once, rest)), rest, lanes, lambda index, _: body(index))
     else:
         in_smaller_vectors(build, place, left, lanes, lambda index, _: body(index))
@@ -138,7 +138,7 @@ def in_smaller_vectors(build: Builder, start: Dim, count: Dim, lanes: int, body:
 
 @contextmanager
 def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]:
-    """Opens a block that runs once for each position < total, a thread each."""
+    """Opens a block that runs for each position < total, on a thread of its own."""
     threads = target.block_threads
     num_blocks = ceildiv(total, threads)
     with build.loop(num_blocks, AxisKind.GRID) as block, build.loop(threads, AxisKind.BLOCK) as thread:
@@ -149,21 +149,21 @@ def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]
 
 # ---- lanes ----
 def rest_in_vectors(computed: Callable[[], Iterable[Op]], extent: Dim, lanes: int) -> Dim:
-    """Returns how many elements follow the whole vectors of an axis, if vectors of fewer lanes should take them.
+    """Returns the number of elements behind the whole vectors of an axis, if vectors of fewer lanes should take them.
 
-    0: one by one, in less code. The cost of an element decides: 14 tanh took as long as 56 in vectors.
+    0: they are done one by one, in less code. The cost of an element decides: 14 tanh took as long as 56 in vectors.
     """
     rest = mod(extent, lanes)
     return rest if rest != 0 and any(op.code in TRANSCENDENTAL for op in computed()) else 0
 
 
-OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # values are made of these as well as indices, such as a stored max(i - 1, 0)
+OF_DATA_TOO = (OpCode.MAX, OpCode.NEG)  # in values as well as in indices, such as a stored max(i - 1, 0)
 
 
 def vector_lanes(values: Iterable[Op], target: Target, narrowest: int = 4) -> int:
-    """Returns how many elements fill one vector register, for the widest element that is computed.
+    """Returns the number of elements that fill one vector register, for the widest element that is computed.
 
-    Indices and lengths do not count, nor what is computed of these alone, nor what only a GATHER's index is made of. Other
+    Indices and lengths do not count, nor values computed of these alone, nor values that only a GATHER's index needs. Other
     elements count as `narrowest` bytes at least.
     """
     widest, order = narrowest, toposort(values := list(values))
@@ -184,7 +184,7 @@ def vector_lanes(values: Iterable[Op], target: Target, narrowest: int = 4) -> in
 
 
 def _is_of_lengths(op: Op, lengths: Container[Op]) -> bool:
-    """True for an integer that is computed of symbolic lengths and constants."""
+    """True for an integer that is computed from symbolic lengths and constants alone."""
     of_lengths = [s in lengths for s in op.src]
     if op.dtype is not dtypes.int64 or not any(of_lengths):
         return False
@@ -198,12 +198,12 @@ def each_element(
 ) -> None:  # fmt: skip
     """Runs body(positions) for each element of `extents`.
 
-    CPU:  GRID over pieces of the outermost axis, vectors along the innermost and a rest.
-    GPU:  a thread for each access of these lanes, neighbours along the innermost axis.
+    CPU:  GRID over pieces of the outermost axis, vectors and a remainder along the innermost.
+    GPU:  a thread for each `lanes` neighbours along the innermost axis.
 
     Args:
-      rest:   of the innermost of several axes, behind its whole vectors, where a CPU should take it in smaller ones
-      parts:  start and count of parts of the innermost of several axes that a CPU walks by themselves
+      rest:   remaining elements of the innermost of several axes, if a CPU should take them in smaller vectors; else 0
+      parts:  start and count of parts of the innermost of several axes that a CPU walks in loops of their own
     """
     if not target.is_gpu:
         _in_blocks(build, extents, lanes, body, rest, parts)
@@ -218,13 +218,13 @@ def each_element(
 
 
 def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractSet[Dim], target: Target) -> int:
-    """Returns how many elements a thread of a GPU takes at a time: as many as one access to the widest memory it walks.
+    """Returns the number of elements that a thread of a GPU takes at a time: one access to the widest memory it walks.
 
-    Values in between are in registers of any number: the classes 0, 1, 2, ... that a label is compared with are eight
-    bytes each, and no reason to read logits of two bytes by twos.
+    Computed values may take any number of registers: the classes 0, 1, 2, ... that are compared with a label have eight
+    bytes each, but logits of two bytes are still not read by twos.
 
     Args:
-      values:  that are read, at placeholders
+      values:  values that are read, at placeholders
       stored:  dtypes of the values written for each element
       along:   the placeholders of the axes along which neighbouring elements are walked
     """
@@ -238,17 +238,17 @@ def access_lanes(values: Iterable[Op], stored: Iterable[DType], along: AbstractS
     return max(1, target.vector_bytes // widest)
 
 
-EachColumn = Callable[[Callable[[Dim, Dim], None]], None]  # runs body(number among those here, column)
+EachColumn = Callable[[Callable[[Dim, Dim], None]], None]  # runs body(number of the column among those here, column)
 
 
 @contextmanager
 def share_columns(
     build: Builder, left: Sequence[Dim], columns: Dim, most: int, lanes: int, target: Target
 ) -> Iterator[tuple[list[Dim], int, EachColumn]]:
-    """Opens the loops over (left, columns), and gives the position on the left, how many columns are here, and each.
+    """Opens the loops over (left, columns); yields the position on the left, the number of columns here, and their loop.
 
-    CPU:  a GRID iteration has up to `most` columns, in vectors and a rest.
-    GPU:  a thread has one.
+    CPU:  a GRID iteration has up to `most` columns, in vectors and a remainder.
+    GPU:  a thread has one column.
     """
     if target.is_gpu:
         with grid_of_threads(build, numel((*left, columns)), target) as position:
@@ -317,7 +317,7 @@ class _Loop(Record):
 
     step:    elements of the axis from one iteration to the next
     count:   iterations; 0: to the end of the axis
-    is_run:  the loop has totals of its own, which are added to those outside behind it
+    is_run:  the loop has totals of its own, which are added to the outer ones after it
     """
 
     axis: int
@@ -334,9 +334,9 @@ def in_runs(
 
     Args:
       total:  totals that hold the sum afterwards
-      fresh:  makes other totals, of nothing
+      fresh:  makes new totals of no elements
       join:   join(part, total) adds the one to the other
-      run:    additions of the innermost level; 0: all of them
+      run:    number of additions of the innermost level; 0: all of them
     """
     loops = _loops(extents, run) if run else [_Loop(axis, 1, 0, False) for axis in range(len(extents))]
     _within(build, extents, loops, [0] * len(extents), total, fresh, join, body)
@@ -346,7 +346,7 @@ def _within(
     build: Builder, extents: Sequence[Dim], loops: Sequence[_Loop], at: list[Dim], total: T, fresh: Callable[[], T],
     join: Callable[[T, T], None], body: Callable[[T, list[Dim]], None],
 ) -> None:  # fmt: skip
-    """Writes what `in_runs` does within the loops outside of `loops`, whose position is `at`."""
+    """Writes the inner `loops` of `in_runs`, inside of loops whose position is `at`."""
     if not loops:
         body(total, at)
         return
@@ -361,7 +361,7 @@ def _within(
 
 
 def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:
-    """Returns how many iterations a loop has that begins at `start`."""
+    """Returns the number of iterations of a loop that begins at `start`."""
     if loop.count == 1 or loop.count and mod(extent, loop.count * loop.step) == 0:
         return loop.count
     left = ceildiv(subtract(extent, start), loop.step)
@@ -369,7 +369,7 @@ def _count(extent: Dim, loop: _Loop, start: Dim) -> Dim:
 
 
 def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
-    """Returns the loops, the outermost first: each level has at most as many additions as a run."""
+    """Returns the loops, the outermost first; each level has at most as many additions as a run."""
     found: list[_Loop] = []
     chain, most = 1, run
     for axis in reversed(range(len(extents))):
@@ -387,23 +387,23 @@ def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
 
 
 def longest(extent: Dim) -> int:
-    """Returns the length by which a sum is cut: the greatest it may have."""
+    """Returns the length by which a sum is cut: the greatest possible one."""
     return max(0, bounds(extent)[1])
 
 
-# ---- lines of memory that are needed later ----
-LINE_NBYTES = 64  # of a cache
+# ---- prefetches ----
+LINE_NBYTES = 64  # of a cache line
 
 
 def prefetch_large(build: Builder, values: Sequence[Op], numel: Dim) -> None:
-    """Asks for what `values` read of memory of `numel` elements or more."""
+    """Prefetches the elements that `values` read from memory of `numel` elements or more."""
     for load in toposort(values):
         if load.code is OpCode.LOAD and _is_large(load, numel):
             build.prefetch(load.src[0], load.src[1])
 
 
 def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start: Dim, count: int, numel: Dim) -> None:
-    """Asks for what values(column) read at `count` columns from `start` on, once for each line of the cache.
+    """Prefetches the elements that values(column) read at `count` columns from `start` on, once for each cache line.
 
     Args:
       numel: least number of elements of memory that is prefetched, if it is contiguous along the columns
@@ -419,7 +419,7 @@ def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start:
 
 
 def _is_large(load: Op, numel: Dim) -> bool:
-    """True for a load from a PARAM of that size, at an index that nothing has to be read for."""
+    """True for a load from a PARAM of at least `numel` elements at an index that depends on no other load."""
     memory, index = load.src[:2]
     if memory.code is not OpCode.PARAM or any(op.code is OpCode.LOAD for op in toposort([index])):
         return False

@@ -1,4 +1,4 @@
-"""The common parts of products: the layout of operands, a tile of accumulators, and the stores of results.
+"""The common parts of products: the layout of operands, a tile of accumulators, and stores of results.
 
 A `Tile` stays in registers while the sum over K runs:
 
@@ -37,10 +37,10 @@ def last_axes(b: Op) -> tuple[Op, Op]:
 
 @lru_cache(maxsize=256)
 def contiguous_axis(operand: Op) -> int:
-    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is.
+    """Returns the one of the last two axes, -1 or -2, along which most of an operand's accesses are contiguous, else -1.
 
-    Equal indices count once, and what is the same for a row or a column not at all, such as a scale or a row's maximum: it
-    is less than what is read of the row.
+    Equal indices count once. Accesses that are the same for a row or a column, such as a scale or a row's maximum, do not
+    count: they are few compared with the others.
     """
     axes = set(last_axes(operand))
     indices = {load.src[1] for load in _outer_loads(operand)}
@@ -50,7 +50,7 @@ def contiguous_axis(operand: Op) -> int:
 
 
 def contiguous_pieces_axis(operand: Op) -> int:
-    """Returns the `contiguous_axis`; of an operand that has none, the axis along which its first elements are contiguous.
+    """Returns the `contiguous_axis`; if there is none, the axis along which the operand's first elements are contiguous.
 
     The joined heads of an attention are contiguous within each head.
     """
@@ -62,16 +62,16 @@ def contiguous_pieces_axis(operand: Op) -> int:
 
 
 def _starts_by_one(index: Op, place: Op) -> bool:
-    """True where an index grows by one from the first place of a RANGE to the second, at the start of all others."""
+    """True if an index grows by one from the first place of a RANGE to the second, at the start of all others."""
     starts: dict[Op, Dim] = {op: 0 for op in toposort([index]) if op.code is OpCode.RANGE}
     first, second = (with_values(from_op(index), starts | {place: at}) for at in (0, 1))
     return subtract(second, first) == 1
 
 
 def _outer_loads(operand: Op) -> list[Op]:
-    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements.
+    """Returns the loads of an operand's elements, without those of indices, which are the same for many elements.
 
-    But where an element is chosen from a table by a number that is read for it alone, the load of that number.
+    For an element that is looked up in a table by a number of its own, the load of that number.
     """
     axes = set(last_axes(operand))
 
@@ -90,13 +90,13 @@ def _before_loads(op: Op) -> tuple[Op, ...]:
 
 
 def is_plain(operand: Op) -> bool:
-    """True for an operand in memory, at places that do not depend on other loads."""
+    """True for an operand in memory at places that do not depend on other loads."""
     loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
     return loads == [element_anywhere(operand)]
 
 
 # ---- tiles of accumulators ----
-BLOCK_PRODUCTS = 512  # that are added to one accumulator in a row
+BLOCK_PRODUCTS = 512  # products that are added to one accumulator in a row
 BLOCK_MULTIPLE = 16  # a block of K is whole vectors
 
 T = TypeVar("T")
@@ -105,8 +105,8 @@ T = TypeVar("T")
 class Tile(Record):
     """rows x (vectors * lanes) accumulators.
 
-    dtype:    of the accumulators
-    has_fma:  an instruction multiplies and adds
+    dtype:    dtype of the accumulators
+    has_fma:  the target multiplies and adds in one instruction
     """
 
     rows: int
@@ -120,7 +120,7 @@ class Tile(Record):
         return self.vectors * self.lanes
 
     def each(self, build: Builder, body: Callable[[Dim, Dim, Dim], None]) -> None:
-        """Calls body(row, column, place in the accumulators) for the elements, a vector at a time."""
+        """Calls body(row, column, place in the accumulators) for all elements, a vector at a time."""
         with (
             build.loop(self.rows, AxisKind.UNROLL) as i,
             build.loop(self.vectors, AxisKind.UNROLL) as vector,
@@ -155,7 +155,7 @@ class Tile(Record):
         return self.in_blocks(build, depth, block)
 
     def in_blocks(self, build: Builder, depth: Dim, body: Callable[[Op, Dim, Dim], None]) -> Op:
-        """Runs body(accumulators, first k, how many) for blocks of K; returns accumulators that hold the sum of all."""
+        """Runs body(accumulators, first k, number of k) for blocks of K; returns accumulators with the sum of all."""
         acc = self.new(build)
         if not is_cut(depth, self.dtype):
             body(acc, 0, depth)
@@ -193,7 +193,7 @@ class Tile(Record):
 
 
 def is_cut(depth: Dim, dtype: DType) -> bool:
-    """True for a sum over K that is added up in blocks, so that its rounding errors do not pile up."""
+    """True for a sum over K that is added up in blocks, so that rounding errors do not accumulate."""
     return dtype.is_float and longest(depth) > BLOCK_PRODUCTS
 
 
@@ -201,7 +201,7 @@ def blocks_of_k(
     build: Builder, depth: Dim, total: T, fresh: Callable[[], T], join: Callable[[T, T], None],
     block: Callable[[T, Dim, Dim], None],
 ) -> None:  # fmt: skip
-    """Runs block(totals, first k, how many) for blocks of K of about one length, the same in every emitter."""
+    """Runs block(totals, first k, number of k) for blocks of K of about equal length, the same in every emitter."""
     length = mul(ceildiv(ceildiv(depth, ceildiv(depth, BLOCK_PRODUCTS)), BLOCK_MULTIPLE), BLOCK_MULTIPLE)
 
     def at(into: T, place: list[Dim]) -> None:
@@ -212,7 +212,7 @@ def blocks_of_k(
 
 
 def most_alike(count: Dim, most: int) -> int:
-    """Returns the length of the fewest parts of at most `most`, about equal where the number is known.
+    """Returns the length of each part if `count` is cut into the fewest parts of at most `most`, about equally long.
 
     >>> most_alike(10, 6), most_alike(0, 6)
     (5, 1)
@@ -223,13 +223,13 @@ def most_alike(count: Dim, most: int) -> int:
 
 
 def most_rows(target: Target) -> int:
-    """Returns how many rows of two vectors each the registers hold: 12 accumulators of 16 registers, 24 of 32."""
+    """Returns the number of rows of two vectors that fit the registers: 12 accumulators in 16 registers, 24 in 32."""
     return 12 if target.num_registers >= 32 else 6
 
 
 # ---- outputs ----
 def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
-    """Stores every output of a nest at `coords` of its anchor, whose value there is `value`."""
+    """Stores every output of a nest at `coords` of its anchor, which has the value `value` there."""
     axes = range(len(coords))
     done = [element_within(output, coords, {nest.anchor: value}, axes) for _, output in nest.outputs]
     for (slot, _), result in zip(nest.outputs, done):

@@ -1,9 +1,9 @@
-"""Panels: the columns of an operand, or its rows, copied such that the micro-kernel reads contiguous memory.
+"""Panels: columns or rows of an operand, copied so that the micro-kernel reads contiguous memory.
 
 Packing evaluates the operand's expression, so a transpose, a mask or an activation before a product costs one pass over
-the operand and no memory of its own. Where K is contiguous and columns should be, `Squares` of as many lines as a vector
-has lanes are transposed in registers. They are transposed in the dtype that memory has: sixteen int8 are a quarter of
-sixteen float32. Values computed of them, such as int8 times the scale of its column, are computed from transposed lanes.
+the operand and no memory of its own. If K is contiguous but columns should be, `Squares` of as many lines as a vector
+has lanes are transposed in registers, in the dtype of the memory: sixteen int8 are a quarter of
+sixteen float32. Values that depend on them, such as int8 times the scale of its column, are computed after that.
 (One row times int8 is added up along K instead: rewrites/products.py.)
 
     int8 w (N, K): w[n + i, k + j] in lines  ->  transposed, j after j  ->  float32(w) * scale[n + lane]
@@ -42,21 +42,21 @@ from picograd.record import Record
 
 # ---- panels ----
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
-PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
-PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
-BETWEEN_ROWS = 16  # elements that rows are stored longer than K: of a K of a power of two, all would share one cache set
+PACK_TRANSPOSED = 16  # the same if packing transposes: one cache line of each column ...
+PACK_LINES = 64  # ... or four, which are read faster, if K is long enough to give all threads work all the same
+BETWEEN_ROWS = 16  # elements between stored rows: with a K of a power of two all rows would share one cache set
 
-# One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
+# An operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
 Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
 def pack_columns(
     b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch, k_axes: int = 1
 ) -> Operand:
-    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last is filled up with columns of zeros.
+    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last panel is filled up with columns of zeros.
 
     Args:
-      k_axes:  that K consists of; the last of them is walked in one go
+      k_axes:  number of axes that K consists of; the last of them is walked in one loop
     """
     *batch, k, n = b.shape
     panels = ceildiv(n, nr)
@@ -85,7 +85,7 @@ def fill_panel(
     b: Op, memory: Op, nr: int, lanes: int, along_k: bool, extents: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
     coords: Callable[[Dim, Dim], Coords], pack: Builder,
 ) -> None:  # fmt: skip
-    """Copies columns and rows of K to a panel: along rows of it, or where K is contiguous square by square.
+    """Copies columns and rows of K to a panel: along its rows, or if K is contiguous square by square.
 
     Args:
       extents:       columns, and rows of K
@@ -123,9 +123,9 @@ def in_blocks(
     pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
     fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
 ) -> None:  # fmt: skip
-    """Fills panels of `width` a block of K at a time, so that the panels stay in cache, and the pages read in the TLB.
+    """Fills panels of `width` one block of K at a time, so that panels stay in the cache and read pages in the TLB.
 
-    fill(batch, panel, how much of its width, first k, how many)
+    fill(batch, panel, filled part of its width, first k, number of k)
     """
     blocks, whole, rest = ceildiv(k, block), floordiv(length, width), mod(length, width)
     with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
@@ -139,33 +139,33 @@ def in_blocks(
 
 
 def rows_to_transpose(k: Dim) -> int:
-    """Returns how many rows of K packing transposes at a time."""
+    """Returns the number of rows of K that packing transposes at a time."""
     return PACK_LINES if isinstance(k, int) and k >= 8 * PACK_LINES else PACK_TRANSPOSED
 
 
 def rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
-    """Returns how many rows of a panel get zeros for missing columns: all, or none where no column is missing.
+    """Returns the number of rows of a panel that get zeros for missing columns: all, or 0 if no column is missing.
 
-    Products of these zeros are never stored. But the memory may hold subnormal numbers before, which take a
+    Products of these zeros are never stored. But without them the memory may hold subnormal numbers, which take a
     processor a hundred times as long to multiply.
     """
     return mul(count, minimum(subtract(whole, width), 1))
 
 
 def shares_cache_sets(k: Dim) -> bool:
-    """True where rows of k elements, one after the other, begin in few sets of a cache, or may."""
+    """True if rows of k elements, one after the other, may begin in few sets of a cache."""
     return not isinstance(k, int) or k % 1024 == 0
 
 
 def packs_slowly(rhs: Op, dtype: DType, lanes: int) -> bool:
-    """True where packing transposes columns element by element."""
+    """True if packing transposes columns element by element."""
     return contiguous_axis(rhs) == -2 and lines_apart(rhs, dtype, lanes) is None
 
 
 def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
-    """Returns the distance in memory between columns of b (..., K, N) whose elements along K are contiguous, or None.
+    """Returns the distance in memory between columns of b (..., K, N) if elements along K are contiguous, else None.
 
-    None too where squares of them cannot be transposed: in another dtype, or with single lanes.
+    None, too, if squares of them cannot be transposed: in another dtype, or with single lanes.
     """
     if b.dtype is not dtype or lanes == 1 or not is_plain(b):
         return None
@@ -173,15 +173,15 @@ def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
 
 
 # ---- squares, transposed in registers ----
-Element = Callable[[Dim, Dim], Op]  # of a square: (k, column) from its first place on; they are in registers
+Element = Callable[[Dim, Dim], Op]  # (k, column), counted from the first place of a square -> the element, in a register
 
 
 class Squares(Record):
     """Reads squares of an operand.
 
     marks:  placeholders of its axes
-    value:  of an element there
-    apart:  the distance between columns of each of its LOADs, which is contiguous along K; None where one is not
+    value:  value of an element there
+    apart:  for each LOAD the distance between its columns; None if a LOAD is not contiguous along K
     """
 
     marks: tuple[Op, ...]
@@ -190,10 +190,10 @@ class Squares(Record):
     lanes: int
 
     def at(self, build: Builder, place: Sequence[Dim], columns: Dim | None = None) -> Element:
-        """Turns the square whose first element is at `place`, and returns how its elements are computed.
+        """Transposes the square whose first element is at `place`; returns the function that computes its elements.
 
         Args:
-          columns: that the operand has there; the others are zeros. By default it has all.
+          columns: number of columns that the operand has there; the others are zeros. By default all.
         """
         columns = self.lanes if columns is None else columns
         if self.apart is None or columns != self.lanes:
@@ -201,7 +201,7 @@ class Squares(Record):
         return self._loaded(build, place, self.apart)
 
     def element(self, place: Sequence[Dim], k: Dim, column: Dim, loads: dict[Op, Op]) -> Op:
-        """Returns the value of an element of the square at `place`, with what its LOADs read."""
+        """Returns the value of an element of the square at `place`, given the values of its LOADs."""
         *batch, first_k, first_column = place
         coords = (*batch, add(first_k, k), add(first_column, column))
         there: dict[Op, Dim] = {**dict(zip(self.marks, coords)), **loads}
@@ -239,7 +239,7 @@ def squares_of(b: Op, dtype: DType, lanes: int) -> Squares:
     apart: dict[Op, int] = {}
     for load in toposort([value]):
         if load.code is not OpCode.LOAD or not _differs_in_a_square(load, k, column, lanes):
-            continue  # it is the same for all of a line or of a column, or chosen by what is read there
+            continue  # it is the same for a whole line or column, or its index depends on another load
         distance = columns_apart(load, k, column, lanes)
         if distance is None or load.dtype is dtypes.int64:  # put_in_all takes int64 for places
             return Squares(marks, value, None, lanes)
@@ -257,14 +257,14 @@ def _differs_in_a_square(load: Op, k: Op, column: Op, lanes: int) -> bool:
 
 
 def _is_one_block(atom: Op, k: Op, lanes: int) -> bool:
-    """True for k // n with an n that lines divide: the number of a block, such as that of a group of weights."""
+    """True for k // n with an n that is divisible by `lanes`: the number of a block, such as a group of weights."""
     if atom.code is not OpCode.IDIV or atom.src[0] is not k or atom.src[1].code is not OpCode.CONST:
         return False
     return int(atom.src[1].arg) % lanes == 0
 
 
 def columns_apart(load: Op, k: Op, column: Op, lanes: int) -> int | None:
-    """Returns the distance in memory of columns that a LOAD reads, where elements along K are contiguous, or None."""
+    """Returns the distance in memory between columns of a LOAD whose elements along K are contiguous, else None."""
     if len(load.src) > 2:  # a condition
         return None
     terms = affine(load.src[1])[0]

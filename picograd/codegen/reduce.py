@@ -1,11 +1,11 @@
 """A reduce nest: how it is walked, and the loops of one thread over rows.
 
-`plan_rows` chooses the axes that make a row, those that make a column, and whether lanes run along rows or over them. A
+`plan_rows` chooses the axes of a row, the axes of a column, and whether lanes run along rows or over them. A
 thread reads a row once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
-first time it is in cache. An exponential of two levels is computed once and kept, and the next row is prefetched meanwhile.
+first time it is in cache. An exponential that two levels need is computed once and kept; the next row is prefetched.
 
 Rows and columns in one pass: the backward pass of a layer norm reduces rows for the gradient of x, and columns for those of
-weight and bias. The walk along rows adds up columns meanwhile, for a block of rows in a line of scratch memory; the nest
+weight and bias. The walk along rows also adds up the columns of a block of rows, in a line of scratch memory; the nest
 down the columns adds up these lines. Blocks depend on shapes alone, so sums have the same bits for any number of threads.
 
 Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
@@ -70,23 +70,23 @@ from picograd.ir.symbolic import (
 from picograd.record import Record, replace
 
 # ---- rows: how a nest is walked ----
-PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
-UNROLLED_COLUMNS_MAX = 16  # of a row that is unrolled if lanes are rows, and whose sum is one run
-TERMS_MAX = 8  # of an element that are added to a sum one by one
+PIECE_ELEMENTS = 8192  # elements of one GRID iteration on a CPU
+UNROLLED_COLUMNS_MAX = 16  # columns of a row that is unrolled if lanes are rows, and whose sum is one run
+TERMS_MAX = 8  # terms of an element that are added to a sum one by one
 
-Results = dict[Op, Op]  # reductions that are done, with their values
+Results = dict[Op, Op]  # finished reductions, with their values
 Stored = tuple[Op, Dim, Op]  # memory, index, value
 
 
 class Rows(Record, dict=True):
-    """A walk over a reduce nest: its axes are merged to loops that number rows, and loops along a row, its columns.
+    """A walk over a reduce nest: its axes are merged into loops over rows, and loops along a row, over its columns.
 
-    params:      the kernel's, by slot
-    groups:      loops in the order of the domain's axes, each a group of axes, from `merge_axes`
+    params:      the kernel's parameters, by slot
+    groups:      the loops, each a group of axes of the domain, in the domain's order (`merge_axes`)
     extents:     iterations of each loop
-    row_groups, column_groups: positions in `groups`; there may be none of either
-    levels:      reductions by how many other reductions they depend on
-    has_fma:     an instruction multiplies and adds
+    row_groups, column_groups: positions in `groups`; either may be empty
+    levels:      reductions, grouped by the length of the chain of reductions that they depend on
+    has_fma:     the target multiplies and adds in one instruction
     """
 
     nest: Nest
@@ -99,7 +99,7 @@ class Rows(Record, dict=True):
     has_fma: bool
 
     def coords(self, rows: Sequence[Dim], columns: Sequence[Dim]) -> Coords:
-        """Returns the coordinates in the domain of a row's and a column's position."""
+        """Returns the coordinates in the domain of a row's position and a column's."""
         at = dict(zip([*self.row_groups, *self.column_groups], [*rows, *columns]))
         return spread(self.groups, [at[group] for group in range(len(self.groups))], self.nest.domain)
 
@@ -108,12 +108,12 @@ class Rows(Record, dict=True):
         return tuple([whole[axis] for axis in self.nest.row_axes])
 
     def value(self, op: Op, coords: Coords, results: Results) -> Op:
-        """Returns the value of an element of the domain, or of a row, at its coordinates."""
+        """Returns the value of `op` at an element of the domain, or at a row."""
         rows = self.nest.row_axes
         return element_within(op, coords, results, rows if op.shape == self.nest.domain else range(len(rows)))
 
     def element_values(self, coords: Coords) -> list[Op]:
-        """Returns all that is computed for an element, as if every reduction were 0."""
+        """Returns all values that are computed for an element, with 0 for every reduction."""
         levels = [r for level in self.levels for r in level]
         known = {r: const(0, r.dtype) for r in levels}
         outputs = [value for _, value in self.of_elements]
@@ -122,7 +122,7 @@ class Rows(Record, dict=True):
     def accumulated(self, r: Op, total: Op | None, value: Op) -> Op:
         """Returns the total after one more element, or after the first one.
 
-        Terms that are products are added by FMA, with one rounding each.
+        Terms that are products are added by FMA, with a single rounding each.
         """
         code, terms = r.arg[0], _terms(value)
         if code is not OpCode.ADD or {term.code for term in terms} != {OpCode.MUL}:
@@ -146,17 +146,17 @@ class Rows(Record, dict=True):
 
     @cached_property
     def columns_max(self) -> int:
-        """Elements of a row, at most."""
+        """The greatest number of elements of a row."""
         return greatest(numel(self.column_extents))
 
     @cached_property
     def of_elements(self) -> list[tuple[int, Op]]:
-        """The outputs that are computed for each element of a row, with their slots."""
+        """The outputs with a value for each element of a row, with their slots."""
         return [(slot, value) for slot, value in self.nest.outputs if value.shape == self.nest.domain]
 
 
 def _terms(value: Op) -> list[Op]:
-    """Returns the terms of a sum, from left to right; of one with a great many itself."""
+    """Returns the terms of a sum, from left to right; the sum itself if it has very many."""
     terms, stack = [], [value]
     while stack:
         term = stack.pop()
@@ -164,18 +164,18 @@ def _terms(value: Op) -> list[Op]:
             stack += term.src[::-1]
         else:
             terms.append(term)
-        if len(terms) + len(stack) > TERMS_MAX:  # shared ones count as often as they are read: 2^60, maybe
+        if len(terms) + len(stack) > TERMS_MAX:  # shared terms count once for each reader: perhaps 2^60 times
             return [value]
     return terms
 
 
 def is_rounded_sum(op: Op) -> bool:
-    """True for a reduction whose additions lose bits: a long chain of them is cut in runs (codegen/loops.py)."""
+    """True for a reduction whose additions are rounded: a long chain of them is cut in runs (codegen/loops.py)."""
     return op.arg[0] is OpCode.ADD and op.dtype.is_float
 
 
 def running_dtype(scan: Op) -> DType:
-    """The dtype of a scan's running value: float64 for floats, whose rounding errors pile up along the axis."""
+    """Returns the dtype of a scan's running value: float64 for floats, whose rounding errors accumulate along the axis."""
     return dtypes.float64 if scan.dtype.is_float else scan.dtype
 
 
@@ -185,10 +185,10 @@ def start_of(code: OpCode, dtype: DType) -> Op:
 
 
 def plan_rows(nest: Nest, params: Sequence[Op], target: Target, others: Sequence[Op] = ()) -> tuple[Rows, bool]:
-    """Returns how to walk a nest, and whether lanes should run over rows rather than along them.
+    """Returns the walk over a nest, and whether lanes should run over rows instead of along them.
 
     Args:
-      others: other values of its elements that are computed meanwhile
+      others: other values of its elements that are computed in the same walk
     """
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
     axes = [axis for axis, dim in enumerate(nest.domain) if dim != 1]
@@ -205,7 +205,7 @@ def plan_rows(nest: Nest, params: Sequence[Op], target: Target, others: Sequence
 
 
 def _values_at_placeholders(nest: Nest, reductions: Sequence[Op], others: Sequence[Op]) -> list[Op]:
-    """Returns all that a nest computes for an element and for a row, and the places of its outputs."""
+    """Returns all values that a nest computes for an element and for a row, and the places of its outputs."""
     coords = placeholders(nest.domain)
     row = tuple([coords[axis] for axis in nest.row_axes])
     known = {r: (row, const(0, r.dtype)) for r in reductions}
@@ -217,9 +217,9 @@ def _values_at_placeholders(nest: Nest, reductions: Sequence[Op], others: Sequen
 
 
 def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
-    """True where more indices step by one from row to row than along a row.
+    """True if more indices step by one from row to row than along a row.
 
-    Axis 0 may be a batch, and a row must add up in the same order alone as in a batch. So indices are taken at row 0 of it:
+    Axis 0 may be a batch, and a row must add up in the same order alone as in a batch. So indices are taken at its row 0:
     for x.sum(1) of a (B, N) tensor they step along the row, whatever B is. If rows are numbered by axis 0 alone, they count
     as neighbours only if some index steps along the row as well. An index with a quotient of axis 0 is left out, as it may
     become simpler in a batch of one row.
@@ -242,7 +242,7 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
 def _walks(indices: Sequence[Op], batch: Op) -> list[dict[Op, int]]:
     """Returns the strides of each index; indices that differ only in their constant count once, as of x[1:] and x.
 
-    An axis has no stride where a load or a quotient depends on it: x[i[j], c] and x[j * 9 // 4 + c] have strides along c
+    An axis has no stride if a load or a quotient depends on it: x[i[j], c] and x[j * 9 // 4 + c] have strides along c
     alone. An index with a quotient of the batch's axis is left out.
     """
     found: dict[frozenset[tuple[Op, int]], dict[Op, int]] = {}
@@ -288,12 +288,12 @@ def write_stores(build: Builder, stores: Sequence[Stored]) -> None:
         build.store(memory, index, value)
 
 
-# ---- who adds up: places of running values ----
+# ---- places of running values ----
 EachPlace = Callable[[Callable[[Dim], None]], None]  # runs body(place) for each place
 
 
 class Totals(Record):
-    """Running values of some reductions, at each place of the adder: rows of a strip, lanes of a thread, one thread.
+    """Running values of some reductions, one for each place: a row of a strip, a lane of a thread, or a thread.
 
     memories:  reduction -> memory with a value for each place
     each:      opens the loop over places
@@ -339,27 +339,27 @@ class Totals(Record):
         self.each(put)
 
     def results(self, place: Dim) -> Results:
-        """Returns the values at a place, now."""
+        """Returns the present values at a place."""
         return {r: cast(self.build.load(memory, place), r.dtype) for r, memory in self.memories.items()}
 
 
 # ---- rows of one thread ----
-CACHED_COLUMNS_MAX = 1024  # elements of a row that stays in the first-level cache with its operands: one row at a time
-ROWS_AT_ONCE_MAX, ROWS_STEPS_MAX = 4, 64  # rows that are written or added up together, and operations of writing them
-ADDING_STEPS_MAX = 14  # of an element: more take longer than adding it
+CACHED_COLUMNS_MAX = 1024  # elements of a row that stays in the first-level cache with its operands
+ROWS_AT_ONCE_MAX, ROWS_STEPS_MAX = 4, 64  # rows that are written or added up together, and operations of these
+ADDING_STEPS_MAX = 14  # operations of an element: more take longer than adding it
 KEPT_COLUMNS_MAX = 16384  # elements of a row that stay in the second-level cache
 
 
 def is_cached(rows: Rows) -> bool:
-    """True where a row stays in the first-level cache while it is walked again."""
+    """True if a row stays in the first-level cache until it is walked again."""
     return rows.columns_max <= CACHED_COLUMNS_MAX
 
 
 def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
-    """Returns how many rows are written together, so that shared operands are read once: few where each takes many steps.
+    """Returns the number of rows that are written together to read shared operands once; few if each takes many steps.
 
     Args:
-      values: computed for elements
+      values: values that are computed for elements
     """
     if is_cached(rows):
         return 1
@@ -369,7 +369,7 @@ def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
 
 # ---- lanes along a row ----
 def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int], None]) -> None:
-    """Runs body(first, number) for `count` rows: `at_once` of them as long as there are as many, then one by one."""
+    """Runs body(first, number) for `count` rows: `at_once` of them at a time, then the remaining ones one by one."""
     with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
         body(mul(index, at_once), at_once)
     rest = mod(count, at_once)
@@ -378,8 +378,8 @@ def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int
             body(add(subtract(count, rest), index), 1)
 
 
-KnownRow = tuple[Sequence[Dim], Results]  # a row's position, and the results of it and of its element at a column
-AtColumn = Callable[[list[Dim], Sequence[KnownRow]], None]  # writes what several rows give to sums down a column
+KnownRow = tuple[Sequence[Dim], Results]  # a row's position, with its results and those of its element at a column
+AtColumn = Callable[[list[Dim], Sequence[KnownRow]], None]  # adds elements of several rows to the sums down a column
 
 
 def emit_rows(
@@ -389,14 +389,14 @@ def emit_rows(
     """Writes `count` rows on one thread: the reductions of each, then the values of their elements, then those of the rows.
 
     Args:
-      kept:         for each level, values of elements that are stored because later levels need them; of one row
-      down_columns: writes what the rows' elements at a column add to sums down that column, if there are such sums
+      kept:         for each level, values of elements that are stored because later levels need them; for one row only
+      down_columns: adds the rows' elements at a column to the sums down that column, if there are such sums
     """
     places = [unflatten(add(first, number), rows.row_extents) for number in range(count)]
     memories = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
         at = places[0] if count == 1 else unflatten(add(first, index), rows.row_extents)
-        # Values are kept of one row at a time (count is 1), so the next one follows the first.
+        # Values are kept for one row at a time (count is 1), so the next row follows the first.
         next_rows = [unflatten(add(first, 1), rows.row_extents)] if any(kept) else []
         (results,), values = reduce_rows(rows, [at], build, lanes, kept, next_rows)
         for r, memory in memories.items():
@@ -406,7 +406,7 @@ def emit_rows(
     def column(columns: list[Dim]) -> None:
         here = [(at, known_at(rows, columns, of_row, values)) for at, of_row in zip(places, known)]
         if down_columns is not None:
-            down_columns(columns, here)  # first, so that operands which all rows share are read before anything is written
+            down_columns(columns, here)  # first, so that operands that all rows share are read before anything is written
         for at, of_element in here:
             write_stores(build, element_stores(rows, at, columns, of_element))
 
@@ -448,7 +448,7 @@ def reduce_rows(
 
 
 def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping[Op, Op]) -> Results:
-    """The results of a row, with the kept values of one of its elements."""
+    """Returns the results of a row, with the kept values of one of its elements."""
     if not memories:
         return results
     place = flatten(columns, tuple(rows.column_loops))
@@ -456,7 +456,7 @@ def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping
 
 
 def worth_keeping(rows: Rows) -> list[list[Op]]:
-    """Returns for each level of reductions which values of elements should be stored: costly ones that are needed again."""
+    """Returns for each level of reductions the values of elements to store: costly ones that later levels need again."""
     if not _length_kept(rows) or not (rows.of_elements or len(rows.levels) > 1):
         return []
     outputs = [value for _, value in rows.of_elements]
@@ -476,7 +476,7 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
 
 
 def _of_elements(roots: Sequence[Op], known: Collection[Op]) -> tuple[dict[Op, None], set[Op]]:
-    """Returns the operations computed for an element, sources first, and those of other elements, which are moved.
+    """Returns the operations of an element, sources first, and those of other elements, which are read through movement.
 
     The walk over sources stops at known values and at reductions.
     """
@@ -491,7 +491,7 @@ def _is_computed(op: Op, known: Collection[Op]) -> bool:
 
 
 def _length_kept(rows: Rows) -> int:
-    """Returns the length of a row whose values may be kept; 0 where nothing should be."""
+    """Returns the length of a row whose values may be kept; 0 if none should be."""
     length = numel(rows.column_extents)
     return length if isinstance(length, int) and length <= KEPT_COLUMNS_MAX else 0
 
@@ -499,8 +499,8 @@ def _length_kept(rows: Rows) -> int:
 class _LineTotals(Record):
     """Running totals of some reductions, in registers.
 
-    vectors:  for each reduction memory of `copies` vectors; none where a row is too short for a vector
-    singles:  for each reduction memory of one element, for the rest of a row
+    vectors:  for each reduction memory of `copies` vectors; () if a row is too short for a vector
+    singles:  for each reduction memory of one element, for the elements behind the last vector
     """
 
     sums: Sequence[Op]
@@ -534,7 +534,7 @@ class _LineTotals(Record):
             body(add(mul(copy, self.lanes), lane))
 
     def of_line(self, build: Builder) -> _LineTotals:
-        """Returns fresh totals for a part of a line: its vectors, or where it has none its elements."""
+        """Returns fresh totals for a part of a line: for its vectors, or if it has none for its elements."""
         memories = self.vectors if self.copies else self.singles
         own = [build.alloc(memory.dtype, memory.arg[1], MemorySpace.REGISTER) for memory in memories]
         totals = replace(self, vectors=own) if self.copies else replace(self, singles=own)
@@ -542,7 +542,7 @@ class _LineTotals(Record):
         return totals
 
     def add_to(self, total: _LineTotals, build: Builder) -> None:
-        """Adds these to others, unless they are the same memory."""
+        """Adds these to other totals, unless both are the same memory."""
         for r, part, into in zip(self.sums, self.singles, total.singles):
             if part is not into:
                 build.store(into, 0, combined(r.arg[0], build.load(into, 0), build.load(part, 0)))
@@ -559,8 +559,8 @@ class _Walk:
     """One walk along some rows at once, for the reductions of one level.
 
     places:    positions of the rows
-    results:   of each row, the reductions of earlier levels
-    known:     values of elements that are kept already -> their memory
+    results:   for each row the reductions of earlier levels
+    known:     values of elements that were kept by earlier walks -> their memory
     new:       values of elements that this walk keeps -> their memory
     next_rows: rows that are prefetched on the way
     """
@@ -579,11 +579,11 @@ class _Walk:
     def run(self) -> list[list[Op]]:
         """Writes the walk and returns the value of each reduction of each row."""
         build, lanes, level, (*outer, last) = self.build, self.lanes, self.level, self.rows.column_loops
-        # A symbolic length has as many as its greatest value needs; those beyond the length add zeros.
+        # A symbolic length gets as many accumulators as its greatest value needs; the surplus ones add zeros.
         self.use_vectors = lanes > 1 and longest(last) >= lanes
         self.copies = num_copies(level, last, lanes)
         total = self.fresh()
-        # Rows shorter than a vector, without outputs for elements, are a lane each if there are several rows; so a single
+        # Several rows that are shorter than a vector, without outputs for elements, are a lane each; so a single
         # such row must be added one element at a time, in the same order.
         joins_lanes = self.use_vectors or self.rows.of_elements
         values = [r.src[0] for r in level]
@@ -600,7 +600,7 @@ class _Walk:
         return _LineTotals.new(self.sums, self.build, self.lanes, self.copies, self.use_vectors)
 
     def line(self, total: _LineTotals, outer: list[Dim]) -> None:
-        """Writes the loops along the last axis: `copies` vectors at a time, then one, then the rest."""
+        """Writes the loops along the last axis: `copies` vectors at a time, then single vectors, then single elements."""
         build, lanes, length = self.build, self.lanes, self.rows.column_loops[-1]
         width = lanes * total.copies
 
@@ -628,7 +628,7 @@ class _Walk:
             self.in_parts(total, rest, lambda part, index: self.add_joined(part, outer, index, 1))
 
     def in_parts(self, total: _LineTotals, count: Dim, body: Callable[[_LineTotals, Dim], None]) -> None:
-        """Runs body(totals, number) for a part of a line, in runs where sums are rounded."""
+        """Runs body(totals, number) for a part of a line, in runs if sums are rounded."""
         build = self.build
         in_runs(
             build, [count], total, lambda: total.of_line(build), lambda part, into: part.add_to(into, build),
@@ -636,7 +636,7 @@ class _Walk:
         )  # fmt: skip
 
     def prefetch(self, outer: list[Dim], first: Dim, width: int) -> None:
-        """Asks for what the next rows read at some columns."""
+        """Prefetches the values that the next rows read at some columns."""
         for row in self.next_rows:
             values = partial(_values_at, self.rows, row, outer)
             prefetch_lines(self.build, values, first, width, numel(self.rows.nest.domain))
@@ -645,7 +645,7 @@ class _Walk:
         """Adds an element of each row to a place of its accumulators, and keeps its new values.
 
         Args:
-          width:  above 1 the elements are lanes of a vector, which are joined before
+          width:  above 1 the elements are lanes of a vector, which are joined before they are added
         """
         build, rows, memories = self.build, self.rows, iter(accumulators)
         for at, of_row in zip(self.places, self.results):
@@ -663,7 +663,7 @@ class _Walk:
 
 
 def _joined_lanes(code: OpCode, value: Op, width: int) -> Op:
-    """Returns the lanes of a vector joined by halves; one value for all lanes is joined with itself as often."""
+    """Returns the lanes of a vector joined by halves; a value that all lanes share is joined with itself as often."""
     if width > 1 and any(op.code is OpCode.RANGE and op.arg[1] is AxisKind.VECTOR for op in toposort([value])):
         return Op(OpCode.REDUCE, value.dtype, (value,), (code, ()))
     while width > 1:
@@ -672,7 +672,7 @@ def _joined_lanes(code: OpCode, value: Op, width: int) -> Op:
 
 
 def _steps_of_line(length: Dim, lanes: int, copies: int) -> int:
-    """Returns how many additions a line makes to one total, as far as they are not cut."""
+    """Returns the number of additions to one total in a line, if it is not cut into runs."""
     most = longest(length)
     vectors = most // (lanes * copies) + copies - 1 if copies else 0
     return max(1, min(RUN_STEPS, max(vectors, most % lanes if copies else most)))
@@ -683,9 +683,9 @@ def _values_at(rows: Rows, row: Sequence[Dim], columns: list[Dim], column: Dim) 
 
 
 def num_copies(level: Sequence[Op], last: Dim, lanes: int) -> int:
-    """Returns how many accumulators hide the latency of adding: fewer where a step is long, one for a short line."""
+    """Returns the number of accumulators that hide the latency of adding: fewer if a step is long, one for a short line."""
     # Movements, choices between parts of a stack, and integers of positions do not count: one row has fewer of them than a
-    # batch, and it adds up in the same order. Unpacking a number from its bits is long for one row as for several.
+    # batch, and must add up in the same order. Unpacking a number from its bits is long for one row as for several.
     steps = [op.code for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE - {OpCode.WHERE} and op.shape]
     copies = 1 if len(steps) > ADDING_STEPS_MAX or OpCode.BITCAST in steps else 4 if TRANSCENDENTAL.isdisjoint(steps) else 2
     return 1 if lanes == 1 or longest(last) < copies * lanes else copies
@@ -712,9 +712,9 @@ Phases = tuple[tuple[Nest, ...], ...]
 
 
 class Walk(Record):
-    """A walk along rows in which columns can be added up as well.
+    """A walk along rows that can add up columns, too.
 
-    lanes:  of a vector
+    lanes:  lanes of a vector
     block:  rows whose columns are added up in one line
     """
 
@@ -724,12 +724,12 @@ class Walk(Record):
 
 
 class Both(Walk):
-    """A reduce nest along rows, and the sums down the columns that its loops make as well.
+    """A reduce nest along rows, and the sums down the columns that its loops compute, too.
 
     columns:   the axes of the domain that number the columns
-    sums:      a reduction down the columns -> memory with a line of its partial results for each block
-    values:    of each of these reductions what an element adds, at placeholders of the domain
-    own:       LOADs in `values` that name what the nest itself stores there -> that value
+    sums:      reduction down the columns -> memory with a line of partial results for each block
+    values:    for each of these reductions the summand of an element, at placeholders of the domain
+    own:       LOADs in `values` of elements that the nest itself stores -> the value stored
     """
 
     columns: tuple[int, ...]
@@ -747,7 +747,7 @@ class Both(Walk):
         return ceildiv(numel(self.rows.row_extents), self.block)
 
 
-# Gives the walk of a nest that computes these values meanwhile, each of which is added up down its columns; None where a
+# Returns the walk of a nest that also adds up these values down their columns; None where a
 # machine has none.
 WalkOf = Callable[[Nest, Sequence[Op]], "Walk | None"]
 
@@ -755,14 +755,14 @@ WalkOf = Callable[[Nest, Sequence[Op]], "Walk | None"]
 def in_one_pass(
     phases: Phases, params: Sequence[Op], walk_of: WalkOf, scratch: Callable[[DType, Dim], Op]
 ) -> tuple[Phases, dict[Nest, Both]]:
-    """Finds nests along rows and down the columns of the same data.
+    """Finds nests along the rows and down the columns of the same data.
 
     Returns: the phases, in which nests down columns only add up partial sums; and the nests along rows, with the sums that
-             each makes down the columns.
+             each computes down the columns.
     """
     found: dict[Nest, Both] = {}
     joined: set[Nest] = set()
-    made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are whole after it
+    made = [list(part) for nests in phases for part in (nests, ())]  # the sums of a phase are complete after it
     for rows, number in _reductions_along(phases):
         walk, together, values = None, list[tuple[Nest, int]](), list[Op]()
         crossing = [] if rows in joined else [each for each in _crossing(rows, number, phases) if each[0] not in joined]
@@ -790,7 +790,7 @@ def _reductions_along(phases: Phases) -> list[tuple[Nest, int]]:
 
 
 def _crossing(rows: Nest, number: int, phases: Phases) -> list[tuple[Nest, int]]:
-    """Returns the nests of this phase and the next one that go once down columns of which a nest walks the rows."""
+    """Returns the nests of this phase and the next that walk once down the columns of data whose rows `rows` walks."""
     wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
     return [
         (columns, place) for columns, place in _reductions_along(phases)
@@ -811,7 +811,7 @@ def _reductions(nest: Nest) -> list[Op]:
 def _added_once(columns: Nest, phase: Sequence[Nest], own: Mapping[Op, Op]) -> list[Op]:
     """Returns the summands of an element for each sum of a nest down columns, at placeholders.
 
-    It may read values that the phase of the rows stores only of its own row; [] where it reads others.
+    A summand may read values that the phase of the rows stores for the same row; [] if it reads those of other rows.
     """
     values = elements_anywhere([r.src[0] for r in _reductions(columns)])
     stored = {slot for nest in phase for slot, _ in nest.outputs}
@@ -822,7 +822,7 @@ def _added_once(columns: Nest, phase: Sequence[Nest], own: Mapping[Op, Op]) -> l
 def _both(
     walk: Walk, nests: Sequence[Nest], values: list[Op], own: Mapping[Op, Op], scratch: Callable[[DType, Dim], Op]
 ) -> Both:
-    """Returns how a walk along rows adds up the columns of some nests."""
+    """Returns the walk along rows that adds up the columns of some nests."""
     rows, reductions = walk.rows, [r for nest in nests for r in _reductions(nest)]
     num_blocks = ceildiv(numel(rows.nest.row_shape), walk.block)
     sums = {r: scratch(r.dtype.compute_dtype, mul(num_blocks, numel(r.shape))) for r in reductions}
@@ -854,7 +854,7 @@ def _totals(columns: Nest, both: Both) -> Nest:
 
 
 def summands(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
-    """Returns the summand of an element for each sum down its column; values that its row has stored are not read again."""
+    """Returns the summands of an element, for each sum down its column; values that its row has stored are not read."""
     marks = placeholders(both.rows.nest.domain)
     there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
     for load, value in both.own.items():

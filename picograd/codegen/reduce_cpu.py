@@ -1,17 +1,17 @@
 """A reduce nest on a CPU: lanes along rows, lanes over neighbouring rows, or rows and columns of the same data at once.
 
-Lanes along rows: threads take pieces of the rows. Elements of several long rows that share a weight are written together,
-and rows that share a vector are added up together. The order in which a float sum adds depends on shapes alone.
+Lanes along rows: each thread takes pieces of the rows. Several long rows that share a weight are written together, and rows
+that share a vector are added up together. The order of a float sum depends on shapes alone.
 
-Lanes over rows, as where a matrix is added up down its columns: neighbours of a row are contiguous in memory, not the
-row. So a strip of neighbouring rows is walked at a time: one element of each, then the next of each, with a total for
+Lanes over rows, as in a sum down the columns of a matrix: not the elements of a row are contiguous, but neighbouring rows.
+So a strip of neighbouring rows is walked at a time: one element of each, then the next of each, with a total for
 each row in the first-level cache. A wide strip reads long pieces of memory, which makes it fast: 64 bytes at a time of a
-matrix of 64 MiB come at 6 GB/s, 4 KiB at a time at the speed of memory. A strip that is read again, for a second level of
-reductions, is rather as narrow as the second-level cache wants it. Rows too short for that are written out, with totals
+matrix of 64 MiB are read at 6 GB/s, 4 KiB at a time at the speed of memory. A strip that is read again, for further
+reductions, is narrow enough for the second-level cache. Rows that are too short for strips are written out, with totals
 in registers.
 
-Both (codegen/reduce.py): a block of rows adds up its own columns while they are in the cache, in a line of scratch memory,
-run by run (codegen/loops.py).
+Rows and columns (codegen/reduce.py): a block of rows adds up its own columns while they are in the cache, in a line of
+scratch memory, run by run (codegen/loops.py).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from picograd.ir.symbolic import (
 from picograd.record import Record
 
 # ---- lanes along a row ----
-SHARING_ROWS_MIN = 32  # fewer, some of them taken together, would be too few pieces for several threads
+SHARING_ROWS_MIN = 32  # fewer rows, some taken together, would be too few pieces for several threads
 
 
 def emit_reduce(nest: Nest, context: Context) -> None:
@@ -121,7 +121,7 @@ def emit_reduce(nest: Nest, context: Context) -> None:
 
 
 def _is_narrow(rows: Rows, lanes: int) -> bool:
-    """True for rows so short that each is better one lane of many than a loop of its own."""
+    """True for rows so short that a lane for each is faster than a loop for each."""
     last = rows.column_extents[-1:]
     fills_no_vector = all(isinstance(extent, int) and extent < lanes for extent in last)
     is_unrolled = rows.columns_max <= UNROLLED_COLUMNS_MAX
@@ -129,7 +129,7 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
 
 
 def _share_elements(rows: Rows) -> bool:
-    """True where all rows share an operand, such as a weight, and rows are long, and enough for several pieces."""
+    """True if all rows share an operand, such as a weight, and rows are long and numerous enough for several pieces."""
     total = numel(rows.row_extents)
     if is_cached(rows) or not rows.of_elements or not isinstance(total, int) or total < SHARING_ROWS_MIN:
         return False
@@ -143,9 +143,9 @@ def _share_elements(rows: Rows) -> bool:
 
 
 def _rows_together(rows: Rows, lanes: int, target: Target) -> int:
-    """Returns how many rows are added up in one walk, as where all are multiplied with one vector; 0: each alone.
+    """Returns the number of rows that are added up in one walk, as when all are multiplied by one vector; 0: each alone.
 
-    A shared operand is read once, with several lines of memory to wait for; sums take half of the registers at most.
+    A shared operand is read once, while several lines of memory are under way; sums take at most half of the registers.
     """
     total = numel(rows.row_extents)
     if len(rows.levels) != 1 or rows.of_elements or len(rows.row_groups) != 1:
@@ -163,11 +163,11 @@ def _rows_together(rows: Rows, lanes: int, target: Target) -> int:
 
 
 # ---- lanes over neighbouring rows ----
-CACHED_ELEMENTS_MAX = 1 << 16  # of a strip that is read again
-SMALL_ELEMENTS_MAX = 1 << 15  # of a domain: no time to be saved
-REST_ELEMENTS_MIN = 1 << 13  # of a domain: worth more code, for a rest of rows in vectors of half the lanes, a quarter, ...
-STRIP_RUNS = 16  # runs whose totals are added up before their sum is added to that of others
-STEPS_AT_ONCE_MAX = 32  # operations for all elements of a row that are added at once
+CACHED_ELEMENTS_MAX = 1 << 16  # elements of a strip that is read again
+SMALL_ELEMENTS_MAX = 1 << 15  # elements of a domain that is not worth the effort
+REST_ELEMENTS_MIN = 1 << 13  # elements of a domain whose last rows are worth code for narrower vectors
+STRIP_RUNS = 16  # runs whose totals are added up before their sum is added to the total
+STEPS_AT_ONCE_MAX = 32  # operations of the elements of a row that are added together
 
 
 def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
@@ -189,7 +189,7 @@ def emit_columns(rows: Rows, build: Builder, lanes: int) -> None:
 
 
 def _rows_of_piece(rows: Rows, lanes: int) -> int:
-    """Returns how many neighbouring rows one GRID iteration reduces."""
+    """Returns the number of neighbouring rows that one GRID iteration reduces."""
     last, below = rows.row_extents[-1], numel(rows.column_extents)
     if not isinstance(below, int):
         return 2 * lanes
@@ -199,12 +199,12 @@ def _rows_of_piece(rows: Rows, lanes: int) -> int:
     is_read_again = len(rows.levels) > 1 or rows.of_elements
     most = max(1, CACHED_ELEMENTS_MAX // below // lanes) if is_read_again else STRIP_VECTORS_MAX
     wanted = max(wanted, min(most, max(2, last // lanes // STRIPS_MIN)))
-    even = [n for n in range(wanted // 2 + 1, 2 * wanted) if last % (n * lanes) == 0]  # strips of one length: no rests
+    even = [n for n in range(wanted // 2 + 1, 2 * wanted) if last % (n * lanes) == 0]  # all strips are equally long
     return min(even, key=lambda n: abs(n - wanted), default=wanted) * lanes
 
 
 def _strip(rows: Rows, at: Sequence[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int) -> None:
-    """Writes `count` neighbouring rows from `start` on, at most `most`."""
+    """Writes `count` neighbouring rows, at most `most`, from `start` on."""
     if rows.columns_max > UNROLLED_COLUMNS_MAX or not isinstance(numel(rows.column_extents), int):
         _Strip(rows, at, start, count, most, build, lanes).write()
         return
@@ -228,7 +228,7 @@ def _strip(rows: Rows, at: Sequence[Dim], start: Dim, count: Dim, most: int, bui
 
 # ---- long rows ----
 class _Strip:
-    """A strip of neighbouring rows that is being written.
+    """A strip of neighbouring rows under construction.
 
     place:    placeholder of the place of a row in the strip
     columns:  placeholders of the places of an element in its row
@@ -238,13 +238,13 @@ class _Strip:
     def __init__(self, rows: Rows, at: Sequence[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int):
         self.rows, self.count, self.most, self.build, self.lanes = rows, count, most, build, lanes
         outputs = [value for _, value in rows.nest.outputs]
-        # Strips but for the last are whole vectors.
+        # All strips except the last are whole vectors.
         self.rest = rest_in_vectors(lambda: toposort(outputs), rows.row_extents[-1], lanes)
-        free = len(rows.nest.domain)  # axes of no domain, so that they are not taken for its own
+        free = len(rows.nest.domain)  # numbers of axes that the domain does not have
         self.place = placeholder(free, most)
         self.columns = [placeholder(free + 1 + i, extent) for i, extent in enumerate(rows.column_loops)]
         self.at = [*at, add(start, self.place)]
-        self.totals: dict[Op, Op] = {}  # of levels that are done: reduction -> memory of a number for each row
+        self.totals: dict[Op, Op] = {}  # of finished levels: reduction -> memory with a number for each row
 
     def write(self) -> None:
         """Writes each level of reductions, then the outputs for elements, then those for rows."""
@@ -266,7 +266,7 @@ class _Strip:
         return self.build.alloc(dtype, self.most, MemorySpace.SHARED)
 
     def store(self, memories: Sequence[Op], found: Sequence[Op]) -> None:
-        """Writes values to places: `found` are the places, then the values."""
+        """Stores values in `memories`: `found` are their places, then the values."""
         for memory, index, value in zip(memories, found, found[len(memories) :]):
             self.build.store(memory, from_op(index), value)
 
@@ -282,7 +282,7 @@ class _Strip:
         return put_in_all(values, {self.place: place, **dict(zip(self.columns, columns))})
 
     def shared_once(self, values: Sequence[Op]) -> list[Op]:
-        """Returns expressions of an element whose parts that are the same for its whole row are computed before it."""
+        """Returns expressions of an element; parts that are the same for its whole row are computed before it."""
         of_row, of_element = 1, 2
         depends: dict[Op, int] = {self.place: of_row, **dict.fromkeys(self.columns, of_element)}
         kept: dict[Op, Op] = {}
@@ -304,7 +304,7 @@ class _Strip:
 class _LevelOfStrip:
     """The totals of one level of reductions of a strip: of runs of a row's elements, and of runs of runs.
 
-    values:      of an element, for each reduction
+    values:      the values of an element, for each reduction
     at_once:     elements of a row that are added between reading and writing its total: a divisor of RUN_STEPS
     is_rounded:  runs have totals of their own
     """
@@ -320,7 +320,7 @@ class _LevelOfStrip:
         self.whole_runs, self.rest = floordiv(last, RUN_STEPS), mod(last, RUN_STEPS)
 
     def _at_once(self) -> int:
-        """A total that is read and written for each element waits for itself: a sum of 4096 x 4096 took twice as long."""
+        """Returns the number of elements added before a total is stored: with 1 a sum of 4096 x 4096 took twice as long."""
         num_elements = numel(self.strip.rows.nest.domain)
         if not isinstance(num_elements, int) or num_elements <= SMALL_ELEMENTS_MAX:
             return 1
@@ -328,7 +328,7 @@ class _LevelOfStrip:
         return next(n for n in (RUN_STEPS, 4, 2, 1) if n == 1 or n * steps <= STEPS_AT_ONCE_MAX)
 
     def add_up(self) -> dict[Op, Op]:
-        """Runs down the strip once and returns the totals of each row."""
+        """Walks down the strip once; returns the totals of each row."""
         outer = self.strip.rows.column_loops[:-1]
         run = max(1, RUN_STEPS // max(1, longest(add(self.whole_runs, self.rest))))
         totals = Totals(self.memories, self.build, self.strip.across)
@@ -340,12 +340,12 @@ class _LevelOfStrip:
         return Totals.new(self.build, self.level, self.strip.most, MemorySpace.SHARED, self.strip.across)
 
     def _in_runs(self, extents: Sequence[Dim], into: Totals, body: Callable[[Totals, list[Dim]], None], run: int) -> None:
-        """Walks elements, or runs of them; where sums are rounded, totals of `run` of them are added up first."""
+        """Walks elements, or runs of them; if sums are rounded, `run` of them are added up before they join the total."""
         levels = run if self.is_rounded else 0
         in_runs(self.build, extents, into, self._new, lambda part, whole: whole.join(part), body, levels)
 
     def _line(self, total: Totals, outside: list[Dim]) -> None:
-        """Adds a line of elements: whole runs, then the rest one by one."""
+        """Adds a line of elements: whole runs, then the remaining elements one by one."""
         self._in_runs([self.whole_runs], total, lambda into, at: self._run(into, [*outside, *at]), STRIP_RUNS)
         with self.build.loop(self.rest, AxisKind.LOOP) as index:
             column = add(mul(self.whole_runs, RUN_STEPS), index)
@@ -365,7 +365,7 @@ class _LevelOfStrip:
             total.join(own)
 
     def _step(self, into: Totals, i: Dim, columns: list[Dim], count: int, has_own: bool) -> None:
-        """Adds `count` elements of a row to its totals, one by one or their own total."""
+        """Adds `count` elements of a row to its totals, one by one or as a total of their own."""
         build, (*outside, first) = self.build, columns
         before = [build.load(total, i) for total in into.memories.values()]
         here = [self.strip.put_in(self.values, i, [*outside, add(first, number)]) for number in range(count)]
@@ -381,7 +381,7 @@ class _LevelOfStrip:
 
 # ---- short rows ----
 def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: int) -> None:
-    """Writes one row, or one vector of rows: each element a copy of the body, totals in registers, cut as in a strip."""
+    """Writes one row, or one vector of rows: a copy of the body for each element, with totals in registers, in runs."""
     results: Results = {}
 
     def fresh(level: Sequence[Op]) -> Totals:
@@ -408,14 +408,14 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
 
 
 # ---- rows and columns in one pass ----
-BLOCK_ROWS_MIN = 32  # so that a block's partial sums are small beside it; a run, with sums of its own, has as many
+BLOCK_ROWS_MIN = 32  # so that a block's partial sums are small compared with it; also the rows of a run with its own sums
 BLOCKS_MAX = 64
-RUN_WIDTH_MAX = 1 << 14  # elements of a row: runs of wider ones would fill the stack, so a block is one run
-BLOCKS_MIN = 8  # for as many threads, where there were as many before
+RUN_WIDTH_MAX = 1 << 14  # elements of a row: sums of a run of wider ones would fill the stack, so a block is one run
+BLOCKS_MIN = 8  # so that as many threads have work
 
 
 def walk_both(nest: Nest, others: Sequence[Op], params: Sequence[Op], target: Target) -> Walk | None:
-    """Returns how a nest along rows adds up the columns of other values, or None where it cannot."""
+    """Returns the walk of a nest along rows that adds up the columns of other values, too; None if there is none."""
     block = _rows_of_block(nest)
     if not block:
         return None
@@ -423,14 +423,14 @@ def walk_both(nest: Nest, others: Sequence[Op], params: Sequence[Op], target: Ta
     lanes = vector_lanes([value for _, value in nest.outputs], target)
     runs_along_rows = not lanes_on_rows and not plan_rows(nest, params, target)[1]
     if not runs_along_rows or vector_lanes(others, target) < lanes:
-        return None  # a row is added up as it is where there are fewer, and nothing goes together
+        return None  # a row must be added up as in a smaller batch, where rows and columns are not walked together
     return Walk(rows, lanes, block)
 
 
 def _rows_of_block(nest: Nest) -> int:
-    """Returns how many rows add up their columns together: 0 where rows are too few for that, or of a symbolic length.
+    """Returns the number of rows that add up their columns together; 0 if rows are too few, or have a symbolic length.
 
-    Where their number is symbolic, it has to be as many for the least and for the greatest.
+    If there is a symbolic number of rows, the least and the greatest must give the same result.
     """
     if not all(isinstance(nest.domain[axis], int) for axis in nest.reduced):
         return 0
@@ -441,7 +441,7 @@ def _rows_of_block(nest: Nest) -> int:
 def _rows_of(total: int, domain: int) -> int:
     if domain < SMALL_ELEMENTS_MAX:
         return 0
-    of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
+    of_piece = max(1, PIECE_ELEMENTS * total // domain)  # as for rows alone
     block = max(BLOCK_ROWS_MIN, of_piece, ceildiv(total, BLOCKS_MAX)) if domain <= total * RUN_WIDTH_MAX else BLOCK_ROWS_MIN
     block += -block % ROWS_AT_ONCE_MAX
     return block if ceildiv(total, block) >= max(2, min(BLOCKS_MIN, ceildiv(total, of_piece))) else 0
@@ -483,8 +483,8 @@ def emit_reduce_both(both: Both, build: Builder) -> None:
 class Line(Record):
     """Sums of each column over some rows.
 
-    memories:  reduction -> where they are
-    first:     place of that of the first column
+    memories:  reduction -> memory of its sums
+    first:     place of the first column's sum
     """
 
     memories: Mapping[Op, Op]
@@ -504,7 +504,7 @@ class Line(Record):
 
 
 def _add_down_columns(both: Both, line: Line, build: Builder, columns: list[Dim], here: list[KnownRow]) -> None:
-    """Adds the element of each row at a column to the sums down that column, in the order of the rows."""
+    """Adds each row's element at a column to the sums down that column, in the order of the rows."""
     rows = both.rows
     coords, shape = rows.coords(here[0][0], columns), tuple([rows.nest.domain[axis] for axis in both.columns])
     column = flatten([coords[axis] for axis in both.columns], shape)

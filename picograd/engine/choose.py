@@ -204,7 +204,7 @@ def _num_checks(kernel: Kernel) -> int:
 def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
     """Returns the library's way to compute a kernel, or []; PICOGRAD_SHOW=choice prints the reason why it has none.
 
-    Of several splits the first is taken for whose product the library has an algorithm: an old library, for example, may
+    The first of several splits is taken for whose product the library has an algorithm: an old library, for example, may
     have none with an epilogue.
     """
     name = library_of(device)

@@ -152,7 +152,7 @@ def template(
 def order_of(roots: Sequence[Op], recomputed: Container[Op] = frozenset()) -> list[Op]:
     """Returns the Ops to compute for `roots` and the values they read, sources first.
 
-    The walk ends at BUFFERs, at realized Ops, and at BINDs, whose values are no part of a form.
+    The walk ends at BUFFERs, at realized Ops, and at BINDs, whose values do not belong to a form.
     An Op is deeper than its sources, so sorting by depth saves the second visit that `toposort` makes. A value computed
     without gradients counts as depth 0, like the memory that replaces it in later graphs: so the first step of a training,
     which reads the first values of a network, has the same order as later steps.

@@ -35,7 +35,7 @@ def normalize_loops(roots: Sequence[Op]) -> list[Op]:
 
 
 def _normalized(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs whose bodies are in this form already: a value that a body passes on is no result of its CALL."""
+    """Returns graphs whose bodies are in this form already: a CALL has no result that its body only passes on."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
         src = tuple(map(became.__getitem__, op.src))
