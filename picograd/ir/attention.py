@@ -1,10 +1,10 @@
-"""ATTENTION and ATTENTION_GRAD: what they are composed of, whether a device has a kernel of them, how a GPU cuts them.
+"""ATTENTION and ATTENTION_GRAD: their composition, whether a device has a kernel for them, their blocking on a GPU.
 
-The composition is that of MATMULs, reductions and elementwise Ops; it gives their higher derivatives, and their values
-where there is no kernel.
+They are composed of MATMULs, reductions and elementwise Ops, which give their higher derivatives, and their values
+if there is no kernel.
 
-C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T, S); visible is what causal and window say,
-and where a mask of bools is True. L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
+C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T, S). Keys are visible where causal, window
+and a mask of bools allow it. L = log(sum(exp(C))) over visible keys; P = exp(C - L); O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - delta);  dS = scale dC (1 - (C / cap)^2);  dq = dS k;  dk = dS^T q.
 delta = rowsum(dO O) - dL sums up a row's feedback.
 
@@ -51,7 +51,7 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import LARGE, Coords, add, bounds, ceildiv, minimum, move, mul, placeholders, subtract, to_op
 from picograd.record import Record
 
-NOTHING = float("-inf")  # the score of a key that is not visible, and the logsumexp of a row that sees none
+NOTHING = float("-inf")  # the score of a key that is not visible, and the logsumexp of a row without visible keys
 
 
 def outputs(op: Op) -> list[Op]:
@@ -74,28 +74,28 @@ def mask_of(op: Op) -> Op | None:
 
 
 def is_kept(number: Op, seed: Op, probability: float) -> Op:
-    """Returns whether dropout keeps a weight: the upper 24 of its bits, as a fraction, are not below a float32."""
+    """Returns whether dropout keeps a weight: its upper 24 bits, as a fraction, are not below the probability (float32)."""
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (cast(number, dtypes.uint64), seed))
     fraction = cast(shr(bits, 40), dtypes.uint32)
     return less_equal(least_kept(probability), fraction)
 
 
 def least_kept(probability: float) -> int:
-    """Returns the least number of 24 bits with which dropout keeps a weight; 2^24 where none has."""
+    """Returns the least number of 24 bits with which dropout keeps a weight; 2^24 if it keeps none."""
     return ceil(float(dtypes.float32.scalar(probability)) * 2**24)
 
 
 def with_rows_of_a_head(op: Op) -> Op:
     """Returns an ATTENTION or ATTENTION_GRAD in which heads that share keys are the queries of one head.
 
-    Its results have the layout of `op`'s in memory. Queries must have no places among the keys: neither causal, nor a
-    window; nor any dropout, whose draws follow from places.
+    Its results have the layout of `op`'s in memory. Scores must not depend on positions: no causal,
+    window, or dropout, whose draws follow from positions.
     """
     return op.replace(tuple(_with_rows(op)))
 
 
 def _with_rows(op: Op) -> list[Op]:
-    """Returns the sources but for draws, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
+    """Returns the sources without draws, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
     B, G, R, T, _ = _extents(op)
     src = op.src[: len(op.src) - len(draws_of(op))]
     return [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(src)]
@@ -108,7 +108,7 @@ def composed(op: Op) -> list[Op]:
 
 
 def _averages(attention: Op) -> list[Op]:
-    """Returns O (B, G, R T, E) and L (B, G, R T); of a row that sees nothing 0 and -inf, without a NaN on the way."""
+    """Returns O (B, G, R T, E) and L (B, G, R T); 0 and -inf, without NaN, for a row without visible keys."""
     q, k, v, *masks = _grouped(attention)
     arg: AttentionArg = attention.arg
     scores = _visible(_scores(q, k, arg)[0], attention)
@@ -129,7 +129,7 @@ def _gradients(gradient: Op) -> list[Op]:
     q, k, v, grad, logsumexp, delta = _grouped(gradient)
     arg: AttentionArg = gradient.arg
     scores, bent = _scores(q, k, arg)
-    # Masked at last: where a row sees nothing, the difference is infinite.
+    # Masked last: for a row without visible keys the difference is infinite.
     weights = unary(OpCode.EXP, _visible(scores - _along(logsumexp, scores), gradient))
     slopes = weights * (_dropped(product(grad, swap_last(v)), gradient) - _along(delta, scores))
     if bent is not None:
@@ -146,13 +146,13 @@ def _extents(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
 
 
 def _grouped(op: Op) -> list[Op]:
-    """Returns the sources in the dtype that is computed in, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
+    """Returns the sources in the dtype of computation, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
     found = _with_rows(op)
     return [x if x.dtype is dtypes.bool_ else cast(x, op.dtype.compute_dtype) for x in found]
 
 
 def _scores(q: Op, k: Op, arg: AttentionArg) -> tuple[Op, Op | None]:
-    """Returns C (B, G, R T, S), as if everything were visible, and C / cap where there is a cap."""
+    """Returns C (B, G, R T, S), as if all keys were visible, and C / cap if there is a cap."""
     scores = product(q, swap_last(k)) * arg.scale
     if not arg.soft_cap:
         return scores, None
@@ -161,7 +161,7 @@ def _scores(q: Op, k: Op, arg: AttentionArg) -> tuple[Op, Op | None]:
 
 
 def _visible(scores: Op, op: Op) -> Op:
-    """Returns scores (B, G, R T, S), -inf where the position does not see the key."""
+    """Returns scores (B, G, R T, S), -inf for keys that are not visible."""
     arg: AttentionArg = op.arg
     if not arg.causal and not arg.window:
         return scores
@@ -193,33 +193,33 @@ def _along(rows: Op, scores: Op) -> Op:
     return repeat_axes(rows, (3,), scores.shape)
 
 
-# ---- parts of the keys, where queries are few ----
+# ---- parts of the keys, for few queries ----
 # How a GPU cuts an attention of few queries over many keys: parts of the keys, and rows of a block of threads.
 #
-# Such an attention is limited by how fast keys and values are read, and its queries alone would leave most of a GPU idle.
-# So blocks share the keys. The queries of all heads that share a head of keys are rows of one block, up to what registers
+# Such an attention is limited by reading keys and values, and its queries alone would leave most of a GPU idle.
+# So blocks share the keys. The queries of all heads that share a head of keys are rows of one block, as many as registers
 # hold: each key is read once for all of them. How sums are cut follows from the number of keys and features and from the
 # dtype alone, so that a row has the same bits alone and in any batch.
-MATRIX_QUERIES_MIN = 16  # as many as a matrix instruction has rows; fewer are rows that are read only once
-ROWS_MAX = 64  # for one head of keys: more are worth a product by matrix instructions
+MATRIX_QUERIES_MIN = 16  # queries, as many as a matrix instruction has rows; for fewer blocks share the keys
+ROWS_MAX = 64  # rows for one head of keys: more are worth matrix instructions
 THREADS_MAX = 128
-KEYS_AT_ONCE_MAX = 4  # keys that a team looks at together
-ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, once they are as wide as what is computed
-PART_REGISTERS = 112  # with what it keeps of rows; the others are addresses, and 16 bits at a time where they must be
-PART_KEYS_MIN = 64  # keys: what storing and joining a part costs is then little
+KEYS_AT_ONCE_MAX = 4  # keys that a team handles together
+ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, in the dtype of computation
+PART_REGISTERS = 112  # for those and for a thread's rows; the others are for addresses and unconverted elements
+PART_KEYS_MIN = 64  # keys of a part: storing and joining it is then cheap
 PARTS_MAX = 64
 
 
 class Parts(Record):
     """The blocking of an attention of few queries.
 
-    threads:  of a block
-    team:     threads that look at a key together, a power of two
+    threads:  threads of a block
+    team:     threads that share a key, a power of two
     lanes:    features of one access
-    at_once:  keys that a team looks at together
-    rows:     of a block
-    length:   keys of a part, a multiple of the number that the teams of a block look at together
-    most:     parts there can be
+    at_once:  keys that a team handles together
+    rows:     rows of a block
+    length:   keys of a part, a multiple of the number that the teams of a block handle together
+    most:     greatest number of parts
     """
 
     threads: int
@@ -244,7 +244,7 @@ class Parts(Record):
 
 
 def parts_of(attention: Op, target: Target) -> Parts | None:
-    """Returns how an ATTENTION of few queries is cut; None with more or dropout, without shuffles, and of a gradient."""
+    """Returns the cut of an ATTENTION of few queries; None for more, for dropout, for gradients, and without shuffles."""
     if attention.code is not OpCode.ATTENTION or attention.arg.dropout:
         return None
     (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in attention.src[:3])
@@ -266,14 +266,14 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
         return None
     masks = 0 if mask_of(attention) is None or has_one_mask(attention) else at_once  # that a row has of its own
     most_rows = max(1, left // (own + 2 + at_once + masks))
-    rows = ceildiv(num_rows, ceildiv(num_rows, most_rows))  # as many in each block, but for the last
+    rows = ceildiv(num_rows, ceildiv(num_rows, most_rows))  # equally many in each block except the last
     length = max(PART_KEYS_MIN, ceildiv(span, PARTS_MAX))
     length += -length % (threads // team * at_once)
     return Parts(threads, team, lanes, at_once, rows, length, max(1, ceildiv(span, length)))
 
 
 def has_one_mask(attention: Op) -> bool:
-    """Returns whether all heads and queries of an example share what a mask says of a key."""
+    """Returns whether all heads and queries of an example have the same mask."""
     mask = attention.src[3]
     coords: Coords = placeholders(mask.shape)
     rows = coords[1:3]
@@ -285,39 +285,39 @@ def has_one_mask(attention: Op) -> bool:
 
 
 def most_keys(attention: Op, queries: int, keys: Dim) -> int:
-    """Returns how many keys some of the queries see at most."""
+    """Returns the greatest number of keys that some of the queries see."""
     window = attention.arg.window
     return bounds(minimum(keys, add(queries, window - 1)) if window else keys)[1]
 
 
 # ---- cuts of a block of threads ----
-# How a GPU cuts an attention: rows that a block of threads has, and positions that it looks at together.
+# How a GPU cuts an attention: the rows of a block of threads, and the positions that it handles together.
 #
-# A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the
-# others comes to shared memory at a time. The first cut in the order of preference that registers and shared memory hold is
-# taken: the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers. It leaves
+# A block keeps rows, of queries or of keys, in shared memory, and their results in registers; tiles of the
+# others are copied to shared memory one after the other. The first cut, in order of preference, that fits the memory is
+# taken: more rows need fewer reads of shared memory, more columns fewer barriers. It leaves
 # shared memory to a second block of the same multiprocessor, which computes while the first waits.
 WARPS_MAX = 4
-ROW_THREADS = 16  # threads that share a row where no matrix instruction is used
-REGISTERS = 127  # 32-bit words of accumulators and of values on their way; the others of 255 are fragments and addresses
-REGISTERS_MAX = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
+ROW_THREADS = 16  # threads that share a row without matrix instructions
+REGISTERS = 127  # 32-bit words of accumulators and of values under way; the others of 255 are fragments and addresses
+REGISTERS_MAX = 176  # the same if there is no smaller cut; nothing spills (tests/golden/compilers/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
-LANE_QUERIES_MIN = 8  # queries that fill lanes of a CPU
-BLOCKS_MIN = 128  # fewer leave parts of a GPU idle
-QUERY_KEYS_MIN = 8  # keys for each query: blocks share them
-TILE_PART_KEYS_MIN = 512  # keys: what storing and joining a part of 64 rows costs is then little
+LANE_QUERIES_MIN = 8  # queries that fill the lanes of a CPU
+BLOCKS_MIN = 128  # fewer blocks leave parts of a GPU idle
+QUERY_KEYS_MIN = 8  # keys for each query from which on blocks share them
+TILE_PART_KEYS_MIN = 512  # keys of a part of 64 rows: storing and joining it is then cheap
 PART_ROWS = 64  # rows for which blocks share the keys
 
 
 class Cut(Record):
     """The share of a block of threads in an attention.
 
-    by_warps:  products are matrix instructions' , else multiply-adds (codegen/block_rows.py)
-    dtype:     in shared memory
-    threads:   of the block
+    by_warps:  products use matrix instructions, else multiply-adds (codegen/block_rows.py)
+    dtype:     dtype in shared memory
+    threads:   threads of the block
     high:      row tiles of a warp, or rows of a thread
-    columns:   positions that are looked at together
+    columns:   positions that are handled together
     """
 
     by_warps: bool
@@ -333,7 +333,7 @@ class Cut(Record):
 
     @property
     def own_rows(self) -> int:
-        """Rows a part of which a thread has: two of each row tile of its warp."""
+        """Rows of which a thread has a part: two of each row tile of its warp."""
         return 2 * self.high if self.by_warps else self.high
 
     @property
@@ -348,12 +348,12 @@ class Cut(Record):
 
 
 class Needs(Record):
-    """The memory a kernel needs, in numbers of features.
+    """The memory that a kernel needs, in numbers of features.
 
-    own:      of the matrices whose rows a block has
-    walked:   of those that come tile by tile
+    own:      features of the matrices whose rows a block keeps
+    walked:   features of the matrices that are read tile by tile
     scores:   matrices of rows x columns in registers
-    results:  of sums in registers
+    results:  features of sums in registers
     """
 
     own: Sequence[int]
@@ -363,25 +363,25 @@ class Needs(Record):
 
 
 def cut_of_averages(attention: Op, target: Target) -> Cut | None:
-    """Returns the cut of an ATTENTION; None where none fits."""
+    """Returns the cut of an ATTENTION; None if none fits."""
     H, _, T, _, D, E = lengths(attention)
     return _cut(attention, target, Needs((D,), (D, E), 1, (E,)), T, H)
 
 
 def cut_of_queries(attention: Op, target: Target) -> Cut | None:
-    """Returns the cut for the gradients of queries; None where none fits."""
+    """Returns the cut for the gradients of queries; None if none fits."""
     H, _, T, _, D, E = lengths(attention)
     return _cut(attention, target, Needs((D, E), (D, E), 2, (D,)), T, H)
 
 
 def cut_of_keys(attention: Op, target: Target) -> Cut | None:
-    """Returns the cut for the gradients of keys and values; None where none fits."""
+    """Returns the cut for the gradients of keys and values; None if none fits."""
     _, G, _, S, D, E = lengths(attention)
     return _cut(attention, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
 
 
 def part_of_keys(attention: Op, cut: Cut) -> int | None:
-    """Returns how many keys a block looks at where several share those of its queries; None where it looks at all.
+    """Returns the number of keys of a block if several blocks share the keys of its queries; None if it has all.
 
     It follows from the numbers of queries and keys alone, so that a row has the same bits alone and in any batch.
     """
@@ -395,7 +395,7 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
 def as_it_is_cut(attention: Op, target: Target | None) -> Op:
     """Returns the attention that a kernel computes: few queries of heads that share keys become one head's.
 
-    Not if they have positions among the keys, a mask or dropout, and not on a CPU.
+    They stay as they are if scores depend on positions, with a mask or dropout, and on a CPU.
     """
     queries, arg = attention.src[0].shape[2], attention.arg
     has_places = arg.causal or arg.window or arg.dropout or mask_of(attention) is not None
@@ -405,11 +405,10 @@ def as_it_is_cut(attention: Op, target: Target | None) -> Op:
 
 
 def has_kernel(attention: Op, target: Target | None) -> bool:
-    """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
+    """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel; without a target, on a CPU.
 
-    Its lengths are known, but for the batch's; on a CPU, for those of queries and keys; on a GPU with
-    shuffles, where queries are few, for that of the keys.
-    Gradients of few rows have none there, and masks only averages of few.
+    Its lengths must be known, except for the batch's; on a CPU the numbers of queries and keys need not be, on a GPU with
+    shuffles the number of keys for few queries. On a GPU there are no gradients of few queries, and masks only for few.
     """
     if target is not None and parts_of(attention, target):
         return True
@@ -429,15 +428,15 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
 
 
 def padded(features: int) -> int:
-    """Returns the features that are computed: whole steps of a matrix instruction, and as many for all threads of a row."""
+    """Returns the number of features that are computed: whole steps of a matrix instruction, shared evenly by threads."""
     return ceildiv(features, ROW_THREADS) * ROW_THREADS
 
 
 def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
-    """Returns the first cut that fits a block's shared memory and a thread's registers: one by warps, where they multiply.
+    """Returns the first cut that fits a block's shared memory and a thread's registers; by warps if they multiply.
 
     Args:
-      length, num_heads:  rows of a head, and heads, over which blocks are laid
+      length, num_heads:  rows of a head, and number of heads, that blocks share out
     """
     dtype, wide = attention.dtype, attention.dtype.compute_dtype
     found = None
@@ -454,7 +453,7 @@ def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: in
 def _first_that_fits(
     cuts: Sequence[Cut], attention: Op, target: Target, needs: Needs, length: int, num_heads: int
 ) -> Cut | None:
-    """Returns the first cut that leaves enough blocks, and room for a second one on a multiprocessor; the last need not."""
+    """Returns the first cut with enough blocks, and room for two on a multiprocessor; the last need not."""
     batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else BLOCKS_MIN
     for cut in cuts:
         leaves_enough = cut.rows < 2 * length and batch * num_heads * ceildiv(length, cut.rows) >= BLOCKS_MIN
@@ -469,7 +468,7 @@ def _first_that_fits(
 
 
 def _registers(cut: Cut, needs: Needs, wide: DType, copied: bool) -> int:
-    """Returns the 32-bit words that a thread keeps: accumulators, and tiles on their way unless `copied`."""
+    """Returns the 32-bit words that a thread keeps: accumulators, and tiles under way unless `copied`."""
     width = needs.scores * cut.columns + sum(map(padded, needs.results))
     on_its_way = 0 if copied else cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
     return (cut.own_rows * width // cut.row_threads * wide.itemsize + on_its_way) // 4

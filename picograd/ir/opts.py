@@ -1,6 +1,6 @@
 """The choices of a kernel, as data: generated with some Opts, written by hand, or with a call of a vendor's library.
 
-An emitter reads Opts, codegen/emit.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are,
+An emitter reads Opts, codegen/emit.py proposes them, engine/choose.py picks among the proposals. With any Opts
 the kernel computes the same bits; a library adds up in an order of its own.
 """
 
@@ -15,7 +15,7 @@ from picograd.record import Record, asdict
 
 # ---- attention by warpgroups (devices/cuda/hopper_heads.h) ----
 WARPGROUP_ROWS = 64
-# Tiles that are copied to shared memory: a multiple of a piece goes at once; a row is what is swizzled, a slab 64 rows.
+# Tiles that are copied to shared memory: pieces are copied together, rows are swizzled, a slab has 64 rows.
 PIECE_NBYTES, ROW_NBYTES, SLAB_NBYTES = 16, 128, 8192
 SWIZZLED = ROW_NBYTES // 2  # elements of 16 bits in a swizzled row of a tile
 
@@ -52,9 +52,9 @@ class HeadsDraws(Record):
 
 
 class HeadsShape(Record):
-    """The sizes of an attention softmax(scale q k^T) v, and what else its AttentionArg says.
+    """The sizes of an attention softmax(scale q k^T) v, and the fields of its AttentionArg.
 
-    heads, groups:      of queries, and of keys and values
+    heads, groups:      heads of queries, and heads of keys and values
     features, values:   elements of a row of q and k, and of v
     """
 
@@ -73,13 +73,13 @@ class HeadsShape(Record):
     dropout: float = 0.0
 
     def nbytes(self, rows: int) -> int:
-        """Bytes in shared memory of these rows of keys and values, or of q and the averages."""
+        """Returns the bytes in shared memory of these rows of keys and values, or of q and the averages."""
         wide = sum(ceildiv(each, SWIZZLED) * SWIZZLED for each in (self.features, self.values))
         return 2 * rows * wide
 
     @property
     def pairs(self) -> int:
-        """Queries times keys that they see, of all heads."""
+        """The number of (query, visible key) pairs of all heads."""
         seen = self.queries * self.keys - (self.queries * (self.queries - 1) // 2 if self.causal else 0)
         if self.window:
             seen = min(seen, self.queries * self.window)
@@ -89,8 +89,8 @@ class HeadsShape(Record):
 class PlainAttention(Record):
     """An attention of matrices in memory.
 
-    logsumexp:  slot of a result, contiguous; None: it is not asked for
-    draws:      where there is dropout
+    logsumexp:  slot of a contiguous result; None: it is not wanted
+    draws:      draws of dropout; None without
     """
 
     shape: HeadsShape
@@ -110,7 +110,7 @@ class PlainAttention(Record):
 class PlainGradients(Record):
     """The gradients of an attention of matrices in memory.
 
-    grad:              of its averages
+    grad:              gradient of its averages
     logsumexp, delta:  slots of numbers of each query, contiguous
     """
 
@@ -128,15 +128,15 @@ class PlainGradients(Record):
 
 
 class HeadsTile(Record):
-    """The blocking of an attention or its gradient for a block of warpgroups: one copies, the others look at tiles.
+    """The blocking of an attention or its gradient for a block of warpgroups: one copies tiles, the others multiply.
 
-    lookers:   warpgroups that look, each for 64 rows: of queries, or of keys where their gradients are made
-    columns:   rows of a tile that is looked at, of the other kind
-    stages:    of tiles that are on their way or looked at
+    lookers:   warpgroups that multiply, each for 64 rows: of queries, or of keys for their gradients
+    columns:   rows of a tile of the other kind
+    stages:    number of tiles that are under way or in use
     together:  heads whose blocks run at the same time
     blocks:    of a launch, at most as many as multiprocessors
-    keeps:     sets of its own rows that a block has room for: a second one comes while the first is looked at
-    lags:      of gradients: the last products of a tile overlap the first of the next, if there are registers
+    keeps:     sets of its own rows that a block has room for: a second one is copied while the first is in use
+    lags:      for gradients: the last products of a tile overlap the first ones of the next, if there are registers
     """
 
     lookers: int
@@ -165,7 +165,7 @@ class HeadsTile(Record):
 class WrittenAttention(Record):
     """The choice to have a kernel that was written by hand compute the attention of a kernel.
 
-    plain:  what it computes (codegen/hopper.py says in which launches)
+    plain:  the attention (codegen/hopper.py says in which launches)
     tile:   how it is cut
     """
 
@@ -179,9 +179,9 @@ class WrittenAttention(Record):
 class WrittenGradients(Record):
     """The choice to have kernels that were written by hand compute the gradients of an attention.
 
-    plain:       what they compute
-    by_keys:     how the kernel is cut that makes the gradients of keys and values: its rows are keys
-    by_queries:  how that of queries is
+    plain:       the gradients
+    by_keys:     tile of the kernel for the gradients of keys and values, whose rows are keys
+    by_queries:  tile of the kernel for the gradients of queries
     """
 
     plain: PlainGradients
@@ -193,21 +193,21 @@ class WrittenGradients(Record):
 
 
 def attention_nbytes(shape: HeadsShape, tile: HeadsTile) -> int:
-    """Returns the bytes of shared memory that a block of an attention asks for."""
-    stored_features = min(shape.values, 2 * SWIZZLED)  # more are stored in two goes
+    """Returns the bytes of shared memory of a block of an attention."""
+    stored_features = min(shape.values, 2 * SWIZZLED)  # more are stored in two steps
     kept, stored = (2 * tile.rows * ceildiv(each, SWIZZLED) * SWIZZLED for each in (shape.features, stored_features))
     return tile.keeps * kept + tile.stages * shape.nbytes(tile.columns) + stored
 
 
 def gradients_nbytes(shape: HeadsShape, tile: HeadsTile, by_keys: bool) -> int:
-    """Returns the bytes of shared memory that a block asks for, of those that make gradients."""
+    """Returns the bytes of shared memory of a block that computes gradients."""
     slabs = 2 * tile.rows * (2 if by_keys else ceildiv(shape.features, SWIZZLED)) * SWIZZLED
     numbers = tile.stages * 4 * 2 * (tile.columns if by_keys else 1)
     return tile.keeps * shape.nbytes(tile.rows) + tile.stages * shape.nbytes(tile.columns) + slabs + numbers
 
 
 # ---- tiles, products and choices ----
-GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
+GROUP = 4  # elements of float32 in 16 bytes, the widest access of a thread
 K_STEP = 64  # a multiple of the depth of every tile on a GPU
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/statements.py, Mma)
 
@@ -215,8 +215,8 @@ MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/st
 class RegisterTile(Record):
     """The tiles of a product on a CPU.
 
-    rows:        of the tile of the result that stays in registers
-    vectors:     of its columns
+    rows:        rows of the tile of the result that stays in registers
+    vectors:     vectors of its columns
     panels:      panels of `rows` rows that one GRID iteration multiplies by one panel of columns
     transposed:  b.T @ a.T is computed, and stored as a @ b
     """
@@ -234,7 +234,7 @@ class RegisterTile(Record):
 class BlockTile(Record):
     """The blocking of a product on a GPU: the part that a block of high x wide threads computes.
 
-    own_rows, own_columns:  of the result, by one thread
+    own_rows, own_columns:  rows and columns of the result for one thread
     depth:                  of K in shared memory at a time
     """
 
@@ -276,7 +276,7 @@ class BlockTile(Record):
 class WarpTile(Record):
     """The blocking of a product for matrix instructions: a block of high x wide warps.
 
-    high_tiles, wide_tiles:  of 16 x 8 results, by one warp; wide_tiles is even
+    high_tiles, wide_tiles:  tiles of 16 x 8 results for one warp; wide_tiles is even
     depth:                   of K in shared memory at a time, a multiple of 16
     """
 
@@ -321,10 +321,10 @@ class WarpTile(Record):
 class WarpgroupTile(Record):
     """The blocking of a product for a block of warpgroups: one copies, the others multiply (devices/cuda/hopper_product.h).
 
-    rows, columns:  of the result, that the block computes at a time
-    stages:         of both operands' tiles, that are on their way or read
-    slabs:          of each warpgroup that multiplies, by which results leave; 0: they leave from registers
-    group:          rows of tiles, in which tiles follow each other column by column
+    rows, columns:  part of the result that the block computes at a time
+    stages:         tiles of both operands that are under way or in use
+    slabs:          slabs of each multiplying warpgroup through which results are stored; 0: from registers
+    group:          rows of tiles within which tiles follow each other column by column
     blocks:         of a launch, at most as many as multiprocessors
     in_turn:        two warpgroups multiply a tile each, in turn: one stores its results while the other multiplies
     """
@@ -364,7 +364,7 @@ Tile = RegisterTile | BlockTile | WarpTile
 class Opts(Record):
     """The choices of one kernel.
 
-    products:  how each MATMUL nest is cut, in the order of the nests
+    products:  the tile of each MATMUL nest, in the order of the nests
     """
 
     products: tuple[Tile, ...] = ()
@@ -377,10 +377,10 @@ class Matrix(Record):
     """The matrices of a batch in memory; all numbers are elements.
 
     slot:             of the kernel's parameters
-    offset:           before the first of them
-    stride:           from one row to the next, each of which is contiguous
-    is_column_major:  columns are contiguous instead, and `stride` is from one of them to the next
-    batch_stride:     from one matrix to the next; 0: they are all the same one
+    offset:           elements before the first matrix
+    stride:           from one contiguous row to the next
+    is_column_major:  columns are contiguous instead, and `stride` is from one column to the next
+    batch_stride:     from one matrix to the next; 0: all are the same matrix
     """
 
     slot: int
@@ -403,10 +403,10 @@ class Bias(Record):
 class Epilogue(Record):
     """The operations of a library before it stores a product: relu(scale * a @ b + factor * added + bias).
 
-    scale:   of the product
-    factor:  of the addition
-    added:   (m, n), in the dtype of the result, row-major; None where nothing is
-    bias:    (n,), in the dtype of the result; None where there is none
+    scale:   factor of the product
+    factor:  factor of `added`
+    added:   (m, n), in the dtype of the result, row-major; None: nothing is added
+    bias:    (n,), in the dtype of the result; None: there is no bias
     relu:    whether elements that are not above 0 become 0
     """
 
@@ -422,14 +422,14 @@ class Epilogue(Record):
 
 
 class PlainProduct(Record):
-    """out = a @ b for each of a batch, with an epilogue and nothing else: what a vendor's library is asked for.
+    """out = a @ b for each of a batch, with an epilogue and nothing else, in the form that a vendor's library computes.
 
     a, b:       (m, k) and (k, n)
     out:        slot of the result (batch, m, n), which is contiguous
-    dtype:      name of that of both operands; sums are float32, and so is the epilogue
-    out_dtype:  name of the result's: the same, or float32
+    dtype:      name of the operands' dtype; sums and the epilogue are float32
+    out_dtype:  name of the result's dtype: the same, or float32
     tf32:       operands of float32 may be rounded to 11 bits of significand
-    parts:      of K, each with a result; then there is no batch, and `out` is (parts, m, n)
+    parts:      parts of K, each with a result; if there are several, there is no batch, and `out` is (parts, m, n)
     """
 
     a: Matrix
@@ -452,28 +452,28 @@ class PlainProduct(Record):
 
     @property
     def steps(self) -> int:
-        """Steps of a part of K; the last part may have less, and zeros for the rest."""
+        """Steps of a part of K; the last part may be shorter, filled up with zeros."""
         return ceildiv(self.k, self.parts * self.step)
 
     @property
     def adds(self) -> bool:
-        """True where only multiply-adds compute it: of float32 that is not rounded."""
+        """True if it needs multiply-adds: for operands of float32 that must not be rounded."""
         return self.dtype == "float32" and not self.tf32
 
 
-SUMS, DONE = "sums", "done"  # of a thread: elements of the product, and what a copy of tiles stores in their place
+SUMS, DONE = "sums", "done"  # registers of a thread: elements of the product, and results for a copy of tiles
 
 
 class Columns(Record):
     """The columns that a thread of a product by warpgroups has at a time, some groups of neighbours of a piece of a row.
 
-    matrices, rows, pieces:  extents of the whole: those of tiles, which may have more rows and columns than the result
+    matrices, rows, pieces:  extents of all tiles, which may have more rows and columns than the result
     lanes:                   neighbours in a group
-    groups:                  of a thread
-    apart:                   from one group of a thread to the next, in groups; the first is less than that
-    dtype:                   name of that of the product's elements, which they are rounded to
-    stores:                  the thread stores the values computed of them; else a copy of tiles does
-    is_long:                 the statements for each of them are many
+    groups:                  groups of a thread
+    apart:                   distance from one group of a thread to the next, in groups; the first one is below that
+    dtype:                   name of the dtype to which the product's elements are rounded
+    stores:                  the thread stores the results; else a copy of tiles does
+    is_long:                 there are many statements for each column
     """
 
     matrices: int
@@ -498,14 +498,14 @@ class Columns(Record):
 
     @property
     def extents(self) -> dict[str, int]:
-        """Extents of the numbers that say which columns a thread has, as the kernel calls them."""
+        """Extents of the numbers that identify a thread's columns, by the kernel's names for them."""
         return {"matrix": self.matrices, "row": self.rows, "piece": self.pieces, "own": self.apart}
 
 
 class Generated(Record):
-    """The choice to have codegen/ write a kernel's code.
+    """The choice to generate a kernel's code.
 
-    opts:  with these choices
+    opts:  options of the emitters
     """
 
     opts: Opts
@@ -515,13 +515,13 @@ class Generated(Record):
 
 
 class Library(Record):
-    """The choice to have a vendor's library compute the product of a kernel; what it leaves is generated.
+    """The choice to have a vendor's library compute the product of a kernel; the rest is generated.
 
-    name:              of the library, with its version
+    name:              name of the library, with its version
     product:           what it computes (codegen/unfuse.py says in which launches)
-    algorithm:         how, as the library writes that down, where every matrix begins at a multiple of 16 bytes
-    unaligned:         the same where one does not
-    workspace_nbytes:  of the GPU's memory, that either needs
+    algorithm:         the library's record of the algorithm, for matrices that begin at multiples of 16 bytes
+    unaligned:         the same for other matrices
+    workspace_nbytes:  bytes of the GPU's memory that either needs
     """
 
     name: str
@@ -536,11 +536,11 @@ class Library(Record):
 
 
 class Written(Record):
-    """The choice to have a kernel that was written by hand compute the product of a kernel; what it leaves is generated.
+    """The choice to have a kernel that was written by hand compute the product of a kernel; the rest is generated.
 
     product:   what it computes (codegen/unfuse.py says in which launches)
     tile:      how it is cut
-    is_whole:  it computes all of the kernel's values of the product as well (codegen/epilogue.py)
+    is_whole:  it computes all values that depend on the product, too (codegen/epilogue.py)
     """
 
     product: PlainProduct
@@ -553,10 +553,10 @@ class Written(Record):
 
 
 class Offered(Record):
-    """The choice to have a user's kernel compute values of a kernel; what it leaves is generated.
+    """The choice to have a user's kernel compute values of a kernel; the rest is generated.
 
-    name:    of the Offer (ir/host.py)
-    digest:  of its source and launch, and of the code generated around it
+    name:    name of the Offer (ir/host.py)
+    digest:  digest of its source and launch, and of the code generated around it
     """
 
     name: str
@@ -568,15 +568,15 @@ class Offered(Record):
 
 ByHand = Written | WrittenAttention | WrittenGradients
 Choice = Generated | Library | Offered | ByHand
-LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a LibraryCall as text before its code
+LIBRARY_CALL = b"library "  # begins the data of a Binary that has a LibraryCall as text before its code
 
 
 class LibraryCall(Record):
-    """The launch of a Binary that is a call of a library; the others are generated code.
+    """The launch of a Binary that is a call of a library; its other launches are generated code.
 
-    choice:     what is called
-    place:      of the call among the launches
-    workspace:  slot of the memory that it works in; None where it needs none
+    choice:     the library's way to compute it
+    place:      number of the call among the launches
+    workspace:  slot of its workspace; None if it needs none
     """
 
     choice: Library
@@ -590,7 +590,7 @@ def write_library(call: LibraryCall, code: bytes = b"") -> bytes:
 
 
 def read_library(data: bytes) -> tuple[LibraryCall, bytes]:
-    """Returns the record that `write_library` was given, and the code."""
+    """Returns the record that was given to `write_library`, and the code."""
     text, _, code = data.removeprefix(LIBRARY_CALL).partition(b"\n")
     fields = json.loads(text)
     choice = fields.pop("choice")

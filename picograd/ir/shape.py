@@ -1,4 +1,4 @@
-"""The shape of every Op from its sources: the first check, made on the user's line. And how much arithmetic an Op is.
+"""The shape of every Op from its sources: the first check, made on the user's line. And the arithmetic of an Op.
 
 In:    opcode, sources, argument
 Out:   the result's shape, or a ShapeError that names the rule;  `flops_of`
@@ -27,9 +27,9 @@ INTS = frozenset({int})
 
 
 class MatmulArg(Record):
-    """Permissions of one matrix product; most have none.
+    """Permissions of one matrix product; most products have none.
 
-    tf32:  of float32: matrix instructions may round the operands to 11 bits of significand (ir/statements.py, Mma)
+    tf32:  matrix instructions may round operands of float32 to 11 bits of significand (ir/statements.py, Mma)
     """
 
     tf32: bool = False
@@ -42,9 +42,9 @@ class ConvArg(Record):
     padding:         (D,) pairs of zeros before and after
     dilation:        (D,) steps between kernel taps
     input_dilation:  (D,) steps between inputs (a transposed convolution's stride)
-    groups:          how many independent slices the channels form
-    of_weight:       x and w are those of a gradient by a weight: channels are examples, and axis 0 is not a batch
-    tf32:            as that of a MatmulArg
+    groups:          number of independent slices of the channels
+    of_weight:       it computes the gradient of a weight: channels are examples, and axis 0 is not a batch
+    tf32:            as in MatmulArg
     """
 
     stride: tuple[int, ...]
@@ -61,9 +61,9 @@ class AttentionArg(Record):
 
     scale:     factor of the scores
     causal:    position t sees s <= t + S - T
-    window:    position t sees s > t + S - T - window, that is its own and window - 1 before it; 0 is everything
+    window:    position t sees s > t + S - T - window: its own and the window - 1 before it; 0: all
     soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0: no cap
-    tf32:      as that of a MatmulArg
+    tf32:      as in MatmulArg
     dropout:   probability that a weight is 0, below 1; the others are divided by 1 - dropout
     """
 
@@ -76,7 +76,7 @@ class AttentionArg(Record):
 
 
 def draws_of(op: Op) -> tuple[Op, ...]:
-    """Returns the seeds and the numbers of heads of an ATTENTION or an ATTENTION_GRAD with dropout; none without."""
+    """Returns the seeds and the numbers of heads of an ATTENTION or an ATTENTION_GRAD with dropout; () without."""
     return op.src[-2:] if op.arg.dropout else ()
 
 
@@ -89,10 +89,10 @@ ARRAY_NDIM_MAX = 64  # of a NumPy array
 
 
 def check_array(function: str, shape: Sequence[Dim], itemsize: int) -> None:
-    """Raises where NumPy has no arrays of a shape, though there are tensors of it.
+    """Raises if NumPy has no arrays of a shape, though there are tensors of it.
 
     Raises:
-      ShapeError: it has more than 64 axes; or none of its elements, but more bytes than are counted along the other axes.
+      ShapeError: it has more than 64 axes; or it has no elements, but its other axes have more bytes than can be counted.
     """
     if len(shape) > ARRAY_NDIM_MAX:
         raise ShapeError(
@@ -104,14 +104,14 @@ def check_array(function: str, shape: Sequence[Dim], itemsize: int) -> None:
 
 
 def of_numbers(dims: Iterable[Any]) -> bool:
-    """True for lengths that are all plain ints, none symbolic: asked for by every view."""
+    """True if all lengths are plain ints, none symbolic; every view asks this."""
     return INTS.issuperset(map(type, dims))
 
 
 def numel(shape: Iterable[Dim]) -> Dim:
     """Returns the product of the dimensions."""
     lengths = tuple(shape)
-    if INTS.issuperset(map(type, lengths)):  # `of_numbers` written out: asked for most often
+    if INTS.issuperset(map(type, lengths)):  # `of_numbers` written out, since this is called most often
         return prod(lengths)
     count: Dim = 1
     for dim in lengths:
@@ -177,7 +177,7 @@ def _pad(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
 
 
 def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
-    """The lengths of the parts that are kept."""
+    """Returns the lengths of the parts that are kept."""
     shape = src[0].shape
     result: list[Dim] = []
     for dim, (start, stop) in zip(shape, arg):
@@ -277,7 +277,7 @@ def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
 
 
 def _places(axis: int, length: Dim, taps: Dim, arg: ConvArg) -> Dim:
-    """Returns the places along a spatial axis where a kernel of this many taps fits; of symbolic lengths, one at least."""
+    """Returns the number of places along a spatial axis where a kernel of `taps` fits; for symbolic lengths at least 1."""
     apart, dilation = arg.input_dilation[axis], arg.dilation[axis]
     whole = add(times(subtract(length, 1), apart), 1 + sum(arg.padding[axis]))
     span = add(times(subtract(taps, 1), dilation), 1)
@@ -302,7 +302,7 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
 
 
 def _attention_grad(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
-    """q, k, v, the gradient of the output, for each row logsumexp and delta (autodiff/bodies.py), and draws."""
+    """Sources: q, k, v, the output's gradient, logsumexp and delta of each row (autodiff/bodies.py), and draws."""
     grad, *rows = (s.shape for s in src[3:6])
     if grad != _attention((*src[:3], *src[6:]), arg) or any(shape != grad[:3] for shape in rows):
         given = f"grad {grad}, logsumexp {rows[0]}, delta {rows[1]}"
@@ -315,18 +315,18 @@ def _custom(src: tuple[Op, ...], arg: HostCall) -> Shape:
 
 
 def _kernel(src: tuple[Op, ...], arg: Any) -> Shape:
-    """Shape of the first result; all are seen by OUTPUTs."""
+    """Returns the shape of the first result; all results are read through OUTPUTs."""
     return arg[1][0]
 
 
 def _formula(src: tuple[Op, ...], arg: Any) -> Shape:
-    """Shape of the one result; several are seen by OUTPUTs."""
+    """Returns the shape of the only result; several results are read through OUTPUTs."""
     return arg.kinds[0][1] if len(arg.kinds) == 1 else ()
 
 
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
-    if producer.code is OpCode.GRADIENT:  # of many leaves: not by way of all their shapes
+    if producer.code is OpCode.GRADIENT:  # there may be many leaves: all their shapes would take too long
         leaf: Op = producer.src[2 * producer.arg + arg]
         return leaf.shape
     if producer.code is OpCode.FORMULA:

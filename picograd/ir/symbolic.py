@@ -9,7 +9,7 @@ Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `maximum`, `less`
        `flatten`, `unflatten`, `move`: coordinates of an element, and what movement does to them
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a VARIABLE, a
-product of atoms, or a quotient or remainder that no rule below could take apart.
+product of atoms, or a quotient or remainder that no rule below can simplify.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from picograd.ir.ranges import from_sources
 
 Terms = dict[Op, int]
 TEXT = attrgetter("text")
-KNOWN_RESULTS_MAX = 1 << 12  # results of each function, until `forget_sums`
+KNOWN_RESULTS_MAX = 1 << 12  # results that are kept of each function, until `forget_sums`
 DEGREE_MAX = 3  # of a polynomial that is divided by another
-LARGE = 1 << 62  # "not bounded" in `bounds`
+LARGE = 1 << 62  # stands for "unbounded" in `bounds`
 
 
 def to_op(value: Dim) -> Op:
@@ -50,13 +50,13 @@ def _integer(value: int) -> Op:
 def from_op(op: Op) -> Dim:
     """Returns a constant of int64 as a Python int, any other Op unchanged.
 
-    A constant of another dtype stays an Op: it may be below a CAST, and `to_op` would make an int64 of it.
+    A constant of another dtype stays an Op: it may be below a CAST, and `to_op` would turn it into an int64.
     """
     return int(op.arg) if op.code is OpCode.CONST and op.dtype is dtypes.int64 else op
 
 
 def forget_sums() -> None:
-    """Forgets the results of these functions, which keep Ops alive; called after a plan, whose kernels ask the same."""
+    """Forgets the results of these functions, which keep Ops alive; called after each plan, within which many are equal."""
     for function in (add, mul, bounds, floordiv, mod):
         function.cache_clear()
 
@@ -73,10 +73,10 @@ def affine(value: Dim) -> tuple[Terms, int]:
             return {}, 0  # a loop that runs once
         return {value: 1}, 0
     try:
-        return value.terms  # remembered for as long as the expression lives
+        return value.terms  # kept as long as the expression lives
     except AttributeError:
         found = _take_apart(value)
-        if value not in found[0]:  # a product that named itself would be a cycle
+        if value not in found[0]:  # else the product would refer to itself
             value.terms = found
         return found
 
@@ -100,7 +100,7 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
 
 
 def _text(op: Op) -> str:
-    """A key to order atoms by that is the same in every process."""
+    """Returns a key to sort atoms by that is the same in every process."""
     try:
         return op.text
     except AttributeError:
@@ -136,16 +136,16 @@ def _assemble(terms: Terms, constant: int) -> Dim:
         return constant
     if constant:
         result = Op(OpCode.ADD, dtypes.int64, (result, _integer(constant)))
-    if result not in ordered:  # else it is an atom
+    if result not in ordered:  # else the sum is a single atom
         result.terms = ordered, constant
     return result
 
 
 def _in_order(terms: Terms) -> list[Op]:
-    """Returns the atoms of a sum in the order that is the same in every process."""
+    """Returns the atoms of a sum in an order that is the same in every process."""
     try:
         return sorted(terms, key=TEXT)
-    except AttributeError:  # of one that has not been asked for its text before
+    except AttributeError:  # the text of one of them has not been made yet
         return sorted(terms, key=_text)
 
 
@@ -187,7 +187,7 @@ def factors_of(atom: Op) -> list[Op]:
 
 
 def _product(factors: Iterable[Op]) -> Op:
-    """Returns the atom that is a product of others: loop variables, then all lengths as one factor."""
+    """Returns the product of atoms as one atom: loop variables, then all lengths as one factor."""
     *first, product = sorted(factors, key=_text)
     for factor in reversed(first):
         product = Op(OpCode.MUL, dtypes.int64, (factor, product))
@@ -200,7 +200,7 @@ def subtract(a: Dim, b: Dim) -> Dim:
 
 
 def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
-    """Returns the sum of value * factor, put together once."""
+    """Returns the sum of value * factor, built in one step."""
     total: Terms = {}
     constant = 0
     for value, factor in parts:
@@ -212,7 +212,7 @@ def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
 
 
 def without(value: Dim, atoms: Iterable[Op]) -> tuple[Dim, int]:
-    """Returns a sum without its terms in `atoms` and without its constant, and the constant; `plus` joins the two."""
+    """Returns a sum without its terms in `atoms` and without its constant, and the constant; `plus` adds it again."""
     terms, constant = affine(value)
     rest = dict(terms)
     for atom in atoms:
@@ -221,7 +221,7 @@ def without(value: Dim, atoms: Iterable[Op]) -> tuple[Dim, int]:
 
 
 def plus(value: Dim, number: int) -> Dim:
-    """Returns value + number, where `value` is a sum that `without` has left: it has no constant of its own."""
+    """Returns value + number for a result of `without`, which has no constant of its own."""
     if isinstance(value, int):
         return value + number
     return value if number == 0 else Op(OpCode.ADD, dtypes.int64, (value, _integer(number)))
@@ -229,12 +229,12 @@ def plus(value: Dim, number: int) -> Dim:
 
 @lru_cache(KNOWN_RESULTS_MAX)
 def bounds(value: Dim) -> Interval:
-    """Returns (least, greatest) of an integer expression; +-LARGE where nothing is known."""
+    """Returns (least, greatest) of an integer expression; +-LARGE if nothing is known."""
     if isinstance(value, int):
         return value, value
     exact: Interval | None = None
     if value.code is OpCode.ADD or (value.code is OpCode.MUL and value.src[1].code is OpCode.CONST):
-        terms, low = affine(value)  # a sum: terms that cancel have no part in it
+        terms, low = affine(value)  # in which terms have cancelled
         high = low
         for atom, coefficient in terms.items():
             ends = [end * coefficient for end in bounds(atom)]
@@ -251,13 +251,13 @@ def bounds(value: Dim) -> Interval:
             # A minimum is at most the mean: min(j, n - j) <= n // 2.
             exact = exact[0], min(exact[1], bounds(add(*map(from_op, value.src)))[1] // 2)
         if value.code is OpCode.IDIV and exact is not None and value.src[0].code is OpCode.RANGE:
-            last = add(from_op(value.src[0].src[0]), -1)  # a loop of 3 n turns, divided by n, is at most 2
+            last = add(from_op(value.src[0].src[0]), -1)  # an index of 3 n iterations, divided by n, is at most 2
             exact = exact[0], min(exact[1], bounds(floordiv(last, from_op(value.src[1])))[1])
     return (-LARGE, LARGE) if exact is None else (max(-LARGE, exact[0]), min(LARGE, exact[1]))
 
 
 def _bounds_apart(value: Op, quotient: Op, coefficient: int, divisor: int) -> Interval:
-    """Returns bounds of a sum in which x // d * d stands as x - x % d: that x may cancel with another one."""
+    """Returns bounds of a sum with x // d * d written as x - x % d, whose x may cancel with another one."""
     x, times = from_op(quotient.src[0]), coefficient // divisor
     rest, low = affine(mod(x, divisor))
     whole, more = affine(add(value, subtract(mul(x, times), mul(quotient, coefficient))))
@@ -328,7 +328,7 @@ def mod(a: Dim, divisor: Dim) -> Dim:
 
 
 def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
-    """Splits a into quotient * divisor + rest, taking out all that divides exactly."""
+    """Returns (quotient, rest) with a = quotient * divisor + rest: terms that divide exactly are in the quotient."""
     terms, constant = affine(a)
     if isinstance(divisor, int):
         whole = {atom: c // divisor for atom, c in terms.items() if c % divisor == 0}
@@ -338,7 +338,7 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
         return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
     lead, times = max(affine(divisor)[0].items(), key=lambda term: len(factors_of(term[0])))
     among, quotient, below = Counter(factors_of(lead)), cast(Dim, 0), a
-    for _ in range(DEGREE_MAX):  # as polynomials are divided: a term that is taken out may leave another
+    for _ in range(DEGREE_MAX):  # as in a division of polynomials: removing one term may leave another
         parts: list[Dim] = []
         for atom, coefficient in affine(below)[0].items():
             factors = Counter(factors_of(atom))
@@ -373,7 +373,7 @@ def _in_units(value: Op, divisor: int) -> tuple[int, Dim, Dim]:
 
 
 def _fits(rest: Dim, high: int, divisor: Dim) -> bool:
-    """True when rest < divisor is certain."""
+    """True if rest < divisor is certain."""
     if isinstance(divisor, int):
         return high < divisor
     if isinstance(rest, Op) and rest.code is OpCode.RANGE and rest.src[0] is divisor:
@@ -401,7 +401,7 @@ def ceildiv(a: int, divisor: int) -> int: ...
 @overload
 def ceildiv(a: Dim, divisor: Dim) -> Dim: ...
 def ceildiv(a: Dim, divisor: Dim) -> Dim:
-    """Returns a / divisor, rounded up: how many parts of `divisor` elements cover `a`.
+    """Returns a / divisor, rounded up: the number of parts of `divisor` elements that cover `a`.
 
     >>> ceildiv(10, 4)
     3
@@ -416,17 +416,17 @@ def _negative(value: Dim) -> Dim:
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
-    """Returns the greater of a and b as a minimum: one kind of atom for both."""
+    """Returns the greater of a and b, written as a minimum, so that there is one kind of atom for both."""
     return mul(minimum(mul(a, -1), mul(b, -1)), -1)
 
 
 def at_least_0(value: Dim) -> Dim:
-    """Returns max(value, 0), in a form that `bounds` sees is not negative."""
+    """Returns max(value, 0), in a form for which `bounds` proves that it is not negative."""
     return mul(minimum(mul(value, -1), 0), -1)
 
 
 def less(a: Dim, b: Dim) -> bool | Op:
-    """Returns a < b, decided now where the bounds allow."""
+    """Returns a < b, decided now if the bounds allow it."""
     low, high = bounds(subtract(a, b))
     if high < 0:
         return True
@@ -447,13 +447,13 @@ def both(a: bool | Op, b: bool | Op) -> bool | Op:
 def with_values(value: Dim, values: Mapping[Op, Dim]) -> Dim:
     """Returns an expression with RANGEs and VARIABLEs replaced; integers around them are in normal form again.
 
-    Cost: linear in the atoms; a sum is put together once, for any replacements in it.
+    Cost: linear in the atoms; each sum is built once, for any number of replacements in it.
     """
     return _visited(value, values, {})
 
 
 def _visited(value: Dim, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
-    """Returns an expression with its replacements; `done` has those that were made before."""
+    """Returns an expression with its replacements; `done` has earlier results."""
     if isinstance(value, int):
         return value
     found = values.get(value)
@@ -465,7 +465,7 @@ def _visited(value: Dim, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
 
 
 def _substituted(op: Op, values: Mapping[Op, Dim], done: dict[Op, Dim]) -> Dim:
-    """Returns an expression rebuilt from what its parts became."""
+    """Returns an expression rebuilt from the replacements of its parts."""
     if not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
         return op
     if op.dtype is dtypes.int64 and op.code in SUMS:
@@ -491,7 +491,7 @@ INDEX_ARITHMETIC: dict[OpCode, Callable[..., Dim]] = {
 
 
 def in_normal_form(value: Op) -> Dim:
-    """Returns an expression that Python's operators have made of lengths as the functions here build it.
+    """Returns an expression of lengths that Python's operators have made, in normal form.
 
     >>> n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
     >>> in_normal_form(n * 1) is n, in_normal_form(n + n - n) is n
@@ -512,7 +512,7 @@ def is_length(op: Op) -> bool:
     return op.code is OpCode.CONST or op.code is OpCode.VARIABLE or op.code is OpCode.BIND
 
 
-LEVELS_MAX = 6  # of a length that is worked out from the top, what it mentions twice, twice
+LEVELS_MAX = 6  # of a length that is evaluated recursively, parts that occur twice, twice
 
 
 def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
@@ -536,7 +536,7 @@ def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
 
 
 def _value_of(op: Op, variables: Mapping[str, int], values: Mapping[Op, int]) -> int:
-    """Returns the number of a length; `values` of parts that are known."""
+    """Returns the number of a length, given the values of some of its parts."""
     if op in values:
         return values[op]
     if op.code is OpCode.CONST:
@@ -564,7 +564,7 @@ def with_variables(dim: Dim, variables: Mapping[str, int]) -> Dim:
 
 
 class _Bound:
-    """The Ops below which there is no arithmetic."""
+    """The set of Ops below which there is no arithmetic."""
 
     def __contains__(self, op: Op) -> bool:
         return op.code is OpCode.BIND
@@ -584,13 +584,13 @@ Coords = tuple[Dim, ...]
 
 
 def placeholder(axis: int, extent: Dim) -> Op:
-    """A RANGE in place of an axis while accesses are analysed; its id is negative, as no real loop's is."""
+    """Returns a RANGE that stands for an axis while accesses are analysed; its id is negative, unlike that of a loop."""
     return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (-1 - axis, AxisKind.LOOP))
 
 
 @lru_cache(maxsize=1024)
 def placeholders(shape: Shape) -> Coords:
-    """The coordinates of any element of a shape: a placeholder for each axis, 0 for those of length 1."""
+    """Returns the coordinates of any element of a shape: a placeholder for each axis, 0 for axes of length 1."""
     return tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(shape))
 
 
@@ -616,7 +616,7 @@ def unflatten(position: Dim, shape: Sequence[Dim]) -> Coords:
 def reshape_coords(coords: Coords, new: Shape, old: Shape) -> Coords:
     """Returns the coordinates in shape `old` of element `coords` of shape `new`.
 
-    Axes of length 1 are left out of the arithmetic: only those that really split or merge meet a division.
+    Axes of length 1 are left out of the arithmetic, so that only axes that really split or merge need a division.
     """
     kept_old = tuple(dim for dim in old if dim != 1)
     kept_new = [(coord, dim) for coord, dim in zip(coords, new) if dim != 1]
@@ -629,7 +629,7 @@ def reshape_coords(coords: Coords, new: Shape, old: Shape) -> Coords:
 
 
 def move(op: Op, coords: Coords) -> tuple[Coords, Op | bool]:
-    """Returns the source coordinates of element `coords` of a movement Op, and where there is one."""
+    """Returns the source coordinates of element `coords` of a movement Op, and the condition that they exist."""
     shape = op.src[0].shape
     if op.code is OpCode.RESHAPE:
         return reshape_coords(coords, op.shape, shape), True

@@ -1,11 +1,11 @@
-"""A traced call as it is recorded, and the conditions under which the record holds.
+"""The recording of a traced call, and the conditions under which it holds.
 
 In:    the graphs and cells of one trace
-Out:   `Recording`: what the function read and computed, and where the values go;  `Conditions`, which each call checks
+Out:   `Recording`: the values that the function read and computed, and their destinations;  `Conditions`, for each call
 
-A plan runs on one device. A tensor of no axes may be on the CPU all the same, as outside: its value is brought before
-each run, and its new value is taken back after it. A larger one has to be copied by the user. A plan takes memory by
-its address, and would read what was moved or cast since as what it had been: `CellKinds` tells.
+A plan runs on one device. A tensor of no axes may still be on the CPU, as outside of jit: its value is copied to the device
+before each run, and its new value back after it. A larger one must be copied by the user. A plan takes memory by
+its address, and would misread a value that was moved or cast since the trace: `CellKinds` notices that.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class OnOneDevice(Record):
 def on_one_device(
     roots: Sequence[Op], written: Sequence[DeviceAndShape], given: Collection[Op], name: str
 ) -> OnOneDevice:  # fmt: skip
-    """Returns graphs as one plan computes them.
+    """Returns graphs in the form in which one plan can compute them.
 
     Args:
-      written:  where state is that is written
-      given:    what arguments and state held before the call
-      name:     of the function
+      written:  device and shape of state that is written
+      given:    values of arguments and state before the call
+      name:     name of the function
 
     Raises:
-      JitError: what is copied has axes and is not a constant, or tensors with axes are on two devices.
+      JitError: a copied value has axes and is not a constant, or tensors with axes are on two devices.
     """
     roots, named = _without_copies(roots, given, name)
     form = template(roots, recomputed=computed_from(given, roots))
@@ -77,7 +77,7 @@ def on_one_device(
 
 
 def _home(places: Iterable[DeviceAndShape], name: str) -> str:
-    """Returns the one device of tensors; the CPU's numbers do not count where there is another."""
+    """Returns the one device of tensors; numbers on the CPU do not count if there is another device."""
     known = {(device, bool(shape)) for device, shape in places if device is not None}
     devices = {device for device, has_axes in known if has_axes or device != GOES_ALONG}
     if len(devices) > 1:
@@ -89,9 +89,9 @@ def _home(places: Iterable[DeviceAndShape], name: str) -> str:
 
 
 def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tuple[list[Op], list[DeviceAndShape]]:
-    """Returns graphs whose constants and numbers are made where the plan runs, and the places that constants name.
+    """Returns graphs whose constants and numbers are made on the plan's device, and the devices that constants name.
 
-    pg.ones(3, device="CUDA") is a COPY where another device is the default one; constants alone live everywhere.
+    pg.ones(3, device="CUDA") is a COPY if another device is the default one, since constants belong to no device.
     """
     reads, made = set(given), {op: op for op in given}
     recomputed = cache(lambda: computed_from(given, roots))  # a walk that few graphs need
@@ -99,7 +99,7 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
     for op in toposort(roots, stop=made):
         if op.code is OpCode.BUFFER or not reads.isdisjoint(op.src):
             reads.add(op)
-        if op.code is OpCode.DETACH and Graphless.living and not op.src[0].needs_grad:  # a plan is the same without
+        if op.code is OpCode.DETACH and Graphless.living and not op.src[0].needs_grad:  # it changes nothing in a plan
             made[op] = substitute([op.src[0]], made)[0]
         if op.code is not OpCode.COPY or op in made:
             continue
@@ -118,17 +118,17 @@ def _without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tu
 
 # ---- recorded ----
 Source = tuple[str, int]  # origin of a Buffer, see Recording
-BROUGHT = "brought "  # of sources of numbers that are on the CPU while the plan runs elsewhere
+BROUGHT = "brought "  # prefix of sources of numbers on the CPU, for a plan on another device
 
 
 class Values(Record, eq=False):
     """The values that recorded graphs compute: those returned, then those of written cells, then of updated arguments.
 
-    kinds:      dtype and shape of each
-    away:       for each the device to which it is taken after a run, a number; else None
+    kinds:      dtype and shape of each value
+    away:       for each value the device to which it is moved after a run, if it is a number; else None
     written:    cells that the function writes
     updated:    numbers of the arguments that it writes in place
-    graphless:  numbers of those returned from which gradients would flow on without jit
+    graphless:  numbers of returned values that would need gradients without jit
     """
 
     kinds: tuple[tuple[DType, Shape], ...]
@@ -139,26 +139,26 @@ class Values(Record, eq=False):
 
     @property
     def num_returned(self) -> int:
-        """The number of those returned, gradients included."""
+        """The number of returned values, gradients included."""
         return len(self.kinds) - len(self.written) - len(self.updated)
 
 
 class Recording(Record, eq=False):
-    """One run of the function on stand-ins: the graphs it built, what they read, and where their values go.
+    """One run of the function on stand-ins: the graphs it built, their sources, and the destinations of their values.
 
-    It lives from the first trace until the second one is compared with it. A plan is made of its graphs; then it is
-    `bare()` of them, as they would keep memory alive.
+    It lives from the first trace until it is compared with the second one. A plan is made of its graphs; then it becomes
+    `bare()`, since the graphs would keep memory alive.
 
     name:       of the function
     device:     where the plan runs
     form:       the graphs as a template
     roots:      the graphs
-    sources:    for each buffer of the form its origin: ("arg", i), ("state", i) or ("constant", i); of a number that is on
-                the CPU, while the plan runs elsewhere, ("brought arg", i) or ("brought state", i)
+    sources:    for each buffer of the form its origin: ("arg", i), ("state", i) or ("constant", i); for a number on
+                the CPU, if the plan runs elsewhere, ("brought arg", i) or ("brought state", i)
     state:      cells made before that the function reads or writes
     constants:  buffers that the function made itself
-    values:     of the graphs
-    returned:   what the function makes of them
+    values:     the values of the graphs
+    returned:   the function's return value, made of these
     """
 
     name: str
@@ -186,9 +186,9 @@ def recorded(
       state:      cells made before, each with its value before the call
       arguments:  their stand-ins
       roots:      returned values, then those of written cells, then of updated arguments
-      places:     device of each
+      places:     device of each root
     """
-    values = [*arguments, *state.values()]  # the plan computes what depends on them, also where that is realized
+    values = [*arguments, *state.values()]  # the plan computes all that depends on them, even if it is realized
     graphs = on_one_device(roots, [(cell.device, cell.op.shape) for cell in written], values, name)
     origins: dict[Buffer, Source] = {op.arg[0]: ("arg", i) for i, op in enumerate(arguments)}
     origins |= {(op.realized or op).arg[0]: ("state", i) for i, op in enumerate(state.values())}
@@ -221,15 +221,15 @@ def recorded(
 
 # ---- checked ----
 class CellKinds:
-    """Device, dtype and shape of state as a function was traced with it."""
+    """Device, dtype and shape of state when the function was traced."""
 
     def __init__(self, cells: Iterable[Cell], device: str):
-        """`device`: of the plan; state without a device counts as being there."""
+        """`device`: the plan's; state without a device counts as being there."""
         self.device, self.kinds = device, [(cell, cell.kind()) for cell in cells]
-        self._looked = -1  # the last move there was then
+        self._looked = -1  # the number of the last move at the last look
 
     def have_changed(self) -> bool:
-        """True where some state has been moved to another device, cast, or given another shape."""
+        """True if some state has been moved to another device, cast, or given another shape."""
         move = last_move.number
         if move != self._looked and not all(self._fits(cell.kind(), before) for cell, before in self.kinds):
             return True
@@ -238,22 +238,22 @@ class CellKinds:
 
     def _fits(self, now: CellKind, before: CellKind) -> bool:
         (device, dtype, shape), (old_device, old_dtype, old_shape) = now, before
-        is_symbolic = any(isinstance(dim, Op) for dim in (*shape, *old_shape))  # each call has a length of its own
+        is_symbolic = any(isinstance(dim, Op) for dim in (*shape, *old_shape))  # the length may differ in each call
         same_place = device in (None, old_device or self.device)
         return same_place and dtype == old_dtype and (is_symbolic or shape == old_shape)
 
 
 class Conditions:
-    """The state of things that has to be at each call as it was in the trace, besides the form of the arguments.
+    """The state that must be the same at each call as in the trace, apart from the form of the arguments.
 
-    They live as long as the plan: until the function is captured again. `watched` is made at the third call, and again
-    where something is another object that the guards find equal.
+    They live as long as the plan, until the function is captured again. `watched` is made at the third call, and again
+    when a name has another object that the guards find equal.
 
     name:       of the function
     guards:     Python values that it reads
-    kinds:      of the state
-    collected:  what becomes of `.grad` of leaves, if anything
-    watched:    the quick half of the guards: while it holds, nothing that they ask has changed
+    kinds:      kinds of the state's cells
+    collected:  the changes of leaves' `.grad`, or None
+    watched:    the quick half of the guards: while it holds, nothing that they guard has changed
     """
 
     def __init__(self, name: str, guards: Guards, kinds: CellKinds, collected: Collected | None):
@@ -261,24 +261,24 @@ class Conditions:
         self.watched: Watched | None = None
 
     def have_ended(self, is_seen: bool, is_checked: bool) -> bool:
-        """Returns whether the function is to be traced again: state is of another kind, or an object is another one.
+        """Returns whether to trace the function again: some state is of another kind, or an object is another one.
 
         Args:
-          is_seen:     nothing has been moved since the last look
-          is_checked:  a second trace was the same
+          is_seen:     True: nothing has been moved since the last look
+          is_checked:  True: the second trace was the same
 
         Raises:
           JitError: something else has changed.
         """
         if not is_seen and self.kinds.have_changed() or self.collected is not None and not self.collected.fits():
             return True
-        if not is_checked:  # the second trace tells of other changes
+        if not is_checked:  # the second trace finds other changes
             broken = self.guards.broken()
             return broken is not None and broken.renews
         if self.watched is not None and self.watched.is_the_same(look_into_modules=True):
             return False
         also = (self.collected.fits,) if self.collected is not None and self.collected.depends else ()
-        watched = Watched(self.guards, also)  # first: what changes from here on is another object than it has
+        watched = Watched(self.guards, also)  # first: a later change makes an object other than the one noted here
         broken = self.guards.broken()
         if broken is not None and broken.renews:
             return True

@@ -1,19 +1,19 @@
-"""The Python values that a captured function reads: remembered, so that a change is an error and not a stale result.
+"""The Python values that a captured function reads: they are remembered, so that a change is an error, not a stale result.
 
 In:    a Python function and its arguments
-Out:   `Guards`: the names the function mentions, with what they meant when it was traced;  `Watched`: the quick half
+Out:   `Guards`: the names the function mentions, with their meaning when it was traced;  `Watched`: the quick half
        of the check
 
-Looked at are the closure variables, globals, default values and variables of the environment that the function's own
-code mentions, and attributes it mentions of objects: numbers, strings and other plain values, containers of them, which
-Tensor or array it is (not what it holds, but for small arrays). A Module, whose own code is not read, counts with all
+Guarded are the closure variables, globals, default values and variables of the environment that the function's own
+code mentions, and attributes of objects that it mentions: numbers, strings and other plain values, containers of them, the
+identity of Tensors and arrays (and values of small arrays). A Module, whose own code is not read, counts with all
 that it holds: tensors, modules, plain values and those of objects such as a configuration; an Optimizer with the
-settings of its groups, and the tensors that its state is. The same holds for the user's own functions that it mentions,
+settings of its groups, and the tensors of its state. The same holds for the user's own functions that it mentions,
 those that they mention, and the `forward` of the user's Modules (bytecode_reads.py). Reads by libraries are not seen.
-Clocks and files, whose answers nothing remembers, are errors where they are read (traced.py).
+Reading clocks and files, which cannot be guarded, is an error in the trace (traced.py).
 
 In nearly every call each name still refers to the same object, and comparing identities is fast: many names take one
-call of a C function. Only where a name refers to another object do the guards decide whether that object is an equal
+call of a C function. Only if a name refers to another object do the guards decide whether that object is an equal
 one.
 """
 
@@ -67,7 +67,7 @@ from picograd.transforms.bytecode_reads import (
 
 CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 BUILTINS = {"open": open, "input": input}
-# Functions that answer otherwise at each call, though no value of the program has changed.
+# Functions whose results may differ from call to call although no value of the program has changed.
 OUTSIDE: frozenset[Any] = frozenset(BUILTINS.values()) | {
     *(getattr(time, name) for name in CLOCKS), *(getattr(time, f"{name}_ns") for name in CLOCKS),
     *(vars(datetime.datetime)[name] for name in ("now", "utcnow")), vars(datetime.date)["today"],
@@ -76,22 +76,22 @@ OUTSIDE: frozenset[Any] = frozenset(BUILTINS.values()) | {
     os.times, os.stat, os.listdir, os.path.exists, os.path.isfile, os.path.isdir, os.path.getmtime, os.path.getsize,
     Path.exists, Path.is_file, Path.is_dir, Path.stat,
 }  # fmt: skip
-Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
-HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: functions by number, those there were
+Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, its meaning, and the user's way to write it
+HooksRead = tuple[dict[int, Any], tuple[Any, ...]]  # of a leaf: its functions by number, and those at the trace
 NamesRead = tuple[dict[str, Any], frozenset[str], type[Module], str]
-ItemsRead = tuple[Read, tuple[Any, ...], str]  # gives a list, what it held, how the user would write it
+ItemsRead = tuple[Read, tuple[Any, ...], str]  # returns a list, its items at the trace, and the user's way to write it
 HOLDERS = (list, tuple, dict)
 RENEWING = (Function, Same)
-CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
+CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object may have another content
 
 
 class Guard(Record):
-    """One thing the function may have read.
+    """A value that the function may have read.
 
     name:        as the user would write it, e.g. "scale" or "self.rate"
-    read:        gives its present meaning
-    token:       of its value when the function was traced
-    is_covered:  the name always means this object, or it is part of a Module, whose guards (parts, lists) tell
+    read:        returns its present value
+    token:       the token of its value when the function was traced
+    is_covered:  the name always means this object, or it belongs to a Module and is guarded by `parts` and `lists`
     """
 
     name: str
@@ -106,9 +106,9 @@ class Guard(Record):
 class Broken(NamedTuple):
     """A change since the trace.
 
-    text:    in words
-    line:    of the user's code that reads it, where that is known
-    renews:  it is another function or object, or a hook: the function is traced again
+    text:    the change in words
+    line:    the line of the user's code that reads the value, if it is known
+    renews:  it is another function, object or hook, so that the function is traced again
     """
 
     text: str
@@ -122,13 +122,13 @@ class Guards(Record):
     values:    names and attributes
     held:      attributes of objects that are not Modules
     parts:     attributes of Modules
-    lists:     (gives a list of Modules or parameters, what it held, how the user would write it)
+    lists:     (returns a list of Modules or parameters, its items, how the user would write it)
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
-    names:     (attributes of a Module, which there are, its class, how the user would write it)
-    hooks:     of leaves
+    names:     (attributes of a Module, their names, its class, how the user would write it)
+    hooks:     hooks of leaves
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
-    outside:   functions that read a clock, a file or the like, as the user would write them, which the code mentions
-    varied:    what differed in two traces that gave the same graph: another value may give another one
+    outside:   functions mentioned by the code, as the user would write them, that read a clock, a file or the like
+    varied:    values that differed between two traces with the same graph: yet another value may give another graph
     """
 
     values: tuple[Guard, ...] = ()
@@ -153,7 +153,7 @@ class Guards(Record):
         return Broken(f"{path} {change}", line, renews or path in self.varied)
 
     def _broken(self) -> tuple[str, str, bool] | None:
-        """Returns the first thing that has changed, as the user would write it, how it has, and whether that renews."""
+        """Returns the first value that has changed, as the user would write it, the change, and whether that renews."""
         for attributes, name, value, path in (*self.parts, *self.held):
             now = attributes.get(name, MISSING)
             if now is not value and not same(token_of(now), token_of(value)):
@@ -190,7 +190,7 @@ class Guards(Record):
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
-    """Returns the present meaning of the names in a function and in functions it mentions."""
+    """Returns the guards of a function: the present meaning of names in it and in functions that it mentions."""
     found = _Reads()
     for prefix, called, its_args in functions_of(function, args, kwargs):
         found.add_function(prefix, called, its_args)
@@ -198,7 +198,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
 
 
 def modules_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Module, ...]:
-    """Returns the Modules a function mentions, with all below them: whether they train chooses between captures."""
+    """Returns the Modules that a function mentions, with all below them, whose modes choose between captures."""
     found = _Reads()
     for prefix, called, its_args in functions_of(function, args, kwargs):
         for name, read in variables_of(called, its_args):
@@ -222,9 +222,9 @@ def _is_outside(value: Any) -> bool:
 
 
 class _Reads:
-    """Collects the values that functions read, and what Modules, Optimizers, objects and containers hold: each object once.
+    """Collects the values that functions read, and those that Modules, Optimizers, objects and containers hold.
 
-    The lists are those of Guards; `contents` has what can change in place inside of others.
+    Each object counts once. The lists are those of Guards; `contents` has values in others that can change in place.
     """
 
     def __init__(self) -> None:
@@ -250,11 +250,11 @@ class _Reads:
 
     # ---- names ----
     def add_function(self, prefix: str, called: FunctionType, args: Sequence[Any]) -> None:
-        """Notes the names that a function mentions, and what their values hold.
+        """Notes the names that a function mentions, and the contents of their values.
 
         Args:
-          prefix:  of its names, as the user would write them
-          args:    those that are known
+          prefix:  prefix of its names, as the user would write them
+          args:    the known arguments
         """
         names = names_of(called.__code__)
         for variable, read in variables_of(called, args):
@@ -273,7 +273,7 @@ class _Reads:
                 for attribute in sorted(names.attributes & vars(value).keys()):
                     self.mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
         self.add_arguments(prefix, called, args)
-        for asked in OUTSIDE:  # of objects that code reaches by a call, or in two steps
+        for asked in OUTSIDE:  # methods of objects that code reaches by a call, or in two steps
             if asked.__name__ in names.attributes and asked not in self.outside.values():
                 self.outside[asked.__qualname__] = asked
         self.outside |= {name: BUILTINS[name] for name in names.globals & BUILTINS.keys() - called.__globals__.keys()}
@@ -283,7 +283,7 @@ class _Reads:
             self.values[path], self.mentions[path] = Guard(path, read, read()), names.line("environ")
 
     def add_value(self, path: str, read: Read, token: Any, is_of_module: bool, place: tuple[str, int]) -> None:
-        """Notes a value, whose line of code is at `place`, unless nothing of it is watched."""
+        """Notes a value, read by the line of code at `place`, unless there is nothing to guard in it."""
         if token is not MISSING:
             path = path if path not in self.values else f"{path} ({len(self.values)})"
             is_same = is_fixed(read) and isinstance(token, weakref.ref)
@@ -292,20 +292,20 @@ class _Reads:
 
     # ---- what values hold ----
     def is_new(self, value: Any) -> bool:
-        """Returns whether this is the first time that an object is asked about."""
+        """Returns whether an object has not been met before."""
         is_new = id(value) not in self.seen
         self.seen.add(id(value))
         return is_new
 
     def add_arguments(self, prefix: str, called: FunctionType, args: Sequence[Any]) -> None:
-        """Notes what objects in containers among the arguments hold; which they are is in the form of the arguments."""
+        """Notes the contents of objects in containers among the arguments; their identity is in the arguments' form."""
         mentioned = names_of(called.__code__).attributes
         for name, value in zip(called.__code__.co_varnames, args):
             for path, _, item in objects_in(prefix + name, value):
                 self.add_variable(path, item, mentioned)
 
     def add_variable(self, path: str, value: Any, mentioned: frozenset[str]) -> None:
-        """Notes what a value holds, and of the attributes of an object those that code mentions."""
+        """Notes the contents of a value; of an object the attributes that code mentions."""
         self.add(path, value, mentioned)
         if has_attributes(value):
             for attribute in sorted(mentioned & vars(value).keys()):
@@ -326,13 +326,13 @@ class _Reads:
             self.lists.append((groups, tuple(value.param_groups), f"{path}.param_groups"))
             for place, group in enumerate(value.param_groups):
                 shown = f"{path}.param_groups[{place}]"
-                # NOTE: plans read the learning rate, and what else a schedule changes, from buffers.
+                # NOTE: plans read the learning rate, and other settings that a schedule changes, from buffers.
                 names = [name for name in group if name not in ("params", "lr", *group.changing)]
                 self.lists.append((partial(group.get, "params"), tuple(group["params"]), f"{shown}['params']"))
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 
     def add_items(self, path: str, holder: Any, mentioned: frozenset[str]) -> None:
-        """Notes which objects are in a list, a tuple or a dict, and what they hold."""
+        """Notes the objects in a list, a tuple or a dict, and their contents."""
         if not self.is_new(holder):
             return
         found = list(objects_in(path, holder))
@@ -349,7 +349,7 @@ class _Reads:
             self.add_variable(shown, item, mentioned)
 
     def add_module(self, path: str, module: Module, mentioned: frozenset[str]) -> None:
-        """Notes what a module holds: tensors, modules, plain values, containers of these, and objects of the user."""
+        """Notes the contents of a module: tensors, modules, plain values, containers of these, and the user's objects."""
         self.names.append((vars(module), frozenset(vars(module)), type(module), path))
         for name, value in vars(module).items():
             shown = f"{path}.{name}"
@@ -371,7 +371,7 @@ class _Reads:
                 self.add_plain(vars(value), vars(value).keys(), shown)
 
     def add_attribute(self, path: str, owner: Any, attribute: str, mentioned: frozenset[str]) -> None:
-        """Notes an attribute that code mentions, and of an object in it what the code may mention next."""
+        """Notes an attribute that code mentions; of an object in it those attributes that the code may mention next."""
         value = vars(owner)[attribute]
         if isinstance(owner, Module):
             return  # noted whole
@@ -398,7 +398,7 @@ class _Reads:
 
 
 def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (path, key, item) for the objects, and what may hold some, in a list, a tuple or a dict; others hold none."""
+    """Yields (path, key, item) for objects and containers in a list, a tuple or a dict; nothing for other holders."""
     if isinstance(holder, HOLDERS) and len(holder) <= ITEMS_MAX:
         for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(item, HOLDERS) or has_attributes(item):
@@ -406,25 +406,25 @@ def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _is_users_object(value: Any) -> bool:
-    """True for objects whose attributes are read one by one: of users' classes, no Modules."""
+    """True for an object whose attributes are noted one by one: of a user's class that is not a Module."""
     return has_attributes(value) and not isinstance(value, Module) and type(value).__module__.split(".")[0] not in PACKAGES
 
 
-# ---- is every object still the same one? ----
+# ---- the quick check: the same objects ----
 Holds = Callable[[], bool]
-Meant = tuple[Read, Any]  # how a name is read, and what it means now
+Meant = tuple[Read, Any]  # a function that reads a name, and its present meaning
 _END = object()
-FIXED = (*PLAIN, weakref.ref, Same, Function)  # tokens of objects that mean the same for as long as they are the same ones
+FIXED = (*PLAIN, weakref.ref, Same, Function)  # tokens of objects whose meaning is fixed while they are the same objects
 
 
 class Watched:
-    """The state that guards depend on, as it is now, in the form that is quickest to look at.
+    """The present state that guards depend on, in the form that is quickest to compare.
 
-    asks:  there is something to look at where nothing has changed in any Module
+    asks:  True if there is something to compare even when nothing has changed in any Module
     """
 
     def __init__(self, guards: Guards, also: Sequence[Holds] = ()):
-        """Sorts what guards ask by how it is asked: attributes, variables of closures, items of lists; `also` what else."""
+        """Sorts the questions of guards: attributes, variables of closures, items of lists; `also` are further ones."""
         parts = _attributes(guards.parts)
         self._modules = partial(_read_objects, [read for read, _ in parts], [meant for _, meant in parts])
         self._tensors = [tensor for tensor, *_ in guards.modes]
@@ -433,8 +433,8 @@ class Watched:
         self._names = [(attributes, frozenset(attributes)) for attributes, *_ in guards.names]
         objects, lists, self._checks = _to_ask(guards)
         self._checks += also
-        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # one that is no longer a list breaks its guard
-        # All lists are compared as one line of items. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
+        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # a value that is not a list now breaks its guard
+        # All lists are compared as one sequence. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
         self._lists = [part for _, items in lists for part in (items, (_END,))]
         self._held = [*chain(*self._lists)]
         self._attributes: list[tuple[dict[str, Any], str, Any]] = []
@@ -450,10 +450,10 @@ class Watched:
         self.asks = bool(self._attributes or self._variables or self._lists or self._checks)
 
     def is_the_same(self, look_into_modules: bool = False) -> bool:
-        """Returns whether every name certainly means what it meant.
+        """Returns whether every name certainly has the same meaning as before.
 
         Args:
-          look_into_modules: False where nothing has changed in any Module since then (tensor/cell.py)
+          look_into_modules: False if nothing has changed in any Module since then (tensor/cell.py)
         """
         if look_into_modules and not (
             self._modules()
@@ -477,14 +477,14 @@ class Watched:
 
 
 def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
-    """Returns the questions of every call: objects that names mean, items of lists, and the rest."""
+    """Returns the questions of every call: objects that names mean, items of lists, and all others."""
     objects, lists = _attributes(guards.held), [(read, read()) for read, *_ in guards.lists]
     checks: list[Holds] = []
     for guard in guards.values:
         if guard.is_covered:
             continue
         meant = guard.read()
-        if isinstance(guard.token, FIXED) and guard.read() is meant:  # some reads make a new object each time
+        if isinstance(guard.token, FIXED) and guard.read() is meant:  # some reads return a new object each time
             objects.append((guard.read, meant))
         elif _has_fixed_items(guard.token) and isinstance(meant, SEQUENCES):
             lists.append((guard.read, meant))
@@ -496,12 +496,12 @@ def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
 
 
 def _has_fixed_items(token: Any) -> bool:
-    """True for the token of a list that means the same for as long as it holds the same objects."""
+    """True for the token of a list that has the same meaning while it holds the same objects."""
     return isinstance(token, list) and all(isinstance(item, FIXED) or item is MISSING for item in token)
 
 
 def _attributes(entries: Sequence[Entry]) -> list[Meant]:
-    """Returns how each attribute is read, and what it means now."""
+    """Returns for each attribute a function that reads it, and its present meaning."""
     reads = [partial(owner.get, name, MISSING) for owner, name, *_ in entries]
     return [(read, read()) for read in reads]
 

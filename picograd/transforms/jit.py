@@ -5,10 +5,10 @@ Out:   a callable that runs one plan
 
 Each tensor that the function reads is one of three things: an argument; state, which is a cell made before the call
 (parameters, optimizer state, a random generator); or a constant it made itself. Its results are returned or stored in
-state. A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what
-the function's code mentions must keep its meaning (guards.py).
+state. A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and the
+names that the function's code mentions must keep their meaning (guards.py).
 
-    recording = traced(function, arguments)      capture.py, traced.py: graphs, and what they read and write
+    recording = traced(function, arguments)      capture.py, traced.py: graphs, and the values that they read and write
     plan = find_plan(recording)                  engine/realize.py
     conditions hold                              capture.py, guards.py: at each call
     replay(arguments)                            replay.py: check, bind, run, hand out
@@ -85,7 +85,7 @@ Memo = dict[int, Any]
 
 
 def copied(value: Any, memo: Memo) -> Any:
-    """Returns a deep copy of a function, or of a holder of one, on copies of its state; itself where it has none."""
+    """Returns a deep copy of a function, or of a holder of one, on copies of its state; itself if it has no state."""
     if id(value) in memo or not _has_state(value, memo, set()):
         return memo.get(id(value), value)
     if isinstance(value, functools.partial):
@@ -97,7 +97,7 @@ def copied(value: Any, memo: Memo) -> Any:
 
 
 def _twin(function: FunctionType, memo: Memo) -> FunctionType:
-    """Returns the function with cells of its own; functions that share a variable go on sharing one."""
+    """Returns a function with closure cells of its own; functions that share a variable still share one."""
     cells = [(cell, memo.setdefault(id(cell), CellType())) for cell in function.__closure__ or ()]
     twin = FunctionType(function.__code__, function.__globals__, function.__name__, None, tuple([new for _, new in cells]))
     memo[id(function)] = twin  # now: its own cells may lead to it
@@ -107,7 +107,7 @@ def _twin(function: FunctionType, memo: Memo) -> FunctionType:
     twin.__kwdefaults__ = {name: copied(item, memo) for name, item in (function.__kwdefaults__ or {}).items()} or None
     twin.__dict__.update({name: copied(item, memo) for name, item in vars(function).items()})
     for cell, new in cells:
-        if (content := contents_of(cell)) is not MISSING:  # else it is assigned later, or never
+        if (content := contents_of(cell)) is not MISSING:  # else the variable is assigned later, or never
             new.cell_contents = copied(content, memo)
     return twin
 
@@ -122,7 +122,7 @@ def _has_state(value: Any, memo: Memo, seen: set[int]) -> bool:
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
-    """Returns where a value leads."""
+    """Returns the values that a value contains or wraps."""
     if isinstance(value, FunctionType):
         return (*parts_of(value), *vars(value).values())
     if isinstance(value, functools.partial):
@@ -140,9 +140,9 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 # ---- many calls as one LOOP ----
 def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any) -> Any:
-    """Calls a function `steps` times, as one LOOP: call i gets row i of every Tensor; its results are stacked.
+    """Calls a function `steps` times, as one LOOP: call i gets row i of every Tensor; the results are stacked.
 
-    Arguments other than Tensors are the same in every call; Tensors made before are read and written as the calls do.
+    Arguments other than Tensors are the same in every call; Tensors made before are read and written as by single calls.
 
     Raises:
       JitError: a Tensor does not have a row for each call.
@@ -174,10 +174,10 @@ def modes_now() -> Modes:
 
 
 class Capture:
-    """A function for arguments of one form and for some modes: recorded, then checked, then replayed.
+    """A function for arguments of one form and one set of modes: recorded, then checked, then replayed.
 
-    recording:   of the first trace; None once a second one was the same
-    conditions:  that each call checks
+    recording:   the recording of the first trace; None once a second trace was the same
+    conditions:  the conditions that each call checks
     planned:     the plan
     replay:      the plan bound to its memory
     """
@@ -189,7 +189,7 @@ class Capture:
         self.replay = self._replay_of(recording, given)
 
     def confirm(self, recording: Recording, conditions: Conditions, given: Arguments) -> None:
-        """Goes on with the second trace, which was the same as the first."""
+        """Takes over the second trace, which was the same as the first."""
         conditions.guards = self.conditions.guards.shared_with(conditions.guards)
         self.recording, self.conditions, self.replay = None, conditions, self._replay_of(recording, given)
 
@@ -198,16 +198,16 @@ class Capture:
 
 
 class Form:
-    """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be, by the
-    device that new tensors are to be on, by whether gradients are recorded, by the kernels that are offered, and by whether
+    """Arguments of one form: the Modules that the function mentions, and captures by the precision of products, by the
+    device of new tensors, by whether gradients are recorded, by the kernels that are offered, and by whether
     the Modules train.
 
-    kinds:      what the arguments are where all are Tensors, else None
-    exact_key:  of the arguments, where they have no symbolic lengths
-    replay:     of the capture for the modes there were when last looked, or None
-    seen:       the last change there was then
-    modes:      of products, new tensors and gradients then
-    same:       tells whether names mean what they meant then; None where there are none to ask
+    kinds:      the kinds of the arguments if all are Tensors, else None
+    exact_key:  the key of the arguments, if they have no symbolic lengths
+    replay:     the replay for the modes of the last look, or None
+    seen:       the number of the last change at that look
+    modes:      the modes of products, new tensors and gradients at that look
+    same:       tells whether names still have the meaning of that look; None if there are none to ask about
     """
 
     def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None, exact_key: Hashable | None):
@@ -216,14 +216,14 @@ class Form:
         self.forget()
 
     def forget(self) -> None:
-        """Has the next call look at everything."""
+        """Has the next call check everything."""
         self.replay: ReplayCall | None = None
         self.seen = -1
         self.modes: Modes | None = None
         self.same: Holds | None = None
 
     def see(self, capture: Capture, change: int, modes: Modes) -> None:
-        """Takes note of the present state."""
+        """Notes the present state."""
         self.replay, self.seen, self.modes = capture.replay, change, modes
         watched = capture.conditions.watched
         assert watched is not None, "jit: conditions that were not looked at"
@@ -234,12 +234,12 @@ class Form:
         if last_change.number != self.seen:
             return None
         now = precision_mode.get(), float32_mode.get(), choices.get(), grad_mode.get(), dtypes.default_float
-        if now != self.modes:  # modes_now() written out: every call comes by here
+        if now != self.modes:  # modes_now() written out, since every call passes here
             return None
         return self.replay if self.same is None or self.same() else None
 
     def key(self, modes: Modes) -> Hashable:
-        """Returns the key of the capture for the modes there are now."""
+        """Returns the key of the capture for the present modes."""
         return (modes, offers.key, *[module.training for module in self.modules])
 
 
@@ -247,8 +247,8 @@ class Form:
 P = ParamSpec("P")
 R = TypeVar("R")
 Donate = int | str | Iterable[int | str]
-CAPTURES_MAX = 256  # of one function; the oldest goes first
-CAPTURES_TO_MENTION = (8, 64, CAPTURES_MAX)  # of one function: a user may want to know of that many
+CAPTURES_MAX = 256  # of one function; the oldest is dropped first
+CAPTURES_TO_MENTION = (8, 64, CAPTURES_MAX)  # of one function; a warning says so at each of these
 
 
 @dataclass(eq=False, repr=False)
@@ -258,13 +258,13 @@ class Jit:
     function: Callable[..., Any]
     steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
-    tune: bool = False  # whether kernels are the fastest of some candidates
+    tune: bool = False  # whether candidates of kernels are timed
     forms: Latest[Hashable, Form] = field(default_factory=lambda: Latest(CAPTURES_MAX))
-    latest: Form | None = None  # of the call before
+    latest: Form | None = None  # of the last call
     num_captures: int = 0  # made so far
-    scalars: Scalars = field(default_factory=Scalars)  # what differs from capture to capture
+    scalars: Scalars = field(default_factory=Scalars)  # numbers that differ from capture to capture
     lengths: AnyLength = field(default_factory=AnyLength)  # of arguments
-    one_caller: threading.RLock = field(default_factory=rlock)  # a call reads what the call before it wrote
+    one_caller: threading.RLock = field(default_factory=rlock)  # a call reads state that the call before it wrote
 
     def __post_init__(self) -> None:
         _functions.add(self)
@@ -279,7 +279,7 @@ class Jit:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         make, (function, *options) = self.__reduce__()
         twin = make(function, *options) if make is resolve_name else make(copied(function, memo), *options)
-        return memo.setdefault(id(self), twin)  # where its function leads to itself, there is one already
+        return memo.setdefault(id(self), twin)  # there is one already if its function leads back to itself
 
     def __repr__(self) -> str:
         function = self.function
@@ -290,7 +290,7 @@ class Jit:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def __getattr__(self, name: str) -> Any:  # called for what a Jit does not have: parameters() of a module
+    def __getattr__(self, name: str) -> Any:  # for attributes that a Jit does not have: parameters() of a module
         if name.startswith("__") or "function" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         return getattr(self.function, name)
@@ -313,13 +313,13 @@ class Jit:
     def call(
         self, args: Any, kwargs: Any, form: Form | None = None, buffers: list[Buffer] | None = None, exact: bool = False
     ) -> Any:
-        """Runs the plan of these arguments, whose memory and form may be known; traces the function where there is none.
+        """Runs the plan of these arguments, whose memory and form may be known; traces the function if there is none.
 
         Args:
-          exact:  the plan is to be one of these very lengths
+          exact:  True: the plan is to be for these very lengths
         """
         if self.latest is None:
-            evaluate_beginnings()  # else they have a part in the plan of the first arguments, which no later ones have
+            evaluate_beginnings()  # else the first plan would compute them, and no later plan would be equal to it
         given = Arguments(args, kwargs, self.name, self.donate, buffers)
         if form is None or buffers is None:
             self.latest = form = self.form_of(given, args, kwargs, exact)
@@ -327,14 +327,14 @@ class Jit:
             return self.run(form, args, kwargs, given)
         try:
             return self.run(form, args, kwargs, given)
-        except Refused:  # which says symbolic lengths
+        except Refused:  # its words have symbolic lengths
             return self.call(args, kwargs, exact=True)
 
     def run(self, form: Form, args: Any, kwargs: Any, given: Arguments) -> Any:
         """Runs the plan of arguments of a form, or traces the function."""
         replay = form.ready()
         if replay is None:
-            change, modes = last_change.number, modes_now()  # what changes later is looked at by the next call
+            change, modes = last_change.number, modes_now()  # before the check: the next call sees later changes
             key = form.key(modes)
             capture, is_seen = form.captures.get(key), change == form.seen and modes == form.modes
             if capture is not None and capture.conditions.have_ended(is_seen, capture.recording is None):
@@ -348,13 +348,13 @@ class Jit:
         return replay(given.tensors, given.buffers, given)
 
     def traced(self, args: Any, kwargs: Any) -> Any:
-        """Runs the Python function where somebody traces or differentiates it."""
+        """Runs the Python function inside of a trace or a derivative."""
         if self.steps is None:
             return self.function(*args, **kwargs)
         return run_stacked(self.function, self.steps, args, kwargs)
 
     def form_of(self, given: Arguments, args: Any, kwargs: Any, exact: bool) -> Form:
-        """Returns the form of arguments, made now if it is new; the oldest goes where there are too many."""
+        """Returns the form of arguments, made now if it is new; drops the oldest if there are too many."""
         form = self.forms.get(given.key)
         if form is None:
             given.free()
@@ -369,9 +369,9 @@ class Jit:
         return form
 
     def trace_and_run(self, form: Form, key: Hashable, args: Any, kwargs: Any, given: Arguments) -> Any:
-        """The first call makes the plan; the second checks that it would make the same one.
+        """Makes the plan at the first call; checks at the second that it would make the same one.
 
-        Where a plan was to be for any length and cannot, the function has one of these lengths.
+        If a plan for any length cannot be made, the function gets one for these lengths.
         """
         capture = form.captures.get(key)
         effects = None if capture is None and given.lengths is None else Effects(self.function, args, kwargs)
@@ -389,7 +389,7 @@ class Jit:
             capture = form.captures[key] = Capture(recording, conditions, planned, given)
             self.num_captures += 1
             if self.num_captures in CAPTURES_TO_MENTION:
-                self.mention(given.tensors)  # now: what is donated has no shape after the run
+                self.mention(given.tensors)  # now: donated tensors have no shape after the run
         else:
             assert capture.recording is not None and effects is not None, "jit: a third trace"
             check_same(capture.recording, recording)
@@ -399,21 +399,21 @@ class Jit:
                 self.lengths.note_checked(form.exact_key)
         del recording  # its graphs keep memory alive
         result = capture.replay(given.tensors, given.buffers, given)
-        for leaf in leaf_tensors.values():  # the trace looked at parameters that now have another value
+        for leaf in leaf_tensors.values():  # the trace made views of parameters that now have another value
             leaf.forget_old()
         return result
 
     def plan_of(self, recording: Recording, given: Arguments) -> tuple[Template, Plan]:
-        """Returns the form of graphs as it is planned, and the plan: from the third length on one for many lengths."""
+        """Returns the form that is planned, and its plan: from the third length on one for many lengths."""
         if given.lengths is not None:
             check_symbolic(recording.form, recording.device, given.variables)
         roots, form, device = recording.roots, recording.form, recording.device
-        if self.tune:  # with a length that varies there are fewer ways to choose from
+        if self.tune:  # for symbolic lengths there are fewer candidates
             return form, find_plan(roots, form, device, tune=True)
         return find_general_plan(roots, form, device, self.scalars)
 
     def mention(self, tensors: Sequence[Tensor]) -> None:
-        """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
+        """Warns of a function that is captured again and again: each time takes two traces and perhaps a compilation."""
         hint = "pass numbers that change as Tensors, and pad batches to few shapes."
         if len({key[1:] for key in cast(Any, self.forms)}) == 1:  # all have Tensors of the same shapes, dtypes and devices
             hint = "pass numbers that change as Tensors, lengths of sequences, too: only such plain values differ here."
@@ -426,7 +426,7 @@ class Jit:
 
     def record(self, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
-        with _tracing, held_back() as hold:  # values put aside come back before anything is interrupted
+        with _tracing, held_back() as hold:  # values that were put aside are put back before an interrupt
             return self._recorded(hold, args, kwargs, given)
 
     def _recorded(self, hold: held_back, args: Any, kwargs: Any, given: Arguments) -> tuple[Recording, Conditions]:
@@ -460,7 +460,7 @@ class Jit:
         check_donated(given, updated, self.name)
         result = Returned(mapped(returned, lambda _: None), recipes, collected)
         for tensors in (leaves, made, grads):
-            tensors.clear()  # a tensor that is alive without these is kept by somebody else
+            tensors.clear()  # a tensor that is still alive is kept by somebody else
         del returned
         watch.check_replaced([*stand_ins, *(tensor._grad for tensor in stand_ins if tensor._grad is not None)])
         guards = replace(guards_of(self.function, args, kwargs), hooks=watch.hooks())
@@ -474,7 +474,7 @@ def _tensors_in(returned: Any, name: str) -> list[Tensor]:
     """Returns the tensors among what a function has returned.
 
     Raises:
-      JitError: there is a symbolic integer among it.
+      JitError: there is a symbolic integer among them.
     """
     leaves: list[Tensor] = []
     bound: dict[str, int] = {}
@@ -485,11 +485,11 @@ def _tensors_in(returned: Any, name: str) -> list[Tensor]:
 
 
 _functions: LivingSet[Jit] = LivingSet()
-_tracing = rlock()  # one thread at a time: a trace puts gradients aside that belong to all
+_tracing = rlock()  # one thread at a time: a trace puts gradients aside that belong to all threads
 
 
 def forget_captures() -> None:
-    """Has every jitted function be traced again at its next call."""
+    """Has every jitted function traced again at its next call."""
     for function in _functions.living():
         function.latest, function.forms = None, Latest(CAPTURES_MAX)
 
@@ -507,56 +507,56 @@ def jit(
 ) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
-    The first call traces the function and runs what it found. The second traces again, and must find the same.
+    The first call traces the function and runs the graphs that it built. The second traces again, and must find the same.
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another value
     of anything that is not a Tensor, is captured again (a warning comes with the eighth form); a bound Variable
     (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Captures that differ in
     lengths alone share a plan from the third on, and those that differ in numbers from the second. Once a length has
-    been captured and checked, a third one is captured for all lengths within some bounds, where len(x) and x.shape have
-    symbolic integers; if Python needs the number itself, as in range(len(x)), each length is. Tensors made before
+    been captured and checked, a third one is captured for all lengths within some bounds, with symbolic integers in len(x)
+    and x.shape; if Python needs the number itself, as in range(len(x)), each length is captured. Tensors made before
     (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call;
     if one is on another device by then, or of another dtype or shape, the function is captured again. A result that is
     an argument, state or a view of one shares its storage, as without jit; other results have memory of their own, and
     no graph: backward() belongs inside, and one outside that needs such a graph is a JitError. A gradient that is made
-    inside arrives in `.grad`, added to what is there. Where the parameter is written afterwards, as by step(), it is
-    used up and not stored: a read of `p.grad` is then a JitError, unless zero_grad() came first. A call that raises has
+    inside is added to `.grad`. If the parameter is written afterwards, as by step(), the gradient is
+    used up and not stored: reading `p.grad` is then a JitError, unless zero_grad() came first. A call that raises has
     changed nothing: no state, no gradient, and no random number is used up.
 
-    All that the function, and functions, methods and hooks of yours that it calls, read of Python is remembered:
+    All Python values that the function reads, or your own functions, methods and hooks that it calls, are remembered:
     closures, globals, attributes, default values, containers, settings of optimizers, variables of the environment.
     Another function, object or hook, a Module's mode and no_grad are captured again; a learning rate and scheduled
-    momentum may change; any other change is a JitError. So is what the function changes itself, as counters, lists that
-    grow, iterators and draws from random or np.random, for later calls run no Python, and a clock or a file that it
-    asks. Not seen are what is printed, large arrays changed in place, containers of more than 10,000 items, attributes
-    of library classes, what else the system is asked for, and what an installed library reads or keeps: pass such
-    things as arguments.
+    momentum may change; any other change is a JitError. So is a change that the function makes itself, to counters, lists,
+    iterators or the state of random and np.random, because later calls run no Python, and a clock or a file that it
+    reads. Not noticed are printing, large arrays changed in place, containers of more than 10,000 items, attributes
+    of library classes, other questions to the system, and values that an installed library reads or keeps: pass such
+    values as arguments.
 
-    New versions of state are stored over the old ones where nothing else reads these. A function that takes state and
+    New versions of state are stored over the old ones if nothing else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.
 
     Args:
-      function: of Tensors and of hashable values; it must build the same graph each time
+      function: a function of Tensors and hashable values; it must build the same graph each time
       steps:    number of steps a call makes in one launch, with no Python between them: step i gets row i of each Tensor
-                argument, and the results come stacked. Whatever the function writes in place goes from step to step.
+                argument, and results are stacked. Values that the function writes in place are passed from step to step.
       donate:   positions or names of parameters whose tensors the caller donates
-      tune:     the first call with arguments of each form times a few ways to cut each product of matrices, and takes the
-                fastest; winners are kept on disk, so that a later process times nothing. The bits of the results stay the
+      tune:     the first call with arguments of each form times a few ways to tile each product of matrices, and takes the
+                fastest; winners are kept on disk, so that later processes time nothing. The bits of the results stay the
                 same, unless cuBLASLt is installed and wins: on a GPU it is one more way to compute a product without a
                 neighbour, and adds up in an order of its own, the same in each run on one kind of GPU and with one version
-                of it. PICOGRAD_PLAIN_SUMS=1 leaves it out. A product of few rows, or of a length that varies, has one way.
-                Where another jitted function or a gradient calls this one, theirs counts. PICOGRAD_TUNE=1 tunes everything.
+                of it. PICOGRAD_PLAIN_SUMS=1 leaves it out. A product of few rows or symbolic lengths has only one way.
+                If another jitted function calls this one, only its own `tune` counts. PICOGRAD_TUNE=1 tunes everything.
 
     Raises:
-      JitError:      the second trace differs from the first, a value is asked for inside, something that the function
+      JitError:      the second trace differs from the first, a value is read inside, something that the function
                      reads has changed, it changes something itself, or a donated tensor is read.
       ArgumentError: the function has no parameter that donate names.
 
-    Threads may call it at once: they take turns, so that each finds the state that the one before it left.
-    Until the second call is over, other threads should let this state alone: they may see what a trace writes.
+    Several threads may call it: they take turns, and each finds the state that the one before it left.
+    Until the second call is over, other threads should not touch this state: they might see values of a trace.
     A deep copy, such as that of a model that holds one, runs on copies of the state that its closures lead to.
 
     Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument; state costs
-    nearly nothing, but for what somebody has looked at since the call before. With `tune`, a way that
+    nearly nothing, except for tensors that were read since the last call. With `tune`, a way that
     is timed costs its compilation and eleven runs or more, 20 ms at least.
 
     >>> import picograd as pg
@@ -608,8 +608,8 @@ def compile(  # noqa: A001
 ) -> Callable[..., Any]:
     """Captures a function of Tensors, or a module, as one plan: pg.jit under PyTorch's name; a decorator, too.
 
-    A result has no graph, so that the function to compile is the whole training step: forward, backward() and
-    optimizer.step(). Around a module alone it serves for evaluation; attributes of the module are those of the result.
+    A result has no graph, so the function to compile is the whole training step: forward, backward() and
+    optimizer.step(). A module alone is compiled for evaluation; the result has the module's attributes.
 
     Args:
       model:      a function or a module

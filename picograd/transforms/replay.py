@@ -1,18 +1,18 @@
 """Replays: a plan bound to the memory that it runs on, call after call.
 
 In:    a recording, and the plan of its graphs; later the arguments of a call
-Out:   `replay_of` a recording: a function of a call's arguments that returns what the recorded function would
+Out:   `replay_of` a recording: a function of a call's arguments that returns the results of the recorded function
 
 A call checks that no written tensor reaches the function in two ways, binds memory to the plan's inputs and outputs, runs
-the plan and hands out the results. All that calls have in common is worked out once, so that little Python is left.
+the plan and hands out the results. Everything that calls have in common is worked out once, so that little Python is left.
 
-Memory has four owners. Values of arguments and cells are read where they are (`Inputs`). State that the plan writes
-over stays with the plan until somebody looks at it (`StateInPlace`). Small results are written where earlier ones were
-that nobody has kept, and results of any length over arguments that were given away (`Outputs`). All other memory is new
+Memory has four owners. Values of arguments and cells are read in place (`Inputs`). State that the plan overwrites
+stays with the plan until somebody reads it (`StateInPlace`). Small results are written to memory of earlier ones
+that are dead, and results of any length over donated arguments (`Outputs`). All other memory is new
 at each call.
 
-A call of a small kernel is mostly Python. Questions of most calls (has somebody looked at state, how long is a symbolic
-axis, is memory given away, is a number on another device, is an argument written) have the answer no in a `stateless` one.
+A call of a small kernel is mostly Python. The questions of a general call (has somebody read state, how long is a symbolic
+axis, is memory donated, is a number on another device, is an argument written) need not be asked in a `stateless` one.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from picograd.transforms.buffer_reuse import BufferPool, give_donated, has_reade
 from picograd.transforms.capture import BROUGHT, Recording, Source
 from picograd.transforms.containers import Arguments, two_ways
 
-Result = tuple[bool, int, Shape]  # an output of the plan, or else an input, unchanged; its number; the shape of the value
+Result = tuple[bool, int, Shape]  # True for an output of the plan, False for an unchanged input; its number; the shape
 ReplayCall = Callable[[Sequence[Tensor], list[Buffer], Arguments | None], Any]
 cell_of = attrgetter("cell")
 
 
 # ---- the order of memory ----
-RUN_INPUTS_MIN = 4  # neighbours that go as one: a slice costs as much as three that go alone
+RUN_INPUTS_MIN = 4  # neighbours that are handled as one slice, which costs as much as three single ones
 
 
 def in_order(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
-    """Returns a function that reorders: item `places[i]` comes at i."""
+    """Returns a function that reorders items: item `places[i]` comes at i."""
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 def runs_in(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[slice, slice]]]:
-    """Returns pairs of single places, and those that are neighbours in both, as slices."""
+    """Returns the pairs of places that stand alone, and as slices those that are neighbours in both places."""
     alone: list[tuple[int, int]] = []
     runs: list[tuple[slice, slice]] = []
-    # Neighbours are those for which the distance to their number is the same in both.
+    # The difference between a place and its number in the list is the same for neighbours.
     for _, group in groupby(enumerate(pairs), lambda pair: (pair[1][0] - pair[0], pair[1][1] - pair[0])):
         found = [pair for _, pair in group]
         if len(found) < RUN_INPUTS_MIN:
@@ -82,21 +82,21 @@ def moved(buffer: Buffer, device: str) -> Buffer:
 
 # ---- owners of memory ----
 class Inputs:
-    """The memory that a plan reads. It is joined in one order: of state in place, constants, other state, numbers from
-    another device, arguments; all but the first are `brought` by a call.
+    """The memory that a plan reads. It is joined in this order: state in place, constants, other state, numbers from
+    another device, arguments; a call brings all but the first (`brought`).
 
     constants:    buffers that the function made itself, and numbers that are inputs of the plan
     cells:        other state that the plan reads
-    numbers:      cells, and arguments by their number, that are on another device than the plan
-    device:       of the plan
-    num_joined:   how many are joined
+    numbers:      cells, and arguments by number, that are on another device than the plan
+    device:       device of the plan
+    num_joined:   number of joined buffers
     in_order:     the joined memory  ->  the plan's inputs
-    moving:       (place among the inputs, place among what is brought) of those that may differ from call to call
+    moving:       (place among the inputs, place among the brought ones) of buffers that may differ from call to call
     moving_runs:  the same of neighbours in both, as slices
     """
 
     def __init__(self, takes: Sequence[Source], in_place: Sequence[int], recording: Recording, constants: Sequence[Buffer]):
-        """Places the sources of a plan's inputs; `in_place` are numbers of state."""
+        """Orders the sources of a plan's inputs; `in_place` are the numbers of state in place."""
         used = dict.fromkeys(takes)
         read = [i for kind, i in used if kind == "state" and i not in in_place]
         made = [i for kind, i in used if kind == "constant"]
@@ -125,25 +125,25 @@ class Inputs:
         return found
 
     def arranged(self, in_place: Sequence[Buffer | None]) -> list[Buffer | None]:
-        """Returns the plan's inputs that stay the same; None in the places of those that a call brings."""
+        """Returns the plan's inputs that stay the same; None for those that a call brings."""
         fixed = [*in_place, *self.constants]
         return [*self.in_order(fixed + [None] * (self.num_joined - len(fixed)))]
 
 
 class Outputs:
-    """The memory that a plan writes, but for state in place: of earlier calls, of donated arguments, or new.
+    """The memory that a plan writes, without state in place: that of earlier calls, of donated arguments, or new.
 
     in_order:   [*memory of state in place, *of the others]  ->  the plan's outputs
-    moving:     numbers of the others
+    moving:     numbers of the other outputs
     pool:       versions of small results and state that are not read
-    donatable:  (place among the others, argument) where a result may be written over a donated argument
+    donatable:  (place among the others, argument) of results that may be written over a donated argument
     """
 
     def __init__(
         self, plan: Plan, takes: Sequence[Source], in_place: Sequence[int], results: Sequence[Result],
         away: Mapping[int, str], device: str,
     ):  # fmt: skip
-        """Places the plan's outputs; `in_place` are the numbers of those that are state in place."""
+        """Orders the plan's outputs; `in_place` are the numbers of those that are state in place."""
         self.moving = others = [i for i in range(len(plan.outputs)) if i not in in_place]
         numbers = [*in_place, *others]
         self.in_order = in_order(sorted(range(len(numbers)), key=numbers.__getitem__))
@@ -153,27 +153,27 @@ class Outputs:
         for n, i in enumerate(others):
             places = [at for at in (plan.outputs[i].over, *plan.outputs[i].also) if at is not None and i in number]
             self.donatable += [(n, takes[at][1]) for at in places if takes[at][0] == "arg"]
-        lengths = plan.fixed_lengths if device != EVALUATOR else ()  # () where they are not fixed
-        # An output that keeps what its input holds cannot start from an earlier version.
+        lengths = plan.fixed_lengths if device != EVALUATOR else ()  # () if they are not fixed
+        # An output that is written only in part begins with its input's values, not with an earlier version's.
         kept = [(n, i) for n, i in enumerate(others) if lengths and i in number and not plan.outputs[i].keeps]
         self.pool = BufferPool(len(others), [(n, number[i], lengths[i]) for n, i in kept])
 
     def arranged(self, in_place: Sequence[Buffer | None]) -> list[Buffer | None]:
-        """Returns the plan's outputs that stay the same; None in the places of the others."""
+        """Returns the plan's outputs that stay the same; None for the others."""
         return [*self.in_order([*in_place, *[None] * len(self.moving)])]
 
 
 class StateInPlace:
-    """State whose new values a plan writes over the old ones where nothing else reads these.
+    """State whose new values a plan writes over the old ones if nothing else reads these.
 
-    Buffers go from cells to the plan when a call finds them in cells, and back when somebody looks at a cell, or when this
+    The plan takes buffers from cells when a call finds them there, and returns one when its cell is read, and all when this
     dies.
 
-    taken:    the buffers that the plan has
-    outputs:  which output of the plan is the new value of each cell
+    taken:    the buffers that the plan has taken
+    outputs:  for each cell the output of the plan that is its new value
     kinds:    device, dtype and number of elements of the new values
     unread:   places of cells whose old value the plan does not read
-    shapes:   of the new values, where some have symbolic integers; else None
+    shapes:   shapes of the new values, if some have symbolic integers; else None
     """
 
     def __init__(
@@ -186,14 +186,14 @@ class StateInPlace:
         self._ends = AtDeath(self.taken.cells.clear), AtDeath(later.append, self.taken.dissolve)
 
     def fetch(self) -> dict[int, Buffer | None]:
-        """Takes the buffers of cells that are out, but for those that hold graphs; returns the memory of all by place."""
+        """Takes the buffers of cells that are out, except of those that hold graphs; returns the memory of all by place."""
         out = sorted(self.taken.out)
         found = {place: self._memory_of(place) for place in out}
         self.taken.take(out)
         return found
 
     def _memory_of(self, place: int) -> Buffer | None:
-        """Returns the buffer of a cell, computed now if need be; None if the plan does not need it."""
+        """Returns the buffer of a cell, which is computed now if it is a graph; None if the plan does not need it."""
         cell = self.taken.cells[place]
         if place not in self.unread:
             return cell_buffer(cell)
@@ -201,16 +201,16 @@ class StateInPlace:
         return None if held is None else held[0]
 
     def may_write(self, place: int) -> bool:
-        """Returns whether the new value of a cell fits where the old one is, and nothing else reads that."""
+        """Returns whether the new value of a cell fits the memory of the old one, which nothing else reads."""
         buffers = self.taken.buffers
         return not has_readers(buffers, place) and (place not in self.unread or self._fits(place, buffers[place]))
 
     def _fits(self, place: int, old: Buffer | None) -> bool:
-        """Returns whether the old value of a cell has the length of its new one: it may have been moved, or cast."""
+        """Returns whether the old value of a cell has the length of its new one: it may have been moved or cast."""
         return old is not None and (old.device, old.dtype, old.numel) == self.kinds[place]
 
     def put(self, places: Sequence[int], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
-        """Takes new memory of some cells, and notes the shapes of all."""
+        """Takes the new memory of some cells, and notes the shapes of all."""
         if self.shapes is not None:
             self.taken.shapes[:] = [bound(shape, variables) for shape in self.shapes]
         self.taken.put(places, [outputs[self.outputs[place]] for place in places])
@@ -232,20 +232,20 @@ class BoundMemory(Record, eq=False):
 
 
 class Results:
-    """The values of a recording but for state in place: those returned, those stored in cells, those of updated arguments.
+    """The values of a recording, without state in place: those returned, stored in cells, and of updated arguments.
 
-    name:          of the function
-    sources:       of each value
-    is_symbolic:   some have shapes with symbolic integers
-    num_returned:  how many are returned
-    stored:        cells that get those behind them
-    away:          number of a value  ->  the device to which it is taken
+    name:          name of the function
+    sources:       the source of each value
+    is_symbolic:   True if some shapes have symbolic integers
+    num_returned:  number of returned values
+    stored:        cells that get the values behind the returned ones
+    away:          number of a value  ->  the device to which it is moved
     graphless:     outputs of the plan that would have a graph without jit
-    passed_on:     such values that are inputs of the plan, unchanged, as `w * 1.0` is
+    passed_on:     values of that kind that are unchanged inputs of the plan, such as `w * 1.0`
     """
 
     def __init__(self, recording: Recording, roots: Sequence[Result], in_place: Mapping[int, int]):
-        """Keeps those of the roots that are not `in_place`."""
+        """Takes the roots that are not `in_place`."""
         values, self.name, self.num_returned = recording.values, recording.name, recording.values.num_returned
         self.sources = [result for root, result in enumerate(roots) if root not in in_place]
         self.is_symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
@@ -257,7 +257,7 @@ class Results:
         self.passed_on = [k for k, is_made, _, _ in returned if not is_made]
 
     def of(self, memory: BoundMemory, variables: Mapping[str, int]) -> list[Held]:
-        """Returns the memory of each value after a run; cells have theirs then."""
+        """Returns the memory of each value after a run, and gives cells theirs."""
         inputs, outputs, held = memory.inputs, memory.outputs, []
         for i in self.graphless:
             if type(outputs[i]) is not Graphless:
@@ -280,7 +280,7 @@ class Planned(Record, eq=False):
     """The plan of recorded graphs.
 
     form:     of the graphs, with values of the plan's symbolic integers
-    numbers:  buffers that the plan reads besides those of the form: constants of the graphs that are inputs of it
+    numbers:  further buffers that the plan reads: constants of the graphs that are its inputs
     """
 
     plan: Plan
@@ -289,7 +289,7 @@ class Planned(Record, eq=False):
 
     @staticmethod
     def of(recording: Recording, form: Template, plan: Plan) -> Planned:
-        """Returns a plan that was made of another `form` of the graphs, one in which more is an input."""
+        """Returns a plan of another `form` of the graphs, in which constants may be inputs, too."""
         own = {name: value for name, value in form.variables.items() if name not in recording.form.variables}
         bare = replace(recording.form.bare(), variables=form.variables)
         return Planned(plan.of(own) if own else plan, bare, form.buffers[len(recording.sources) :])
@@ -301,7 +301,7 @@ class Aliases(Record, eq=False):
     name:     of the function
     state:    cells that it reads or writes
     written:  those that it writes
-    stored:   of these those that are not state in place
+    stored:   those of `written` that are not state in place
     updated:  numbers of the arguments that it writes
     """
 
@@ -312,9 +312,9 @@ class Aliases(Record, eq=False):
     updated: tuple[int, ...]
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Raises JitError where an argument is written as state, is written twice, or is written and read as state.
+        """Raises JitError if an argument is state that is written, or a written argument is state or is given twice.
 
-        For one that no value can be written to, it raises the error of a write: once the plan has run, none may come.
+        For one that cannot be written to it raises the error of a write now, because none may come after the run.
         """
         cells = [tensor.cell for tensor in tensors]
         again = [] if self.written.isdisjoint(cells) else [cell for cell in cells if cell in self.written]
@@ -328,17 +328,17 @@ class Aliases(Record, eq=False):
 
 
 class Replay:
-    """A plan bound to the memory it runs on: a call checks, binds, runs and hands out.
+    """A plan bound to its memory: a call checks, binds, runs and hands out results.
 
-    It lives until the function is captured again or forgotten; then the cells of state have their buffers back.
+    It lives until the function is captured again or forgotten; then the cells of state get their buffers back.
 
     plan, form:  of the graphs
-    device:      where the plan runs
+    device:      device of the plan
     symbolic:    cells with symbolic integers in their shapes, whose values a call takes from them
     aliases:     ways in which a written tensor must not reach the function
     inputs, outputs, state:  owners of memory
-    results:     places of the values, and where they go
-    returned:    what the function makes of them
+    results:     places of the values, and their destinations
+    returned:    the function's return value, made of these
     """
 
     def __init__(self, recording: Recording, planned: Planned):
@@ -366,10 +366,10 @@ class Replay:
         self.symbolic = {cell for cell, shape in shapes if any(isinstance(dim, Op) for dim in shape)}
 
     def __call__(self, tensors: Sequence[Tensor], buffers: list[Buffer], given: Arguments | None = None) -> Any:
-        """Runs the plan on arguments and on what the state's cells hold now; returns what the function would.
+        """Runs the plan on arguments and the present state; returns what the function would.
 
         Args:
-          given:  what else the arguments say, where they are not only Tensors of fixed shapes
+          given:  the whole arguments, unless they are only Tensors of fixed shapes
         """
         state, taken, aliases, outputs = self.state, self.state.taken, self.aliases, self.outputs
         form = self._form_of(given) if self.symbolic or given is not None and given.variables else self.form
@@ -381,10 +381,10 @@ class Replay:
             give_donated(given, outputs.donatable, aliases.state, aliases.name, free)
         brought = self.inputs.brought(buffers)
         came: list[int] = []  # places of state that was out
-        known: dict[int, Buffer | None] = {}  # their memory, where it was read last
+        known: dict[int, Buffer | None] = {}  # their memory, if it was read already
         with held_back() if aliases.updated else nullcontext() as hold:
             while True:
-                with taken.running:  # until the end of the run nobody takes state back
+                with taken.running:  # nobody takes state back before the run is over
                     if not taken.out or taken.out <= known.keys():
                         held = self._run(form, self._bind(form, brought, free, came, known), hold)
                         break
@@ -399,11 +399,11 @@ class Replay:
     def _run(self, form: Template, memory: BoundMemory, hold: held_back | None) -> list[Held]:
         """Runs the plan once, gives cells their new values, and returns the memory of the results.
 
-        An interrupt comes when all of them have their new values, or none. So it waits for a plan that writes some of them
-        into the memory of the old ones, while it ends any other.
+        An interrupt comes when all cells have their new values, or none. So it waits for a plan that writes some of these
+        into the memory of the old ones, and ends any other plan.
 
         Args:
-          hold:  has it wait already, until arguments have their values, too
+          hold:  makes interrupts wait already, until arguments have their values, too
         """
         state = self.state
         is_in_place = len(memory.fresh) < len(state.taken.cells)
@@ -421,9 +421,9 @@ class Replay:
         return held
 
     def _form_of(self, given: Arguments | None) -> Template:
-        """Returns the form with the values that symbolic integers have in this call."""
+        """Returns the form with this call's values of symbolic integers."""
         variables = {} if given is None else given.variables
-        for cell in self.symbolic:  # else a state of three rows would be used with the length of the traced five
+        for cell in self.symbolic:  # else a state of three rows would be read as the five rows of the trace
             unbound(cell.op.shape, variables)
         return replace(self.form, variables={**self.form.variables, **variables}) if variables else self.form
 
@@ -431,12 +431,12 @@ class Replay:
         self, form: Template, brought: list[Buffer], free: Sequence[Held | None], came: Sequence[int],
         known: dict[int, Buffer | None],
     ) -> BoundMemory:  # fmt: skip
-        """Returns memory for all that the plan reads and writes, new where there is none.
+        """Returns memory for all that the plan reads and writes; new memory if there is none yet.
 
         Args:
           free:   versions of outputs that are not read
-          came:   places of state that was out, and
-          known:  the memory that it had then
+          came:   places of state that was out
+          known:  the memory that this state had
         """
         taken, moving = self.state.taken, self.outputs.moving
         fresh: Sequence[int] = ()
@@ -462,23 +462,23 @@ class Replay:
         return BoundMemory(inputs, outputs, fresh, fixed)
 
     def _arrange(self) -> Arranged:
-        """Puts taken state and constants in their places in the plan, for as long as nobody looks at state."""
+        """Puts taken state and constants in their places in the plan, until somebody reads state."""
         taken, inputs, outputs = self.state.taken, self.inputs, self.outputs
         taken.arranged = arranged = Arranged(inputs.arranged(taken.buffers), outputs.arranged(taken.buffers), self.fixed())
         return arranged
 
     def fixed(self) -> FixedMemory:
-        """Returns the promise to the plan that holds as long as nobody looks at state."""
+        """Returns the promise to the plan that holds until somebody reads state."""
         places = tuple(at for at, _ in self.inputs.moving)
         return FixedMemory(places, tuple(self.outputs.moving), tuple(run for run, _ in self.inputs.moving_runs))
 
     def _bind_again(
         self, brought: list[Buffer], came: Sequence[int], known: dict[int, Buffer | None]
     ) -> tuple[list[Any], list[Any], list[int]]:
-        """Returns inputs, outputs and places of fresh state where it was looked at: buffers with readers are left."""
+        """Returns inputs, outputs and places of fresh state after state was read: buffers with readers are not written."""
         state, taken = self.state, self.state.taken
         for place in known.keys() - taken.out:
-            del known[place]  # which would be a reader; left are graphs that are kept, for their gradients
+            del known[place]  # else it would count as a reader itself; graphs that are kept for gradients remain
         fresh = [place for place in came if place in known or not state.may_write(place)]
         old = [known.get(place, buffer) for place, buffer in enumerate(taken.buffers)]
         new = [None if place in fresh else buffer for place, buffer in enumerate(old)]
@@ -487,9 +487,9 @@ class Replay:
 
 
 def written_over(recording: Recording, plan: Plan, takes: Sequence[Source], roots: Sequence[Result]) -> dict[int, int]:
-    """Returns the roots that may be written where the value before was, each with the number of the state that had it.
+    """Returns the roots that may be written over the old value of a state, each with the number of that state.
 
-    That is where the plan reads the value before it writes the new one, or does not read it.
+    The plan must read the old value before it writes the new one, or not at all.
     """
     values = recording.values
     made = Counter(i for is_made, i, _ in roots if is_made)
@@ -510,7 +510,7 @@ def written_over(recording: Recording, plan: Plan, takes: Sequence[Source], root
 
 # ---- replays without state ----
 def replay_of(recording: Recording, planned: Planned, only_tensors: bool) -> ReplayCall:
-    """Returns a replay of a recording, a stateless one if that will do.
+    """Returns a replay of a recording: a stateless one if that is enough.
 
     Args:
       only_tensors:  arguments have no symbolic integers, and none is donated
@@ -521,7 +521,7 @@ def replay_of(recording: Recording, planned: Planned, only_tensors: bool) -> Rep
     moves = inputs.numbers or results.away or results.is_symbolic or replay.symbolic
     outputs = [(True, i) for i in range(len(replay.plan.outputs))]
     is_plain = outputs and [(is_made, i) for is_made, i, _ in results.sources] == outputs
-    # A profile replaces runs, and has functions traced again when it begins and when it ends.
+    # A profiler replaces runs, and has functions traced again when it begins and when it ends.
     is_short = only_tensors and is_plain and not has_effects and not moves and Profiling.recorder is None
     return stateless(replay) if is_short else replay
 
@@ -535,7 +535,7 @@ def stateless(replay: Replay) -> ReplayCall:
     shapes = [shape for _, _, shape in results.sources]
 
     def new_results(taken: Sequence[Any], held: list[Held | None]) -> list[Held]:
-        """Returns memory for results, new where no version of an earlier call is free."""
+        """Returns memory for results: of an earlier call's results if some are dead, else new."""
         missing = [number for number, version in enumerate(held) if version is None]
         made = dict(zip(missing, new_outputs(plan, device, {}, taken, missing)))
         made |= {number: Graphless.of(made[number], results.name) for number in missing if number in results.graphless}

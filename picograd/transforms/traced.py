@@ -1,8 +1,8 @@
-"""The record of a traced function, and the acts that are forbidden in one.
+"""The trace of a function, and the acts that are forbidden in one.
 
 In:    a function and its arguments; one run of the Python function, in which nothing is computed
-Out:   `TraceOfFunction`: the state it read and wrote;  JitErrors that name what cannot be captured, and where, and
-       what a trace has changed of Python's own state: later calls run no Python, and would not make that change
+Out:   `TraceOfFunction`: the state it read and wrote;  JitErrors that name acts that cannot be captured, with their line,
+       and changes of Python's own state, which later calls would not repeat, since they run no Python
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from picograd.transforms.guards import Guards, HooksRead, guards_of
 from picograd.transforms.results import GRADIENTS, Collected, TraceOfGradients, same_collected
 
 # ---- changes of Python's own state ----
-NUMPYS = "numpy.random"  # NumPy loads it when it is first asked for; nothing was drawn from it before
+NUMPYS = "numpy.random"  # NumPy loads it when it is first used; before that nothing was drawn from it
 
 
 class Effects:
-    """Things that a function can change, as they are before it runs. The first call may set things once and for all."""
+    """The state of things that a function can change, before it runs. The first call may set things once and for all."""
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self._guards = guards_of(function, args, kwargs)
-        self._called: list[tuple[str, Line]] = []  # of functions that read something outside of the program
+        self._called: list[tuple[str, Line]] = []  # calls of functions that read something outside of the program
         meant = [(guard.name, guard.read()) for guard in self._guards.values]
         drawing = [(name, value) for name, value in meant if _draws_numbers(value)]
         self._draws = [(name, value, _state_of(value)) for name, value in drawing]
 
     @whole_context
     def watched(self) -> Iterator[None]:
-        """A block in which calls are looked at, where the function mentions a clock, a file or the like.
+        """Watches the calls within a block, if the function mentions a clock, a file or the like.
 
-        A profiler that is running sees them all, and leaves no place to look from.
+        Python has only one profile function: while a profiler runs, nothing is watched.
         """
         names = {function: name for name, function in self._guards.outside.items()} if sys.getprofile() is None else {}
 
@@ -83,7 +83,7 @@ class Effects:
                 sys.setprofile(None)
 
     def check(self, name: str) -> None:
-        """Raises JitError where something has changed since."""
+        """Raises JitError if something has changed since."""
         for called, line in self._called:
             raise JitError(
                 f"jit: {name} calls {called}(), whose answer would not change in later calls.",
@@ -109,7 +109,7 @@ class GlobalDraws:
         self._python, self._numpy = random.getstate(), _numpys_state()
 
     def check(self, name: str) -> None:
-        """Raises JitError where numbers have been drawn since."""
+        """Raises JitError if numbers have been drawn since."""
         if random.getstate() != self._python:
             raise _draws(name, "random")
         if self._numpy is not None and _numpys_state() != self._numpy:
@@ -124,7 +124,7 @@ def _draws(name: str, generator: str) -> JitError:
 
 
 def _is_same(function: Any, called: Any) -> bool:
-    """True for a function itself, and for what a class method in the dict of its class is when it is called."""
+    """True if `called` is the function, also as the bound form of a class method from the dict of its class."""
     is_of_class = isinstance(function, ClassMethodDescriptorType) and function.__name__ == called.__name__
     return is_of_class or bool(function == called)
 
@@ -148,9 +148,9 @@ def _numpys_state() -> str | None:
 
 # ---- one run ----
 class TraceOfFunction(FunctionTrace):
-    """A trace in which cells made before it, the state of a capture, are in memory, each in a buffer of its own name.
+    """A trace in which cells made before it, the state of a capture, are in memory, each in a buffer of its own.
 
-    Gradients and joins of long lists wait until its end, where loops are rolled up first, as in an eager step.
+    Gradients and joins of long lists are written out only after it, when loops have been rolled up, as in an eager step.
     """
 
     waits = True
@@ -159,12 +159,12 @@ class TraceOfFunction(FunctionTrace):
         super().__init__("jit", function)
         self.grads = TraceOfGradients()
         self._clock = itertools.count()
-        self._times: LivingKeys[Cell, int] = LivingKeys()  # of the last write to each
-        self._entered: set[Buffer] = set()  # those that are in `before`
+        self._times: LivingKeys[Cell, int] = LivingKeys()  # when each cell was last written
+        self._entered: set[Buffer] = set()  # the buffers in `before`
 
     @whole_context
     def tracing(self, modes: Mapping[Module, bool]) -> Iterator[None]:
-        """A block that is traced; what it has changed is put back at its end.
+        """Traces a block; undoes its changes at the end.
 
         Args:
           modes:  whether Modules train
@@ -182,7 +182,7 @@ class TraceOfFunction(FunctionTrace):
                     module.training = mode
 
     def enter(self, cell: Cell) -> None:
-        """Computes what a cell holds that is touched for the first time."""
+        """Computes the value of a cell that is touched for the first time."""
         if cell.op.code is not OpCode.BUFFER:
             with Mode(trace, None):
                 evaluate_first([cell.op])
@@ -192,7 +192,7 @@ class TraceOfFunction(FunctionTrace):
                 cell.op = buffer
         if cell.op.code is OpCode.BUFFER:
             shared, shape = cell.op.arg
-            if shared in self._entered:  # by an equal value, all zeros, say: a state is identified by its buffer
+            if shared in self._entered:  # by an equal value, such as zeros: but each state must have its own buffer
                 cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (another_buffer(shared), shape))
             self._entered.add(cell.op.arg[0])
         self.before[cell] = cell.op
@@ -212,7 +212,7 @@ class TraceOfFunction(FunctionTrace):
         self.grads.on_forget(leaf)
 
     def collected(self) -> tuple[Collected | None, list[Tensor]]:
-        """Returns the changes of leaves' `.grad`, and the gradients that are results of the plan for that."""
+        """Returns the changes of leaves' `.grad`, and the gradients that the plan has to return for them."""
 
         def used_up(leaf: Any) -> UsedUp:
             return UsedUp(self.function, f"a tensor of shape {leaf.shape}")
@@ -223,7 +223,7 @@ class TraceOfFunction(FunctionTrace):
         return self.grads.found(lambda cell: cell.made_in is self, is_used_up, used_up)
 
     def name_used_up(self, collected: Collected | None, guards: Guards) -> None:
-        """Names the owner of each gradient that is used up, as guards know it."""
+        """Names the owner of each used-up gradient as in the guards."""
         names = {id(tensor): path for tensor, _, _, path in guards.modes}
         for leaf, value in zip(collected.put, collected.values) if collected is not None else ():
             if isinstance(value, UsedUp):
@@ -236,20 +236,20 @@ class TraceOfFunction(FunctionTrace):
         return tuple((hooks, tuple(hooks.values())) for hooks in held)
 
     def check_replaced(self, known: list[Tensor]) -> None:
-        """Raises JitError where a tensor made in the trace is kept beyond it."""
+        """Raises JitError if a tensor that was made in the trace is kept beyond it."""
         hint = "return it, or make it before the first call, as one call without jit makes a cache or an optimizer's state."
         self.check_kept(known, "later calls would not replace it.", hint)
 
 
 def stand_in(tensor: Tensor, buffer: Buffer, shape: Shape) -> Tensor:
-    """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
+    """Returns a tensor with a buffer of its own: a tensor that is passed twice is two arguments."""
     copy = another_buffer(buffer)
     return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, shape)), tensor.cell.device)
 
 
 # ---- acts that are forbidden in a trace ----
 def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
-    """Raises where the function put something else into a list or dict that it was given."""
+    """Raises if the function changed a list or dict that it was given."""
     tensors: list[Tensor] = []
     same = flatten(given, [], name, {}) == flatten(used, tensors, name, {})
     if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
@@ -260,7 +260,7 @@ def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) 
 
 
 def check_aliases(watch: TraceOfFunction, tensors: Sequence[Tensor], updated: list[int]) -> None:
-    """Raises where a tensor is written that the function also reads by another way."""
+    """Raises if the function writes a tensor that it also reads in another way."""
     cells = [t.cell for t in tensors]
     again = {cells[i] for i in updated if cells.count(cells[i]) > 1 or cells[i] in watch.before}
     again |= set(cells) & set(watch.written)
@@ -269,7 +269,7 @@ def check_aliases(watch: TraceOfFunction, tensors: Sequence[Tensor], updated: li
 
 
 def check_shapes(stand_ins: Sequence[Tensor], starts: Sequence[Op], name: str) -> None:
-    """Raises where the function makes an argument another view, as t_() does: the caller's Tensor would stay as it is."""
+    """Raises if the function makes an argument another view, as t_() does: the caller's Tensor would not change."""
     turned = [start for tensor, start in zip(stand_ins, starts) if any(step[0] not in GRADIENTS for step in tensor.steps)]
     if turned:
         raise JitError(
@@ -290,7 +290,7 @@ def check_donated(given: Arguments, updated: list[int], name: str) -> None:
 
 
 def check_modes(modes: Mapping[Module, bool], name: str) -> None:
-    """Raises where the function leaves a Module in another mode, which later calls would not do."""
+    """Raises if the function leaves a Module in another mode, which later calls would not do."""
     changed = next((module for module, mode in modes.items() if module.training is not mode), None)
     if changed is not None:
         mode = "train" if changed.training else "eval"
@@ -303,7 +303,7 @@ def check_modes(modes: Mapping[Module, bool], name: str) -> None:
 
 # ---- the second trace ----
 def check_same(first: Recording, second: Recording) -> None:
-    """Raises where a second trace differs from the first, naming the first difference."""
+    """Raises if the second trace differs from the first; names the first difference."""
     name, returned = second.name, (first.returned, second.returned)
     values = [flatten(each.container, [], name, {}) for each in returned]
     if values[0] != values[1]:
@@ -344,7 +344,7 @@ def check_same(first: Recording, second: Recording) -> None:
 
 
 def _check_constants(first: Recording, second: Recording, name: str) -> None:
-    """Raises where a second trace made a Tensor of other numbers from host data, which a plan would not read again."""
+    """Raises if the second trace made a Tensor of other host data, which a plan would not read again."""
     for before, now in zip(first.constants, second.constants):
         if before.memory is not now.memory and _bytes_of(before) != _bytes_of(now):
             raise JitError(
@@ -358,13 +358,13 @@ def _bytes_of(buffer: Buffer) -> bytes:
     return to_host(Op(OpCode.BUFFER, buffer.dtype, (), (buffer, (buffer.numel,)))).tobytes()
 
 
-CONSTANTS = MOVEMENT | {OpCode.CONST}  # of which a number that is the same everywhere is made
+CONSTANTS = MOVEMENT | {OpCode.CONST}  # make a constant of any shape
 
 
 def _line_of_part(recording: Recording, number: int) -> Line | None:
-    """Returns the user's line that made an Op of a template, or the first known line among its readers.
+    """Returns the user's line that made an Op of a template, or else the first known line among its readers.
 
-    A constant, spread out or not, is shared by all graphs that have it: its own line may be that of another program.
+    A constant, of any shape, is shared by all graphs that have it: its own line may be another program's.
     """
     order = recording.form.order
     above: set[Op] = set(order[number : number + 1])
@@ -377,7 +377,7 @@ def _line_of_part(recording: Recording, number: int) -> Line | None:
 
 
 def _shown(part: Any) -> str:
-    """Returns one entry of a template's key as a reader knows it: an operation with its argument, or an input."""
+    """Returns one entry of a template's key in words: an operation with its argument, or an input."""
     if isinstance(part, tuple) and len(part) >= 3 and isinstance(part[0], OpCode):
         code, dtype, arg = part[:3]
         value = struct.unpack("d", arg)[0] if isinstance(arg, bytes) else arg

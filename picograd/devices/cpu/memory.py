@@ -3,10 +3,10 @@
 In:    a number of bytes
 Out:   `Memory`, which gives its block back when it dies; arenas, which plans lend each other
 
-Blocks up to 2 MiB are cut from slabs, larger ones are mappings of their own. Both start where a huge page does, and the
+Blocks up to 2 MiB are cut from slabs, larger ones are mappings of their own. Both begin where a huge page does, and the
 system is asked for huge pages as far as whole ones fit: a small block shares one with others, and a large one ends on
-small pages, so that nothing is resident that was not asked for. A freed block keeps its pages: the next plan finds them
-in place, which is worth more than returning them (a fresh page costs 0.1 us to map).
+small pages, so that no page is resident without need. A freed block keeps its pages: the next plan finds them
+in place, which is worth more than returning them (mapping a fresh page takes 0.1 us).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from picograd.ir.origin import format_nbytes, out_of_memory
 
 HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
 SLAB_NBYTES = 8 << 20
-SLAB_BLOCK_NBYTES_MAX = HUGE_NBYTES  # of a block that is a part of a slab
-KEPT_NBYTES_MAX = 4 << 30  # of large blocks kept for reuse
+SLAB_BLOCK_NBYTES_MAX = HUGE_NBYTES  # longer blocks are not cut from slabs
+KEPT_NBYTES_MAX = 4 << 30  # of all large blocks that are kept for reuse
 
 _word = struct.Struct("q").pack
 
@@ -35,9 +35,9 @@ _word = struct.Struct("q").pack
 class Memory:
     """One block: `nbytes` bytes at `address`; free again when the object dies.
 
-    word:  the address as a word in a plan's table: joining words costs less than packing addresses
+    word:  the address as eight bytes: joining these costs less than packing addresses
 
-    The pool fills its slots. One is its finalizer (see interrupts.py): C gives the block back, wherever that may be.
+    The pool fills its slots. One is its finalizer (see interrupts.py), which gives the block back in C, on any thread.
     """
 
     __slots__ = ("address", "word", "nbytes", "__del__", "__weakref__")
@@ -54,8 +54,8 @@ class Memory:
 class Arena:
     """Memory that runs lend each other, one at a time.
 
-    address, room:  where it is, and its bytes
-    use:            what its last run had of it
+    address, room:  its address and its bytes
+    use:            the bytes that its last run used
     """
 
     __slots__ = ("address", "room", "use", "_memory", "_lost")
@@ -66,7 +66,7 @@ class Arena:
 
 
 class ArenaUse:
-    """Bytes of an arena that count: `lent` for temporaries, `scratch` for kernels to work in."""
+    """Bytes of an arena that count as used: `lent` for temporaries, `scratch` as workspace of kernels."""
 
     __slots__ = ("lent", "scratch")
 
@@ -76,7 +76,7 @@ class ArenaUse:
 
 @lru_cache(1024)
 def size_class(nbytes: int) -> int:
-    """Returns the block length for a request: four classes between powers of two, so that a quarter is lost at most.
+    """Returns the block length for a request: four classes between powers of two, so that at most a quarter is lost.
 
     >>> [size_class(n) for n in (1, 65, 100, 1000)]
     [64, 128, 128, 1024]
@@ -90,8 +90,8 @@ def size_class(nbytes: int) -> int:
 class MemoryPool:
     """Blocks in use and blocks kept. Safe for many threads. Implements ir/backend.py's MemoryUse.
 
-    An interrupt may come between two steps of Python, but only where a call begins or ends, or a loop goes back. So all
-    that changes together is changed by plain statements in a row, without a call, after everything has been prepared.
+    Python handles an interrupt only where a call begins or ends, or a loop goes back. So all
+    fields that change together are changed by plain statements in a row, without a call, after everything is prepared.
     """
 
     def __init__(self) -> None:
@@ -102,15 +102,15 @@ class MemoryPool:
         self._slab, self._slab_left = 0, 0
         self._slabs: list[mmap.mmap] = []
         self._arenas: list[Arena] = []  # those that no run has
-        self._came_back: deque[Arena] = deque()  # and those that still count as if one had
-        self._lost: deque[ArenaUse] = deque()  # of arenas that are gone: an interrupt came while one was handed over
+        self._came_back: deque[Arena] = deque()  # arenas of finished runs that still count as used
+        self._lost: deque[ArenaUse] = deque()  # of arenas that died, because an interrupt came while one was handed over
         self._in_use = self._peak = self._kept = 0
         self._scratch = self._peak_with_scratch = 0
 
     # ---- memory that is held ----
     @property
     def in_use(self) -> int:
-        """Bytes that somebody holds, as they were asked for; of an arena, those that a run has for temporaries."""
+        """Bytes in use, as they were asked for; of an arena, those that a run has for temporaries."""
         finish_later()
         with self._lock:
             self._collect()
@@ -165,29 +165,29 @@ class MemoryPool:
         self._peak_with_scratch = max(self._peak_with_scratch, self._in_use + self._scratch)
 
     def borrow_arena(self, nbytes: int, scratch: int = 0) -> Arena:
-        """Returns memory for the temporaries of one run, and what its kernels work in; it goes back by `return_arena`.
+        """Returns memory for the temporaries of one run and its kernels' workspace; `return_arena` takes it back.
 
-        Runs that follow each other get the same arena, as long as the longest of them needs. Its pages stay in place
-        between them, but only what a run asks for counts, while it runs. An arena that came back is taken back when
-        somebody asks for memory, or how much there is: a run that needs as much before that finds it as it was.
+        Successive runs get the same arena, of the length that the longest of them needs. Its pages stay in place
+        between runs, but only the bytes that a run asks for count, while it runs. A returned arena counts until
+        somebody asks for memory or for its use: a run of equal needs before that takes it again as it is.
 
         Args:
-          nbytes:   in all
-          scratch:  of these, not for temporaries
+          nbytes:   bytes in all
+          scratch:  bytes among these that are workspace
         """
         try:
             arena = self._came_back.pop()
             if arena.use.lent + arena.use.scratch == nbytes and arena.use.scratch == scratch:
-                return arena  # it counts already
+                return arena  # it still counts
             self._came_back.append(arena)
-        except IndexError:  # memory has been asked for since a run ended, or another thread has the arena
+        except IndexError:  # memory was asked for since the last run, or another thread has the arena
             pass
         with self._lock:
             if self._returned or self._came_back or self._lost:
                 self._collect()
-            found = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
+            found = self._arenas.pop() if self._arenas else None  # else other threads' runs have all arenas
             if found is None or found.room < nbytes:
-                found = None  # first, so that its memory can be part of what is dropped if the system gives none
+                found = None  # first, so that its memory can be dropped, too, if the system has none
                 room = size_class(nbytes)
                 found = Arena(self._taken(room, 0), room, self._lost)
             use = found.use
@@ -199,15 +199,15 @@ class MemoryPool:
         return found
 
     def return_arena(self, arena: Arena) -> None:
-        """Takes back what `borrow_arena` gave."""
+        """Takes back an arena of `borrow_arena`."""
         self._came_back.append(arena)
 
     def _collect(self) -> None:
-        """Takes back arenas of runs that are over, and the blocks of Memory objects that died."""
+        """Takes back arenas of finished runs, and the blocks of dead Memory objects."""
         while self._came_back:
             try:
                 arena = self._came_back.popleft()
-            except IndexError:  # another thread's run has it
+            except IndexError:  # another thread's run took it
                 break
             self._count_no_more(arena.use)
             self._arenas.append(arena)
@@ -234,7 +234,7 @@ class MemoryPool:
         use.lent = use.scratch = 0
 
     def _taken(self, length: int, nbytes: int) -> Memory:
-        """Returns a block of a class's length, which counts as `nbytes`: a kept one, if there is one."""
+        """Returns a block of a class's length that counts as `nbytes`: a kept one, if there is one."""
         free = self._free.get(length)
         if not free:
             free = self._free.setdefault(length, [])
@@ -264,7 +264,7 @@ class MemoryPool:
         self._kept += length
 
     def _map(self, length: int) -> tuple[mmap.mmap, int]:
-        """Returns a mapping, and where in it `length` bytes begin on a huge page."""
+        """Returns a mapping, and the address in it at which `length` bytes begin on a huge page."""
         try:
             return _anonymous(length)
         except (OSError, OverflowError, ValueError):
@@ -275,7 +275,7 @@ class MemoryPool:
             raise out_of_memory("CPU", length, f"{format_nbytes(self._in_use)} are in use") from None
 
     def _drop_kept(self) -> None:
-        """Returns large blocks and arenas that are not used to the system."""
+        """Returns unused large blocks and arenas to the system."""
         gc.collect()  # tensors in cycles of references
         self._collect()
         self._arenas.clear()
@@ -287,8 +287,8 @@ class MemoryPool:
 
 
 def _anonymous(length: int) -> tuple[mmap.mmap, int]:
-    """Maps memory of this process, its start aligned so that huge pages can hold it; returns the mapping and the start."""
-    room = length + HUGE_NBYTES - mmap.PAGESIZE  # of address space: the memory around the block is never touched
+    """Maps memory; returns the mapping and an address in it at which huge pages can begin."""
+    room = length + HUGE_NBYTES - mmap.PAGESIZE  # of address space: memory around the block is never touched
     if hasattr(mmap, "MAP_PRIVATE"):  # NOTE: the default is shared, and a forked child would write into its parent
         block = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     else:

@@ -1,9 +1,9 @@
-"""The flat form of a schedule: arguments and entries as arrays of words, and which entry waits for which.
+"""The flat form of a schedule: arguments and entries as arrays of words, and the order in which entries wait.
 
 In:    Schedule, Executables, the number of threads
-Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
+Out:   `Layout`: arrays that the walker reads, and the places in them where a run writes addresses and values
 
-An entry waits for the last one before it with which it conflicts: one writes what the other reads or writes.
+An entry waits for the last earlier one with which it conflicts: one writes memory that the other reads or writes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import REPORT_WORDS, BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.record import Record
 
-# ---- which entry waits for which ----
-LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
+# ---- conflicts ----
+LOOK_BACK = 32  # kernels; older ones count as conflicting with everything
 
 Piece = tuple[str, int, int]  # space, start, end
 
@@ -47,7 +47,7 @@ Piece = tuple[str, int, int]  # space, start, end
 class Use(Record):
     """A piece of memory that a kernel or a loop reads or writes.
 
-    space:      "outer" (inputs and outputs), "arena" or "step" (what differs from step to step of a loop)
+    space:      "outer" (inputs and outputs), "arena" or "step" (memory that differs between steps of a loop)
     start, end: bytes of the arena; for "outer" and "step" a number, counted from 0
     writes:     False: it only reads
     """
@@ -65,7 +65,7 @@ class Touched(Record):
     writes: tuple[Piece, ...]
 
 
-History = list[tuple[Touched, int]]  # what each item used, and the number of entries after it
+History = list[tuple[Touched, int]]  # the memory that each item used, and the number of entries up to its end
 
 
 def touched(uses: Iterable[Use]) -> Touched:
@@ -78,7 +78,7 @@ def touched(uses: Iterable[Use]) -> Touched:
 
 
 def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Returns pieces in rising order, those that overlap as one and those without a byte left out."""
+    """Returns pieces in rising order, overlapping ones joined and empty ones left out."""
     result: list[Piece] = []
     for space, start, end in sorted([piece for piece in pieces if piece[1] < piece[2]]):
         if result and result[-1][0] == space and start < result[-1][2]:
@@ -89,7 +89,7 @@ def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def last_conflict(history: History, now: Touched) -> int:
-    """Returns how many entries must be done before an item that uses `now` may begin."""
+    """Returns the number of entries that must be done before an item that uses `now` may begin."""
     for before, entries in reversed(history[-LOOK_BACK:]):
         if meet(before.writes, now.writes) or meet(before.writes, now.reads) or meet(before.reads, now.writes):
             return entries
@@ -97,10 +97,10 @@ def last_conflict(history: History, now: Touched) -> int:
 
 
 def meet(some: tuple[Piece, ...], others: tuple[Piece, ...]) -> bool:
-    """True when a piece of `some` overlaps one of `others`; both as `joined` returns them."""
+    """True if a piece of `some` overlaps one of `others`; both are results of `joined`."""
     few, many = (some, others) if len(some) < len(others) else (others, some)
     for space, start, end in few:
-        last = bisect_left(many, (space, end)) - 1  # the last one that begins before this one ends
+        last = bisect_left(many, (space, end)) - 1  # the last piece that begins before this one ends
         if last >= 0 and many[last][0] == space and many[last][2] > start:
             return True
     return False
@@ -108,11 +108,11 @@ def meet(some: tuple[Piece, ...], others: tuple[Piece, ...]) -> bool:
 
 # ---- the layout ----
 Words = np.ndarray[Any, np.dtype[np.int64]]
-# In the unit of `Launch.work`; a core (AVX-512, 2.5 GHz) does 2^32 of it a second where memory sets the pace, six times
-# as much where it computes exp and the like, and 25 times as much in products.
-SHARE_WORK = 1 << 17  # of a launch below which a second thread costs more than it brings (bench/plans.py measures it)
-HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it comes when half of them are done
-STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether it is to stop
+# In the unit of `Launch.work`; a core (AVX-512, 2.5 GHz) does 2^32 of it a second if memory sets the pace, six times
+# as much if it computes functions such as exp, and 25 times as much in products.
+SHARE_WORK = 1 << 17  # of a launch; with less, a second thread costs more than it saves (measured by bench/plans.py)
+HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes; it comes when half of it is done
+STOP_WORK = 1 << 28  # of a chunk; between two chunks the walker checks whether to stop
 WORK_MAX = 1 << 62
 CHUNKS_PER_THREAD = 4
 BUFFERS_MAX = 1 << 62
@@ -122,9 +122,9 @@ LINE_WORDS = 8
 class Symbolic(Record):
     """A word of the plan that depends on variables: the count of a launch, the steps of a loop, or a patch's stride.
 
-    row:   of `entries`, or of `patches`
+    row:   its row in `entries`, or in `patches`
     dim:   its value; a stride is `scale` times that
-    work:  of one iteration of a launch; 0 for a loop
+    work:  work of one iteration of a launch; 0 for a loop
     """
 
     row: int
@@ -134,25 +134,25 @@ class Symbolic(Record):
 
 
 class Layout(Record):
-    """A schedule as words, all in one array; each part of it begins on a cache line.
+    """A schedule as words, all in one array whose parts begin on cache lines.
 
-    state:         of the walker
+    state:         the walker's state
     entries:       (number of entries, ENTRY_WORDS)
     patches:       (number of patches, PATCH_WORDS)
     table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
-                   then addresses of reports, then what the patches of loops set
+                   then addresses of reports, then places that the patches of loops set
     places:        for each argument of each kernel its place in the table
     offsets:       bytes from the start of the arena, for each place in it
-    reports:       what kernels say of their CHECKs
-    work:          elements of one iteration, for each entry, times the steps of the loops around it
-    num_outer:     inputs and outputs
-    variables:     names, by their order in the table
-    checks:        by report, what its kernel's numbers are in the plan
-    arena_nbytes:  of the schedule's temporaries and of the kernels' "scratch" parameters
-    scratch_nbytes: of these, how many the temporaries do not need
+    reports:       words for the reports of kernels with CHECKs
+    work:          for each entry the work of one iteration, times the steps of the loops around it
+    num_outer:     number of inputs and outputs
+    variables:     names of symbolic integers, in the order of the table
+    checks:        for each report the numbers, in the plan, of its kernel's CHECKs
+    arena_nbytes:  bytes of the schedule's temporaries and of the kernels' "scratch" parameters
+    scratch_nbytes: bytes among these that temporaries do not need
     symbolic:      entries that depend on variables
-    strides:       patches that do
-    has_gate:      the last values of the table are the gate's: address and number of words of reports, address of `stop`
+    strides:       patches that depend on variables
+    has_gate:      the table ends with the gate's arguments: address and number of words of reports, address of `stop`
     """
 
     state: Words
@@ -174,7 +174,7 @@ class Layout(Record):
 
 
 # "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
-# "step" and the number of something that a loop sets, "gate" and what the gate needs
+# "step" and the number of a place that a loop sets, "gate" and the name of the gate's argument
 Place = tuple[str, Any]
 GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
 
@@ -182,7 +182,7 @@ GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate
 class Patch(Record):
     """A place of the table that is set at each step of a loop; see walker.py.
 
-    use:  the buffer of the body whose place it is: a row is as long as that
+    use:  the buffer of the body to which the place belongs; a row has its length
     """
 
     kind: int
@@ -198,7 +198,7 @@ class _Builder:
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], gate: int, num_threads: int):
         self.executables, self.num_threads = iter(executables), num_threads
         self.gate, self.has_gate = gate, False
-        self.places: list[Place] = []  # of all arguments
+        self.places: list[Place] = []  # of the arguments of all kernels
         self.patches: list[Patch] = []
         self.rows: list[list[int]] = []
         self.work: list[int] = []
@@ -268,7 +268,7 @@ class _Builder:
         self.work.append(launch.work * repeats)
 
     def add_gate(self, history: History) -> None:
-        """Adds an entry that stops the run where a Check has failed: what comes then overwrites inputs."""
+        """Adds an entry that stops the run if a CHECK has failed, before other entries overwrite inputs."""
         self.has_gate = True
         row = [0] * ENTRY_WORDS
         row[FUNCTION], row[COUNT], row[CHUNK], row[AFTER] = self.gate, 1, 1, len(self.rows)
@@ -309,14 +309,14 @@ class _Builder:
         for i, feed in enumerate(item.feeds):
             key = ("input", i)
             place[key] = self.place_of(_feed_patch(feed, home, place), uses[key], item, self.patches)
-        self.patches += results  # NOTE: a carry is read from where the step before stored it, so it is set first
+        self.patches += results  # NOTE: after those of carries, which are read where the step before stored them
         temporary = [("arena", memory + use.source) if use.role == "temporary" else None for use in item.body.buffers]
         return [at or place[use.role, use.source] for at, use in zip(temporary, item.body.buffers)]
 
     def place_of(
         self, found: tuple[int | None, Place, Place], use: BufferUse, item: LoopItem, patches: list[Patch]
     ) -> Place:
-        """Returns the place of an input or output of a body: set by a new patch, where it differs from step to step."""
+        """Returns the place of an input or output of a body; a new patch sets it if it differs from step to step."""
         kind, base, other = found
         if kind is None or item.steps == 1:
             return base
@@ -325,7 +325,7 @@ class _Builder:
 
 
 def _result_patch(result: Result, home: Sequence[Place], memory: int) -> tuple[int | None, Place, Place]:
-    """Returns how the place of an output of a body is found at each step: the kind of patch, base and other."""
+    """Returns the patch that finds an output of a body at each step: its kind, base and other; None as kind: no patch."""
     places = [] if result.buffer is None else [home[result.buffer]]
     places += [("arena", memory + at) for at in (result.other, result.spare) if at is not None]
     return (ROW if result.is_row else TURNS), places[0], places[-1]
@@ -334,7 +334,7 @@ def _result_patch(result: Result, home: Sequence[Place], memory: int) -> tuple[i
 def _feed_patch(
     feed: Feed, home: Sequence[Place], results: Mapping[tuple[str, int], Place]
 ) -> tuple[int | None, Place, Place]:
-    """Returns the same for an input."""
+    """Returns the patch that finds an input of a body at each step."""
     source = home[feed.buffer]
     if feed.carried is not None:
         return CARRIED, source, results["output", feed.carried]
@@ -342,7 +342,7 @@ def _feed_patch(
 
 
 def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, num_threads: int) -> Layout:
-    """Returns the flat form of a schedule; the addresses in its entries are offsets in `places` and `patches` as yet.
+    """Returns the flat form of a schedule; its entries still have offsets in `places` and `patches` for addresses.
 
     Args:
       gate: address of the walker's `gate`
@@ -370,7 +370,7 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
         patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
     places[:] = [number[place] for place in build.places]
     offsets[:] = [offset for _, offset in arena]
-    work[:] = [min(each, WORK_MAX) for each in build.work]  # more than any machine does is as good as that
+    work[:] = [min(each, WORK_MAX) for each in build.work]  # more than that takes forever on any machine
     return Layout(
         state, entries, patches, table, places, offsets, reports, work, len(outer), tuple([name for _, name in variables]),
         tuple(build.checks), build.arena_nbytes, build.arena_nbytes - schedule.arena_nbytes, tuple(build.symbolic),
@@ -380,7 +380,7 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
 
 
 def adjacent(shapes: Sequence[tuple[int, ...]]) -> list[Words]:
-    """Returns arrays of words, one behind the other in one piece of memory; each begins on a cache line."""
+    """Returns arrays of words in one piece of memory, each beginning on a cache line."""
     lengths = [math.prod(shape) for shape in shapes]
     starts = [0, *itertools.accumulate([-(-length // LINE_WORDS) * LINE_WORDS for length in lengths])]
     words = aligned_words(starts[-1])
@@ -395,7 +395,7 @@ def aligned_words(count: int) -> Words:
 
 
 def chunk_of(count: int, work: int, num_threads: int) -> int:
-    """Returns how many iterations a thread takes at a time: all of them where sharing does not pay.
+    """Returns the number of iterations that a thread takes at a time: all of them if sharing does not pay.
 
     A chunk is never so long that Ctrl-C would have to wait for it.
     """
@@ -412,13 +412,13 @@ def _use(place: Place, nbytes: int, writes: bool) -> Use:
         return Use("arena", at, at + nbytes, writes)
     if space == "step":
         return Use("step", at, at + 1, writes)
-    # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
+    # NOTE: an output may have the memory of an input, so writing it waits for all readers of inputs.
     number = 2 * at + (space == "output")
     return Use("outer", 0 if writes else number, BUFFERS_MAX if writes else number + 1, writes)
 
 
 def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Use]:
-    """Returns the uses by all steps of a loop of the memory around it, except the scratch memory of its kernels."""
+    """Returns the uses of outer memory by all steps of a loop, without the scratch memory of its kernels."""
     written = {result.buffer for result in item.results} | {item.memory}
     uses: list[Use] = []
     for index in item.buffers:

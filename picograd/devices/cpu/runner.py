@@ -1,11 +1,11 @@
-"""Runs a schedule on the CPU: patches addresses into a flat plan and has the walker run it.
+"""Runs a schedule on the CPU: writes addresses into a flat plan and has the walker run it.
 
 In:    Schedule, Executables, the walker
-Out:   `Runner`, as ir/stages.py says;  `HostCode`: a function of Python as an entry of a plan
+Out:   `Runner`, as specified in ir/stages.py;  `HostCode`: a Python function as an entry of a plan
 
-Only the thread that leads a plan calls a function of Python, an entry of one iteration: it is one of Python's own. Nothing
-may leave the call but by memory: what a function refuses goes to its report, as with a CHECK, and any other error waits
-until the runner asks for it. An interrupt waits, too, so that what the plan overwrites is whole.
+A Python function is an entry of one iteration, so only the leader of a plan, a thread of Python's, calls it. Nothing
+leaves the call except through memory: a refused value goes to the function's report, like that of a CHECK, and any other
+error waits until the run is over. An interrupt waits, too, so that memory that the plan overwrites is complete.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from picograd.ir.symbolic import dim_value
 from picograd.record import Record
 
 # ---- functions of the host ----
-FAILED = -1  # in a report: the error waits in `failures`
+FAILED = -1  # in a report: the error is in `failures`
 
 
 class HostCode:
     """A function that plans can call.
 
-    address:   of a function with the signature of a kernel
+    address:   address of a function with the signature of a kernel
     failures:  errors that are not reports, by the address of the report of the call
     """
 
@@ -78,7 +78,7 @@ class HostCode:
         while True:
             try:
                 self._call(words)
-            except KeyboardInterrupt as error:  # NOTE: it would be lost here; all that was written is written again
+            except KeyboardInterrupt as error:  # NOTE: it would be lost here, so it waits, and the call begins again
                 interrupt = error
                 continue
             except Refused as refused:
@@ -108,15 +108,15 @@ def _lead_elsewhere(walk: Callable[[], None], state: Words, may_stop: bool) -> N
     """Has another thread lead a plan while this one waits for it, or for Ctrl-C.
 
     Args:
-      state:     of the plan: the walker looks there whether it is to stop
-      may_stop:  False where the plan overwrites its inputs: an interrupt then waits until it is done
+      state:     the plan's state, where the walker finds out whether to stop
+      may_stop:  False if the plan overwrites its inputs: an interrupt then waits until it is done
     """
-    state[STOP] = 0  # an interrupt of an interrupt may have left it
+    state[STOP] = 0  # a second interrupt may have left it set
     turn, finished = threading.Lock(), threading.Event()
     failures: list[BaseException] = []
 
     def lead() -> None:
-        if not turn.acquire(blocking=False):  # called off
+        if not turn.acquire(blocking=False):  # the caller has given up
             return
         try:
             walk()
@@ -126,14 +126,14 @@ def _lead_elsewhere(walk: Callable[[], None], state: Words, may_stop: bool) -> N
             finished.set()
 
     leader = threading.Thread(target=lead, name="picograd-leader", daemon=True)
-    while True:  # NOTE: leaving before the leader has would let its memory be freed
+    while True:  # NOTE: returning before the leader is done would let its memory be freed
         try:
             if leader.ident is None:
                 leader.start()
-            while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
+            while not finished.wait(0.1):  # from time to time, for signals that another thread received
                 pass
             break
-        except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
+        except BaseException as error:  # Ctrl-C, or an error of another signal's handler
             if turn.acquire(blocking=False):
                 raise
             failures.append(error)
@@ -146,16 +146,16 @@ def _lead_elsewhere(walk: Callable[[], None], state: Words, may_stop: bool) -> N
 # ---- runs ----
 WORD = attrgetter("memory.word")  # of a Buffer
 NO_REPORTS = np.zeros((0, REPORT_WORDS), np.int64)
-LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see plan.py
+LONG_WORK = 1 << 29  # of a plan that is long enough to be interrupted, in the unit of plan.py
 
 
 class Effort(Record):
     """The threads that run a plan of some length.
 
-    is_long:   another one leads, while the caller waits for it or for Ctrl-C
-    is_short:  there is nothing to do but to walk: no temporaries, no reports, and too little time to stop it
-    helpers:   others that may help
-    woken:     those of them that it is worth to wake
+    is_long:   another thread leads, while the caller waits for it or for Ctrl-C
+    is_short:  the plan needs nothing but the walk: it has no temporaries and no reports, and is too short to be stopped
+    helpers:   number of other threads that may help
+    woken:     number of helpers worth waking
     """
 
     is_long: bool
@@ -167,22 +167,22 @@ class Effort(Record):
 class Runner:
     """One schedule in its flat form. Calls from many threads run one after the other.
 
-    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards. The words that the walker
+    Memory of a run must stay alive until the run is over; no reference to it is kept afterwards. The words that the walker
     reads are written only where they change:
 
     _outer, _outer_bytes:  addresses of inputs and outputs in the table, as words and as bytes
-    _words:                what is written there; [] where that is unknown
-    _fixed:                the promise of the last run on its memory
-    _arena_address:        the address of the temporaries that is written; 0 where it is unknown
-    _variables:            the values of symbolic integers that are written; {} where they are unknown
+    _words:                the addresses that are written there; [] if they are unknown
+    _fixed:                the promise of the last run about its memory
+    _arena_address:        the address of temporaries that is written; 0 if it is unknown
+    _variables:            the values of symbolic integers that are written; {} if they are unknown
     _effort:               follows from these values
 
     Parts of a plan that all runs share:
 
     executables:     keep the code loaded
     _host_code:      those of them that are functions of the host
-    _layout:         the plan, and where in it all of this is;  _state_address: where the walker begins
-    _reports:        a row for each kernel with CHECKs;  _no_reports: its bytes where none has reported
+    _layout:         the plan as words, and the places of all this;  _state_address: where the walker begins
+    _reports:        a row for each kernel with CHECKs;  _no_reports: its bytes if there are no reports
     _overwritten:    (output, input) that may be one memory
     """
 
@@ -273,20 +273,20 @@ class Runner:
                 raise first_report(reports, layout.checks)
 
     def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
-        """Writes where inputs and outputs are."""
+        """Writes the addresses of inputs and outputs."""
         words = [*map(WORD, (*inputs, *outputs))]
         if words != self._words:
-            self._words, self._fixed = [], None  # until they are written, lest an interrupt comes meanwhile
+            self._words, self._fixed = [], None  # unknown until all are written: an interrupt may come
             self._outer_bytes[:] = b"".join(words)
         self._fixed = fixed
-        self._words = words if fixed is None else []  # which runs with the same promise will change
+        self._words = words if fixed is None else []  # runs with the same promise will write others
 
     def _overwrites(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> bool:
-        """Returns whether an output is where an input is."""
+        """Returns whether an output has the memory of an input."""
         return any(outputs[output].memory is inputs[i].memory for output, i in self._overwritten)
 
     def _take_reports(self) -> list[list[int]]:
-        """Returns the reports of every kernel with CHECKs, if there are any; the words are 0 again."""
+        """Returns the reports of all kernels with CHECKs, or [] if there are none, and clears them."""
         if self._reports.tobytes() == self._no_reports:
             return []
         found: list[list[int]] = self._reports.tolist()
@@ -294,7 +294,7 @@ class Runner:
         return found
 
     def _raise_failure(self) -> None:
-        """Raises the error of a function of the host of this plan, but for values it refused."""
+        """Raises the error of a host function of this plan, unless it was about a refused value."""
         for report in self._reports:
             for code in self._host_code:
                 failure = code.failures.pop(report.ctypes.data, None)
@@ -302,17 +302,17 @@ class Runner:
                     raise failure
 
     def _set_arena(self, address: int) -> None:
-        """Writes where the temporaries are."""
-        layout, self._arena_address = self._layout, 0  # until it is written
+        """Writes the addresses of temporaries."""
+        layout, self._arena_address = self._layout, 0  # unknown until all are written
         layout.table[layout.num_outer : layout.num_outer + len(layout.offsets)] = address + layout.offsets
         self._arena_address = address
 
     def _set_variables(self, variables: dict[str, int]) -> None:
         """Writes values of symbolic integers, and the grids that depend on them."""
-        layout, self._variables = self._layout, {}  # until they are written
+        layout, self._variables = self._layout, {}  # unknown until all are written
         first = layout.num_outer + len(layout.offsets)
         layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
-        dims = {s.dim for s in (*layout.symbolic, *layout.strides)}  # few for many words
+        dims = {s.dim for s in (*layout.symbolic, *layout.strides)}  # many words depend on few of them
         values = {dim: dim_value(dim, variables) for dim in dims}
         for symbolic in layout.symbolic:
             count = max(0, values[symbolic.dim])
@@ -321,12 +321,12 @@ class Runner:
                 layout.entries[symbolic.row, CHUNK] = chunk_of(count, symbolic.work, self.num_threads)
         for stride in layout.strides:
             layout.patches[stride.row, STRIDE] = stride.scale * values[stride.dim]
-        if layout.symbolic:  # else the grids are those that they were
+        if layout.symbolic:  # else the grids have not changed
             self._effort = self._weighed()
         self._variables = variables
 
     def _weighed(self) -> Effort:
-        """Returns how many threads run the plan, and writes how many help, and how far."""
+        """Returns the threads that run the plan; writes the number of helpers, and how far they help."""
         layout, entries = self._layout, self._layout.entries
         is_long = bool(entries[:, COUNT].astype(np.float64) @ layout.work >= LONG_WORK)
         shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
@@ -347,7 +347,7 @@ class Runner:
         return entry + 1
 
     def _lead(self) -> None:
-        """Walks the plan, and so do helpers; where it is too short to wake them, those that are awake."""
+        """Walks the plan with helpers; if it is too short to wake some, with those that are awake."""
         effort = self._effort
         if effort.helpers:
             crew = pool.crew(self._walker, effort.helpers, starts=effort.woken > 0)
