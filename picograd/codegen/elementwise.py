@@ -1,10 +1,10 @@
 """The loops of an elementwise nest, and of an update of a block: one pass over memory, any number of outputs.
 
-Operands may be transposed: consecutive elements of the result are then far apart in the operand, each in a line of memory
-of its own. Both machines bring such an operand tile by tile, in the order of its own memory.
+Operands may be transposed: consecutive elements of the result are then far apart in the operand, each in a memory line
+of its own. On both machines such an operand is read tile by tile, in the order of its memory.
 
-On a CPU a vector of such an operand would take a line of the cache for each of its lanes, and at a distance that is a
-power of two all of these map to a few sets of the cache, which evicts them before their next element is read. So a tile
+On a CPU a vector of such an operand would need a cache line for each of its lanes, and at a distance that is a
+power of two all of these map to a few sets of the cache and are evicted before their next element is read. So a tile
 is copied to memory that stays in the first-level cache:
 
     y[i, j] = x[j, i]      for each 64 of i, for each 64 of j:
@@ -12,7 +12,7 @@ is copied to memory that stays in the first-level cache:
                                for squares of as many i and j as a vector has lanes:  s[i, j] = t[j, i]     in registers
                                for i:  y[i, j] = s[i, j]     64 contiguous elements
 
-On a GPU neighbouring threads would touch a line of memory each. So a block brings a tile to shared memory:
+On a GPU neighbouring threads would each read another memory line. So a block copies a tile to shared memory:
 
     y[i, j] = x[j, i] + b[j]     a block, of 32 i and 32 j:
                                      thread (i, j):   t[j, i] = x[j, i]           neighbours along i
@@ -68,7 +68,7 @@ from picograd.ir.symbolic import (
 
 # ---- one pass over memory ----
 def emit_elementwise(nest: Nest, context: Context) -> None:
-    """Writes the loops of an elementwise nest: tile by tile where operands are transposed, else element by element."""
+    """Writes the loops of an elementwise nest: tile by tile if operands are transposed, else element by element."""
     params, target, domain = context.params, context.target, nest.domain
     build, roots = context.phase(0), [value for _, value in nest.outputs]
 
@@ -103,7 +103,7 @@ def _emit_vectors(
     roots: Sequence[Op], values: Sequence[Op], groups: Groups, factors: Sequence[Sequence[Dim] | None], domain: Shape,
     lanes: int, target: Target, build: Builder, store: Callable[[Coords], None],
 ) -> None:  # fmt: skip
-    """Writes the loops for a CPU: vectors along a row, in parts that read evenly; rows that share work go together."""
+    """Writes the loops for a CPU: vectors along a row, in parts with even accesses; rows that share work go together."""
     extents = group_extents(groups, domain)
     fills_part = len(groups) > 1 and _fills_part(extents[-1], lanes)
     if fills_part:
@@ -130,16 +130,16 @@ def _emit_vectors(
     each_element(build, extents, lanes, target, element, rest, parts)
 
 
-# ---- what rows have alike: weights and places of an image's channels ----
-ALIKE_ROWS_MAX = 8  # rows written together; their lines share a set of the cache, with room for 8, if a power of two apart
-ALIKE_PIECES_MIN = 4  # pieces that the first group keeps, for threads to share
-ALIKE_OPERATIONS_MIN = 24  # for an element, without index arithmetic; a function counts as FUNCTION_OPERATIONS
+# ---- work that rows share: weights and places of an image's channels ----
+ALIKE_ROWS_MAX = 8  # rows written together: as many lines as a set of the cache, which they share if a power of two apart
+ALIKE_PIECES_MIN = 4  # pieces of the first group that are left for threads to share
+ALIKE_OPERATIONS_MIN = 24  # shared operations of an element, not of its index; a function counts as FUNCTION_OPERATIONS
 FUNCTION_OPERATIONS = 12
 INDEX_DTYPES = (dtypes.int64, dtypes.bool_)
 
 
 def _alike(values: Sequence[Op], groups: Groups, domain: Shape) -> tuple[int, int]:
-    """Returns the group whose rows share most computation, and how many rows share it at a time; 1 if that is not worth it.
+    """Returns the group whose rows share most computation, and the number of rows that share it; 1 if it does not pay.
 
     Only values that differ along the last group are shared: the loop over that group would compute them for each row.
     """
@@ -170,20 +170,20 @@ def _alike(values: Sequence[Op], groups: Groups, domain: Shape) -> tuple[int, in
 
 # ---- operands that are read in parts: margins, joined and rolled tensors, tiles ----
 PARTS_MAX = 8  # of a row: each is a loop of its own
-PARTS_ELEMENTS_MIN = 1 << 12  # of a domain: worth more code
-ACCESS_ELEMENTS_MIN = 1.5  # on average
-MASKED_ACCESS_PARTS_MAX = 4  # accesses in place of a masked vector
+PARTS_ELEMENTS_MIN = 1 << 12  # elements of a domain that is worth more code
+ACCESS_ELEMENTS_MIN = 1.5  # elements of an access, on average
+MASKED_ACCESS_PARTS_MAX = 4  # accesses that replace a masked vector
 
 
 def even_parts(roots: Sequence[Op], groups: Groups, domain: Shape, lanes: int) -> Sequence[tuple[int, int]]:
-    """Returns start and count of parts of a row in each of which every operand is read evenly; () if there are none.
+    """Returns start and count of parts of a row within which every operand is read evenly; () if there are none.
 
     An index with a minimum, a remainder or a quotient of the place in the row is gathered, element by element, and a
-    condition on that place makes a load a masked one. Between the places where these change there are even steps: min(j, 7)
-    takes them up to 7 and behind it.
+    condition on that place makes a load a masked one. Between the places where these change, steps are even: min(j, 7)
+    has even steps up to 7, and even ones behind it.
     """
     extents = group_extents(groups, domain)
-    last, free = extents[-1], len(domain)  # axes of no domain
+    last, free = extents[-1], len(domain)  # numbers of axes that the domain does not have
     if not isinstance(last, int) or isinstance(total := numel(domain), Op) or total < PARTS_ELEMENTS_MIN:
         return ()
     places: list[Dim] = [placeholder(free + i, extent) for i, extent in enumerate(extents)]
@@ -215,18 +215,18 @@ def _may_be_uneven(values: Sequence[Op], factors: Sequence[object]) -> bool:
 
 
 def _indices(values: Sequence[Op]) -> list[Op]:
-    """Returns the indices of all loads, and the conditions on which they depend, but for those that memory holds."""
+    """Returns the indices of all loads, and the conditions on which they depend, without those read from memory."""
     return [s for op in toposort(values) if op.code is OpCode.LOAD for s in op.src[1:] if not _is_gathered(s)]
 
 
 def _cut(op: Op, place: Op) -> int:
-    """Returns the first place from which on a minimum, comparison, quotient or remainder takes other steps, or 0."""
+    """Returns the first place at which a minimum, comparison, quotient or remainder changes its steps, or 0."""
     if op.code not in (OpCode.MIN, OpCode.CMPLT, OpCode.IDIV, OpCode.MOD) or op.src[0].dtype is not dtypes.int64:
         return 0
     a, b = map(from_op, op.src)
     if op.code in (OpCode.MIN, OpCode.CMPLT):
         terms, low = affine(subtract(a, b))
-        low -= op.code is OpCode.MIN  # of equal ones, either
+        low -= op.code is OpCode.MIN  # where both are equal, either will do
         divisor: Dim = 0
     else:
         (terms, low), divisor = affine(a), b
@@ -239,11 +239,11 @@ def _cut(op: Op, place: Op) -> int:
     return ceildiv(to_next, abs(step))
 
 
-BYTE_VECTORS_MIN = 64  # of a domain, where a vector has as many elements as bytes: behind it few are left, one by one
+BYTE_VECTORS_MIN = 64  # vectors of bytes in a domain: few elements behind them are then done one by one
 
 
 def _lanes(values: Sequence[Op], extents: Sequence[Dim], target: Target) -> int:
-    """Returns how many elements fill a vector: of bytes alone as many as it has, where whole vectors are most of a row."""
+    """Returns the number of elements in a vector; for bytes alone all that fit, if whole vectors make up most of a row."""
     total = numel(tuple(extents))
     if isinstance(total, int) and total >= BYTE_VECTORS_MIN * target.vector_bytes:
         lanes = vector_lanes(values, target, narrowest=1)
@@ -252,16 +252,16 @@ def _lanes(values: Sequence[Op], extents: Sequence[Dim], target: Target) -> int:
     return vector_lanes(values, target)
 
 
-PARTLY_GATHERED_MAX = 4  # loads of elements that are apart and not all wanted: branches over single elements skip some
+PARTLY_GATHERED_MAX = 4  # masked loads of elements that are not contiguous: loops over single elements skip some
 
 
 def _fills_part(extent: Dim, lanes: int) -> bool:
-    """True for a row of which a vector holds several."""
+    """True for a row so short that a vector holds several."""
     return isinstance(extent, int) and extent > 1 and extent < lanes and lanes % extent == 0
 
 
 def _filling_lanes(groups: Groups, values: Sequence[Op], domain: Shape, lanes: int) -> Groups:
-    """Returns the groups with rows of which a vector holds several, such as pairs, joined to the axes before them."""
+    """Returns the groups, with rows of which a vector holds several, such as pairs, merged with the axes before them."""
     joined = groups
     while len(joined) > 1 and _fills_part(numel(domain[axis] for axis in joined[-1]), lanes):
         joined = (*joined[:-2], joined[-2] + joined[-1])
@@ -269,7 +269,7 @@ def _filling_lanes(groups: Groups, values: Sequence[Op], domain: Shape, lanes: i
     ops, numel_row = toposort(values), greatest(numel(domain[axis] for axis in groups[-1]))
 
     def is_apart(load: Op) -> bool:
-        """True where a vector's elements are not in two vectors of memory."""
+        """True if the elements of a vector span more than two vectors of memory."""
         steps = coefficients(load.src[1], [row, inner])
         return steps is None or not isinstance(steps[0], int) or abs(steps[0]) > 2 * numel_row
 
@@ -279,12 +279,12 @@ def _filling_lanes(groups: Groups, values: Sequence[Op], domain: Shape, lanes: i
 
 
 # ---- operands that are read across: transposed matrices ----
-ELEMENTS_MIN = 1 << 15  # of a domain, below which caches hold all of it
+ELEMENTS_MIN = 1 << 15  # elements of a domain: smaller ones stay in the caches
 EXTENT_MIN = 16  # elements of either group
 
 
 def may_be_transposed(factors: Sequence[Sequence[Dim] | None], extents: Sequence[Dim]) -> bool:
-    """True where an index takes steps of one along another group than the last, and both are long enough."""
+    """True if an index takes steps of one along another group than the last, and both are long enough."""
     count = numel(tuple(extents))
     if not isinstance(count, int) or count < ELEMENTS_MIN or greatest(extents[-1]) < EXTENT_MIN:
         return False
@@ -295,7 +295,7 @@ def may_be_transposed(factors: Sequence[Sequence[Dim] | None], extents: Sequence
 
 
 def _read_across(steps: Sequence[Dim], extents: Sequence[Dim]) -> int | None:
-    """Returns the group along which elements are contiguous, in either direction; None if they are along the last."""
+    """Returns the group along which elements are contiguous, in either direction; None if that is the last group."""
     if steps[-1] in (-1, 0, 1):
         return None
     for group, step in enumerate(steps):
@@ -309,20 +309,20 @@ class TransposedReads:
 
     across:  the group of axes along which these operands are contiguous; the result is along the last one
     places:  placeholders of the position in each group
-    loads:   of those operands, at `places`
+    loads:   loads of those operands, at `places`
     stored:  the index of a result in memory, then the results, at `places`
     """
 
     def __init__(self, roots: Sequence[Op], groups: Groups, extents: Sequence[Dim], domain: Shape):
         self.extents = extents
-        free = len(domain)  # axes of no domain
+        free = len(domain)  # numbers of axes that the domain does not have
         self.places = [placeholder(free + i, extent) for i, extent in enumerate(extents)]
         coords = spread(groups, self.places, domain)
         self.stored = [to_op(flatten(coords, domain)), *elements_within(roots, coords)]
         self.across, self.loads = self._find()
 
     def _find(self) -> tuple[int, list[Op]]:
-        """Returns the group along which most transposed operands are contiguous, and the loads of these."""
+        """Returns the group along which most transposed operands are contiguous, and their loads."""
         found: dict[int, list[Op]] = {}
         for op in toposort(self.stored[1:]):
             if op.code is OpCode.LOAD and len(op.src) == 2 and not _is_gathered(op.src[1]):
@@ -335,7 +335,7 @@ class TransposedReads:
         return max(found.items(), key=lambda item: len(item[1]), default=(-1, []))
 
     def there(self, before: Sequence[Dim], across: Dim, last: Dim) -> dict[Op, Dim]:
-        """Returns the position in each group, where those in the groups before the last are given but for one."""
+        """Returns the position in each group: `across` in the operands' one, `last` in the last, `before` in the others."""
         where = [*before, last]
         where[self.across] = across
         return dict(zip(self.places, where))
@@ -343,7 +343,7 @@ class TransposedReads:
     def write(
         self, nest: Nest, params: Sequence[Op], build: Builder, there: Mapping[Op, Dim], copies: Sequence[Op]
     ) -> None:
-        """Writes the results of a position, with copies in place of the first loads."""
+        """Writes the results of a position, with `copies` in place of the first loads."""
         where, *values = put_in_all(self.stored, {**there, **dict(zip(self.loads, copies))})
         for (slot, _), value in zip(nest.outputs, values):
             build.store(params[slot], from_op(where), value)
@@ -355,7 +355,7 @@ def _is_gathered(index: Op) -> bool:
 
 # ---- their tiles on a CPU ----
 TILE_ACROSS, TILE_ALONG = 64, 64  # elements of a tile
-GAP_ELEMENTS = 1  # element between the lines of a copy, so that they are in different banks of the cache
+GAP_ELEMENTS = 1  # between the lines of a copy, so that they are in different banks of the cache
 
 
 def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
@@ -385,7 +385,7 @@ def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
 
             with build.loop(width, AxisKind.LOOP) as j:
                 along(build, 0, height, lanes, partial(copy, j=j))
-            for buffer, square in zip(buffers, squares):  # all of it, also what no result is made of
+            for buffer, square in zip(buffers, squares):  # whole squares, even if some elements are not needed
                 with (
                     build.loop(TILE_ACROSS // lanes, AxisKind.LOOP) as row,
                     build.loop(TILE_ALONG // lanes, AxisKind.LOOP) as column,
@@ -398,18 +398,18 @@ def emit_transposed_cpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
 
 
 def _place(i: Dim, j: Dim) -> Dim:
-    """Returns where a copy has the element i across and j along."""
+    """Returns the place in a copy of the element i across and j along."""
     return add(mul(j, TILE_ACROSS + GAP_ELEMENTS), i)
 
 
 # ---- their tiles on a GPU ----
-TILE_EXTENT = 32  # elements either way, and threads along a line
-LINE_ELEMENTS = TILE_EXTENT + 1  # elements of shared memory, so that the elements of a column are in different banks
-TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_EXTENT * LINE_ELEMENTS * 8)  # operands that are brought
+TILE_EXTENT = 32  # elements in each direction, and threads along a line
+LINE_ELEMENTS = TILE_EXTENT + 1  # of a line in shared memory, so that the elements of a column are in different banks
+TILED_OPERANDS_MAX = DECLARED_SHARED_BYTES // (TILE_EXTENT * LINE_ELEMENTS * 8)  # operands that are copied
 
 
 def fills_tiles(reads: TransposedReads) -> bool:
-    """True where an operand is transposed and tiles are not mostly empty: short lines are in caches anyway."""
+    """True if an operand is transposed and tiles are not mostly empty: short lines are in caches anyway."""
     return bool(reads.loads) and all(greatest(reads.extents[group]) >= TILE_EXTENT for group in (reads.across, -1))
 
 
@@ -449,7 +449,7 @@ def emit_transposed_gpu(reads: TransposedReads, nest: Nest, params: Sequence[Op]
 
 # ---- a block of memory, written in place ----
 def emit_update(nest: Nest, context: Context) -> None:
-    """Writes `memory[block] = value`, for memory that holds the base already."""
+    """Writes `memory[block] = value`, for memory that already holds the base."""
     params, target = context.params, context.target
     build = context.phase(0)
     anchor = nest.anchor

@@ -1,6 +1,6 @@
 """A scatter on a CPU and on a GPU: a copy of the base, then the updates of each element in their order.
 
-Plain: updates of one element are one thread's, so a sum has the same bits on every run. On a GPU each column has a
+Plain: one thread makes all updates of an element, so a sum has the same bits in every run. On a GPU each column has a
 thread: for few updates, many rows of indices, and lengths known only at run time.
 
 Sorted, for many updates on a GPU: a stable sort makes the updates of one place a run, in the order they came in. A thread
@@ -9,12 +9,12 @@ has an access of the result: it starts from the base and walks the run of its pl
     index     2 0 2 5 2 2      in order  0 2 2 2 2 5      begins, by place  0 1 1 5 5 5 6
     position  0 1 2 3 4 5      position  1 0 2 4 5 3      place 2 walks 1 .. 5: updates 0, 2, 4, 5
 
-A run may be all updates there are. So where these are very many, the sorted updates are cut into pieces of PIECE_UPDATES,
-and pieces of as many of these: threads find the total of each piece that one run fills, and a run is walked by the
-longest pieces that it is made of. An index outside of the axis is in no run. Where updates are stored, the last of a run
+A run may be as long as all updates. So if there are very many, the sorted updates are cut into pieces of PIECE_UPDATES,
+and pieces of as many of these: threads compute the total of each piece within a single run, and a run is walked by the
+longest pieces in it. An index outside of the axis belongs to no run. If updates are stored, not combined, the last of a run
 is the result.
 
-Each result has one order in which it is combined, which depends on shapes and indices and never on timing: base, updates
+The order in which a result is combined depends on shapes and indices, never on timing: base, updates
 one by one, totals of pieces, updates one by one. The narrow floats are combined in float32 and rounded once.
 """
 
@@ -54,11 +54,11 @@ from picograd.ir.symbolic import both as both_hold
 
 # ---- updates in their order ----
 PIECE_COLUMNS = 1024  # elements of the axes right of the scattered one in one GRID iteration
-BLOCK_UPDATES = 256  # that are computed in vectors, before they go to their places one by one
+BLOCK_UPDATES = 256  # updates that are computed in vectors before they are made one by one
 BLOCK_ROWS_MAX = 16  # rows of the result that share the places of a block
 AT_HAND = (OpCode.LOAD, OpCode.CONST, OpCode.RANGE, OpCode.PARAM, OpCode.CAST)
-OPERATIONS_MIN = 8  # of an update: of fewer, the walk waits for memory all the same
-ROWS_SHARED_OUT = 8  # GRID iterations, at least, before rows share places
+OPERATIONS_MIN = 8  # of an update: with fewer, the walk waits for memory anyway
+ROWS_SHARED_OUT = 8  # GRID iterations that must be left when rows share places
 
 
 def emit_scatter(nest: Nest, context: Context) -> None:
@@ -100,7 +100,7 @@ def _update(
 
 
 def _put(anchor: Op, out: Op, at: Sequence[Dim], where: Dim, right_at: Sequence[Dim], value: Op, build: Builder) -> None:
-    """Combines one element with a value, where its place is inside the base."""
+    """Combines one element with a value, if its place is inside the base."""
     base = anchor.src[0]
     code, axis, _ = anchor.arg
     with build.when(both_hold(less(-1, where), less(where, base.shape[axis]))):
@@ -134,9 +134,9 @@ class _RowsAlike:
     """Rows of a result with the same indices, such as the channels of an image, that are being updated.
 
     at:            their batch
-    first, count:  of the rows
-    places:        of a block of updates
-    values:        of these updates, for each row
+    first, count:  the first row and their number
+    places:        places of a block of updates
+    values:        values of these updates, for each row
     """
 
     def __init__(self, anchor: Op, out: Op, at: Sequence[Dim], first: Dim, count: Dim, most: int, build: Builder):
@@ -151,7 +151,7 @@ class _RowsAlike:
         return [*self.at, *unflatten(add(self.first, row), self.shape)]
 
     def update(self, index_at: Sequence[Dim], start: Dim, count: Dim, lanes: int) -> None:
-        """Writes a block of updates: places and values in vectors, then what becomes of each element, one by one."""
+        """Writes a block of updates: places and values in vectors, then the updates one by one."""
         build, whole = self.build, floordiv(count, lanes)
         with build.loop(whole, AxisKind.LOOP) as vector:
             self._compute(index_at, start, mul(vector, lanes), AxisKind.VECTOR, lanes)
@@ -173,32 +173,32 @@ class _RowsAlike:
 
 
 def _is_computed(anchor: Op) -> bool:
-    """True where places and values take more operations than a block takes to be stored and read again."""
+    """True if places and values take more operations than storing and reading a block of them."""
     values = [element_anywhere(op) for op in anchor.src[1:]]
     order = toposort(values, sources=lambda op: () if op.code is OpCode.LOAD else op.src)
     return sum(op.code not in AT_HAND for op in order) > OPERATIONS_MIN
 
 
 def _rows_of_a_block(rows: Dim, alike: Dim) -> int:
-    """Returns how many rows with the same indices have a block together: fewer where few rows are shared out."""
+    """Returns the number of rows with the same indices that share a block; fewer if threads have few rows to share."""
     if not (isinstance(rows, int) and isinstance(alike, int)):
         return 1
     return max(1, min(BLOCK_ROWS_MAX, alike, rows // ROWS_SHARED_OUT))
 
 
 # ---- many updates on a GPU, sorted ----
-UNSORTED_UPDATES_MAX = 31  # updates of a place at most that are walked as they come: no sort pays
-SORTED_ROWS_MAX = 512  # with indices of their own, each sorted for itself: more are walked by as many threads
-POSITIONS_MAX = 1 << 31  # updates of a place, or elements: positions are int32
+UNSORTED_UPDATES_MAX = 31  # updates of a place that are walked without sorting, which would not pay
+SORTED_ROWS_MAX = 512  # rows with their own indices that are sorted one by one; more are walked by as many threads
+POSITIONS_MAX = 1 << 31  # updates of a place, or elements, since positions are int32
 PIECE_BITS = 5
 PIECE_UPDATES = 1 << PIECE_BITS  # updates, or shorter pieces, of a piece
-RUN_UPDATES_MAX = 1024  # updates, or pieces, in one run at most: where there may be more, threads add up longer pieces
+RUN_UPDATES_MAX = 1024  # updates, or pieces, in one run: if there may be more, threads add up longer pieces
 
 
 def sorts_updates(nest: Nest, target: Target) -> bool:
-    """True where updates are sorted: on a GPU, if their number is known and large, and few threads would walk them.
+    """True if updates are sorted: on a GPU, if their number is known and large, and few threads would walk them.
 
-    NOTE: how many rows there are must not change the order of a sum, so only what a walk adds up alike depends on it.
+    NOTE: the number of rows must not change the order of a sum, so it decides only if both ways have the same order.
     """
     if not target.is_gpu:
         return False
@@ -214,7 +214,7 @@ def sorts_updates(nest: Nest, target: Target) -> bool:
 
 
 def emit_scatter_gpu(nest: Nest, context: Context) -> None:
-    """Writes out[..., i, ...] = base op the updates whose index is i."""
+    """Writes out[..., i, ...] = base[..., i, ...] op the updates whose index is i."""
     params, target, scratch = context.params, context.target, context.scratch
     phase = context.phase
     _Scatter(nest.anchor, params[nest.outputs[0][0]], target, scratch).emit(phase)
@@ -223,12 +223,12 @@ def emit_scatter_gpu(nest: Nest, context: Context) -> None:
 class _Scatter:
     """A SCATTER of (left, places, right) elements.
 
-    batch:     axes of left that have indices of their own
-    updates:   as (left, count, right)
+    batch:     number of axes of left that have indices of their own
+    updates:   the updates as (left, count, right)
     lanes:     elements of an access along right; there are `accesses` of them
-    keys:      the indices of each batch in order, and the `order` of the updates: their positions. int32, as `begins`
-    begins:    where the run of each place begins, and behind the last one where that ends
-    totals:    of the pieces of PIECE_UPDATES, PIECE_UPDATES ** 2, ... updates; those of several runs have none
+    keys:      the sorted indices of each batch, with the positions of their updates (`order`); int32, like `begins`
+    begins:    the start of each place's run, and then the end of the last run
+    totals:    totals of the pieces of PIECE_UPDATES, PIECE_UPDATES ** 2, ... updates that are within one run
     """
 
     def __init__(self, anchor: Op, out: Op, target: Target, scratch: Scratch):
@@ -265,17 +265,17 @@ class _Scatter:
         build.store(self.order, at, cast(position, dtypes.int32))
 
     def num_pieces(self, level: int) -> int:
-        """Returns how many whole pieces of PIECE_UPDATES ** level updates there are."""
+        """Returns the number of whole pieces of PIECE_UPDATES ** level updates."""
         return self.count >> PIECE_BITS * level
 
     def find_begins(self, build: Builder) -> None:
-        """Writes the phase in which a thread for each place looks for the first index that is not below it."""
+        """Writes the phase in which a thread for each place finds the first index that is not below it."""
         with grid_of_threads(build, prod(self.batch) * (self.places + 1), self.target) as position:
             row, place = unflatten(position, [prod(self.batch), self.places + 1])
             low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
             build.store(low, 0, const(0, dtypes.int64))
             build.store(high, 0, const(self.count, dtypes.int64))
-            with build.loop(self.count.bit_length(), AxisKind.LOOP):  # low <= the position looked for <= high
+            with build.loop(self.count.bit_length(), AxisKind.LOOP):  # low <= the wanted position <= high
                 halve(build, low, high, lambda half: compare(OpCode.CMPLT, self.key(build, row, half), to_op(place)))
             build.store(self.begins, position, cast(build.load(low, 0), dtypes.int32))
 
@@ -284,7 +284,7 @@ class _Scatter:
         return cast(build.load(self.keys, add(mul(row, self.count), self.inside(place, 0))), dtypes.int64)
 
     def inside(self, piece: Op, level: int) -> Dim:
-        """Returns a piece that there is, as the proof of bounds can see."""
+        """Returns a piece, limited so that its bounds can be proved."""
         return from_op(at_most(piece, const(self.num_pieces(level) - 1, dtypes.int64)))
 
     def row_of(self, left: Sequence[Dim]) -> Dim:
@@ -303,7 +303,7 @@ class _Scatter:
         return unflatten(add(mul(access, self.lanes), lane), self.right)
 
     def add_up(self, build: Builder) -> None:
-        """Writes the phase that finds the totals of the pieces that one run fills, of those that are shorter."""
+        """Writes the phase that computes totals of pieces within one run, from those of shorter pieces."""
         level = len(self.totals)
         num_pieces, shift = self.num_pieces(level + 1), PIECE_BITS * (level + 1)
         totals = self.scratch(self.dtype, prod(self.left) * num_pieces * prod(self.right))
@@ -322,12 +322,12 @@ class _Scatter:
         self.totals.append(totals)
 
     def total_at(self, left: Sequence[Dim], piece: Dim, access: Dim, lane: Dim, level: int) -> Dim:
-        """Returns where the total of a piece is, for one column."""
+        """Returns the place of the total of a piece, for one column."""
         shape = (*self.left, self.num_pieces(level), *self.right)
         return flatten((*left, piece, *self.columns(access, lane)), shape)
 
     def accumulate(self, build: Builder, own: Op, left: list[Dim], piece: Dim, access: Dim, level: int) -> None:
-        """Combines the total of a piece with what a thread has: of a piece of one update that update."""
+        """Combines the total of a piece, or a single update, with a thread's values."""
         assert self.code is not None
         position = self.update_at(build, self.row_of(left), piece) if level == 0 else piece
         with build.loop(self.lanes, AxisKind.VECTOR) as lane:
@@ -359,18 +359,18 @@ class _Scatter:
                 build.store(self.out, at, cast(build.load(own, lane), self.base.dtype))
 
     def take_last(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
-        """Writes the last update of a run over what a thread has."""
+        """Writes the last update of a run over a thread's values."""
         position = self.update_at(build, self.row_of(left), self.inside(end - const(1, dtypes.int64), 0))
         with build.loop(self.lanes, AxisKind.VECTOR) as lane:
             value = element_within(self.updates, (*left, position, *self.columns(access, lane)))
             build.store(own, lane, cast(value, self.dtype))
 
     def walk(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
-        """Combines a run with what a thread has: by pieces that become longer, then shorter."""
+        """Combines a run with a thread's values, by pieces that become longer, then shorter."""
         here, one, top = begin, const(1, dtypes.int64), len(self.totals)
         for level in range(top):
             below = const((PIECE_UPDATES << PIECE_BITS * level) - 1, dtypes.int64)
-            longer = integer(OpCode.OR, here - one, below) + one  # where the next longer piece begins
+            longer = integer(OpCode.OR, here - one, below) + one  # the start of the next longer piece
             here = self.walk_pieces(build, own, left, here, integer(OpCode.MIN, longer, end), access, level)
         for level in reversed(range(top + 1)):
             here = self.walk_pieces(build, own, left, here, end, access, level)
@@ -385,14 +385,14 @@ class _Scatter:
 
 
 def _at_edges(index: Op, places: int) -> Op:
-    """Returns indices as int32; of those outside of the axis the nearest that is."""
+    """Returns indices as int32; one outside of the axis becomes the nearest integer outside."""
     wide = cast(index, dtypes.int64)
     wide = Op(OpCode.MAX, dtypes.int64, (wide, filled(-1, dtypes.int64, index.shape)))
     return cast(Op(OpCode.MIN, dtypes.int64, (wide, filled(places, dtypes.int64, index.shape))), dtypes.int32)
 
 
 def _ints(dims: Sequence[Dim]) -> list[int]:
-    """Returns dims that are known to be numbers."""
+    """Returns dims, which must be numbers."""
     found = [dim for dim in dims if isinstance(dim, int)]
     assert len(found) == len(dims), f"{dims}: only scatters of known shapes come here"
     return found

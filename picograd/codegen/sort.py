@@ -1,7 +1,7 @@
-"""A stable argsort on a GPU, and what it shares with that of a CPU. A NaN counts as the greatest value; equal keys keep
+"""A stable argsort on a GPU, and the parts that it shares with a CPU's. A NaN counts as the greatest value; equal keys keep
 their order.
 
-Ranks: a thread has an element. Its place in two merged runs is its own place plus how many elements of the
+Ranks: a thread has an element. Its place in two merged runs is its own place plus the number of elements of the
 other run come before it: a binary search, and no element waits for another (Satish, Harris, Garland 2009, "Designing
 efficient sorting algorithms for manycore GPUs", section 5). A block sorts a tile in shared memory; longer runs are merged
 in memory. Cost: n log2(n)^2 / 2 comparisons, log2(n / tile) + 1 phases.
@@ -9,9 +9,9 @@ in memory. Cost: n log2(n)^2 / 2 comparisons, log2(n / tile) + 1 phases.
     keys  1 3 | 0 2      of the left run:   1 has one before it on the right, 3 two      places 0 + 1, 1 + 2
                          of the right run:  0 has none on the left, 2 one                places 0 + 0, 1 + 1
 
-Few first places: of K elements that come first, each is in one of the K groups whose own firsts come first. A
-thread has a group in registers; the threads' firsts are sorted, and then the elements of K groups. A row of several
-tiles keeps K elements of each, and these go the same way.
+Few first places: each of the first K elements is in one of the K groups whose own first elements come first. A
+thread has a group in registers; the first elements of groups are sorted, then all elements of K groups. A row of several
+tiles keeps K elements of each tile, which are sorted in the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from picograd.ir.symbolic import Coords, add, ceildiv, flatten, from_op, less, m
 from picograd.record import Record
 
 POSITION_BITS = 32
-LAST = (1 << 63) - 1  # what comes after all keys
+LAST = (1 << 63) - 1  # comes after all keys
 
 Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
 
@@ -42,9 +42,9 @@ Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
 class Tables(Record):
     """Two tables of keys and of positions; a pass reads one of them and writes the other.
 
-    keys, positions:  memory of rows x 2 x length elements; no positions where a key tells its own
+    keys, positions:  memory of rows x 2 x length elements; no positions if keys contain them
     first:            index of the first element of this row
-    length:           of a table
+    length:           length of a table
     """
 
     keys: Op
@@ -58,7 +58,7 @@ class Tables(Record):
 
 
 def comes_before(key: Op, other: Op, descending: bool) -> Op:
-    """True where `key` must come before an `other` that was earlier: it is smaller, or greater when descending."""
+    """True if `key` must come before an `other` that was earlier: it is smaller, or greater when descending."""
     small, great = (other, key) if descending else (key, other)
     is_less = is_below(small, great)
     if not key.dtype.is_float:
@@ -67,7 +67,7 @@ def comes_before(key: Op, other: Op, descending: bool) -> Op:
 
 
 def key_dtype(dtype: DType) -> DType:
-    """Keys of 8 and 16 bits of float are compared as float32, which holds them exactly."""
+    """Returns the dtype in which keys are compared: float32 for floats of 8 and 16 bits, which it holds exactly."""
     return dtype.compute_dtype
 
 
@@ -77,18 +77,18 @@ def integer(code: OpCode, a: Op, b: Op | int) -> Op:
 
 
 def int64(value: int) -> Op:
-    """Returns a key or a position that is known."""
+    """Returns a constant key or position."""
     return const(value, dtypes.int64)
 
 
 def at_most(side: Op, last: Op) -> Op:
-    """Returns the smaller of two positions, compared without a sign, so that it is never below 0."""
+    """Returns the smaller of two positions, compared as unsigned integers, so that it is never below 0."""
     smaller = Op(OpCode.MIN, dtypes.uint64, (unsigned(side), unsigned(last)))
     return bitcast(smaller, dtypes.int64)
 
 
 def unsigned(x: Op) -> Op:
-    """Returns the bits of an integer as one without a sign."""
+    """Returns the bits of an integer as an unsigned one."""
     return const(x.arg, dtypes.uint64) if x.code is OpCode.CONST else bitcast(x, dtypes.uint64)
 
 
@@ -109,9 +109,9 @@ def negated(x: Op) -> Op:
 
 # ---- keys ----
 def ordered(key: Op, descending: bool) -> Op:
-    """Returns an integer for a key: the order of integers is that of keys.
+    """Returns an integer for a key, such that integers have the order of keys.
 
-    A float's bits are an integer that grows with it, where it is not negative; else one that falls. NaN comes last.
+    The bits of a float, as an integer, grow with it if it is not negative, and fall if it is. NaN comes last.
     """
     if key.dtype.is_float:
         key = cast(key, dtypes.float64 if key.dtype is dtypes.float64 else dtypes.float32)
@@ -122,19 +122,19 @@ def ordered(key: Op, descending: bool) -> Op:
         key = where(differs(key, key), const(nan, kind), by_sign)
     is_unsigned, kind = key.dtype in (dtypes.uint32, dtypes.uint64), key.dtype
     key = cast(key, dtypes.int64) if kind is not dtypes.uint64 else bitcast(key, dtypes.int64)
-    if is_unsigned:  # half of them are below 0
+    if is_unsigned:  # as signed integers, half of them are negative
         key = integer(OpCode.ADD, key, -1 << 63) if kind is dtypes.uint64 else integer(OpCode.SUB, key, 1 << 31)
     return integer(OpCode.SUB, const(-1, dtypes.int64), key) if descending else key
 
 
-BITS = {  # of a float: the integer of as many bits, all bits but the sign's, those of a NaN
+BITS = {  # for a float: the integer of as many bits, all bits except the sign's, the bits of a NaN
     dtypes.float32: (dtypes.int32, 0x7FFFFFFF, 0x7FC00000),
     dtypes.float64: (dtypes.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF8000000000000),
 }
 
 
 def packed(key: Op, position: Dim, descending: bool) -> Op:
-    """Returns one integer for a key of 32 bits or fewer and its position: its order is theirs."""
+    """Returns one integer for a key of 32 bits or fewer and its position, with the order of both."""
     return integer(OpCode.ADD, integer(OpCode.SHL, ordered(key, descending), POSITION_BITS), to_op(position))
 
 
@@ -159,7 +159,7 @@ class RowsAlong(Record):
 
 
 def rank_inside(ranks: Op, at: Sequence[Dim], length: Dim) -> Op:
-    """Returns a rank, as far as there is one: the nearest that is."""
+    """Returns a rank, or the nearest that exists."""
     wanted = cast(element_within(ranks, tuple(at)), dtypes.int64)
     return integer(OpCode.MAX, integer(OpCode.MIN, wanted, to_op(subtract(length, 1))), 0)
 
@@ -176,12 +176,12 @@ def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
 
 
 # ---- on a GPU: merging by ranks ----
-THREAD_ELEMENTS_MAX = 8  # at most: of 4-byte keys 256 threads then fill the shared memory that a function may declare
+THREAD_ELEMENTS_MAX = 8  # with 4-byte keys 256 threads then fill the shared memory that a function may declare
 
-Key = Callable[[Dim, Dim], Op]  # (row, place): an integer in whose order the elements are
+Key = Callable[[Dim, Dim], Op]  # (row, place) -> an integer that has the order of the elements
 PutFirst = Callable[[Builder, Dim, Dim, Op], None]  # (row, place, such an integer)
 Phase = Callable[[int], Builder]  # the builder of each phase
-Keep = Callable[[Builder, Dim, Dim, Callable[[], Op], Op], None]  # (row, place, what gives its key, position)
+Keep = Callable[[Builder, Dim, Dim, Callable[[], Op], Op], None]  # (row, place, a function that reads its key, position)
 
 
 def emit_sort_gpu(nest: Nest, context: Context) -> None:
@@ -222,7 +222,7 @@ class Sorted:
 
     keep:    stores a place of a sorted row
     tile:    elements that a block sorts
-    tables:  of the rows in memory; None where a tile is a row
+    tables:  tables of the rows in memory; None if a tile is a whole row
     """
 
     def __init__(self, x: Op, axis: int, descending: bool, keep: Keep, target: Target, scratch: Scratch):
@@ -236,7 +236,7 @@ class Sorted:
             self.tables = scratch(self.dtype, total), scratch(dtypes.int64, total)
 
     def emit(self, phase: Phase) -> int:
-        """Writes all phases; returns how many there are."""
+        """Writes all phases; returns their number."""
         self.sort_tiles(phase(0))
         num_merges = max(0, ceildiv(greatest(self.length), self.tile) - 1).bit_length()
         for number in range(num_merges):
@@ -249,7 +249,7 @@ class Sorted:
         return Tables(*self.tables, mul(row, mul(2, self.length)), self.length)
 
     def sort_tiles(self, build: Builder) -> None:
-        """Writes the phase that sorts each tile: in shared memory, whose two tables take turns."""
+        """Writes the phase that sorts each tile in shared memory, in two tables in turn."""
         num_tiles = ceildiv(self.length, self.tile)
         with build.loop(mul(self.rows.count, num_tiles), AxisKind.GRID) as block:
             row, number = unflatten(block, [self.rows.count, num_tiles])
@@ -259,7 +259,7 @@ class Sorted:
             tables = Tables(keys, positions, 0, self.tile)
             threads = min(self.target.block_threads, self.tile)
             with build.loop(threads, AxisKind.BLOCK) as thread:
-                most = min(self.tile, greatest(self.length))  # a row that ends sooner has fewer elements for a thread
+                most = min(self.tile, greatest(self.length))  # a shorter row has fewer elements for a thread
                 own = Own(thread, threads, most)
                 own.each(build, count, lambda i: self.fill(build, row, first, i, tables))
                 build.barrier()
@@ -283,7 +283,7 @@ class Sorted:
             stored_in(build, self.in_memory(row), 0)(add(first, i), key, position)
 
     def merge_runs(self, build: Builder, number: int, is_last: bool) -> None:
-        """Writes the phase that merges runs of 2 ** number tiles, two and two."""
+        """Writes the phase that merges pairs of runs of 2 ** number tiles."""
         exponent = number + self.tile.bit_length() - 1
         with grid_of_threads(build, mul(self.rows.count, self.length), self.target) as position:
             row, i = unflatten(position, [self.rows.count, self.length])
@@ -297,14 +297,14 @@ class Sorted:
 
 
 class Own(Record):
-    """The elements of a thread of a block among those of a tile; neighbours are of neighbouring threads."""
+    """A thread's elements of a tile; neighbouring elements belong to neighbouring threads."""
 
     thread: Dim
     threads: int
     tile: int
 
     def each(self, build: Builder, count: Dim, body: Callable[[Dim], None]) -> None:
-        """Runs body(i) for the thread's elements of the first `count`."""
+        """Runs body(i) for the thread's elements among the first `count`."""
         with build.loop(ceildiv(self.tile, self.threads), AxisKind.LOOP) as number:
             i = add(mul(number, self.threads), self.thread)
             with build.when(less(i, count)):
@@ -312,7 +312,7 @@ class Own(Record):
 
 
 def sort_by_ranks(build: Builder, tables: Tables, own: Own, most: int, count: Dim, descending: bool) -> int:
-    """Puts the `count` elements of a block's table in order, which are `most` at most; returns the table they end in."""
+    """Sorts the `count` elements of a block's table, at most `most`; returns the table in which they end."""
     num_passes = max(0, most - 1).bit_length()
     with build.loop(num_passes, AxisKind.LOOP) as turn:
         source, into = mod(turn, 2), stored_in(build, tables, mod(add(turn, 1), 2))
@@ -322,7 +322,7 @@ def sort_by_ranks(build: Builder, tables: Tables, own: Own, most: int, count: Di
 
 
 def tile_of(length: int, key_nbytes: int, target: Target) -> int:
-    """Returns how many elements a block sorts: a power of two whose two tables fit in shared memory."""
+    """Returns the number of elements that a block sorts: a power of two whose two tables fit in shared memory."""
     tile, room = THREAD_ELEMENTS_MAX * target.block_threads, min(target.shared_bytes, DECLARED_SHARED_BYTES)
     while 2 * tile * (key_nbytes + dtypes.int64.itemsize) > room or tile // 2 >= max(2, length):
         tile //= 2
@@ -330,7 +330,7 @@ def tile_of(length: int, key_nbytes: int, target: Target) -> int:
 
 
 def halve(build: Builder, low: Op, high: Op, is_before: Callable[[Op], Op]) -> None:
-    """Halves the interval low <= i <= high of a binary search; is_before(i): element i comes before the one looked for."""
+    """Halves the interval low <= i <= high of a binary search; is_before(i): element i comes before the wanted one."""
     a, b = build.load(low, 0), build.load(high, 0)
     half = integer(OpCode.SHR, a + b, 1)
     is_behind = both(is_below(a, b), is_before(half))
@@ -345,7 +345,7 @@ def merged(
 
     Args:
       source:  the table that is read
-      length:  elements that there are
+      length:  number of elements
     """
     pair = to_op(add(exponent, 1))
     start = integer(OpCode.SHL, integer(OpCode.SHR, to_op(i), pair), pair)
@@ -362,7 +362,7 @@ def merged(
         other = build.load(tables.keys, tables.at(source, from_op(at_most(place, last))))
         return where(is_left, comes_before(other, key, descending), negated(comes_before(key, other, descending)))
 
-    with build.loop(add(exponent, 1), AxisKind.LOOP):  # low <= the place looked for <= high
+    with build.loop(add(exponent, 1), AxisKind.LOOP):  # low <= the wanted place <= high
         halve(build, low, high, is_before)
     place = to_op(i) + build.load(low, 0) - middle
     position = key if tables.positions is None else build.load(tables.positions, tables.at(source, i))
@@ -370,13 +370,13 @@ def merged(
 
 
 # ---- on a GPU: few first places ----
-GROUP_ELEMENTS_MAX = 16  # of a thread, in registers
-CANDIDATES_MAX = 1024  # elements of groups that are sorted; with the groups' firsts they fit in shared memory twice
+GROUP_ELEMENTS_MAX = 16  # elements of a thread, in registers
+CANDIDATES_MAX = 1024  # elements of groups that are sorted; with the groups' first ones they fit in shared memory twice
 THREADS_MIN = 32  # a warp
 
 
 def keeps_few(nest: Nest, target: Target) -> bool:
-    """True for first places that are few among those of a row, of keys that fit one integer with their position."""
+    """True if few first places of a row are wanted, and a key and its position fit one integer."""
     (x, *_), (axis, _, *count) = nest.anchor.src, nest.anchor.arg
     length = x.shape[axis]
     if not target.is_gpu or not any(count) or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4:
@@ -385,11 +385,11 @@ def keeps_few(nest: Nest, target: Target) -> bool:
     return bool(2 * count[0] <= threads and SORTED_ROW_PARTS_MIN * count[0] <= length < 1 << POSITION_BITS)
 
 
-SORTED_ROW_PARTS_MIN = 8  # first places are few: at most one in this many of their row
+SORTED_ROW_PARTS_MIN = 8  # first places are few if they are at most one in that many elements of a row
 
 
 def groups_of(length: int, count: int, target: Target) -> tuple[int, int]:
-    """Returns the threads of a block, and the elements of each, for a row of such a length."""
+    """Returns the threads of a block, and the elements of each, for a row of that length."""
     threads = THREADS_MIN
     while threads < target.block_threads and threads < max(2 * count, length / SORTED_ROW_PARTS_MIN):
         threads *= 2
@@ -428,11 +428,11 @@ def emit_first_places(nest: Nest, context: Context) -> None:
 
 
 class FirstPlaces(Record):
-    """The first `count` of each tile of each row, as integers in whose order the elements are.
+    """The first `count` elements of each tile of each row, as integers that have the elements' order.
 
-    threads:  of a block, each with a group of elements: every threads-th of the tile
+    threads:  threads of a block; each has a group: every threads-th element of the tile
     each:     elements of a group
-    tiles:    of a row
+    tiles:    tiles of a row
     """
 
     rows: Dim
@@ -443,7 +443,7 @@ class FirstPlaces(Record):
     tiles: int
 
     def leave(self, build: Builder, key: Key, left: Op) -> Key:
-        """Writes them to memory, tile by tile; returns how they are read."""
+        """Writes them to memory, tile by tile; returns the function that reads them."""
         length = self.tiles * self.count
         self.emit(build, key, lambda build, row, i, value: build.store(left, add(mul(row, length), i), value))
         return lambda row, i: read(left, add(mul(row, length), i))
@@ -473,7 +473,7 @@ class FirstPlaces(Record):
                 Own(thread, self.threads, self.count).each(build, self.count, store)
 
     def read(self, build: Builder, key: Callable[[Dim], Op], start: Dim, thread: Dim) -> tuple[Op, Op]:
-        """Brings a thread's group to registers; returns them, and the element that comes first."""
+        """Loads a thread's group to registers; returns these, and the element that comes first."""
         elements = build.alloc(dtypes.int64, self.each, MemorySpace.REGISTER)
         first = build.alloc(dtypes.int64, 1, MemorySpace.REGISTER)
         build.store(first, 0, int64(LAST))
@@ -486,9 +486,9 @@ class FirstPlaces(Record):
         return elements, build.load(first, 0)
 
     def choose(self, build: Builder, firsts: Tables, table: int, elements: Op, first: Op, candidates: Tables) -> None:
-        """Has the threads whose firsts are among the first ones add their groups to the candidates, each at its rank.
+        """Has the threads whose first element is among the first ones add their groups to the candidates, at their rank.
 
-        An empty group is not among them: several would have one rank.
+        An empty group is left out: several of them would have the same rank.
         """
         last = build.load(firsts.keys, firsts.at(table, self.count - 1))
         is_chosen = both(negated(is_below(last, first)), is_below(first, int64(LAST)))

@@ -1,8 +1,8 @@
-"""A stable argsort on a CPU: by a network of exchanges or by digits; of it one element, or few, by counts of parts.
+"""A stable argsort on a CPU: by a network of exchanges or by digits; one or few of its elements by counting parts.
 
-A network of exchanges, of several short rows and keys of 32 bits or fewer: the lanes of a vector are rows. Key and
-position are packed into one integer of 64 bits, the key above, so that order of integers is the stable order. An exchange
-is a minimum and a maximum; which two places it compares does not depend on values, so nothing is predicted and nothing
+A network of exchanges, for several short rows and keys of 32 bits or fewer: the lanes of a vector are rows. Key and
+position are packed into one integer of 64 bits, the key above, so that integers have the stable order. An exchange
+is a minimum and a maximum; its two places do not depend on values, so no branch is predicted and nothing
 waits (Batcher, "Sorting networks and their applications", 1968: n log2(n)^2 / 4 exchanges).
 
     pass p merges runs of h = 2^p:   place t of the first run against place h - 1 - t of the second,
@@ -10,12 +10,12 @@ waits (Batcher, "Sorting networks and their applications", 1968: n log2(n)^2 / 4
 
 Exchanges over short distances are done block by block, so that a block stays in the first-level cache.
 
-A row that is longer, alone, or of 64-bit keys is one thread's. Digits of eight bits are taken in turn, the last first: how
-often each value comes says where its elements begin, and each element goes behind those before it. Cost: 2 n for a digit.
+A row that is longer, alone, or of 64-bit keys is sorted by one thread, by digits of eight bits, the last first: the
+counts of all values tell where the elements of each value begin. Cost: 2 n for a digit.
 
-An element of a rank is not worth an order. Parts between the least and the greatest are counted, and the part that has the
-rank is cut again (selection by a histogram). Where few first places are wanted, an element that is no less than the last
-of them is most often left out with all its neighbours: the firsts of groups of neighbours tell.
+A single rank needs no sorting. The range from the least to the greatest is cut into parts, whose elements are counted, and
+the part with the rank is cut again (selection by a histogram). For few first places, most elements that are not less than
+the last of these are left out together with their neighbours: the first elements of groups of neighbours tell.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from picograd.ir.symbolic import add, ceildiv, flatten, floordiv, from_op, less,
 from picograd.record import Record
 
 # ---- a network of exchanges ----
-STACK_BYTES_MAX = 128 << 10  # of what a thread sorts at once, on its stack: the second-level cache holds it
-NETWORK_ELEMENTS_MAX = 1024  # of a row, half as many where only some ranks are wanted: longer ones are one thread's
-BLOCK_BYTES = 16 << 10  # of exchanges done together, half of a first-level cache
+STACK_BYTES_MAX = 128 << 10  # of rows that a thread sorts at once, on its stack: they stay in the second-level cache
+NETWORK_ELEMENTS_MAX = 1024  # of a row, half as many if only some ranks are wanted: longer ones are sorted by one thread
+BLOCK_BYTES = 16 << 10  # of elements that are exchanged together: half of a first-level cache
 
 
 def has_network(nest: Nest, target: Target) -> bool:
-    """True for several rows of a known length that is short, of keys that fit one integer with their position."""
+    """True for several rows of a known, short length whose keys fit one integer together with a position."""
     (x, *ranks), axis = nest.anchor.src, nest.anchor.arg[0]
     length = x.shape[axis]
     if target.is_gpu or not isinstance(length, int) or x.dtype.compute_dtype.itemsize > 4 or is_few(nest.anchor):
@@ -69,7 +69,7 @@ def has_network(nest: Nest, target: Target) -> bool:
 
 
 def is_few(anchor: Op) -> bool:
-    """True for first places of a long row that are few, so that it does not pay to put others in order."""
+    """True if few first places of a long row are wanted, so that sorting the other elements does not pay."""
     if len(anchor.src) > 1:
         return False
     length, count = (op.shape[anchor.arg[0]] for op in (anchor.src[0], anchor))
@@ -79,7 +79,7 @@ def is_few(anchor: Op) -> bool:
 
 
 def num_rows_of(anchor: Op) -> Dim:
-    """Returns how many rows are sorted."""
+    """Returns the number of rows that are sorted."""
     return RowsAlong.of(anchor.src[0].shape, anchor.arg[0]).count
 
 
@@ -110,11 +110,11 @@ def _sort_rows(
     num_rows: Dim, length: int, count: Dim, lanes: int, build: Builder, key: Callable[[Dim, Dim], Op],
     place: Callable[[Dim, Dim], Dim], put: Callable[[Dim, Dim, Op], None],
 ) -> None:  # fmt: skip
-    """Sorts as many rows as there are lanes at a time; a lane that has none of its own repeats the last row.
+    """Sorts as many rows as there are lanes at a time; a lane without a row repeats the last one.
 
     Args:
-      count:  results of a row
-      place:  where in the order a result of a row is
+      count:  number of results of a row
+      place:  (row, result) -> its place in the sorted row
     """
     with build.loop(ceildiv(num_rows, lanes), AxisKind.GRID) as group:
         network = Network(length, lanes)
@@ -132,8 +132,8 @@ def _sort_rows(
 class Network(Record):
     """Sorts `length` vectors of `lanes` integers lane by lane.
 
-    block:  how many of them are exchanged together, a power of two
-    whole:  how many there are in memory, full blocks
+    block:  number of vectors that are exchanged together, a power of two
+    whole:  number of vectors in memory, whole blocks
     """
 
     length: int
@@ -202,18 +202,18 @@ class Network(Record):
                     build.store(memory, second, Op(OpCode.MAX, dtypes.int64, (x, y)))
 
 
-# ---- a row for itself ----
+# ---- a single row ----
 DIGIT_BITS = 8
 DIGIT_VALUES = 1 << DIGIT_BITS
-COUNTED_ELEMENTS_MAX = 128  # whose ranks are counted: for more, digits are faster
-SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for more, the row is put in order
+COUNTED_ELEMENTS_MAX = 128  # elements of a row that is sorted by counting ranks: for more, digits are faster
+SELECTIONS_MAX = 4  # elements of given ranks that are selected one by one: for more, the row is sorted
 PARTS_BITS, FEW_PARTS_BITS = 11, 8  # a selection cuts a row into 2 ** bits parts; fewer bits up to FEW_ELEMENTS_MAX
 FEW_ELEMENTS_MAX = 1 << 14
-GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # groups of a row, and vectors of a group, where few first places are wanted
-COUNTED_ROW_PARTS_MIN = 4  # first places are few: less than one in this many of their row
-PLACE_GROUPS_MIN = 4  # for each of these places, at least
+GROUPS_MAX, GROUP_VECTORS_MIN = 4096, 2  # groups of a row, and vectors of a group, for few first places
+COUNTED_ROW_PARTS_MIN = 4  # first places are few if they are less than one in that many elements of a row
+PLACE_GROUPS_MIN = 4  # groups for each of these places
 
-Element = Callable[[Dim], tuple[Op, Op]]  # what is at a place: an integer in whose order elements are, the position
+Element = Callable[[Dim], tuple[Op, Op]]  # place -> an integer that has the order of the elements, and the position
 
 
 def emit_sort_row(nest: Nest, context: Context) -> None:
@@ -256,10 +256,10 @@ def emit_sort_row(nest: Nest, context: Context) -> None:
 
 
 class Elements(Record):
-    """Form of the elements of a row while they are put in order.
+    """Form of the elements of a row while they are sorted.
 
-    is_packed:    an integer has the key above and the position below, if they fit; else positions have their own table
-    place_dtype:  of these positions
+    is_packed:    an integer has the key above and the position below, if both fit; else positions have their own table
+    place_dtype:  dtype of these positions
     """
 
     is_packed: bool
@@ -267,16 +267,16 @@ class Elements(Record):
 
     @staticmethod
     def of(dtype: DType, length: Dim) -> Elements:
-        """Returns how elements of a dtype are kept."""
+        """Returns the form for elements of a dtype."""
         place_dtype = dtypes.int32 if greatest(length) <= dtypes.int32.max else dtypes.int64
         return Elements(dtype.compute_dtype.itemsize <= 4 and greatest(length) < 1 << POSITION_BITS, place_dtype)
 
     def packed(self, key: Op, position: Dim, descending: bool) -> Op:
-        """Returns an integer in whose order elements are; where it has no position, equal ones are in theirs."""
+        """Returns an integer that has the order of the elements, with the position if it fits."""
         return packed(key, position, descending) if self.is_packed else ordered(key, descending)
 
     def scratch(self, length: Dim, num_rows: Dim, scratch: Scratch) -> tuple[Op, Op | None] | None:
-        """Returns memory for the tables of all rows; None where a row's are on the stack of its thread."""
+        """Returns memory for the tables of all rows; None if a row's tables are on the stack of its thread."""
         of_element = 8 if self.is_packed else 8 + self.place_dtype.itemsize
         if isinstance(length, int) and 2 * length * of_element <= STACK_BYTES_MAX:
             return None
@@ -295,7 +295,7 @@ class Elements(Record):
 
 
 class RowOrder(Record):
-    """A row that a thread puts in order, or a part of it: in two tables, of which each has room for the row."""
+    """A row that a thread sorts, or a part of it, in two tables that each have room for the row."""
 
     build: Builder
     kind: Elements
@@ -317,7 +317,7 @@ class RowOrder(Record):
         return key, cast(self.build.load(self.tables.positions, at), dtypes.int64)
 
     def inside(self, place: Op) -> Dim:
-        """Returns a place, as the proof of bounds can see."""
+        """Returns a place, limited so that its bounds can be proved."""
         return from_op(at_most(place, to_op(subtract(self.length, 1))))
 
     def number(self, value: Dim) -> Op:
@@ -333,7 +333,7 @@ class RowOrder(Record):
         return memory
 
     def combined(self, codes: Sequence[OpCode], value: Callable[[Dim], Op], count: Dim) -> list[Op]:
-        """Returns the sum, the least, the greatest of `count` values, by vectors and a rest."""
+        """Returns the reductions of `count` values by some operations, in vectors and a remainder."""
         build, lanes = self.build, self.lanes
         starts = [const(identity(code, dtypes.int64), dtypes.int64) for code in codes]
         several, one = ([build.alloc(dtypes.int64, n, MemorySpace.REGISTER) for _ in codes] for n in (lanes, 1))
@@ -374,7 +374,7 @@ class RowOrder(Record):
                 put(i, position(i))
 
     def count_ranks(self, count: Dim, element: Element, put: Callable[[Op, Op], None]) -> None:
-        """Writes put(place, position) for each of few elements: its place in the order is how many come before it."""
+        """Writes put(place, position) for each of few elements: its place is the number of elements before it."""
         build = self.build
         with build.loop(count, AxisKind.LOOP) as i:
             self.put(0, i, element(i))
@@ -392,16 +392,16 @@ class RowOrder(Record):
             put(rank, position)
 
     def sort_digits(self, element: Element, count: Dim) -> Callable[[Dim], Op]:
-        """Writes the passes of all digits, the last first; returns what gives the position of an element by its place.
+        """Writes the passes of all digits, the last first; returns the function from a place to the element's position.
 
-        A pass moves each element behind those before it whose digit is not greater. Keys count from the least one, and a
-        digit that all of them share needs no pass: of small integers few are left.
+        A pass sorts the elements stably by one digit. Keys are counted from the least one, and a
+        digit that all of them share needs no pass: few digits are left for small integers.
         """
         build, low_bit = self.build, POSITION_BITS if self.kind.is_packed else 0
         num_digits = (64 - low_bit) // DIGIT_BITS
         counts = self.counts(num_digits * DIGIT_VALUES)
 
-        def kept(i: Dim) -> Op:  # by vectors; drawn keys are long computations
+        def kept(i: Dim) -> Op:  # in vectors, since random keys are long computations
             key, _ = element(i)
             build.store(self.tables.keys, self.tables.at(0, i), key)
             return key
@@ -426,7 +426,7 @@ class RowOrder(Record):
         return count
 
     def move_by_digit(self, counts: Op, count: Dim, first: Dim, shift: Dim, turn: Op) -> None:
-        """Writes the pass of the digit whose counts begin at `first`, unless all elements have the same one."""
+        """Writes the pass of the digit whose counts begin at `first`, unless all elements have the same digit."""
         build = self.build
         source = from_op(integer(OpCode.AND, build.load(turn, 0), 1))
         of_one = build.load(counts, add(first, _digit(self.element(source, 0)[0], shift)))
@@ -446,7 +446,7 @@ class RowOrder(Record):
     def select(self, element: Element, count: Dim, rank: Op) -> tuple[Op, Op]:
         """Returns the element of a rank among the first `count`: its key, and its position.
 
-        The distance between the least and the greatest is cut into parts, and the elements of each are counted; those of
+        The range between the least and the greatest is cut into parts, and the elements of each are counted; those of
         the part that has the rank are kept in the second table, in their order, and are cut again, until all are equal.
         """
         build, bits = self.build, PARTS_BITS if greatest(count) > FEW_ELEMENTS_MAX else FEW_PARTS_BITS
@@ -460,7 +460,7 @@ class RowOrder(Record):
         return self.element(1, self.inside(build.load(wanted, 0)))
 
     def narrow(self, element: Element, count: Dim, bits: int, left: Op, wanted: Op, distance: Op) -> None:
-        """Writes one cut: keeps the elements of a part, stores how many are left, and the rank among them."""
+        """Writes one cut: keeps the elements of a part, and stores their number and the rank among them."""
         build = self.build
         low, high = self.combined([OpCode.MIN, OpCode.MAX], lambda i: element(i)[0], count)
         build.store(distance, 0, integer(OpCode.SUB, high, low))
@@ -496,11 +496,11 @@ class RowOrder(Record):
 
     # ---- few first places ----
     def keep_first(self, element: Element, wanted: int) -> Dim:
-        """Brings all that may be among the `wanted` first to the first table, in their order; returns how many there are.
+        """Copies all candidates for the `wanted` first places to the first table, in order; returns their number.
 
-        First the firsts of groups of neighbours are found. As many groups as places are wanted have a first that is no
-        greater than the last of these groups' firsts, so nothing greater is among the first; and a group whose first is
-        greater has no element that is. Where groups are too few, the last of the first places itself is selected.
+        First the least element of each group of neighbours is found. The K-th of these, for K wanted places, is a limit: K
+        elements are not above it. So no greater element is among the first K, and a group whose least element is greater
+        has no candidate. If there are too few groups, the element of rank K is selected itself.
         """
         build, length = self.build, self.length
         assert isinstance(length, int)

@@ -1,4 +1,4 @@
-"""Splits a kernel around its product, for a library, or around what a user's kernel computes; the rest is generated.
+"""Splits a kernel around its product, for a library, or around the values of a user's kernel; the rest is generated.
 
 In:    Kernel
 Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_operands`: one that leaves the nest its epilogue, of
@@ -6,9 +6,9 @@ Out:   `unfuse`: Splits, or the reason why there is none; `unfuse_operands`: one
        `product_of`: the `PlainProduct` of a nest; NotPlain says why there is none
        `unfuse_given`: a Cut around the values that a user's kernel computes
 
-    phase 0   operands in memory that a library cannot read are stored, as is a bias that is cast
-    phase 1   the product, with an epilogue of the library's where that is all of the rest
-    phase 2   the other values computed of the product, for any number of results
+    phase 0   operands that a library cannot read are stored, as is a bias that is cast
+    phase 1   the product, with the library's epilogue if nothing else is left to compute
+    phase 2   other values that depend on the product, for any number of results
 
 Values between phases are in "scratch" params, for which the plan finds memory (devices/launches.py). A product of 16 bits
 is stored in 16 bits: a fused epilogue computes with these, too.
@@ -17,9 +17,9 @@ A library reads strided matrices (`Matrix`), and has an epilogue (`Epilogue`), e
 
     relu(scale * product + factor * added + bias)
 
-It adds up in this order, in float32, and rounds once, to the dtype of the result. A graph may have another order, and of
-16 bits it rounds after each Op, the product first: the difference is less than its own rounding. A gelu is not among the
-parts: the results of the library's tanh are not documented. NOTE: nor is what its relu makes of a NaN; a generated relu
+It adds up in this order, in float32, and rounds once, to the dtype of the result. A graph may have another order, and with
+16 bits it rounds after each Op: the difference is less than its own rounding. A gelu is not among the
+parts: the results of the library's tanh are not documented. NOTE: nor is its relu of a NaN; a generated relu
 keeps it. Source: cublasLt.h, cublasLtEpilogue_t; cuBLAS manual, cublasLtMatmul.
 """
 
@@ -43,15 +43,15 @@ from picograd.ir.symbolic import affine, from_op, placeholder, placeholders
 from picograd.record import Record, replace
 
 # ---- splitting a kernel around its product ----
-AROUND = (ELEMENTWISE | MOVEMENT | {OpCode.PARAM, OpCode.CONST}) - {OpCode.CHECK}  # what a user's kernel computes
-BETWEEN_RATIO_MAX = 2  # times the bytes of a kernel's own params: values stored in between may not be larger
+AROUND = (ELEMENTWISE | MOVEMENT | {OpCode.PARAM, OpCode.CONST}) - {OpCode.CHECK}  # may surround a user's kernel
+BETWEEN_RATIO_MAX = 2  # values that are stored in between have at most that many times the bytes of the kernel's params
 
 
 class Cut(Record):
     """A kernel in phases, one of which is not generated.
 
-    kernel:   computes the same as the one it was made of; its params are that one's, then what is stored in between
-    place:    of that phase
+    kernel:   computes the same as the original; its params are the original's, then values that are stored in between
+    place:    number of the phase that is not generated
     """
 
     kernel: Kernel
@@ -65,7 +65,7 @@ class Cut(Record):
 
     @property
     def generated(self) -> Kernel:
-        """Returns the kernel without that phase, which alone would read what is not stored."""
+        """Returns the kernel without that phase."""
         phases = self.kernel.phases
         return replace(self.kernel, phases=phases[: self.place] + phases[self.place + 1 :])
 
@@ -79,7 +79,7 @@ class Cut(Record):
 class Split(Cut):
     """A kernel in phases, one of which a library computes.
 
-    product:  what the library is asked for, by slots of `kernel`
+    product:  the product that the library computes, by slots of `kernel`
     """
 
     product: PlainProduct
@@ -87,11 +87,11 @@ class Split(Cut):
 
 @lru_cache(maxsize=256)
 def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
-    """Returns the ways to give the product to a library, the one that leaves least to us first; or why there is none.
+    """Returns the ways to give the product to a library, the one that leaves least to us first; or the reason for none.
 
-    It accepts every kernel of one product whose sums are float32, with any operands and any values computed of
-    it. Not taken is one that would store more in between than it is worth: what is read along a broadcast is small, and
-    what is stored of it is not.
+    It accepts every kernel of one product whose sums are float32, with any operands and any values that depend on
+    it, unless it would store too much in between: a small operand that is broadcast, for
+    example, would be stored in full.
     """
     try:
         return tuple(_splits(kernel))
@@ -103,7 +103,7 @@ def unfuse(kernel: Kernel) -> tuple[Split, ...] | str:
 def unfuse_operands(kernel: Kernel) -> Split | str:
     """Returns the split in which operands are stored before the product as `unfuse` does, and all else is one nest.
 
-    Its product is asked for without an epilogue; the first of the results takes its place.
+    The product has no epilogue; the first of the results takes its place.
     """
     try:
         nest, draft = _one_product(kernel), _Draft(kernel)
@@ -119,9 +119,9 @@ def unfuse_operands(kernel: Kernel) -> Split | str:
 
 @lru_cache(maxsize=256)
 def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
-    """Returns a split whose product has a result for each part of K: what is left of the kernel adds them up, in order.
+    """Returns a split whose product has a result for each part of K; the rest of the kernel adds them up, in order.
 
-    None where it has no split, or K no such parts.
+    None if the kernel has no split, or K no such parts.
     """
     try:
         nest = _one_product(kernel)
@@ -134,10 +134,10 @@ def unfuse_in_parts(kernel: Kernel, parts: int) -> Split | None:
 
 
 def unfuse_given(kernel: Kernel, computed: Mapping[Op, Op]) -> Cut | str:
-    """Returns the cut in which a user's kernel computes values of a kernel; or why there is none.
+    """Returns the cut in which a user's kernel computes values of a kernel; or the reason why there is none.
 
-    Operands that are not parameters, as they are, are stored before; other values are computed of the results behind it.
-    Both are elementwise.
+    Operands that are not simply parameters are stored before it; other values are computed from its results after it.
+    Both must be elementwise.
 
     Args:
       computed:  values of the kernel, each with its OUTPUT of a KERNEL whose operands are values of the kernel
@@ -182,14 +182,14 @@ def _around(kernel: Kernel, computed: Mapping[Op, Op]) -> Cut:
 
 
 def _check_elementwise(values: Sequence[Op]) -> None:
-    """Raises NotPlain where values of parameters are more than elementwise."""
+    """Raises NotPlain if values are not elementwise functions of parameters."""
     others = {op.code for op in toposort(values)} - AROUND
     if others:
         raise NotPlain(f"{', '.join(sorted(code.name for code in others))} is around it")
 
 
 def _splits(kernel: Kernel) -> list[Split]:
-    """Returns the splits of a kernel; raises NotPlain where there is none."""
+    """Returns the splits of a kernel; raises NotPlain if there is none."""
     nest = _one_product(kernel)
     found: list[Split] = []
     refused: list[NotPlain] = []
@@ -199,7 +199,7 @@ def _splits(kernel: Kernel) -> list[Split]:
         except NotPlain as reason:
             refused.append(reason)
         if found and found[0].product.epilogue == Epilogue():
-            break  # nothing of it could be left to a rest
+            break  # a generated rest could not compute a part of it
     if not found:
         raise refused[-1]
     return found
@@ -227,7 +227,7 @@ class _Draft:
 
     def __init__(self, kernel: Kernel):
         self._kernel, self._params = kernel, [*kernel.params]
-        self._before: dict[Op, Nest] = {}  # by the stored value
+        self._before: dict[Op, Nest] = {}  # stored value -> its nest
         self._of_launches: list[Param] = []
 
     def temporary(self, value: Op) -> Op:
@@ -236,7 +236,7 @@ class _Draft:
         return param(value, len(self._params) - 1)
 
     def memory_of_launches(self, value: Op) -> Op:
-        """Returns a PARAM for memory between the launches of a user's kernel, as much as that wants."""
+        """Returns a PARAM for memory between the launches of a user's kernel, as much as that needs."""
         found = self.temporary(value)
         self._of_launches.append(self._params[-1])
         return found
@@ -251,14 +251,14 @@ class _Draft:
         return held
 
     def product(self, anchor: Op) -> Op:
-        """Returns the same product of operands that a library can read, the others being stored before."""
+        """Returns the product of operands that a library can read: others are stored before it."""
         dtype = operand_dtype(anchor)
         return anchor.replace(src=tuple(self._readable(operand, dtype, name) for operand, name in zip(anchor.src, SIDES)))
 
     def _readable(self, operand: Op, dtype: DType, name: str) -> Op:
         """Returns an operand in memory: itself, or stored along the axis along which it is read.
 
-        An operand that is the same for all of a batch is stored once.
+        An operand that is the same for a whole batch is stored once.
         """
         try:
             matrix_of(operand, dtype, name)
@@ -285,8 +285,8 @@ class _Draft:
     def kept(self, nest: Nest, value: Op) -> int | None:
         """Returns the slot of a result that is a value itself, such as the product, from which the others can be computed.
 
-        Not where one of them reads as much of the same dtype: a result may be put where the plan has that, which is
-        right if an element is read before it is written, as within one loop. Memory that is read for a sum, too, is
+        None if one of them reads as much memory of the same dtype: the plan may give a result that memory, which is
+        right if each element is read before it is written, as within one loop. Memory that is read for a sum, too, is
         never taken.
         """
         order = toposort([v for _, v in nest.outputs])
@@ -302,16 +302,16 @@ class _Draft:
         return None
 
     def finish(self, nest: Nest, rest: Sequence[Nest] = (), product: PlainProduct | None = None) -> Split:
-        """Returns the split with `nest` as the library's; raises NotPlain where that is not a plain product, or too costly.
+        """Returns the split with `nest` as the library's; raises NotPlain if it is not a plain product, or too costly.
 
         Args:
-          product:  what the library is asked for, where that does not follow from `nest`
+          product:  the library's product, if it does not follow from `nest`
         """
         cut = self.cut(nest, rest)
         return Split(cut.kernel, cut.place, product or product_of(nest))
 
     def cut(self, nest: Nest, rest: Sequence[Nest] = ()) -> Cut:
-        """Returns the cut with `nest` as the part that is not generated; raises NotPlain where it stores too much."""
+        """Returns the cut with `nest` as the part that is not generated; raises NotPlain if it stores too much."""
         phases = [phase for phase in (tuple(self._before.values()), (nest,), tuple(rest)) if phase]
         own = self._params[: len(self._kernel.params)]
         needed, held = _nbytes(self._params[len(own) :]) - _nbytes(self._of_launches), _nbytes(own)
@@ -327,7 +327,7 @@ def _nbytes(params: Sequence[Param]) -> int:
 
 
 def _one_of_batch(operand: Op) -> Op:
-    """Returns an operand, of a batch of equal matrices the first."""
+    """Returns an operand; if all matrices of its batch are equal, the first of them."""
     *batch, rows, columns = operand.shape
     used = set(toposort([element_anywhere(operand)]))
     if any(placeholder(axis, dim) in used for axis, dim in enumerate(batch)):
@@ -336,7 +336,7 @@ def _one_of_batch(operand: Op) -> Op:
 
 
 def _whole(draft: _Draft, nest: Nest) -> Split:
-    """Returns the split in which the library computes the result, epilogue and all; raises NotPlain."""
+    """Returns the split in which the library computes the result with its epilogue; raises NotPlain."""
     anchor = nest.anchor
     values = [value for _, value in nest.outputs]
     became = {anchor: draft.product(anchor)}
@@ -347,7 +347,7 @@ def _whole(draft: _Draft, nest: Nest) -> Split:
 
 
 def _cast_vectors(values: Sequence[Op], anchor: Op) -> list[Op]:
-    """Returns the vectors with an element a column that are cast on their way to results, as a bias is under autocast."""
+    """Returns the vectors with an element for each column that are cast before use, like a bias under autocast."""
     columns = (anchor.shape[-1],)
     order = toposort(values, stop={anchor})
     return [op for op in order if op.code is OpCode.CAST and op.shape == columns and op.src[0].code is OpCode.PARAM]
@@ -395,17 +395,17 @@ def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
 
 # ---- products that a library computes ----
 NARROW = (dtypes.float16, dtypes.bfloat16)
-DTYPES = (dtypes.float32, *NARROW)  # whose sums are float32 here as there
+DTYPES = (dtypes.float32, *NARROW)  # their sums are float32, here and in a library
 SIDES = ("the left operand", "the right operand")
 
 
 def product_of(nest: Nest) -> PlainProduct:
     """Returns the product that a library would compute for a nest; raises NotPlain if none can.
 
-    Accepted is one product with one result, whose operands are in memory with contiguous rows or columns at equal
-    distances, as are the matrices of a batch. So are views: transposed, cut out, heads of an attention. Operands of 16
-    bits may be widened to float32 on their way in: their products are exact there, as they are in the library. Nothing
-    is computed of the result but a library's own epilogue.
+    It must be one product with one result, whose operands are in memory with contiguous rows or columns at equal
+    distances, as are the matrices of a batch. Views may be transposed, blocks, or heads of an attention. Operands of 16
+    bits may be widened to float32 before: their products are exact then, as in the library. The result may have nothing
+    but a library's own epilogue.
     """
     anchor, ((out, value), *others) = nest.anchor, nest.outputs
     if others:
@@ -417,7 +417,7 @@ def product_of(nest: Nest) -> PlainProduct:
 
 
 def _product(anchor: Op, out: int, out_dtype: DType) -> PlainProduct:
-    """Returns the product of operands that are in memory as a library wants them; raises NotPlain."""
+    """Returns the product of operands that are in memory in a library's layout; raises NotPlain."""
     *outer, m, n = known_numbers(anchor.shape)
     k = known_numbers(anchor.src[0].shape)[-1]
     batch = numel(outer)
@@ -433,7 +433,7 @@ def _product(anchor: Op, out: int, out_dtype: DType) -> PlainProduct:
 
 
 def operand_dtype(anchor: Op) -> DType:
-    """Returns the dtype in which a product's operands are read: narrow where both are widened on their way in."""
+    """Returns the dtype in which a product's operands are read: a narrow one if both are widened before the product."""
     read = {_source_dtype(operand) for operand in anchor.src}
     narrow = read.pop() if len(read) == 1 else anchor.dtype
     return narrow if anchor.dtype is dtypes.float32 and narrow in NARROW else anchor.dtype
@@ -477,16 +477,16 @@ def matrix_at(load: Op, extents: Sequence[int], name: str) -> Matrix:
     if not terms.keys() <= {*axes}:
         raise NotPlain(f"{name} does not lie at equal distances")
     *outer_steps, row_step, column_step = [terms.get(axis, 0) for axis in axes]
-    lies = _lies(rows, columns, row_step, column_step)
+    lies = _layout_of(rows, columns, row_step, column_step)
     if lies is None:
         raise NotPlain(f"{name} has neither rows nor columns side by side")
     return Matrix(load.src[0].arg[0], offset, *lies, _batch_stride(outer, outer_steps, name))
 
 
-def _lies(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int, bool] | None:
-    """Returns the stride of a matrix, and True if it is column-major; None where neither rows nor columns are contiguous.
+def _layout_of(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int, bool] | None:
+    """Returns the stride of a matrix, and True if it is column-major; None if neither rows nor columns are contiguous.
 
-    >>> _lies(4, 3, 10, 1), _lies(4, 3, 1, 10), _lies(4, 3, 0, 1)
+    >>> _layout_of(4, 3, 10, 1), _layout_of(4, 3, 1, 10), _layout_of(4, 3, 0, 1)
     ((10, False), (10, True), None)
     """
     for length, count, step, stride, is_column_major in (
@@ -495,7 +495,7 @@ def _lies(rows: int, columns: int, row_step: int, column_step: int) -> tuple[int
     ):
         if length == 1 or step == 1:
             apart = stride if count > 1 else length
-            if apart >= length:  # or they overlap, as windows do
+            if apart >= length:  # else they overlap, as windows do
                 return apart, is_column_major
     return None
 
@@ -517,7 +517,7 @@ def epilogue_of(value: Op, anchor: Op) -> Epilogue:
     product = Op(OpCode.PARAM, anchor.dtype, (), (-1, ()))  # in place of its element: no kernel has such a slot
     rest = element_within(value, placeholders(value.shape), {anchor: product}, range(len(anchor.shape)))
     extents = known_numbers(anchor.shape)
-    if rest.code is OpCode.CAST and anchor.dtype is dtypes.float32:  # which rounds as storing does
+    if rest.code is OpCode.CAST and anchor.dtype is dtypes.float32:  # rounds as storing does
         rest = rest.src[0]
     under = _under_relu(rest)
     scale, factor_added, added, bias = 0.0, 0.0, None, None
@@ -532,7 +532,7 @@ def epilogue_of(value: Op, anchor: Op) -> Epilogue:
             factor_added, added = factor, matrix
         else:
             raise NotPlain(MORE)
-    if not scale:  # nor 0: a library may leave out what 0 times NaN is
+    if not scale:  # 0 is refused, too: a library may skip the product, whose NaN would be lost
         raise NotPlain(MORE)
     return Epilogue(scale, factor_added, added, bias, under is not None)
 
@@ -556,7 +556,7 @@ def _terms(value: Op, sign: float = 1.0) -> Iterator[tuple[float, Op]]:
 
 
 def _multiple(value: Op) -> tuple[float, Op]:
-    """Returns (c, x) with a value of c * x; a value that is not a multiple is 1 * itself."""
+    """Returns (c, x) for a value c * x; (1, value) for one that is not a multiple."""
     if value.code is OpCode.NEG:
         return -1.0, value.src[0]
     if value.code is OpCode.MUL:
@@ -567,7 +567,7 @@ def _multiple(value: Op) -> tuple[float, Op]:
 
 
 def _added(load: Op, extents: list[int], dtype: DType) -> Matrix | None:
-    """Returns the matrix that is added; None where it is computed, or not row-major."""
+    """Returns the matrix that is added; None if it is computed, or not row-major."""
     if not _is_read(load, dtype):
         return None
     try:

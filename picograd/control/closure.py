@@ -1,5 +1,5 @@
-"""Traces a Python function, and cuts its graphs from the outside: a body over PARAMs, with what it reads outside made a
-source.
+"""Traces a Python function, and cuts its graphs from the outside: a body over PARAMs, with outside values that it reads as
+sources.
 
 `FunctionTrace` notes the cells that a function makes, reads and writes in one run, in which nothing is computed. In a
 `BodyTrace` each cell made before that the function reads holds a stand-in: a BUFFER without memory. So the graphs
@@ -30,7 +30,7 @@ from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.unasked import differentiable_cells
 
-# Functions whose result is as long as values say -> what has a length of its own. They ask for a value, but return none.
+# Functions whose result's length depends on values -> that part of it. They read a value, but do not return one.
 WITH_LENGTHS_OF_VALUES = {
     "bincount": "where the greatest number n is known: pg.zeros(n + 1).index_add(0, x, pg.ones(len(x))).",
     "index": "pg.where(mask, x, 0) keeps the shape; x[mask] has as many elements as values say.",
@@ -45,10 +45,10 @@ WITH_LENGTHS_OF_VALUES = {
 class FunctionTrace:
     """The record of a traced function's cells.
 
-    transform:  what the user called, for errors
+    transform:  name of the function that the user called, for errors
     function:   name of the user's function, for errors
-    before:     cells made before that the function read or wrote, in order, and what they held
-    written:    cells made before that the function wrote to, in order, and a value that they had inside
+    before:     cells made before that the function read or wrote, in order, with their values before
+    written:    cells made before that the function wrote to, in order, with their last value inside
     """
 
     waits = False
@@ -72,21 +72,21 @@ class FunctionTrace:
         self._hold.__exit__()
 
     def leave(self) -> None:
-        """Gives cells made before their values again, and keeps in `written` what they had inside."""
+        """Gives cells made before their values back, and keeps their values inside in `written`."""
         for cell, op in self.before.items():
             if cell in self.written:
                 self.written[cell] = cell.op
                 cell.op = op
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, in a `with` block of the trace: an interrupt ends it, and waits while cells are put back."""
+        """Calls the function in a `with` block of the trace: an interrupt ends it, but waits while cells are restored."""
         return self._hold.let_in(function, *args, **kwargs)
 
     def enter(self, cell: Cell) -> None:
-        """Notes in `before` what a cell holds that is touched for the first time; may give it another value."""
+        """Notes in `before` the value of a cell that is touched for the first time; may give it another value."""
         raise NotImplementedError
 
-    # ---- what cells tell ----
+    # ---- events of cells ----
     def on_make(self, cell: Cell) -> None:
         self._made.add(cell)
 
@@ -119,11 +119,11 @@ class FunctionTrace:
 
     # ---- afterwards ----
     def check_kept(self, known: Iterable[Tensor], fault: str, hint: str) -> None:
-        """Raises JitError where a tensor that the function made, none of those known, outlives the trace."""
+        """Raises JitError if a tensor that the function made, and that is not `known`, outlives the trace."""
         accounted = {tensor.cell for tensor in known}
         if all(cell in accounted for cell in self._made.living()):
             return
-        gc.collect()  # what only cycles keep alive is not kept
+        gc.collect()  # tensors that only reference cycles keep alive do not count
         kept = next((cell for cell in self._made.living() if cell not in accounted), None)
         if kept is not None:
             raise JitError(
@@ -135,7 +135,7 @@ class FunctionTrace:
 
 # ---- bodies ----
 class BodyTrace(FunctionTrace):
-    """A context in which cells made before it hold stand-ins; `written` says afterwards what the function left in them.
+    """A context in which cells made before it hold stand-ins; afterwards `written` has the values left in them.
 
     stands:   stand-in -> its cell
     needing:  cells whose stand-in needs gradients whether their value does or not
@@ -150,7 +150,7 @@ class BodyTrace(FunctionTrace):
         self._lent: list[tuple[Tensor, Cell, View]] = []
 
     def leave(self) -> None:
-        """Gives cells made before the trace their values again; all that were touched had a stand-in."""
+        """Gives cells made before the trace their values back; all that were touched had a stand-in."""
         super().leave()
         while self._lent:
             tensor, cell, steps = self._lent.pop()
@@ -172,15 +172,15 @@ class BodyTrace(FunctionTrace):
         tensor.cell, tensor.steps, tensor._shown = Cell(stand, tensor.cell.device), (), None
 
     def changed(self) -> list[Cell]:
-        """Returns the cells made before that hold another value afterwards."""
+        """Returns the cells made before whose value has changed."""
         return [cell for cell, op in self.written.items() if self.stands.get(op) is not cell]
 
     def stand_of(self, cell: Cell) -> Op:
-        """Returns the value that a cell held while the function ran."""
+        """Returns the value that a cell had while the function ran."""
         return self._stand[cell]
 
     def check_arguments(self, given: Iterable[Tensor]) -> None:
-        """Raises JitError where the function wrote to storage that it was given a view of: it saw the value before."""
+        """Raises JitError if the function wrote to storage of which it was given a view: it saw the old value."""
         changed = set(self.changed())
         for tensor in given:
             if tensor.cell in changed:
@@ -191,13 +191,13 @@ class BodyTrace(FunctionTrace):
                 )
 
     def check_returned(self, returned: Iterable[Tensor]) -> None:
-        """Raises JitError where a tensor that the function made outlives it without being returned."""
+        """Raises JitError if a tensor that the function made outlives it without being returned."""
         hint = "return it, or write it in place to a Tensor made before."
         self.check_kept(returned, "each step makes another one.", hint)
 
 
 def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -> Op:
-    """Returns an Op equal to no other, through which gradients flow or do not."""
+    """Returns an Op that is equal to no other, and through which gradients flow if it `needs_grad`."""
     buffer = Buffer(device or default_device(), dtype, greatest_numel(shape))
     stand = Op(OpCode.BUFFER, dtype, (), (buffer, shape))
     # NOTE: without the LEAF, detach() and no_grad() inside would find nothing to detach.
@@ -223,8 +223,8 @@ class Side(Enum):
 class Closed(Record):
     """Graphs cut from the outside.
 
-    roots:    over PARAMs
-    sources:  the meaning of the invariant PARAMs, from the first of their slots on
+    roots:    graphs over PARAMs
+    sources:  the values of the invariant PARAMs, in the order of their slots
     """
 
     roots: tuple[Op, ...]
@@ -262,8 +262,8 @@ class _Cut:
     """The place of each Op: inside the body or outside.
 
     order:       all Ops, sources first
-    place:       by Op
-    true:        what an Op outside is, with the values of cells in place of their stand-ins
+    place:       the side of each Op
+    true:        Op outside -> the same with the values of cells in place of their stand-ins
     invariants:  the Ops outside that the inside reads
     """
 
@@ -278,7 +278,7 @@ class _Cut:
         self.invariants = list(self._frontier(roots, stop))
 
     def _look(self, op: Op, stands: Mapping[Op, Cell], before: Mapping[Cell, Op]) -> None:
-        """Decides where an Op is computed: inside the body, outside of it, or in either place, as constants are."""
+        """Decides where an Op is computed: inside the body, outside of it, or, like constants, anywhere."""
         cell = stands.get(op)
         if cell is not None:
             self.true[op] = value = before[cell]

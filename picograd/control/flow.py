@@ -1,7 +1,7 @@
-"""Control flow: branches and loops that depend on values, recurrences, and gradients of batches part by part.
+"""Control flow: branches and loops that depend on values, recurrences, and gradients of a batch part by part.
 
-`cond` and `while_loop` have PyTorch's names. `scan` is a recurrence as one LOOP: its body is traced once, however many
-steps there are. `accumulate` is a scan over small batches that adds up the gradient of a large one.
+`cond` and `while_loop` have PyTorch's names. `scan` is a recurrence as one LOOP: its body is traced once for any number of
+steps. `accumulate` is a scan over small batches that adds up the gradient of a large one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def cond(
     false_fn: Callable[..., Any],
     operands: Sequence[Any] = (),
 ) -> Any:
-    """Returns true_fn(*operands) where `pred` holds, else false_fn(*operands).
+    """Returns true_fn(*operands) if `pred` holds, else false_fn(*operands).
 
     For a Tensor both branches are computed and one result is chosen, so that it works inside jit and vmap, by one plan.
-    The branch that is not chosen hands no gradient to the operands, also where its derivative is infinite; to a tensor that
-    a function reads and that is not an operand it hands 0 times its derivative.
+    The branch that is not chosen passes no gradient to the operands, even if its derivative is infinite; to a tensor that
+    a function reads and that is not an operand it passes 0 times its derivative.
 
     Args:
       pred:      a bool, which calls one function, or a Tensor of one bool
@@ -69,7 +69,7 @@ def cond(
 
 
 def _open_where(is_chosen: Tensor, operands: Sequence[Any]) -> Sequence[Any]:
-    """Returns operands through which a gradient flows back only where a branch is chosen."""
+    """Returns operands through which a gradient flows back only if their branch is chosen."""
     found = take(tuple(operands), "operand")
     gates = [where(is_chosen, each, each.detach()) if each.requires_grad else each for each in found.tensors]
     return put(found.container, gates)
@@ -78,16 +78,16 @@ def _open_where(is_chosen: Tensor, operands: Sequence[Any]) -> Sequence[Any]:
 def while_loop(
     cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Calls body_fn on what it returned before, at first on carried_inputs, as long as cond_fn of the same holds.
+    """Calls body_fn on carried_inputs, then on its own results, as long as cond_fn of these holds.
 
     The condition is read on the host at each step, so this does not work inside jit; pg.scan is a loop that does.
 
     Args:
       cond_fn:         cond_fn(*carried) -> a bool, or a Tensor of one bool
-      body_fn:         body_fn(*carried) -> the next ones, as many
+      body_fn:         body_fn(*carried) -> the next values, as many
       carried_inputs:  Tensors or numbers
 
-    Returns:   the last ones, a tuple
+    Returns:   the last values, a tuple
 
     Raises:
       ArgumentError: body_fn does not return as many values as it takes.
@@ -116,7 +116,7 @@ Body = Callable[[Any, Any], tuple[Any, Any]]
 
 
 def scan(function: Body, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
-    """Runs a function step by step along the first axis of `xs`, handing a carry from step to step.
+    """Runs a function step by step along the first axis of `xs`, passing a carry from step to step.
 
     carry[0] = init;  carry[t + 1], ys[t] = function(carry[t], xs[t])
 
@@ -130,15 +130,15 @@ def scan(function: Body, init: Any, xs: Any = None, length: int | None = None, r
       function:  (carry, x) -> (carry, y); the carry keeps its form, shapes and dtypes; y may be None
       init:      Tensors, or lists, tuples, dicts and dataclasses of them; each of any shape
       xs:        the same, each (length, ...); None: the function gets None as its x
-      length:    number of steps; needed where xs is None
-      reverse:   begins with the last row of xs and fills ys from its end
+      length:    number of steps; needed if xs is None
+      reverse:   True: begins with the last row of xs and fills ys from its end
 
     Returns:   the last carry, in the form of init; and ys in the form of y, each (length, ...)
 
     Raises:
       ArgumentError: there is no length, the lengths differ, or something else than Tensors is carried.
       ShapeError:    a step changes the form, a shape or a dtype of the carry.
-      JitError:      a value is asked for inside, or a tensor made inside is kept.
+      JitError:      a value is read inside, or a tensor made inside is kept.
 
     >>> total, sums = scan(lambda carry, x: (carry + x, carry + x), Tensor(0.0), Tensor([1.0, 2.0, 3.0]))
     >>> total, sums
@@ -150,7 +150,7 @@ def scan(function: Body, init: Any, xs: Any = None, length: int | None = None, r
 class _Traced(Struct):
     """The graph of one step, over stand-ins.
 
-    watch:  what it read and wrote
+    watch:  the cells that it read and wrote
     first:  for each part of the carry its stand-in
     last:   for each row of xs its stand-in
     carry:  the new carry, and its graphs
@@ -165,9 +165,9 @@ class _Traced(Struct):
 
 
 class Scan(Struct):
-    """A scan on its way to a LOOP.
+    """A scan that becomes a LOOP.
 
-    transform:  what the user called
+    transform:  name of the function that the user called
     function:   the step
     carry, xs:  the first carry, and the stacked inputs
     """
@@ -195,7 +195,7 @@ class Scan(Struct):
         return self._loop(traced, stacked, start, steps, reverse)
 
     def _steps(self, length: int | None) -> Dim:
-        """Returns the number of steps, which all agree on."""
+        """Returns the number of steps, which `length` and all of xs must agree on."""
         if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 0):
             raise ArgumentError(f"{self.transform}: length must be a count of steps, got {length!r}.")
         found: Dim | None = length
@@ -219,14 +219,14 @@ class Scan(Struct):
 
     # ---- tracing ----
     def _trace(self, start: list[Op], stacked: list[Op]) -> _Traced:
-        """Traces a step; once more, with zeros as `.grad`, where it left gradients that it did not find."""
+        """Traces a step; once more, with zeros as `.grad`, if it left gradients that it did not find."""
         before: dict[int, Tensor | None] = dict(_grads())
         kept: dict[int, Any] = dict(before)
         try:
             traced = self._trace_once(start, stacked)
             self._check_grads(traced.watch, before)
             left = [n for n, grad in _grads() if before.get(n, grad) is None and grad is not None]
-            if self.transform == "jit":  # what the last step leaves is not a result of a LOOP
+            if self.transform == "jit":  # gradients that the last step leaves are not results of a LOOP
                 name = name_of(self.function)
                 kept = {**before, **{n: UsedUp(name, f"a tensor of shape {leaf_tensors[n].shape}", True) for n in left}}
             if left:
@@ -245,7 +245,7 @@ class Scan(Struct):
         return traced
 
     def _trace_once(self, start: list[Op], stacked: list[Op]) -> _Traced:
-        """Runs the function on stand-ins; again where it leaves a gradient in a cell that later steps begin with."""
+        """Runs the function on stand-ins; again if later steps read a cell in which it leaves a value with gradients."""
         needing: set[Cell] = set()
         while True:
             traced = self._run_on_stand_ins(start, stacked, needing)
@@ -283,7 +283,7 @@ class Scan(Struct):
         return _Traced(watch, first, last, (carry, roots[0]), (y, roots[1]))
 
     def _check_carry(self, new: Taken, name: str) -> None:
-        """Raises ShapeError where a step changes the carry in anything but values."""
+        """Raises ShapeError if a step changes the carry in anything but values."""
         if new.form != self.carry.form:
             raise ShapeError(
                 f"{self.transform}: {name} got a carry of the form {shown(self.carry.form)} and returned"
@@ -302,7 +302,7 @@ class Scan(Struct):
                 )
 
     def _check_grads(self, watch: BodyTrace, before: dict[int, Tensor | None]) -> None:
-        """Raises JitError where the first step would add to a `.grad` that later steps do not find."""
+        """Raises JitError if the first step would add to a `.grad` that later steps do not find."""
         for number, grad in _grads():
             old = before.get(number)
             if old is not None and grad is not old and old.cell in watch.before:
@@ -324,7 +324,7 @@ class Scan(Struct):
         roots = (*closed.roots[: len(first)], *fixed, *closed.roots[len(first) :])
         if not roots:
             return put(carry.container, ()), put(y.container, ())
-        if steps == 0:  # what no step changes has its own gradient
+        if steps == 0:  # values that no step changes have their own gradients
             none = [filled(0, op.dtype, (0, *op.shape)) for op in rows]
             last = [Tensor.from_op(op, before.cell.device) for op, before in zip(start, self.carry.tensors)]
             return put(carry.container, last), y.with_ops(none)
@@ -343,7 +343,7 @@ class Scan(Struct):
 
 
 def results(loop: Op) -> list[Op]:
-    """Returns the results of a LOOP; those that gradients do not reach need none."""
+    """Returns the results of a LOOP; those that gradients do not reach need no gradients."""
     body, num_carry, _ = loop.arg
     made = [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
     if not loop.needs_grad:

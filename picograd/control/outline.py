@@ -1,4 +1,4 @@
-"""A repeated part of a graph as a CALL: its body is one graph, compiled once, however often it is called.
+"""A repeated part of a graph as a CALL: its body is one graph, compiled once for any number of calls.
 
 `checkpoint` marks the body, so that the backward pass computes its inside again instead of keeping it.
 """
@@ -31,14 +31,14 @@ def outline(function: Callable[P, R]) -> Callable[P, R]:
     """Returns a function whose graph is one CALL: repeated layers of equal shapes share one body, compiled once.
 
     Results, gradients, random numbers and tensors written in place are those of `function`. Tensors that it reads
-    besides its arguments, such as the parameters of a Module, are arguments of the CALL. Inside, nothing is fused with
-    what is outside.
+    besides its arguments, such as the parameters of a Module, are arguments of the CALL. No operation inside is fused with
+    one outside.
 
     Args:
-      function: of Tensors, alone or in lists, tuples, dicts and dataclasses, and of anything else; or a Module
+      function: a Module, or a function of anything, with Tensors alone or in lists, tuples, dicts and dataclasses
 
     Raises:
-      JitError: a value is asked for inside, a tensor made inside is kept or has a hook, or an argument is written in place.
+      JitError: a value is read inside, a tensor made inside is kept or has a hook, or an argument is written in place.
 
     >>> layers = [nn.Linear(2, 2) for _ in range(3)]
     >>> x = Tensor.ones(1, 2)
@@ -55,11 +55,11 @@ def outline(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any, mark: str | None = None) -> Any:
-    """Calls a function by way of a CALL.
+    """Calls a function as a CALL.
 
     Args:
-      transform:  what the user called, for errors
-      mark:       of the body; see autodiff/bodies.py
+      transform:  name of the function that the user called, for errors
+      mark:       mark of the body; see autodiff/bodies.py
     """
     given = take((args, kwargs), "arguments")
     start = [tensor.read() for tensor in given.tensors]
@@ -88,14 +88,14 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
 
 
 # ---- numbers that change ----
-_with_their_own: Latest[int, None] = Latest(1024)  # hashes of roots whose numbers have stayed in them
-_numbers: Latest[int, tuple[list[float], set[int]]] = Latest(1024)  # hash of a body without numbers -> first ones, changed
+_with_their_own: Latest[int, None] = Latest(1024)  # hashes of roots that keep their numbers
+_numbers: Latest[int, tuple[list[float], set[int]]] = Latest(1024)  # hash of a body without numbers -> first, changed
 
 
 def _with_numbers(sources: list[Op], roots: tuple[Op, ...]) -> tuple[list[Op], tuple[Op, ...]]:
-    """Returns sources and roots of a body in which numbers that were others before are sources: one plan is for all.
+    """Returns sources and roots of a body whose changing numbers are sources, so that one plan is enough.
 
-    Under jit, where a number may not change, all stay: a second trace is the same whatever eager calls have seen.
+    Under jit, where numbers must not change, all stay: a second trace must not depend on eager calls.
     """
     if trace.get() is not None or hash(roots) in _with_their_own:
         return sources, roots
@@ -134,11 +134,11 @@ def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op
 
 
 def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Calls a function whose inside the backward pass computes again instead of keeping it.
+    """Calls a function whose intermediate values the backward pass computes again instead of keeping them.
 
     Values and gradients are those of function(*args), random numbers inside are drawn once. Kept for the backward pass
-    are the arguments and what else the function reads. A function that cannot be traced, since it asks for a value, keeps
-    a tensor made inside, hooks into its gradient or writes to an argument, is called as it is, and keeps its inside.
+    are the arguments and other tensors that the function reads. A function that cannot be traced, since it reads a value,
+    keeps a tensor made inside, hooks into its gradient or writes to an argument, is called as it is, and keeps all values.
 
     Args:
       function:      or method, or Module
