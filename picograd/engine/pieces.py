@@ -9,6 +9,9 @@ A piece is one operation or formula with the cheap operations around it; plans o
 comes again gets a plan of its own.
 
     state = cell(word if coin() else guess, state)   # the ninth sentence is computed cell by cell
+
+A loss over objects that are drawn has other graphs for no object and for one, and for images without any: some dozens, most
+of them soon. Two graphs that differ from earlier ones in lengths alone weigh as much as one that is new.
 """
 
 from __future__ import annotations
@@ -24,10 +27,11 @@ from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, SOURCES, 
 
 OPS_OF_LARGE = 32  # Ops of a large graph: planning it costs more than computing it in pieces
 PLANNINGS_MAX = 8  # large graphs of a line, different in more than lengths, that are planned; later ones are in pieces
+RECURRENCES = 2  # graphs that differ from earlier ones in lengths alone, for which a line may plan one more
 TIMES_TO_PLAN = 4  # a graph that comes more often than that gets a plan
 TIMES_TO_JOIN = 2  # a piece that comes more often than that gets a plan; until then its operations are computed one by one
 PIECE_OPS_MAX = 4  # cheap operations in a row before a value is stored
-_planned_at: Latest[Hashable, int] = Latest(1024)  # line -> plannings of large graphs that differ in more than lengths
+_planned_at: Latest[Hashable, float] = Latest(1024)  # line -> plannings of large graphs that differ in more than lengths
 _times: Latest[int, int] = Latest(4096)  # hash of the key of a graph or piece without a plan -> how often it came
 NEVER_STORED = MOVEMENT | SOURCES | {OpCode.LEAF, OpCode.DETACH}
 CHEAP = ELEMENTWISE | NEVER_STORED | {OpCode.CONTIGUOUS}
@@ -43,6 +47,12 @@ def note_planning(roots: Sequence[Op], num_ops: int) -> None:
     """Counts the planning of a graph, if it is large and only for the lengths that it has."""
     if num_ops >= OPS_OF_LARGE:
         _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
+
+
+def note_recurrence(roots: Sequence[Op], seen: Seen) -> None:
+    """Counts a large graph that differs from an earlier one in lengths alone."""
+    if len(seen.ops) >= OPS_OF_LARGE and (plannings := _planned_at.get(_line(roots), 0)):
+        _planned_at.put(_line(roots), max(0, plannings - 1 / RECURRENCES))
 
 
 def _line(roots: Sequence[Op]) -> Hashable:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, cast, equal, mod, positions, where
-from picograd.ir.op import filled
+from picograd.ir.build import both, cast, equal, mod, number_like, positions, where
+from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import ceildiv
+from picograd.ir.symbolic import add, bounds, ceildiv, minimum, mul, subtract
 from picograd.tensor.arguments import at_least
-from picograd.tensor.build import axis_of, broadcast_to, static, whole
+from picograd.tensor.build import axis_of, broadcast_to, whole
 from picograd.tensor.cell import write_through
 from picograd.tensor.core import T
 from picograd.tensor.formulas import of_tensors
@@ -74,9 +74,9 @@ def _last_two_joined(self: T) -> T:
     return self.view(*others, rows * columns)
 
 
-def _with_margin(self: T, after: int) -> T:
+def _with_margin(self: T, after: Dim) -> T:
     """Returns a view with zeros after the end of the last axis."""
-    return self.viewed(OpCode.PAD, ((0, 0),) * (self.ndim - 1) + ((0, after),)) if after else self
+    return self.viewed(OpCode.PAD, ((0, 0),) * (self.ndim - 1) + ((0, after),)) if after != 0 else self
 
 
 def _overlapping(self: T, count: int) -> T:
@@ -109,16 +109,20 @@ def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     first, second = axis_of("diagonal", shape, dim1), axis_of("diagonal", shape, dim2)
     if first == second:
         raise ArgumentError(f"diagonal: dim1 {dim1} and dim2 {dim2} are one axis of {shape}.")
-    rows, columns = known("diagonal", shape, first), known("diagonal", shape, second)
     start = whole("diagonal", "offset", offset)
-    count = max(0, min(rows + min(start, 0), columns - max(start, 0)))
-    top, left = (min(max(0, -start), rows), min(max(0, start), columns)) if count else (0, 0)
-    square = cut(self.movedim((first, second), (-2, -1)), self.ndim - 2, top, top + count)
-    square = cut(square, self.ndim - 1, left, left + count)
-    if count < 2:
+    count = minimum(add(self.op.shape[first], min(start, 0)), subtract(self.op.shape[second], max(start, 0)))
+    if isinstance(count, int):
+        count = max(0, count)
+    elif bounds(count)[0] < 1:
+        known("diagonal", shape, first if isinstance(self.op.shape[first], Op) else second)
+    top, left = (max(0, -start), max(0, start)) if count != 0 else (0, 0)
+    square = cut(self.movedim((first, second), (-2, -1)), self.ndim - 2, top, add(count, top))
+    square = cut(square, self.ndim - 1, left, add(count, left))
+    if isinstance(count, int) and count < 2:
         return square.view(*square.shape[:-2], count)
     # count x count elements and count zeros, in rows longer by one: the diagonal is the first column
-    rows_of = _with_margin(_last_two_joined(square), count).unflatten(-1, (count, count + 1))
+    line = _with_margin(_last_two_joined(square), count)
+    rows_of = line.view(*line.shape[:-1], count, add(count, 1))
     return cut(rows_of, self.ndim - 1, 0, 1).view(*rows_of.shape[:-2], count)
 
 
@@ -167,13 +171,13 @@ def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
     shape = self.shape
     if not shape:
         raise ShapeError("diag_embed: needs an axis, got shape ().")
-    length, start = known("diag_embed", shape, len(shape) - 1), whole("diag_embed", "offset", offset)
+    length, start = self.op.shape[-1], whole("diag_embed", "offset", offset)
     first, second = (axis_of("diag_embed", shape, dim, extra=1) for dim in (dim1, dim2))
     if first == second:
         raise ArgumentError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are one axis.")
     # The diagonal is the first column of rows longer by one: see diagonal.
     rows = self.unsqueeze(-1).viewed(OpCode.PAD, ((0, 0),) * len(shape) + ((0, length),)).flatten(-2)
-    square = cut(rows, self.ndim - 1, 0, length * length).reshape(*shape, length)
+    square = cut(rows, self.ndim - 1, 0, mul(length, length)).reshape(*shape, length)
     margins = ((max(0, -start), max(0, start)), (max(0, start), max(0, -start)))
     placed = square.viewed(OpCode.PAD, ((0, 0),) * (len(shape) - 1) + margins) if start else square
     return placed.movedim((-2, -1), (first, second)).clone()
@@ -262,12 +266,12 @@ def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
     Tensor([[7., 0., 0.],
             [0., 7., 0.]])
     """
-    shape = tuple(map(static, self.op.shape))
+    shape = self.op.shape
     if len(shape) < 2 or (len(shape) > 2 and len({*shape}) > 1):
         raise ShapeError(f"fill_diagonal_: needs two axes, or more of one length, got shape {shape}.")
     rows = positions(shape, 0)
     if wrap and len(shape) == 2:
-        rows = mod(rows, shape[1] + 1)
+        rows = mod(rows, number_like(rows, add(shape[1], 1)))
     chosen = equal(rows, positions(shape, 1))
     for axis in range(2, len(shape)):
         chosen = both(chosen, equal(rows, positions(shape, axis)))

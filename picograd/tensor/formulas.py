@@ -25,7 +25,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
 from picograd.ir.shape import ConvArg
-from picograd.ir.symbolic import dim_value
+from picograd.ir.symbolic import dim_value, with_variables
 from picograd.record import replace
 from picograd.tensor.cell import grad_mode, trace
 from picograd.tensor.core import TensorCore
@@ -102,8 +102,11 @@ def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
         except Exception as error:  # it needs a number; the user's error comes from the trial of these lengths
             known.refuse(getattr(error, "unequal", ()))
             return bodies.formula_of(options, kinds)
-    shapes = [tuple([dim_value(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
-    if any(length < 1 for shape in shapes for length in shape):  # a trial of these very lengths says which is too short
+    has_symbols = any(isinstance(dim, Op) for _, shape in kinds for dim in shape)  # of the user's, which stay
+    number = with_variables if has_symbols else dim_value
+    shapes = [tuple([number(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
+    lengths = [dim for shape in shapes for dim in shape if isinstance(dim, int)]
+    if lengths and min(lengths) < 1:  # a trial of these very lengths says which is too short
         return bodies.formula_of(options, kinds)
     return replace(found, kinds=tuple([(dtype, shape) for (dtype, _), shape in zip(found.kinds, shapes)]))
 

@@ -91,13 +91,28 @@ def masks() -> Callable[[int], Any]:
     return step
 
 
-@pytest.mark.parametrize("program", [policy, crops, masks])
+def boxes() -> Callable[[int], Any]:
+    """Each box beside its own of as many others: the diagonal of all pairs, and a number that is the length."""
+    weight = Tensor(data(4, 4)).requires_grad_()
+
+    def step(n: int) -> Any:
+        found, true = (Tensor(data(n, 4)) @ weight).sigmoid(), Tensor(data(n, 4, seed=1)).sigmoid()
+        shared = pg.minimum(found[:, None], true).prod(-1)
+        places = Tensor(np.arange(n)) + n
+        weight.grad = None
+        ((1 - pg.diag(shared)) * (places * 2.0)).mean().backward()
+        return weight.grad.numpy()
+
+    return step
+
+
+@pytest.mark.parametrize("program", [policy, crops, masks, boxes])
 def test_a_graph_of_a_new_length_is_not_written_out(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = written_at(program(), (*LENGTHS, 21, 80, 1000), monkeypatch)
     assert counts[-3:] == [0, 0, 0], counts
 
 
-@pytest.mark.parametrize("program", [crops, masks])
+@pytest.mark.parametrize("program", [crops, masks, boxes])
 def test_the_values_are_those_of_each_length_alone(program: Any) -> None:
     step = program()
     found = [step(n) for n in LENGTHS]

@@ -224,3 +224,22 @@ def test_graphs_that_differ_in_lengths_alone_are_planned() -> None:
         with watch() as counts:
             drawn_steps(x, 20).detach().numpy()
         assert counts.plans == 1, n
+
+
+def test_a_line_whose_graphs_recur_with_other_lengths_may_plan_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two such graphs for one that is new: those of a loss over drawn objects are some dozens, most of them soon."""
+    monkeypatch.setattr(pieces, "PLANNINGS_MAX", 4)
+    x = drawn_steps(Tensor(np.eye(3, dtype=np.float32), requires_grad=True), 20)
+    roots = [x.cell.op]
+    seen = realize.look_at(roots)
+    assert seen is not None
+
+    def planned(new: int, recurring: int) -> bool:
+        for _ in range(new):
+            pieces.note_planning(roots, len(seen.ops))
+        for _ in range(recurring):
+            pieces.note_recurrence(roots, seen)
+        return not pieces.is_for_pieces(roots, seen)
+
+    assert planned(3, 0) and planned(0, 2) and planned(1, 9) and planned(3, 0)
+    assert not planned(1, 1) or not planned(1, 0)

@@ -23,12 +23,12 @@ REFUSED = {
     """,
     "the number of results, or their shape, is no sum or multiple of the length": """
         Tensor.split Tensor.split_with_sizes Tensor.chunk Tensor.tensor_split Tensor.vsplit Tensor.unbind Tensor.unfold
-        Tensor.diagonal* linalg.diagonal* Tensor.diag Tensor.trace Tensor.combinations
+        Tensor.diagonal_scatter linalg.diagonal* Tensor.trace Tensor.combinations
         nn.functional.pdist
     """,
     "the call gives a number for the length, which is right for one of its values alone": """
         Tensor.reshape Tensor.view Tensor.unflatten Tensor.expand Tensor.broadcast_to Tensor.view_as Tensor.reshape_as
-        Tensor.expand_as Tensor.slice_scatter Tensor.diagflat nn.functional.affine_grid Tensor.addbmm
+        Tensor.expand_as Tensor.slice_scatter nn.functional.affine_grid Tensor.addbmm
         linalg.tensorinv linalg.tensorsolve
     """,
     "a function of the host, whose matrices and transforms have sides of known lengths": """
@@ -46,7 +46,7 @@ REFUSED = {
         gradient
     """,
     "elements are counted on the host": """
-        Tensor.numel Tensor.fill_diagonal_ result_type
+        Tensor.numel result_type
     """,
 }
 ROWS = all_operations()

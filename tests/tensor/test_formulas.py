@@ -182,6 +182,15 @@ def test_symbolic_lengths_are_those_of_the_graph() -> None:
     np.testing.assert_array_equal(F.softmax(x, -1).mean(1).numpy(), F.softmax(randn(5, 4)[:3], -1).mean(1).numpy())
 
 
+def test_a_symbolic_length_stays_one_beside_numbers_that_change() -> None:
+    """From the third length on a trial is for many: the user's own symbolic integer is none of these."""
+    n = pg.Variable("n", 1, 5).bind(3)
+    for columns in (4, 6, 7, 9, 8):
+        x = randn(5, columns)[:n]
+        assert x.abs().shape == x.shape
+        np.testing.assert_array_equal(pg.where(x.abs() <= 0.5, x, 0.0).numpy(), x.numpy() * (abs(x.numpy()) <= 0.5))
+
+
 def test_modes_do_not_change_a_function_of_tensors_that_waits() -> None:
     x = randn(5, 4).requires_grad_()
     expected = F.huber_loss(x.double(), x.detach().double() * 0.1).item()
