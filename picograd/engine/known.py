@@ -299,8 +299,8 @@ def _are_elsewhere(seen: Seen, numbers: Sequence[Op | None]) -> bool:
     """True if a number that may change happens to equal one within a formula or a gradient, so that both are one CONST.
 
     In `x.mean(0) * k`, where k is the length of x, the plan reads one number for both. To find out, the graphs are written
-    out with other numbers in these places: a number that is still there comes from a formula. What a symbolic length
-    is bound to is not part of a plan.
+    out with other numbers in these places: a number that is still there comes from a formula. The number
+    that a symbolic length is bound to is not part of a plan.
     """
     others = {op: _another(op) for op, number in zip(seen.numbers, numbers) if number is None}
     if not others:
