@@ -68,7 +68,7 @@ from picograd.ir.stages import Plan
 from picograd.record import Record, Struct, replace
 
 # ---- graphs, told by one walk ----
-DEVICE = attrgetter("device")
+DEVICE, VALUE, ROOM = attrgetter("device"), attrgetter("value"), attrgetter("room")
 VIEWS_MAX = 6  # steps from a view to memory that are written out each time: a walk stays linear
 LEFT_TO_FORMS = frozenset({OpCode.BIND, OpCode.COPY})
 SPECIAL = LEFT_TO_FORMS | BLOCKS | COSTLY | {OpCode.LEAF, OpCode.CONST, OpCode.GRADIENT, OpCode.FORMULA}
@@ -506,7 +506,7 @@ class _Apart(Record):
 
     def sample(self) -> tuple[int, ...]:
         """Returns the lengths, the starts of blocks, and their rooms."""
-        return (*self.lengths, *[offset.value for offset in self.offsets], *[offset.room for offset in self.offsets])
+        return (*self.lengths, *map(VALUE, self.offsets), *map(ROOM, self.offsets))
 
 
 def _form_apart(form: Template) -> _Apart:

@@ -49,9 +49,9 @@ def note_planning(roots: Sequence[Op], num_ops: int) -> None:
         _planned_at.put(_line(roots), _planned_at.get(_line(roots), 0) + 1)
 
 
-def note_recurrence(roots: Sequence[Op], seen: Seen) -> None:
-    """Counts a large graph that differs from an earlier one in lengths alone."""
-    if len(seen.ops) >= OPS_OF_LARGE and (plannings := _planned_at.get(_line(roots), 0)):
+def note_recurrence(roots: Sequence[Op]) -> None:
+    """Counts a graph that differs from an earlier one in lengths alone."""
+    if plannings := _planned_at.get(_line(roots), 0):
         _planned_at.put(_line(roots), max(0, plannings - 1 / RECURRENCES))
 
 

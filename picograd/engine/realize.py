@@ -22,7 +22,7 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted, default_device
 from picograd.engine.host_memory import forget_copies, reads_shared, shared
 from picograd.engine.known import Families, Known, Repeats, Scalars, Seen, look_at, with_symbols
-from picograd.engine.pieces import is_for_pieces, note_planning, note_recurrence, pieces_of, single_operations
+from picograd.engine.pieces import OPS_OF_LARGE, is_for_pieces, note_planning, note_recurrence, pieces_of, single_operations
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.errors import DeviceError, OutOfMemoryError, ShapeError, UnsupportedOp
 from picograd.interrupts import Latest
@@ -74,7 +74,8 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     if seen is not None and len(_plans) >= PLANS_MIN and Profiling.recorder is None:
         seen, varied = _families.varied(seen)
     if varied is not None and _ran_for_lengths(missing, varied, keeps=bool(kept)):
-        note_recurrence(missing, varied)
+        if len(varied.ops) >= OPS_OF_LARGE:
+            note_recurrence(missing)
         return {}
     if seen is not None and seen.is_alone and is_for_pieces(missing, seen):
         return _computed_in_pieces(missing)
@@ -82,7 +83,7 @@ def _compute(missing: Sequence[Op], kept: Sequence[Op], seen: Seen | None) -> di
     if kept and seen is not None:
         seen, varied = seen.keeping(kept), varied and varied.keeping(kept)
     if varied is not None and _computed_for_lengths(varied):
-        note_recurrence(missing, varied)
+        note_recurrence(missing)
         return {}
     return _compute_by_device([*missing, *kept], seen)
 
