@@ -1,10 +1,10 @@
 """Finds the operation that made the first NaN, and names the user's line.
 
 In:    Ops whose values have been computed
-Out:   `look_at`, which raises an error where one of them has a NaN; `detect_anomaly`, `set_detect_anomaly`
+Out:   `look_at`, which raises an error if one of them has a NaN; `detect_anomaly`, `set_detect_anomaly`
 
-While this is on, each value that is computed is copied to the host and looked at. Where one has a NaN, the evaluator
-computes its graph once more, Op by Op, and the NaN is followed from source to source, to an Op whose sources have none.
+While this is on, each value that is computed is copied to the host and checked. If one has a NaN, the evaluator
+computes its graph once more, Op by Op, and the NaN is followed from source to source, up to an Op whose sources have none.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ HINTS = {
 class Anomaly:
     """Settings of the search for NaN in this process.
 
-    is_on:              whether values that are computed are looked at
-    is_infinity_found:  whether infinity counts as NaN does
+    is_on:              whether computed values are checked
+    is_infinity_found:  whether infinity counts like NaN
     """
 
     is_on = False
@@ -47,8 +47,8 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
     """Switches the search for NaN on or off at once; as a `with` block until its end.
 
     Args:
-      mode:       True looks at all values that are computed, forward and backward
-      check_nan:  False looks at none of them
+      mode:       True: all computed values are checked, forward and backward
+      check_nan:  False: they are not checked for NaN
       check_inf:  infinity is an error, too
 
     >>> with set_detect_anomaly(True):
@@ -76,15 +76,15 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
 def detect_anomaly(check_nan: bool = True, *, check_inf: bool = False) -> Iterator[None]:
     """Returns a context in which a NaN is an error that names the operation that made it, with the user's line.
 
-    A value is looked at when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
-    computed, such as one that `where` does not choose, is not looked at. Functions under jit run without it.
+    A value is checked when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
+    computed, such as one that `where` does not choose, is not found. Functions under jit run without jit.
 
     Args:
-      check_nan:  False looks for nothing, unless check_inf
-      check_inf:  infinity is an error, too: a loss that has grown without bound. A mask of -inf is not, as long as what is
-                  computed from it is finite
+      check_nan:  False: nothing is checked, unless check_inf
+      check_inf:  True: infinity is an error, too, as in a loss that has grown without bound. A mask of -inf is not, as long
+                  as values computed from it are finite
 
-    Cost:      every value is copied to the host; where a NaN is found, NumPy computes the graph once more.
+    Cost:      every value is copied to the host; if a NaN is found, NumPy computes the graph once more.
 
     >>> x = Tensor([-1.0, 4.0], requires_grad=True)
     >>> with detect_anomaly():
@@ -99,7 +99,7 @@ def detect_anomaly(check_nan: bool = True, *, check_inf: bool = False) -> Iterat
 
 
 def is_anomaly_enabled() -> bool:
-    """Returns True where values are looked at for NaN.
+    """Returns True while values are checked for NaN.
 
     >>> is_anomaly_enabled()
     False
@@ -109,13 +109,13 @@ def is_anomaly_enabled() -> bool:
 
 # ---- looking ----
 def look_at(ops: Iterable[Op], kind: str) -> None:
-    """Looks for NaN in values that have been computed.
+    """Checks computed values for NaN.
 
     Args:
-      kind:  what they are, for the error: "result" or "gradient"
+      kind:  "result" or "gradient", for the error
 
     Raises:
-      AnomalyError: one has a NaN that an operation made, or a gradient has one that was in the data.
+      AnomalyError: a value has a NaN that an operation made, or a gradient has a NaN that was in the data.
     """
     for op in ops:
         if op.dtype.is_float and _is_wrong(_value_of(op)):
@@ -136,19 +136,19 @@ def _is_wrong(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _wrong(array: np.ndarray[Any, Any]) -> Any:
-    """Returns where an array has NaN, or infinity where that is looked for."""
+    """Returns the elements of an array that are NaN, or infinite if infinity counts."""
     return (array != array) | (np.isinf(array) if Anomaly.is_infinity_found else False)
 
 
 def raise_for(op: Op, kind: str) -> None:
-    """Raises the error for a value that has a NaN; not for a result whose NaN came with the data.
+    """Raises the error for a value with a NaN, except for a result whose NaN came with the data.
 
     Raises:
       AnomalyError: as it says.
     """
     root = _graph(op)
     values = _all_values(root)
-    way = [root]  # from the value to where its first NaN was made
+    way = [root]  # from the value to the Op that made its first NaN
     while (source := next((s for s in _sources(way[-1]) if s in values and _is_wrong(values[s])), None)) is not None:
         way.append(source)
     made = way[-1]
@@ -163,18 +163,18 @@ def raise_for(op: Op, kind: str) -> None:
 
 
 def _sources(op: Op) -> tuple[Op, ...]:
-    """Returns the operands of an Op; those of all results, for one of several."""
+    """Returns the operands of an Op; for one of several results the operands of all."""
     return op.src[0].src if op.code is OpCode.OUTPUT else op.src
 
 
 def _formula(op: Op) -> Op | None:
-    """Returns the formula whose result an Op is, where it is not written out."""
+    """Returns the formula whose result an Op is; None for any other Op."""
     made_by = op.src[0] if op.code is OpCode.OUTPUT else op
     return made_by if made_by.code is OpCode.FORMULA else None
 
 
 def _graph(op: Op) -> Op:
-    """Returns the graph of a value, also where it is a formula's result that has been computed."""
+    """Returns the graph of a value, even of a formula's result that has been computed."""
     (root,) = written_out([op])
     formula = _formula(root)
     if formula is None:
@@ -185,7 +185,7 @@ def _graph(op: Op) -> Op:
 
 
 def _all_values(root: Op) -> Values:
-    """Returns the values of an Op and of all it is computed from, by NumPy."""
+    """Returns the values of an Op and of all Ops below it, computed by NumPy."""
     order = toposort([root])
     known = {op: to_host(op) for op in order if op.code is OpCode.BUFFER}
     known |= {op: to_host(op.realized) for op in order if op.realized and _formula(op) is not None}  # data

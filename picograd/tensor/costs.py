@@ -1,12 +1,12 @@
 """Costs of tensors: Ops, kernels and programs without running anything, and memory by PyTorch's names.
 
-Memory is that of every buffer alive, and while a plan runs on the CPU that of its temporaries. Memory kept for the next
-plan does not count between two runs; results of up to 4 KiB that a jitted function keeps to write the next ones to do.
+Memory is that of all live buffers, and while a plan runs on the CPU that of its temporaries. Memory kept for the next
+plan does not count between two runs; results of up to 4 KiB that a jitted function keeps, to overwrite them, do count.
 
 Scratch of kernels is not a tensor: packed operands of a product, pairs that are sorted. PyTorch's figures for the CPU
-leave out the same, which its BLAS and oneDNN allocate for themselves. `scratch=True` counts it too, but for what a
-thread packs on its own stack. A GPU's plans have their temporaries and scratch in one block, one plan after the other:
-while a plan is submitted, all that it needs of that is in every figure.
+leave it out as well, since BLAS and oneDNN allocate it. `scratch=True` counts it, too, except for operands that a
+thread packs on its stack. All plans of a GPU have their temporaries and scratch in one block, one after the other:
+while a plan is submitted, its part of the block is in every figure.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 # ---- Ops, kernels, programs ----
-STAGES = config.STAGES[:-1]  # a plan runs, and nothing runs here
+STAGES = config.STAGES[:-1]  # without the plan, which would run
 
 
 def explain(*tensors: Tensor, stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
     """Returns the stages of tensors, as text, without running anything.
 
     Args:
-      tensors:  not computed yet; what is computed already is an input
-      stages:   of "graph", "schedule", "kernel", "choice" (tiles), "program" (loops), "source" (LLVM IR or CUDA C)
+      tensors:  tensors that are not computed yet; values that are computed already are inputs
+      stages:   some of "graph", "schedule", "kernel", "choice" (tiles), "program" (loops), "source" (LLVM IR or CUDA C)
       target:   another machine of the same kind, e.g. one with shorter vectors
 
     Raises:
@@ -62,12 +62,12 @@ def explain(*tensors: Tensor, stages: Sequence[str] = STAGES, target: Target | N
 
 
 def stage_texts(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
-    """Returns the text of the asked stages, for the graphs' own device or for another target of the same language.
+    """Returns the text of some stages, for the graphs' own device or for another target of the same language.
 
     The evaluator has no stages after the schedule, which is that of a CPU.
 
     Args:
-      stages: of STAGES
+      stages: some of STAGES
 
     Raises:
       ArgumentError: the target speaks another language than the graphs' device.
@@ -92,11 +92,11 @@ def stage_texts(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Tar
 
 
 def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:
-    """Returns how many operations of each kind computing tensors takes; views and copies between shapes are free.
+    """Returns the number of operations of each kind that compute tensors; views and changes of shape are free.
 
     Args:
-      tensors:  not computed yet: values, gradients, directional derivatives
-      known:    tensors whose own operations do not count, as the loss for its gradients
+      tensors:  tensors that are not computed yet: values, gradients, directional derivatives
+      known:    tensors whose own operations do not count, such as the loss for its gradients
 
     >>> x = Tensor([0.5, 1.5], requires_grad=True)
     >>> y = x.sin() * x
@@ -138,7 +138,7 @@ def max_memory_allocated(device: str | None = None, *, scratch: bool = False) ->
 
     Args:
       device:   name of a device; default PICOGRAD_DEVICE
-      scratch:  whether what kernels work in, such as packed operands of products, counts too
+      scratch:  whether workspace of kernels, such as packed operands of products, counts, too
 
     Raises:
       DeviceError: there is no such device, or this machine cannot use it.
@@ -154,7 +154,7 @@ def max_memory_allocated(device: str | None = None, *, scratch: bool = False) ->
 
 
 def reset_peak_memory_stats(device: str | None = None) -> None:
-    """Makes max_memory_allocated start from what a device holds now.
+    """Makes max_memory_allocated start from the present use of a device.
 
     Args:
       device:  name of a device; default PICOGRAD_DEVICE

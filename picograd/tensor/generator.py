@@ -1,9 +1,9 @@
-"""Random bits: a sequence that a seed decides, whose state is a tensor cell.
+"""Random bits: a sequence determined by a seed, with its position in a tensor's cell.
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
-Outside a trace the number is known on the host, which works out the key: that enters the graph as a small buffer, so that
+Outside a trace the host knows the number and computes the key, which enters the graph as a small buffer, so that
 equal draws are equal programs. Inside a trace the cell holds the number, as state that the captured plan advances. A draw
-outside a jitted function advances at once, independent of the fate of its tensor; a jitted call that raises has drawn
+outside a jitted function advances at once, whatever becomes of its tensor; a jitted call that raises has drawn
 nothing.
 """
 
@@ -33,13 +33,13 @@ __all__ = [
 ]  # fmt: skip
 
 MASK = 0xFFFFFFFF  # 32 bits
-AHEAD = 64  # keys that are worked out together: numpy takes for all of them what Python takes for ten
+AHEAD = 64  # keys that are computed together: NumPy takes as long for all of them as Python for ten
 
 
 class Word(Cell):
-    """A cell of one uint64 that the host mostly knows, and which has memory from when somebody else reads it.
+    """A cell of one uint64 that the host usually knows; it gets memory when a plan reads it.
 
-    number:  its value, where no plan may have written to it since
+    number:  its value; None once a plan may have written to it
     """
 
     __slots__ = ("number",)
@@ -51,13 +51,13 @@ class Word(Cell):
 
     @property
     def content(self) -> Any:
-        """The present value, as of any cell: memory is made for it here."""
+        """The present value, as of any cell; memory for it is made here."""
         while (held := _content.__get__(self)) is None:
             assert self.device is not None
-            if (number := self.number) is not None:  # else it is given memory just now
+            if (number := self.number) is not None:  # else another thread is giving it memory
                 made = _word(number, self.device).arg
                 with changing:
-                    if _content.__get__(self) is None and self.number == number:  # nobody has drawn meanwhile
+                    if _content.__get__(self) is None and self.number == number:  # no other thread has drawn
                         _content.__set__(self, made)
         return held
 
@@ -67,7 +67,7 @@ class Word(Cell):
         _content.__set__(self, value)
 
     def on_host(self) -> int:
-        """Returns its value, which is read from the device only where the host does not know it."""
+        """Returns its value, which is read from the device only if the host does not know it."""
         number = self.number
         if number is None:
             if (active := trace.get()) is not None:
@@ -75,12 +75,12 @@ class Word(Cell):
             op = self.op
             number = int(to_host(realize([op])[0]))
             with changing:
-                if _content.__get__(self) == op.arg:  # else a graph, or a plan may have it, or it is another by now
+                if _content.__get__(self) == op.arg:  # else it is a graph, taken by a plan, or another value by now
                     self.number = number
         return number
 
     def start(self, number: int) -> None:
-        """Makes it hold a number; outside a trace the device is not asked, which a forked child may not use."""
+        """Gives it a number; outside a trace without the device, which a forked child must not use."""
         if trace.get() is not None:
             set_op(self, _word(number, self.device or default_device()))
             return
@@ -94,12 +94,12 @@ class Word(Cell):
                     return
 
     def advance(self) -> int:
-        """Adds 1, and returns the number before; for outside a trace. Each of several threads gets another number."""
+        """Adds 1 and returns the number before, outside a trace. Several threads get different numbers."""
         while True:
             number = self.number
             number = self.on_host() if number is None else number
             with changing:
-                if self.number == number:  # nobody else has it
+                if self.number == number:  # no other thread has it
                     _content.__set__(self, None)
                     self.number = (number + 1) % 2**64
                     return number
@@ -118,7 +118,7 @@ class GeneratorState:
     """The position of one device in the sequence.
 
     seed, count:  cells of one uint64 each
-    ahead:        a seed, a number, and keys that have been worked out together: of draws number * AHEAD and on
+    ahead:        a seed, a number, and keys that were computed together: of draw number * AHEAD and the next ones
     """
 
     def __init__(self, seed: int, device: str):
@@ -126,7 +126,7 @@ class GeneratorState:
         self.ahead: tuple[int, int, list[int]] = (seed, 0, [])
 
     def start(self, seed: int, count: int) -> None:
-        """Goes on with draw number `count` of the sequence of `seed`."""
+        """Continues with draw number `count` of the sequence of `seed`."""
         for cell, number in ((self.seed, seed), (self.count, count)):
             cell.start(number)
 
@@ -145,11 +145,11 @@ class GeneratorState:
 
 
 class Generator:
-    """A sequence of random bits that a seed decides. Each device runs through the same sequence.
+    """A sequence of random bits determined by a seed. Each device runs through the same sequence.
 
     Args:
-      seed:    a number; None: one of the operating system's. A name is that of a device, as in PyTorch
-      device:  the one that get_state and set_state mean by default; None: that of new tensors
+      seed:    a number; None: one from the operating system. A name is that of a device, as in PyTorch
+      device:  the default device of get_state and set_state; None: that of new tensors
 
     >>> a, b = Generator(1), Generator(1)
     >>> bool((Tensor.rand(3, generator=a) == Tensor.rand(3, generator=b)).all())
@@ -166,7 +166,7 @@ class Generator:
 
     @property
     def device(self) -> Device:
-        """The device that get_state and set_state mean by default.
+        """The default device of get_state and set_state.
 
         >>> Generator(device="cpu").device
         device(type='cpu')
@@ -176,7 +176,7 @@ class Generator:
     def __repr__(self) -> str:
         return f"Generator({self._seed}{'' if self._device is None else f', device={self._device.lower()!r}'})"
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a copy goes on from the same position
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy continues from the same position
         return _generator, (self._seed, {device: self.get_state(device) for device in list(self.states)})
 
     def manual_seed(self, seed: int) -> Generator:
@@ -189,14 +189,14 @@ class Generator:
         Tensor([0.8626317, 0.6300258])
         """
         if trace.get() not in (None, self._made_in):
-            self.state(default_device())  # so that the second trace finds what the first finds
+            self.state(default_device())  # so that the second trace finds the same cells as the first
         self._seed = whole("manual_seed", "seed", seed) & (2**64 - 1)
         for state in self.states.values():
             state.start(self._seed, 0)
         return self
 
     def initial_seed(self) -> int:
-        """Returns the seed that the sequence was started from last.
+        """Returns the seed with which the sequence was last started.
 
         >>> Generator(7).initial_seed()
         7
@@ -204,7 +204,7 @@ class Generator:
         return self._seed
 
     def get_state(self, device: str | None = None) -> tuple[int, int]:
-        """Returns the position in the sequence on a device, to be saved: the seed, and the number of draws so far.
+        """Returns the position in the sequence on a device, for saving: the seed and the number of draws so far.
 
         Args:
           device: default: that of new tensors
@@ -219,14 +219,14 @@ class Generator:
         return state.seed.on_host(), state.count.on_host()
 
     def set_state(self, new_state: Sequence[int], device: str | None = None) -> Generator:
-        """Goes on from where `get_state` was called, on one device; returns self.
+        """Continues on one device from the position that `get_state` returned; returns self.
 
         Args:
-          new_state: what get_state returned
+          new_state: a result of get_state
           device:    default: that of new tensors
 
         Raises:
-          ArgumentError: new_state is no such state.
+          ArgumentError: new_state is not such a state.
 
         >>> Generator(1).set_state(Generator(7).get_state()).initial_seed()
         7
@@ -240,10 +240,10 @@ class Generator:
         return self
 
     def state(self, device: str) -> GeneratorState:
-        """Returns the state on a device, made when first asked for."""
+        """Returns the state on a device, made at the first request."""
         found = self.states.get(device)
         if found is None:
-            with Mode(trace, self._made_in):  # it is as old as its generator, also when a later trace asks first
+            with Mode(trace, self._made_in):  # it counts as old as its generator, even if a later trace makes it
                 made = GeneratorState(self._seed, str(device))
                 return self.states.setdefault(str(device), made)  # another thread may have been faster
         return found
@@ -302,7 +302,7 @@ default_generator = Generator(0)
 
 @whole_context
 def resumed() -> Iterator[None]:
-    """A block after which the default generator goes on, on every device, from where it was before."""
+    """Opens a block after which the default generator continues, on every device, from its position before."""
     begun = default_generator.initial_seed()
     states = {name: default_generator.get_state(name) for name in {*default_generator.states, default_device()}}
     try:
@@ -322,7 +322,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Starts the default generator from a seed of the operating system's; returns that.
+    """Starts the default generator from a seed of the operating system; returns the seed.
 
     >>> isinstance(seed(), int)
     True
@@ -332,7 +332,7 @@ def seed() -> int:
 
 
 def initial_seed() -> int:
-    """Returns the seed that the default generator was started from last.
+    """Returns the seed with which the default generator was last started.
 
     >>> _ = manual_seed(7)
     >>> initial_seed()
@@ -342,7 +342,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> tuple[int, int]:
-    """Returns the default generator's position on the device of new tensors, to be saved: see `Generator.get_state`.
+    """Returns the default generator's position on the device of new tensors, for saving: see `Generator.get_state`.
 
     >>> _ = manual_seed(7)
     >>> get_rng_state()
@@ -352,7 +352,7 @@ def get_rng_state() -> tuple[int, int]:
 
 
 def set_rng_state(new_state: Sequence[int]) -> None:
-    """Has the default generator go on from where `get_rng_state` was called, whose result `new_state` is.
+    """Has the default generator continue from the position `new_state`, a result of `get_rng_state`.
 
     >>> state = get_rng_state()
     >>> first = Tensor.rand(2)

@@ -1,7 +1,7 @@
-"""Functions that see gradients on their way: they belong to the number of a leaf, so they live as long as a graph with it.
+"""Functions that gradients pass through: they belong to the number of a leaf, so they live as long as a graph with it.
 
 In:    a leaf, and functions of its gradient
-Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: what gradients go through
+Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: the functions of some leaves
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class LeafNumber(int):
 
     make:      Op -> tensor of the kind and on the device of the leaf
     collects:  backward() adds to the `.grad` of its tensor
-    hooks:     functions that its gradient goes through, in order
-    after:     functions of its tensor, called when backward() has added to `.grad`
-    hooked:    numbers of the leaves that have hooks now: mostly there are none to look for
+    hooks:     functions that its gradient passes through, in order
+    after:     functions of its tensor that are called when backward() has added to `.grad`
+    hooked:    numbers of the leaves that have hooks now; usually empty, so that nothing is searched
     results:   numbers of the leaves that are results and may have been used before they became leaves
     """
 
@@ -79,7 +79,7 @@ class RemovableHandle:
 
 
 def add_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
-    """Adds a function to those that the gradient of a leaf goes through."""
+    """Adds a function to those that the gradient of a leaf passes through."""
     key = next(_keys)
     number.hooks[key] = hook
     last_change.note()
@@ -109,12 +109,12 @@ def _take_away(hooks: dict[int, Callable[[Any], Any]], number: int, key: int) ->
 
 
 def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
-    """Returns, for the leaves that have hooks, what these make of a gradient."""
+    """Returns for each leaf with hooks the function that its gradient passes through."""
     return {leaf: hooks_of(leaf.arg) for leaf in leaves if isinstance(leaf.arg, LeafNumber) and leaf.arg.hooks}
 
 
 def hooks_of(number: LeafNumber) -> Callable[[Op], Op]:
-    """Returns the composition of all hooks of a leaf, as a function of its gradient: without its graph under no_grad."""
+    """Returns the composition of all hooks of a leaf as a function of its gradient; its graph is dropped under no_grad."""
 
     def hooked(grad: Op) -> Op:
         for hook in list(number.hooks.values()):

@@ -1,19 +1,19 @@
 """Arguments whose lengths change from call to call: one trace serves all lengths within some bounds.
 
-In:    the arguments of each call that comes with new lengths
-Out:   `AnyLength`: from the third call on their shapes with symbolic integers, as engine/lengths.py finds them
-       `shown_to_users`: a block in which the function's own code is given symbolic integers in the place of lengths
+In:    the arguments of each call with new lengths
+Out:   `AnyLength`: from the third call on, their shapes with the symbolic integers that engine/lengths.py finds
+       `shown_to_users`: a block in which the function's own code gets symbolic integers for lengths
 
     for episode in episodes:                    # 70 steps, then 90, then 65
         step(states, actions, returns)          # the third is traced for all n from 64 to 4095: (n, 4), (n,), (n,)
 
-The first two lengths have captures of their own, as they have plans; of one length a second trace must have shown that
-the function changes nothing of Python's, for a trace that turns out to be of no use would change it once more. Then
-tensors of symbolic shapes stand in for the arguments, and len(x) and x.shape give the function a `Length` that has no
-value: + - * make others, and a comparison is decided by the bounds. Where Python needs the number itself, as in
-range(len(x)) or n % 8, that is an error, which nobody sees: the function is traced for each length from then on. So it is
-where picograd has no symbolic form of what is computed. Code that could take a Length for something else than a number,
-because it asks for types or catches errors, is not tried.
+The first two lengths have captures and plans of their own; for one of them a second trace must have shown that
+the function changes nothing in Python, because a symbolic trace that fails would change it once more. Then
+tensors of symbolic shapes stand in for the arguments, and len(x) and x.shape return a `Length` without
+value: + - * make others, and a comparison is decided by the bounds. If Python needs the number itself, as in
+range(len(x)) or n % 8, an internal error has the function traced for each length from then on. So it is
+if picograd has no symbolic form of an operation. Code that could mistake a Length for something else than a number,
+because it checks types or catches errors, is not tried.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from picograd.transforms.capture import Recording
 from picograd.transforms.containers import Arguments
 
 SIZE = unwrap(TensorCore.size).__code__
-FAMILIES_MAX = 64  # of arguments that differ in lengths alone, of one function
+FAMILIES_MAX = 64  # forms of arguments of one function, without lengths
 KINDS = frozenset({"isinstance", "issubclass", "type", "suppress"})  # see `_asks_for_kinds`
 
 
@@ -55,7 +55,7 @@ class AnyLength:
         self._checked: set[Hashable] = set()
 
     def free(self, given: Arguments) -> None:
-        """Frees arguments of their lengths, where these change: `shapes`, `variables` and `key` are symbolic then."""
+        """Makes changing lengths of arguments symbolic, in `shapes`, `variables` and `key`."""
         family, sample = _taken_apart(given.key)
         known = self._known.get(family)
         if known is None:
@@ -74,7 +74,7 @@ class AnyLength:
 
 
 def _taken_apart(key: Hashable) -> tuple[Hashable, Sample]:
-    """Returns the key of arguments without their lengths, and these."""
+    """Returns the key of arguments without lengths, and the lengths."""
     form, *parts = cast(Any, key)
     found = [*map(shape_of, parts[::3])]
     parts[::3] = [rest for rest, _ in found]
@@ -82,13 +82,13 @@ def _taken_apart(key: Hashable) -> tuple[Hashable, Sample]:
 
 
 def check_symbolic(form: Template, device: str, own: Collection[str]) -> None:
-    """Raises UnsupportedOp where graphs are to have a plan for each length, or have symbolic integers besides `own`."""
+    """Raises UnsupportedOp if graphs need a plan for each length, or have symbolic integers besides `own`."""
     if not form.variables.keys() <= set(own) or needs_numbers(form, device):
         raise UnsupportedOp("jit: this has a plan for each length.")
 
 
 def check_own(leaves: Sequence[Tensor], stand_ins: Sequence[Tensor], watch: FunctionTrace) -> None:
-    """Raises UnsupportedOp where a result of symbolic shape shares the storage of an argument, of state or of a result."""
+    """Raises UnsupportedOp if a result of symbolic shape shares the storage of an argument, of state or of a result."""
     others = {tensor.cell for tensor in stand_ins}
     for leaf in leaves:
         cell = leaf.cell
@@ -100,23 +100,23 @@ def check_own(leaves: Sequence[Tensor], stand_ins: Sequence[Tensor], watch: Func
 
 
 def unbound_kinds(recording: Recording) -> Recording:
-    """Returns a recording whose values have numbers for symbolic lengths: these are bound to nothing in their shapes."""
+    """Returns a recording without values of symbolic lengths in the shapes of its results."""
     kinds = tuple([(dtype, unbound(shape, {})) for dtype, shape in recording.values.kinds])
     return replace(recording, values=replace(recording.values, kinds=kinds))
 
 
-# ---- what the function is shown ----
+# ---- lengths that the function sees ----
 @whole_context
 def shown_to_users(function: Callable[..., Any], args: Any, kwargs: Any) -> Iterator[None]:
-    """A block in which code that is not picograd's finds a Length for each symbolic length of a tensor.
+    """Opens a block in which code outside of picograd gets a Length for each symbolic length of a tensor.
 
     Raises:
-      UnsupportedOp: the function could take one for something else than a number.
+      UnsupportedOp: the function could mistake one for something else than a number.
     """
     functions = [called for _, called, _ in functions_of(function, args, kwargs)]
     if any(_asks_for_kinds(called.__code__) for called in functions):
         raise UnsupportedOp("jit: the function asks for types, or catches errors.")
-    # Python makes an int of what __len__ returns, so `len` is another function in modules that mention it.
+    # Python converts the result of __len__ to an int, so `len` is replaced in modules that mention it.
     spaces = [called.__globals__ for called in functions if "len" in names_of(called.__code__).globals]
     spaces = [*{id(space): space for space in spaces if "len" not in space}.values()]
     try:
@@ -146,14 +146,14 @@ def _length(dim: Op) -> Length:
 
 
 def _len(value: Any) -> Any:
-    """Returns len(value), of a tensor whose first axis is symbolic a Length."""
+    """Returns len(value); a Length for a tensor whose first axis is symbolic."""
     dim = value.op.shape[0] if isinstance(value, TensorCore) and value.op.shape else None
     return _length(dim) if isinstance(dim, Op) else len(value)
 
 
 @functools.cache
 def _asks_for_kinds(code: CodeType) -> bool:
-    """True for code that asks for types, or in which an error may end, nested functions included."""
+    """True for code that checks types or catches errors, nested functions included."""
     names = names_of(code)
     if KINDS & names.globals or "suppress" in names.attributes:
         return True

@@ -1,19 +1,19 @@
-"""Memory that a replay may write over: of small results that are no longer read, and of donated arguments.
+"""Memory that a replay may overwrite: that of small results that are no longer read, and of donated arguments.
 
-In:    lists that know memory; what each call of a replay wrote; the arguments of a call, and which its caller gives
-       away
-Out:   `unread`, `has_readers`, by reference counts;  `BufferPool`: versions to write over;  `give_donated`: memory
+In:    lists that hold memory; the results of each call of a replay; the arguments of a call, and which of them its caller
+       donates
+Out:   `unread`, `has_readers`, by reference counts;  `BufferPool`: versions to overwrite;  `give_donated`: memory
        for outputs; `DonatedCell`: the cell of a donated tensor, an error for its readers
 
-Whoever can read memory holds the tuple of a cell, the Buffer in it, or its memory. Objects that only a list refers to
-have certain counts, which are taken once, in the way in which they are taken later.
+A reader of memory holds the tuple of a cell, the Buffer in it, or its memory. Objects that only a list refers to
+have certain reference counts, which are measured once, in the same way as later.
 
-A training step returns a loss. Asking the allocator for its memory costs more Python than a small network takes to
-compute, so a replay writes each small result (and small state that it cannot write over, see tensor/cell.py) where its
-last one was, if that is no longer read. Else there are two versions, written in turn.
+A training step returns a loss. Allocating its memory takes more Python than a small network takes to
+compute, so a replay writes each small result (and small state that it cannot overwrite, see tensor/cell.py) over its
+previous version, if that is no longer read. Otherwise there are two versions, written in turn.
 
 Which outputs fit in donated memory is decided once for a plan (schedule/memory.py). At each call reference counts tell
-whether somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.
+whether somebody else still reads the memory, such as a graph built from the tensor before: then it is not overwritten.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from picograd.transforms.containers import Arguments
 
 # ---- readers of memory ----
 def unread(held: Sequence[Held], number: int, others: int = 0) -> Held | None:
-    """Returns a version where only this list knows it, else None.
+    """Returns a version if only this list refers to it, else None.
 
     Args:
-      others:  how many others know the buffer, and do not count
+      others:  number of other references to the buffer that do not count
     """
-    # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
+    # NOTE: references are taken before they are counted, so two threads that ask at once both see each other.
     version = held[number]
     buffer = version[0]
     if (
@@ -52,21 +52,21 @@ def unread(held: Sequence[Held], number: int, others: int = 0) -> Held | None:
 
 
 def has_readers(buffers: Sequence[Buffer | None], place: int) -> bool:
-    """Returns whether anything but this list may know a buffer or its memory."""
+    """Returns whether anything except this list may refer to a buffer or its memory."""
     buffer = buffers[place]
     assert buffer is not None
     return getrefcount(buffer) != _BUFFER or getrefcount(buffer.memory) != _MEMORY
 
 
 def _references(held: Sequence[Held]) -> tuple[int, int, int]:
-    """Returns the counts of a version that only a list knows, taken as above."""
+    """Returns the reference counts of a version, measured as above."""
     version = held[0]
     buffer = version[0]
     return getrefcount(version), getrefcount(buffer), getrefcount(buffer.memory)
 
 
 def _counts_tell() -> bool:
-    # NOTE: from Python 3.14 on, and without the interpreter's lock, an object in use may have fewer counts than users.
+    # NOTE: from Python 3.14 on, and without the interpreter's lock, an object may have fewer counts than users.
     if sys.implementation.name != "cpython" or sys.version_info >= (3, 14):
         return False
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
@@ -77,17 +77,17 @@ _VERSION, _BUFFER, _MEMORY = _references([(Buffer("", float32, 0, object()), ())
 
 
 # ---- small results ----
-RESULT_NBYTES_MAX = 4096  # of one result: a larger one takes longer to compute than to allocate
-_NOTHING: Held = (Buffer("", float32, 0, object()), ())  # known here, so it is never given
+RESULT_NBYTES_MAX = 4096  # a larger result takes longer to compute than to allocate
+_NOTHING: Held = (Buffer("", float32, 0, object()), ())  # never unread, since this module refers to it
 
 
 class BufferPool:
-    """The last version of small results and state, and the one before where it was read when the last was written.
+    """The last version of small results and state, and the one before if it was still read when the last was written.
 
-    places:  (number among these, place among all that a call has to find memory for)
-    results: which of the results of a call they are
+    places:  (number among these, place among all outputs of a call that need memory)
+    results: their numbers among the results of a call
     older:   the version before
-    newer:   what the last call wrote
+    newer:   the version that the last call wrote
     """
 
     def __init__(self, count: int, written: Sequence[tuple[int, int, int]]):
@@ -100,9 +100,9 @@ class BufferPool:
         self.newer: list[Held] = self.older.copy()
 
     def given(self) -> list[Held | None]:
-        """Returns a version that is not read in each place that has one: where there are two, the newer.
+        """Returns for each place a version that is not read, if there is one; of two, the newer.
 
-        It is the newer from now on, and the other is kept where somebody reads it.
+        It counts as the newer from now on, and the other is kept if it is read.
         """
         found, newer, older = self.nothing.copy(), self.newer, self.older
         for n, place in self.places:
@@ -115,7 +115,7 @@ class BufferPool:
         return found
 
     def keep(self, results: Sequence[Held]) -> None:
-        """Takes note of a call's writes: over a version that was given, or after the last."""
+        """Notes the versions that a call wrote, over a given one or as new ones."""
         newer, older = self.newer, self.older
         for n, number in enumerate(self.results):
             version, last = results[number], newer[n]
@@ -175,11 +175,11 @@ def give_donated(
     name: str,
     outputs: list[Held | None],
 ) -> None:
-    """Takes donated arguments from their caller, and puts memory of theirs that nothing else reads in the place of outputs.
+    """Takes donated arguments from their caller, and puts their memory, if nothing else reads it, among the outputs.
 
     Args:
       places:  (place in `outputs`, argument) that may share memory
-      state:   cells that the function named `name` reads besides
+      state:   other cells that the function named `name` reads
     """
     values = surrender(given.tensors, given.donated, state, name)
     for output, argument in places:
@@ -193,7 +193,7 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell
     """Takes the values of donated arguments from their caller; returns them, by argument, each in a list of its own.
 
     Raises:
-      JitError: one is a view of a part, or reaches the function in two ways. Nothing has been taken then.
+      JitError: one is a view of a part, or reaches the function in two ways. Then nothing has been taken.
     """
     cells = [tensor.cell for tensor in tensors]
     for i in donated:
@@ -208,5 +208,5 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell
 
 
 def _is_alone(value: list[Op | Held]) -> bool:
-    """Returns whether only this list and the arguments of the call know the memory of a value."""
+    """Returns whether only this list and the call's arguments refer to the memory of a value."""
     return type(value[0]) is tuple and unread(cast(list[Held], value), 0, others=1) is not None

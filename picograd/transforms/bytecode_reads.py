@@ -2,10 +2,10 @@
 
 In:    a Python function and its arguments
 Out:   `functions_of`: the function and those it may call;  `names_of` code;  `variables_of`, `attributes_of`: names with
-       ways to read them;  `token_of`: the part of a value that must not change;  `fits`, `same`: whether it has;
+       ways to read them;  `token_of`: the part of a value that must not change;  `fits`, `same`: whether it has changed;
        `how`: a change in words
 
-Code is looked at and never run. An attribute is known by its name alone: `a.rate` and `b.rate` are one mention of
+Code is inspected, never run. An attribute is identified by its name alone: `a.rate` and `b.rate` are one mention of
 "rate" for every object the function reaches.
 """
 
@@ -41,13 +41,13 @@ LIBRARIES = (
 SEQUENCES = (list, tuple, deque)
 MISSING = object()  # the meaning of a name that has none
 TOO_DEEP = object()  # the token of a container that is not looked into
-ITEMS_MAX = 10_000  # of a container whose items are looked at
+ITEMS_MAX = 10_000  # items of a container that is inspected
 DEPTH_MAX = 8
-ARRAY_NBYTES_MAX = 1024  # of an array whose contents are looked at
+ARRAY_NBYTES_MAX = 1024  # of an array whose contents are inspected
 
 
 class Function(NamedTuple):
-    """A function of the user's, whose closure is looked at by itself: another one with the same code and parts is equal."""
+    """A function of the user's, whose closure is inspected: functions with the same code and parts are equal."""
 
     function: weakref.ref[FunctionType]
     code: CodeType
@@ -55,7 +55,7 @@ class Function(NamedTuple):
 
 
 class Same:
-    """Any other object, which means the same for as long as it is the same one. It is kept alive only where need be."""
+    """Any other object: its meaning is the same while it is the same object. It is kept alive only if it must be."""
 
     __slots__ = ("object",)
 
@@ -75,17 +75,17 @@ class MethodToken(NamedTuple):
 
 
 class ArrayToken(NamedTuple):
-    """An array, and what a small one held."""
+    """An array, and the contents of a small one."""
 
     array: weakref.ref[np.ndarray[Any, Any]]
     held: bytes | None
 
 
 def token_of(value: Any, depth: int = DEPTH_MAX) -> Any:
-    """Returns the part of a value that must not change, or MISSING if nothing of it is watched.
+    """Returns the part of a value that must not change, or MISSING if there is nothing to watch.
 
     Args:
-      depth:  of containers in containers that are looked into; a list may hold itself
+      depth:  number of nested containers that are inspected; a list may contain itself
     """
     if isinstance(value, PLAIN):
         return value
@@ -112,7 +112,7 @@ def token_of(value: Any, depth: int = DEPTH_MAX) -> Any:
 
 
 def parts_of(function: FunctionType) -> Iterator[Any]:
-    """Yields the values a function holds besides its code: variables of its closure, and defaults."""
+    """Yields the values that belong to a function: variables of its closure, and defaults."""
     for cell in function.__closure__ or ():
         yield contents_of(cell)
     yield from function.__defaults__ or ()
@@ -161,7 +161,7 @@ def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """True when two tokens mean the same."""
+    """True if two tokens have the same meaning."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -210,16 +210,16 @@ def is_users_code(code: Any) -> bool:
 
 # ---- kinds of names ----
 Read = Callable[[], Any]
-COMPUTED = {"vars", "getattr", "setattr", "delattr", "attrgetter", "__dict__"}  # of attributes of any name
+COMPUTED = {"vars", "getattr", "setattr", "delattr", "attrgetter", "__dict__"}  # access to attributes of any name
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # attributes of Modules
-MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # what calling a class runs
+MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # run by calling a class
 
 
 # ---- functions that code may call ----
 def functions_of(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, FunctionType, Sequence[Any]]]:
-    """Yields the function, and once each the user's own that it may call: (prefix of their names, it, arguments)."""
+    """Yields the function, and each of the user's own that it may call, as (prefix of its names, function, arguments)."""
     plain, given = _unwrapped(function, args)
     if plain is not None:
         code = plain.__code__
@@ -237,7 +237,7 @@ def functions_of(
             continue
         seen.add((plain, owner))
         yield prefix, plain, its_args
-        if hasattr(plain, "__wrapped__"):  # a wrapper has code of its own, and hands its arguments on
+        if hasattr(plain, "__wrapped__"):  # a wrapper has code of its own, and passes its arguments on
             waiting.append((prefix, plain.__wrapped__, its_args))
         names_here = names_of(code)
         for name, read in variables_of(plain, its_args):
@@ -245,7 +245,7 @@ def functions_of(
 
 
 def _unwrapped(function: Any, args: Sequence[Any]) -> tuple[FunctionType | None, Sequence[Any]]:
-    """Returns the function with code that a callable runs, or None, and the arguments that are known of it."""
+    """Returns the function whose code a callable runs, or None, and its known arguments."""
     while not isinstance(function, FunctionType):
         if isinstance(function, functools.partial):
             function, args = function.func, (*function.args, *args)
@@ -265,10 +265,10 @@ def _unwrapped(function: Any, args: Sequence[Any]) -> tuple[FunctionType | None,
 
 
 def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Any, Sequence[Any]]]:
-    """Returns the user's own functions that a variable gives access to, with `self` where it is known.
+    """Returns the user's own functions that a variable gives access to, with `self` if it is known.
 
-    They are the variable itself, methods that are mentioned, the `forward` of Modules, what calling a class runs, and
-    functions of a module of the user's.
+    They are the variable itself, methods that are mentioned, the `forward` of Modules, functions run by calling a
+    class, and functions of a module of the user's.
     """
     found: list[tuple[str, Any, Sequence[Any]]] = []
     if has_attributes(value) or has_slots(value):
@@ -324,7 +324,7 @@ class Names(Record):
     imports:      modules that it imports
     environment:  variables of the environment that it may read
     lines:        (name of any kind, the first line that mentions it)
-    file:         where the code is
+    file:         the file of the code
     """
 
     globals: frozenset[str] = frozenset()
@@ -380,7 +380,7 @@ def names_of(code: CodeType) -> Names:
 
 
 class EveryName(frozenset[str]):
-    """The names that code mentions, where it may also read attributes by names that it computes: every name is in it."""
+    """The names of code that may also read attributes by computed names: a set that contains every name."""
 
     def __and__(self, names: Iterable[Any]) -> frozenset[Any]:
         return frozenset(names)
@@ -393,7 +393,7 @@ def _reads_any_name(found: Mapping[str, set[str]]) -> bool:
 
 
 def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[str, Read]]:
-    """Yields each variable the function mentions, with a way to read it; of its arguments, objects with attributes."""
+    """Yields each variable that the function mentions, and arguments with attributes, with a function that reads it."""
     code = function.__code__
     names = names_of(code)
     for name, value in zip(code.co_varnames, args):
@@ -403,7 +403,7 @@ def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[
     defaults = function.__defaults__ or ()
     by_name = {**dict(zip(parameters[code.co_argcount - len(defaults) :], defaults)), **(function.__kwdefaults__ or {})}
     for name, value in by_name.items():
-        if has_attributes(value) or isinstance(value, list | dict | set | np.ndarray):  # others cannot change
+        if has_attributes(value) or isinstance(value, list | dict | set | np.ndarray):  # other values cannot change
             yield name, functools.partial(itself, value)
     for name, cell in zip(code.co_freevars, function.__closure__ or ()):
         yield name, functools.partial(contents_of, cell)
@@ -418,12 +418,12 @@ def itself(value: Any) -> Any:
 
 
 def is_fixed(read: Read) -> bool:
-    """True where a variable means one object for ever: an argument that was bound, or a default value."""
+    """True if a variable always means the same object: a bound argument, or a default value."""
     return isinstance(read, functools.partial) and read.func is itself
 
 
 def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
-    """Returns the closure's cell, or the dict and the key, that a variable is read from; None where it is neither."""
+    """Returns the closure's cell, or the dict and the key, from which a variable is read; None if there is neither."""
     if not isinstance(read, functools.partial):
         return None
     if read.func is contents_of:
@@ -437,12 +437,12 @@ def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
 
 # ---- attributes ----
 def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Read]]:
-    """Yields attributes that code mentions, with a way to read them: of objects, their classes, and modules."""
+    """Yields attributes that code mentions, of objects, their classes and modules, with functions that read them."""
     if isinstance(value, type | ModuleType):
         if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] in PACKAGES:
             return
         if isinstance(value, ModuleType) and not _is_users_module(value):
-            mentioned = frozenset(mentioned)  # a name that is computed is hardly one of sys, or of math
+            mentioned = frozenset(mentioned)  # computed names hardly ever belong to modules such as sys or math
         for attribute in sorted(mentioned & vars(value).keys()):
             yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
     elif has_slots(value):

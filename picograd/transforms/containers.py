@@ -1,7 +1,7 @@
 """Tensors in containers: lists, tuples, dicts and dataclasses, at any depth.
 
 In:    arguments or results of a function
-Out:   `Arguments`: those of a call;  `flatten`: their Tensors in order, and what else they say
+Out:   `Arguments`: those of a call;  `flatten`: their Tensors in order, and a key of everything else
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
 LISTS, SETS = (list, tuple), (set, frozenset)
-Kind = tuple[Shape, DType, str]  # of memory: shape, dtype, device
+Kind = tuple[Shape, DType, str]  # shape, dtype and device of memory
 
 
 class Arguments:
     """The arguments of one call.
 
     tensors:    in order
-    buffers:    with their values, contiguous
+    buffers:    their values, contiguous
     variables:  values of symbolic integers by name
     donated:    the donated tensors
-    key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values; () where the buffers
-                were given, which are of a known form
-    lengths:    what is known of lengths that change, where `variables` are such (transforms/any_length.py); else None
-    shapes:     of the tensors, with symbolic integers for these
+    key:        all else that a capture depends on: shapes, dtypes, devices, containers and plain values; () if buffers
+                were given, whose form is known
+    lengths:    knowledge of changing lengths, if `variables` has some (transforms/any_length.py); else None
+    shapes:     shapes of the tensors, with symbolic integers for such lengths
     """
 
     __slots__ = ("tensors", "buffers", "variables", "donated", "key", "lengths", "shapes")
@@ -67,8 +67,8 @@ class Arguments:
             self.donated = self._donated(args, kwargs, name, donate)
 
     def _gather(self, form: Hashable, name: str) -> bool:
-        """Finds the memory of the tensors, and makes the key; returns False where one is not a Tensor."""
-        # NOTE: a loop over few tensors costs less than comprehensions do.
+        """Finds the memory of the tensors, and makes the key; returns False if an argument is not a Tensor."""
+        # NOTE: for few tensors a loop is faster than comprehensions.
         key, buffers = [form], self.buffers
         for tensor in self.tensors:
             if type(tensor) is not Tensor:
@@ -91,7 +91,7 @@ class Arguments:
         return list(zip(parts[::3], parts[1::3], parts[2::3]))
 
     def free(self) -> None:
-        """Frees the key of values of symbolic integers, which go to `variables`."""
+        """Moves values of symbolic integers from the key to `variables`."""
         form, *parts = cast(Any, self.key)
         parts[::3] = [unbound(shape, self.variables) for shape in parts[::3]]
         self.key = (form, *parts)
@@ -109,8 +109,8 @@ class Arguments:
 
 
 def buffers_like(args: tuple[Any, ...], kinds: Sequence[Kind]) -> list[Buffer] | None:
-    """Returns the memory of arguments of these kinds; None where one is of another, or has no memory of its own yet."""
-    # NOTE: most calls come with what the last one came with, and nothing is quicker than one pass that looks at it.
+    """Returns the memory of arguments of these kinds; None if one is of another kind, or has no memory of its own yet."""
+    # NOTE: most calls have arguments of the same kinds as the last one, and a single pass is the quickest way to see it.
     try:
         found = [  # type: ignore[misc]
             buffer
@@ -118,13 +118,13 @@ def buffers_like(args: tuple[Any, ...], kinds: Sequence[Kind]) -> list[Buffer] |
             for buffer, held in (tensor.cell.content,)
             if held == shape and buffer.dtype is dtype and buffer.device == device
         ]  # fmt: skip
-    except (TypeError, ValueError):  # a content that is not a pair: a graph, TakenBuffers, who it was donated to
+    except (TypeError, ValueError):  # a content that is not a pair: a graph, TakenBuffers, or words of a donated cell
         return None
     return found if len(found) == len(args) == len(kinds) else None
 
 
 def _memory(tensor: Tensor, name: str) -> Held:
-    """Returns the memory of the value of an argument, and its shape; computes it, or raises where that cannot be one."""
+    """Returns the memory of an argument's value, and its shape; computes it if need be, or raises if it cannot."""
     held = None if tensor.steps else tensor.cell.held()
     if held is not None:
         return held
@@ -142,7 +142,7 @@ def _memory(tensor: Tensor, name: str) -> Held:
 def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
     """Collects the Tensors of a container in order, and values of symbolic integers.
 
-    Returns what else a capture depends on.
+    Returns all else that a capture depends on.
     """
     if isinstance(value, Tensor):
         tensors.append(value)
@@ -168,7 +168,7 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
 
 
 def _plain(value: Any, name: str) -> Hashable:
-    """Returns a value that is compared as it is: 1, 1.0 and True are three."""
+    """Returns a value in a form for comparison: 1, 1.0 and True are three different ones."""
     if isinstance(value, Tensor):
         raise JitError(f"jit: {name} got a set with Tensors in it, which have no order.", "pass a list.")
     try:

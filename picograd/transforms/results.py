@@ -1,17 +1,17 @@
 """Results of a traced function: the Tensors it returns, and gradients in `.grad`.
 
-In:    the Tensors that a trace returned; the leaves there are when a trace begins, and how it left them; memory
+In:    the Tensors that a trace returned; the leaves at the beginning of a trace, and at its end; memory
 Out:   `recipes_of` the results, and the Tensors whose values the plan is to compute;  `TraceOfGradients`; its
        `found(...)` is `Collected`;  `Returned`: both, by which a replay makes results of memory
 
 A result that is an argument, a parameter or a view of one shares its storage, as without jit; so do results that are
 views of one another. All other results have memory of their own.
 
-`.grad` is a place that holds a tensor or none. In a trace backward() finds it empty, and what it leaves there is a
-result of the plan, which a replay adds to what is there then. Only a function that reads `.grad` before it has
-forgotten it depends on what was there: then the same tensor, or none, must be there at each call. Where a parameter has
-been written since its gradient was made, as by step(), the gradient is used up: to store it would cost memory in every
-training step, so a later reader gets an error; whatever comes to it, it stays used up.
+`.grad` is a place with a tensor or None. In a trace backward() finds it empty, and the gradient that it leaves there is a
+result of the plan, which a replay adds to the present one. Only a function that reads `.grad` before it has
+set it to None depends on the earlier gradient: then the same tensor, or None, must be there at each call. If a parameter is
+written after its gradient was made, as by step(), the gradient is used up: storing it would cost memory in every
+training step, so reading it later is an error, even if other gradients were added to it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ GRADIENTS = (OpCode.LEAF, OpCode.DETACH)
 class Recipe(Record, eq=False):
     """The making of one result.
 
-    source:  number of a result of the plan, of an argument, or a tensor made before that the function did not make
-    is_arg:  source is an argument
-    view:    of the source; None: its value
+    source:  number of a result of the plan, or of an argument; or a tensor that was made before the function ran
+    is_arg:  the source is an argument
+    view:    a view of the source; None: its value
     """
 
     source: int | Tensor
@@ -57,7 +57,7 @@ class Recipe(Record, eq=False):
 def recipes_of(
     leaves: Sequence[Tensor], stand_ins: Sequence[Tensor], donated: Collection[int], watch: Trace
 ) -> tuple[tuple[Recipe, ...] | None, list[Tensor]]:
-    """Returns a recipe for each result, None where each is a value of its own, and what the plan is to compute."""
+    """Returns a recipe for each result, None if all are values of their own, and the tensors that the plan computes."""
     arguments = {tensor.cell: i for i, tensor in enumerate(stand_ins)}
     counts = Counter(leaf.cell for leaf in leaves)
     shared: dict[Cell, int] = {}
@@ -82,12 +82,12 @@ def recipes_of(
 
 
 def _is_symbolic(part: Any) -> bool:
-    """True for shapes and views with a symbolic integer, which is another number at each call."""
+    """True for shapes and views with a symbolic integer, whose value may differ at each call."""
     return isinstance(part, Op) or isinstance(part, tuple) and any(map(_is_symbolic, part))
 
 
 def _collects(tensor: Tensor) -> bool:
-    """True where a tensor made before collects gradients: returned, it is itself, and no view of its storage."""
+    """True if a tensor made before collects gradients: when returned it is itself, not a view of its storage."""
     return bool(tensor.steps) and tensor.steps[-1][0] is OpCode.LEAF and leaf_tensors.get(tensor.steps[-1][1]) is tensor
 
 
@@ -119,12 +119,12 @@ GRAD, PUT_GRAD = attrgetter("_grad"), vars(TensorCore)["_grad"].__set__  # no ca
 class Collected(Record):
     """Changes of `.grad` of some leaves, made at each call.
 
-    looked:   leaves in which one of
-    were:     these tensors, or None, must be before
-    added:    those that get a gradient of the plan, in the order of its results, besides the gradient there
-    stored:   those that get one in place of the present one; their results come next
-    put:      leaves in which there is afterwards one of
-    values:   these: None, a tensor made before, or that it is used up
+    looked:   leaves that must have, before a call, one of
+    were:     these tensors, or None
+    added:    leaves to whose gradient one of the plan is added, in the order of its results
+    stored:   leaves whose gradient one of the plan replaces; these results come next
+    put:      leaves that have, after a call, one of
+    values:   these: None, a tensor made before, or a UsedUp
     """
 
     looked: tuple[Any, ...] = ()
@@ -136,20 +136,20 @@ class Collected(Record):
 
     @property
     def takes_results(self) -> bool:
-        """True where some of the results of a run are gradients."""
+        """True if some results of a run are gradients."""
         return bool(self.added or self.stored)
 
     @property
     def depends(self) -> bool:
-        """True where the present `.grad` decides whether this fits."""
+        """True if the present `.grad` decides whether this fits."""
         return bool(self.looked)
 
     def fits(self) -> bool:
-        """Returns whether what the function read is there."""
+        """Returns whether the gradients that the function read are there."""
         return not any(map(is_not, map(GRAD, self.looked), self.were))
 
     def arrive(self, results: list[Tensor]) -> Iterator[Tensor]:
-        """Stores the gradients that a run has made, the last of its results; returns the others."""
+        """Stores the gradients of a run, which are the last of its results; returns the other results."""
         first = len(results) - len(self.added) - len(self.stored)
         grads = results[first:]
         for leaf, grad in zip(self.added, grads):
@@ -163,12 +163,12 @@ class Collected(Record):
         return iter(results[:first])
 
     def leave(self) -> None:
-        """Leaves in `.grad` the values that no run replaces."""
+        """Puts the values that no run replaces in `.grad`."""
         deque(map(PUT_GRAD, self.put, self.values), 0)
 
 
 def same_collected(first: Collected | None, second: Collected | None) -> bool:
-    """Returns whether two traces do the same to `.grad`."""
+    """Returns whether two traces change `.grad` in the same way."""
     if first is None or second is None:
         return first is second
     return _ids(first) == _ids(second)
@@ -192,7 +192,7 @@ class TraceOfGradients:
             leaf._grad = None
 
     def on_look(self, leaf: Any) -> None:
-        """Called before `.grad` is read: puts back the gradient before the trace, with the sum that was added."""
+        """Called before `.grad` is read: puts the gradient from before the trace back, plus the sum that was added."""
         place = id(leaf)
         if place in self._looked or place in self._forgotten or place not in self._before:
             return
@@ -213,12 +213,12 @@ class TraceOfGradients:
     def found(
         self, is_made: Callable[[Cell], bool], is_used_up: Callable[[Cell, Cell], bool], used_up: Callable[[Any], UsedUp]
     ) -> tuple[Collected | None, list[Tensor]]:
-        """Returns the effect that a replay has, and the gradients it needs for it.
+        """Returns the effect that a replay has, and the gradients that it needs.
 
         Args:
           is_made:     whether the trace made a cell
           is_used_up:  whether a leaf's cell was written since the cell of its gradient was
-          used_up:     says so for a leaf
+          used_up:     returns the UsedUp of a leaf
         """
         added: list[tuple[Any, Tensor]] = []
         stored: list[tuple[Any, Tensor]] = []
@@ -246,14 +246,14 @@ class TraceOfGradients:
             leaf._grad = self._before[id(leaf)]
 
 
-# ---- what a call gives ----
+# ---- results of a call ----
 class Returned:
-    """The way from the memory that a run has filled to what the function returns and leaves in `.grad`.
+    """The way from the memory that a run has filled to the function's return value and `.grad` of leaves.
 
     container:  the returned object, with a mark for each Tensor
-    recipes:    of these; None where each is a value of its own
-    collected:  what becomes of `.grad` of leaves, if anything
-    is_single:  one Tensor is returned, a value of its own, and no gradient comes
+    recipes:    recipes of these; None if all are values of their own
+    collected:  changes of `.grad` of leaves, or None
+    is_single:  True if a single Tensor is returned, a value of its own, and no gradient
     """
 
     def __init__(self, container: Any, recipes: tuple[Recipe, ...] | None, collected: Collected | None):
@@ -263,7 +263,7 @@ class Returned:
 
     @property
     def makes_new(self) -> bool:
-        """True where a call gives new Tensors and does nothing else."""
+        """True if a call returns new Tensors and does nothing else."""
         return self.recipes is None and self.collected is None
 
     def hand_out(self, held: Sequence[Held], args: Sequence[Tensor]) -> Any:
