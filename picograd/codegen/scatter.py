@@ -29,10 +29,10 @@ from picograd.codegen.builder import Builder, Context, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import each_element, grid_of_threads, nested, share_columns, vector_lanes
 from picograd.codegen.reduce import start_of
-from picograd.codegen.sort import Phase, Sorted, at_most, halve, integer
+from picograd.codegen.sort import Phase, Sorted, at_most, halve
 from picograd.device import Target
-from picograd.ir.build import cast, combined, compare, equal, reshape
-from picograd.ir.op import Dim, Op, const, filled, toposort
+from picograd.ir.build import cast, combined, compare, equal, or_, reshape, shl, shr
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
@@ -370,25 +370,24 @@ class _Scatter:
         here, one, top = begin, const(1, dtypes.int64), len(self.totals)
         for level in range(top):
             below = const((PIECE_UPDATES << PIECE_BITS * level) - 1, dtypes.int64)
-            longer = integer(OpCode.OR, here - one, below) + one  # the start of the next longer piece
-            here = self.walk_pieces(build, own, left, here, integer(OpCode.MIN, longer, end), access, level)
+            longer = or_(here - one, below) + one  # the start of the next longer piece
+            here = self.walk_pieces(build, own, left, here, combined(OpCode.MIN, longer, end), access, level)
         for level in reversed(range(top + 1)):
             here = self.walk_pieces(build, own, left, here, end, access, level)
 
     def walk_pieces(self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int) -> Op:
         """Combines whole pieces between `here` and `end` with a thread's values; returns the update after them."""
         bits = const(PIECE_BITS * level, dtypes.int64)
-        first, stop = (integer(OpCode.SHR, at, bits) for at in (here, end))
+        first, stop = (shr(at, bits) for at in (here, end))
         with build.loop(subtract(from_op(stop), from_op(first)), AxisKind.LOOP) as part:
             self.accumulate(build, own, left, self.inside(first + part, level), access, level)
-        return integer(OpCode.MAX, here, integer(OpCode.SHL, stop, bits))
+        return combined(OpCode.MAX, here, shl(stop, bits))
 
 
 def _at_edges(index: Op, places: int) -> Op:
     """Returns indices as int32; one outside of the axis becomes the nearest integer outside."""
     wide = cast(index, dtypes.int64)
-    wide = Op(OpCode.MAX, dtypes.int64, (wide, filled(-1, dtypes.int64, index.shape)))
-    return cast(Op(OpCode.MIN, dtypes.int64, (wide, filled(places, dtypes.int64, index.shape))), dtypes.int32)
+    return cast(combined(OpCode.MIN, combined(OpCode.MAX, wide, wide.filled(-1)), wide.filled(places)), dtypes.int32)
 
 
 def _ints(dims: Sequence[Dim]) -> list[int]:

@@ -24,7 +24,7 @@ from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
-from picograd.ir.build import bitcast, both, cast, compare, differs, equal, where
+from picograd.ir.build import and_, bitcast, both, cast, combined, compare, differs, either, equal, shl, shr, where
 from picograd.ir.op import Dim, Op, Shape, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -60,20 +60,15 @@ class Tables(Record):
 def comes_before(key: Op, other: Op, descending: bool) -> Op:
     """True if `key` must come before an `other` that was earlier: it is smaller, or greater when descending."""
     small, great = (other, key) if descending else (key, other)
-    is_less = is_below(small, great)
+    is_less = compare(OpCode.CMPLT, small, great)
     if not key.dtype.is_float:
         return is_less
-    return one_of(is_less, both(differs(great, great), equal(small, small)))
+    return either(is_less, both(differs(great, great), equal(small, small)))
 
 
 def key_dtype(dtype: DType) -> DType:
     """Returns the dtype in which keys are compared: float32 for floats of 8 and 16 bits, which it holds exactly."""
     return dtype.compute_dtype
-
-
-def integer(code: OpCode, a: Op, b: Op | int) -> Op:
-    """Returns an operation on two integers: keys or positions."""
-    return Op(code, dtypes.int64, (a, b if isinstance(b, Op) else int64(b)))
 
 
 def int64(value: int) -> Op:
@@ -83,28 +78,12 @@ def int64(value: int) -> Op:
 
 def at_most(side: Op, last: Op) -> Op:
     """Returns the smaller of two positions, compared as unsigned integers, so that it is never below 0."""
-    smaller = Op(OpCode.MIN, dtypes.uint64, (unsigned(side), unsigned(last)))
-    return bitcast(smaller, dtypes.int64)
+    return bitcast(combined(OpCode.MIN, unsigned(side), unsigned(last)), dtypes.int64)
 
 
 def unsigned(x: Op) -> Op:
     """Returns the bits of an integer as an unsigned one."""
     return const(x.arg, dtypes.uint64) if x.code is OpCode.CONST else bitcast(x, dtypes.uint64)
-
-
-def is_below(a: Op, b: Op) -> Op:
-    """Returns whether one is below the other."""
-    return compare(OpCode.CMPLT, a, b)
-
-
-def one_of(a: Op, b: Op) -> Op:
-    """Returns whether one of two conditions holds."""
-    return Op(OpCode.OR, dtypes.bool_, (a, b))
-
-
-def negated(x: Op) -> Op:
-    """Returns whether a condition does not hold."""
-    return differs(x, const(True, dtypes.bool_))
 
 
 # ---- keys ----
@@ -117,14 +96,13 @@ def ordered(key: Op, descending: bool) -> Op:
         key = cast(key, dtypes.float64 if key.dtype is dtypes.float64 else dtypes.float32)
         kind, magnitude, nan = BITS[key.dtype]
         bits = bitcast(key, kind)
-        negative = Op(OpCode.NEG, kind, (Op(OpCode.AND, kind, (bits, const(magnitude, kind))),))
-        by_sign = where(compare(OpCode.CMPLT, bits, 0), negative, bits)
+        by_sign = where(compare(OpCode.CMPLT, bits, 0), -and_(bits, magnitude), bits)
         key = where(differs(key, key), const(nan, kind), by_sign)
     is_unsigned, kind = key.dtype in (dtypes.uint32, dtypes.uint64), key.dtype
     key = cast(key, dtypes.int64) if kind is not dtypes.uint64 else bitcast(key, dtypes.int64)
     if is_unsigned:  # as signed integers, half of them are negative
-        key = integer(OpCode.ADD, key, -1 << 63) if kind is dtypes.uint64 else integer(OpCode.SUB, key, 1 << 31)
-    return integer(OpCode.SUB, const(-1, dtypes.int64), key) if descending else key
+        key = key + (-1 << 63) if kind is dtypes.uint64 else key - (1 << 31)
+    return const(-1, dtypes.int64) - key if descending else key
 
 
 BITS = {  # for a float: the integer of as many bits, all bits except the sign's, the bits of a NaN
@@ -135,7 +113,7 @@ BITS = {  # for a float: the integer of as many bits, all bits except the sign's
 
 def packed(key: Op, position: Dim, descending: bool) -> Op:
     """Returns one integer for a key of 32 bits or fewer and its position, with the order of both."""
-    return integer(OpCode.ADD, integer(OpCode.SHL, ordered(key, descending), POSITION_BITS), to_op(position))
+    return shl(ordered(key, descending), POSITION_BITS) + to_op(position)
 
 
 class RowsAlong(Record):
@@ -161,7 +139,7 @@ class RowsAlong(Record):
 def rank_inside(ranks: Op, at: Sequence[Dim], length: Dim) -> Op:
     """Returns a rank, or the nearest that exists."""
     wanted = cast(element_within(ranks, tuple(at)), dtypes.int64)
-    return integer(OpCode.MAX, integer(OpCode.MIN, wanted, to_op(subtract(length, 1))), 0)
+    return combined(OpCode.MAX, combined(OpCode.MIN, wanted, to_op(subtract(length, 1))), int64(0))
 
 
 def stored_in(build: Builder, tables: Tables, table: Dim) -> Put:
@@ -332,8 +310,8 @@ def tile_of(length: int, key_nbytes: int, target: Target) -> int:
 def halve(build: Builder, low: Op, high: Op, is_before: Callable[[Op], Op]) -> None:
     """Halves the interval low <= i <= high of a binary search; is_before(i): element i comes before the wanted one."""
     a, b = build.load(low, 0), build.load(high, 0)
-    half = integer(OpCode.SHR, a + b, 1)
-    is_behind = both(is_below(a, b), is_before(half))
+    half = shr(a + b, 1)
+    is_behind = both(compare(OpCode.CMPLT, a, b), is_before(half))
     build.store(low, 0, where(is_behind, half + int64(1), a))
     build.store(high, 0, where(is_behind, b, half))
 
@@ -348,10 +326,10 @@ def merged(
       length:  number of elements
     """
     pair = to_op(add(exponent, 1))
-    start = integer(OpCode.SHL, integer(OpCode.SHR, to_op(i), pair), pair)
-    width, end = integer(OpCode.SHL, const(1, dtypes.int64), to_op(exponent)), to_op(length)
-    middle = integer(OpCode.MIN, start + width, end)
-    stop = integer(OpCode.MIN, middle + width, end)
+    start = shl(shr(to_op(i), pair), pair)
+    width, end = shl(const(1, dtypes.int64), to_op(exponent)), to_op(length)
+    middle = combined(OpCode.MIN, start + width, end)
+    stop = combined(OpCode.MIN, middle + width, end)
     is_left = compare(OpCode.CMPLT, to_op(i), middle)
     low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
     build.store(low, 0, where(is_left, middle, start))
@@ -360,7 +338,7 @@ def merged(
 
     def is_before(place: Op) -> Op:
         other = build.load(tables.keys, tables.at(source, from_op(at_most(place, last))))
-        return where(is_left, comes_before(other, key, descending), negated(comes_before(key, other, descending)))
+        return where(is_left, comes_before(other, key, descending), differs(comes_before(key, other, descending), True))
 
     with build.loop(add(exponent, 1), AxisKind.LOOP):  # low <= the wanted place <= high
         halve(build, low, high, is_before)
@@ -410,7 +388,7 @@ def emit_first_places(nest: Nest, context: Context) -> None:
         return packed(element_within(x, rows.at(row, i)), i, descending)
 
     def put(build: Builder, row: Dim, i: Dim, value: Op) -> None:
-        position = integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
+        position = and_(value, (1 << POSITION_BITS) - 1)
         build.store(out, flatten(rows.at(row, i), anchor.shape), position)
 
     number = 0
@@ -481,7 +459,7 @@ class FirstPlaces(Record):
             i = add(start, add(mul(number, self.threads), thread))
             inside, value = less(i, self.length), key(minimum(i, self.length - 1))
             build.store(elements, number, where(inside, value, int64(LAST)) if isinstance(inside, Op) else value)
-            smaller = Op(OpCode.MIN, dtypes.int64, (build.load(first, 0), build.load(elements, number)))
+            smaller = combined(OpCode.MIN, build.load(first, 0), build.load(elements, number))
             build.store(first, 0, smaller)
         return elements, build.load(first, 0)
 
@@ -491,12 +469,12 @@ class FirstPlaces(Record):
         An empty group is left out: several of them would have the same rank.
         """
         last = build.load(firsts.keys, firsts.at(table, self.count - 1))
-        is_chosen = both(negated(is_below(last, first)), is_below(first, int64(LAST)))
+        is_chosen = both(differs(compare(OpCode.CMPLT, last, first), True), compare(OpCode.CMPLT, first, int64(LAST)))
         low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
 
         def is_before(rank: Op) -> Op:
             other = build.load(firsts.keys, firsts.at(table, from_op(at_most(rank, int64(self.count - 1)))))
-            return is_below(other, first)
+            return compare(OpCode.CMPLT, other, first)
 
         with build.when(is_chosen):
             build.store(low, 0, int64(0))

@@ -33,10 +33,6 @@ from picograd.codegen.sort import (
     Tables,
     at_most,
     int64,
-    integer,
-    is_below,
-    negated,
-    one_of,
     ordered,
     packed,
     rank_inside,
@@ -46,7 +42,21 @@ from picograd.codegen.sort import (
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.arithmetic import identity
-from picograd.ir.build import bitcast, both, cast, compare, differs, equal, less_equal, where
+from picograd.ir.build import (
+    and_,
+    bitcast,
+    both,
+    cast,
+    combined,
+    compare,
+    differs,
+    either,
+    equal,
+    less_equal,
+    shl,
+    shr,
+    where,
+)
 from picograd.ir.op import Dim, Op, const, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
@@ -97,7 +107,7 @@ def emit_sort_network(nest: Nest, context: Context) -> None:
         return packed(element_within(x, rows.at(row, i)), i, descending)
 
     def put(row: Dim, i: Dim, value: Op) -> None:
-        position = integer(OpCode.AND, value, (1 << POSITION_BITS) - 1)
+        position = and_(value, (1 << POSITION_BITS) - 1)
         build.store(params[nest.outputs[0][0]], flatten(rows.at(row, i), anchor.shape), position)
 
     def place(row: Dim, i: Dim) -> Dim:
@@ -165,7 +175,7 @@ class Network(Record):
             with build.loop(levels, AxisKind.LOOP) as number:
                 self.exchange(build, memory, to_op(number), start, self.block, True)
                 with build.loop(number, AxisKind.LOOP) as step:
-                    distance = integer(OpCode.SUB, integer(OpCode.SUB, to_op(number), 1), to_op(step))
+                    distance = to_op(number) - 1 - to_op(step)
                     self.exchange(build, memory, distance, start, self.block, False)
         for level in range(levels, most):  # few
             self.exchange(build, memory, int64(level), 0, 1 << most, True)
@@ -174,7 +184,7 @@ class Network(Record):
             with build.loop(self.whole // self.block, AxisKind.LOOP) as block:
                 start = mul(block, self.block)
                 with build.loop(levels, AxisKind.LOOP) as step:
-                    distance = integer(OpCode.SUB, int64(levels - 1), to_op(step))
+                    distance = int64(levels - 1) - to_op(step)
                     self.exchange(build, memory, distance, start, self.block, False)
 
     def exchange(self, build: Builder, memory: Op, log: Op, start: Dim, count: int, is_mirrored: bool) -> None:
@@ -183,23 +193,23 @@ class Network(Record):
         Pair i is t = i % s of block i // s, at a = 2 i - t; its partner is b = a + s, or mirrored the one that is as far
         from the block's end as a is from its start.
         """
-        s = integer(OpCode.SHL, const(1, dtypes.int64), log)
+        s = shl(const(1, dtypes.int64), log)
         with build.loop(count // 2, AxisKind.LOOP) as i:
-            t = integer(OpCode.AND, to_op(i), integer(OpCode.SUB, s, 1))
-            base = integer(OpCode.SHL, integer(OpCode.SUB, to_op(i), t), 1)
-            low = integer(OpCode.ADD, base, t)
+            t = and_(to_op(i), s - 1)
+            base = shl(to_op(i) - t, 1)
+            low = base + t
             if is_mirrored:
-                high = integer(OpCode.ADD, base, integer(OpCode.SUB, integer(OpCode.SUB, integer(OpCode.SHL, s, 1), 1), t))
+                high = base + (shl(s, 1) - 1 - t)
             else:
-                high = integer(OpCode.ADD, low, s)
+                high = low + s
             inside = count <= self.whole or compare(OpCode.CMPLT, high, self.whole)
             with build.when(inside):
                 a, b = (add(start, from_op(at_most(place, int64(count - 1)))) for place in (low, high))
                 with build.loop(self.lanes, AxisKind.VECTOR) as lane:
                     first, second = (add(mul(place, self.lanes), lane) for place in (a, b))
                     x, y = build.load(memory, first), build.load(memory, second)
-                    build.store(memory, first, Op(OpCode.MIN, dtypes.int64, (x, y)))
-                    build.store(memory, second, Op(OpCode.MAX, dtypes.int64, (x, y)))
+                    build.store(memory, first, combined(OpCode.MIN, x, y))
+                    build.store(memory, second, combined(OpCode.MAX, x, y))
 
 
 # ---- a single row ----
@@ -313,7 +323,7 @@ class RowOrder(Record):
         at = self.tables.at(table, place)
         key = self.build.load(self.tables.keys, at)
         if self.tables.positions is None:
-            return key, integer(OpCode.AND, key, (1 << POSITION_BITS) - 1)
+            return key, and_(key, (1 << POSITION_BITS) - 1)
         return key, cast(self.build.load(self.tables.positions, at), dtypes.int64)
 
     def inside(self, place: Op) -> Dim:
@@ -341,7 +351,7 @@ class RowOrder(Record):
         def step(into: list[Op], place: Dim, i: Dim) -> None:
             here = value(i)
             for code, memory in zip(codes, into):
-                build.store(memory, place, integer(code, build.load(memory, place), here))
+                build.store(memory, place, combined(code, build.load(memory, place), here))
 
         with build.loop(lanes, AxisKind.VECTOR) as lane:
             for memory, start in zip(several, starts):
@@ -363,12 +373,12 @@ class RowOrder(Record):
         is_short = less(subtract(count, 1), COUNTED_ELEMENTS_MAX)
 
         def put_first(rank: Op, position: Op) -> None:
-            with self.build.when(is_below(rank, to_op(wanted))):
+            with self.build.when(compare(OpCode.CMPLT, rank, to_op(wanted))):
                 put(from_op(at_most(rank, to_op(subtract(wanted, 1)))), position)
 
         with self.build.when(is_short):
             self.count_ranks(count, element, put_first)
-        with self.build.when(negated(is_short) if isinstance(is_short, Op) else not is_short):
+        with self.build.when(differs(is_short, True) if isinstance(is_short, Op) else not is_short):
             position = self.sort_digits(element, count)
             with self.build.loop(wanted, AxisKind.LOOP) as i:
                 put(i, position(i))
@@ -383,9 +393,9 @@ class RowOrder(Record):
 
             def before(j: Dim, i: Dim = i, key: Op = key) -> Op:
                 other = build.load(self.tables.keys, self.tables.at(0, j))
-                comes = is_below(other, key)
+                comes = compare(OpCode.CMPLT, other, key)
                 if not self.kind.is_packed:
-                    comes = one_of(comes, both(equal(other, key), is_below(to_op(j), to_op(i))))
+                    comes = either(comes, both(equal(other, key), compare(OpCode.CMPLT, to_op(j), to_op(i))))
                 return cast(comes, dtypes.int64)
 
             (rank,) = self.combined([OpCode.ADD], before, count)
@@ -407,35 +417,35 @@ class RowOrder(Record):
             return key
 
         (least,) = self.combined([OpCode.MIN], kept, count)
-        low = integer(OpCode.AND, least, -1 << low_bit)
+        low = and_(least, -1 << low_bit)
         with build.loop(count, AxisKind.LOOP) as i:
-            key = integer(OpCode.SUB, build.load(self.tables.keys, self.tables.at(0, i)), low)
+            key = build.load(self.tables.keys, self.tables.at(0, i)) - low
             self.put(0, i, (key, element(i)[1]))
             for digit in range(num_digits):
                 self.increase(counts, add(digit * DIGIT_VALUES, _digit(key, low_bit + digit * DIGIT_BITS)))
         turn = self.number(0)
         with build.loop(num_digits, AxisKind.LOOP) as number:
             self.move_by_digit(counts, count, mul(number, DIGIT_VALUES), add(low_bit, mul(number, DIGIT_BITS)), turn)
-        last = from_op(integer(OpCode.AND, build.load(turn, 0), 1))
+        last = from_op(and_(build.load(turn, 0), 1))
         return lambda i: self.element(last, i)[1]
 
     def increase(self, counts: Op, place: Dim) -> Op:
         """Adds 1 to a count; returns the count before."""
         count = self.build.load(counts, place)
-        self.build.store(counts, place, integer(OpCode.ADD, count, 1))
+        self.build.store(counts, place, count + 1)
         return count
 
     def move_by_digit(self, counts: Op, count: Dim, first: Dim, shift: Dim, turn: Op) -> None:
         """Writes the pass of the digit whose counts begin at `first`, unless all elements have the same digit."""
         build = self.build
-        source = from_op(integer(OpCode.AND, build.load(turn, 0), 1))
+        source = from_op(and_(build.load(turn, 0), 1))
         of_one = build.load(counts, add(first, _digit(self.element(source, 0)[0], shift)))
-        with build.when(is_below(of_one, to_op(count))):
+        with build.when(compare(OpCode.CMPLT, of_one, to_op(count))):
             before = self.number(0)
             with build.loop(DIGIT_VALUES, AxisKind.LOOP) as value:
                 here, start = build.load(counts, add(first, value)), build.load(before, 0)
                 build.store(counts, add(first, value), start)
-                build.store(before, 0, integer(OpCode.ADD, start, here))
+                build.store(before, 0, start + here)
             with build.loop(count, AxisKind.LOOP) as i:
                 element = self.element(source, i)
                 place = self.increase(counts, add(first, _digit(element[0], shift)))
@@ -463,18 +473,18 @@ class RowOrder(Record):
         """Writes one cut: keeps the elements of a part, and stores their number and the rank among them."""
         build = self.build
         low, high = self.combined([OpCode.MIN, OpCode.MAX], lambda i: element(i)[0], count)
-        build.store(distance, 0, integer(OpCode.SUB, high, low))
+        build.store(distance, 0, high - low)
         range_ = bitcast(build.load(distance, 0), dtypes.uint64)
         shift = int64(0)
         for step in (32, 16, 8, 4, 2, 1):
-            further = Op(OpCode.SHR, dtypes.uint64, (range_, unsigned(integer(OpCode.ADD, shift, step - 1))))
+            further = shr(range_, unsigned(shift + (step - 1)))
             more = less_equal(const(1 << bits, dtypes.uint64), further)
-            shift = where(more, integer(OpCode.ADD, shift, step), shift)
+            shift = where(more, shift + step, shift)
 
         def part(key: Op) -> Dim:
-            offset = bitcast(integer(OpCode.SUB, key, low), dtypes.uint64)
-            number = Op(OpCode.SHR, dtypes.uint64, (offset, unsigned(shift)))
-            return from_op(integer(OpCode.AND, bitcast(number, dtypes.int64), (1 << bits) - 1))
+            offset = bitcast(key - low, dtypes.uint64)
+            number = shr(offset, unsigned(shift))
+            return from_op(and_(bitcast(number, dtypes.int64), (1 << bits) - 1))
 
         counts = self.counts(1 << bits)
         with build.loop(count, AxisKind.LOOP) as i:
@@ -485,14 +495,14 @@ class RowOrder(Record):
             is_before = less_equal(here, rank)
             build.store(chosen, 0, where(is_before, to_op(value), build.load(chosen, 0)))
             build.store(start, 0, where(is_before, here, build.load(start, 0)))
-            build.store(before, 0, integer(OpCode.ADD, here, build.load(counts, value)))
+            build.store(before, 0, here + build.load(counts, value))
         with build.loop(count, AxisKind.LOOP) as i:
             one, place = element(i), build.load(kept, 0)
             self.put(1, self.inside(place), one)
             is_here = equal(to_op(part(one[0])), build.load(chosen, 0))
-            build.store(kept, 0, integer(OpCode.ADD, place, cast(is_here, dtypes.int64)))
+            build.store(kept, 0, place + cast(is_here, dtypes.int64))
         build.store(left, 0, build.load(kept, 0))
-        build.store(wanted, 0, integer(OpCode.SUB, rank, build.load(start, 0)))
+        build.store(wanted, 0, rank - build.load(start, 0))
 
     # ---- few first places ----
     def keep_first(self, element: Element, wanted: int) -> Dim:
@@ -512,7 +522,7 @@ class RowOrder(Record):
             one, place = element(i), build.load(kept, 0)
             self.put(0, self.inside(place), one)
             is_first = less_equal(one[0], last)
-            build.store(kept, 0, integer(OpCode.ADD, place, cast(is_first, dtypes.int64)))
+            build.store(kept, 0, place + cast(is_first, dtypes.int64))
 
         if num_groups < PLACE_GROUPS_MIN * wanted:
             last, _ = self.select(element, length, int64(wanted - 1))
@@ -536,4 +546,4 @@ class RowOrder(Record):
 
 
 def _digit(key: Op, shift: Dim) -> Dim:
-    return from_op(integer(OpCode.AND, integer(OpCode.SHR, key, to_op(shift)), DIGIT_VALUES - 1))
+    return from_op(and_(shr(key, to_op(shift)), DIGIT_VALUES - 1))

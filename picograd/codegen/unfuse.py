@@ -384,7 +384,7 @@ def _in_parts(draft: _Draft, nest: Nest, parts: int) -> Split:
     held = draft.temporary(product)
     value = shrink_axis(held, 0, 0, 1)
     for part in range(1, parts):
-        value = Op(OpCode.ADD, dtypes.float32, (value, shrink_axis(held, 0, part, part + 1)))
+        value += shrink_axis(held, 0, part, part + 1)
     became = cast(reshape(value, anchor.shape), anchor.dtype)
     values = substitute([value for _, value in nest.outputs], {anchor: became})
     rest = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values))

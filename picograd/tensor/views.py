@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from picograd import dtype as dtypes
 from picograd.dtype import DType, named
 from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.ir.build import and_, reduce, shl, shr
+from picograd.ir.build import cast as cast_op
 from picograd.ir.build import expand as expand_op
-from picograd.ir.build import reduce
 from picograd.ir.build import reshape as reshape_op
-from picograd.ir.op import Op, Shape, filled
+from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel, of_numbers
 from picograd.ir.symbolic import ceildiv, floordiv, mul
@@ -65,22 +66,20 @@ def _cut(bits: Op, count: int, part: DType) -> Op:
     """Returns (..., count): unsigned integers cut into narrower ones, the lowest first."""
     shape = (*bits.shape, count)
     wide = expand_op(reshape_op(bits, (*bits.shape, 1)), shape)
-    low = Op(OpCode.SHR, bits.dtype, (wide, _places(count, part.bits, bits.dtype, (*bits.shape, count))))
-    mask = filled((1 << part.bits) - 1, bits.dtype, shape)
-    return Op(OpCode.CAST, part, (Op(OpCode.AND, bits.dtype, (low, mask)),))
+    low = shr(wide, _places(count, part.bits, bits.dtype, shape))
+    return cast_op(and_(low, (1 << part.bits) - 1), part)
 
 
 def _joined(rows: Op, whole: DType) -> Op:
     """Returns (...): the narrower unsigned integers of the last axis, the lowest first, as one."""
-    wide = Op(OpCode.CAST, whole, (rows,))
-    shifted = Op(OpCode.SHL, whole, (wide, _places(rows.shape[-1], rows.dtype.bits, whole, rows.shape)))
+    shifted = shl(cast_op(rows, whole), _places(rows.shape[-1], rows.dtype.bits, whole, rows.shape))
     return reduce(shifted, OpCode.ADD, (len(rows.shape) - 1,))
 
 
 def _places(count: object, bits: int, dtype: DType, shape: tuple[object, ...]) -> Op:
     """Returns the place of the lowest bit of each part, over `shape`, whose last axis counts the parts."""
     line = Op(OpCode.IOTA, dtypes.int64, (), count)
-    places = Op(OpCode.CAST, dtype, (line,)) * bits
+    places = cast_op(line, dtype) * bits
     return expand_op(reshape_op(places, (*(1 for _ in shape[:-1]), count)), shape)  # type: ignore[arg-type]
 
 
