@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from picograd.autodiff.modes import arriving, forward, is_differentiable, reverse, transposed
 from picograd.errors import GradientError
 from picograd.ir.attention import composed, mask_of, outputs
-from picograd.ir.bodies import CustomGradient, custom_gradient, numbered, param, substitute
+from picograd.ir.bodies import CustomGradient, custom_gradient, numbered, output, param, sink, substitute
 from picograd.ir.build import cast, reduce, zeros_like
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import COMPARE, IDENTITY, MOVEMENT, OpCode
@@ -103,16 +103,6 @@ def constant_part(grad: Op) -> Op | None:
 BODIES_MAX = 512  # whose derivatives are remembered; bodies hold no memory
 
 
-def sink(roots: Sequence[Op], mark: str | None = None) -> Op:
-    """Returns a body."""
-    return Op(OpCode.SINK, roots[0].dtype, tuple(roots), mark)
-
-
-def output(producer: Op, roots: Sequence[Op], number: int) -> Op:
-    """Returns result `number` of a CALL or a LOOP with these roots."""
-    return Op(OpCode.OUTPUT, roots[number].dtype, (producer,), number)
-
-
 def params_of(roots: Sequence[Op]) -> dict[int, Op]:
     """Returns the PARAMs of a body by slot."""
     return {op.arg[0]: op for op in toposort(roots) if op.code is OpCode.PARAM}
@@ -155,10 +145,10 @@ def call_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rules
             return call.src[number]
         if kind == "grad":
             return grads[number]
-        return output(call if number < len(call.arg.src) else kept, made.forward.src, number)
+        return output(call if number < len(call.arg.src) else kept, number)
 
     back = Op(OpCode.CALL, made.body.dtype, tuple(read(*what) for what in made.reads), made.body)
-    return [None if place is None else output(back, made.body.src, place) for place in made.places]
+    return [None if place is None else output(back, place) for place in made.places]
 
 
 @lru_cache(maxsize=BODIES_MAX)
@@ -206,7 +196,7 @@ def call_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) ->
         return [None] * len(places)
     tangents = [part for part in parts if part is not None]
     made = Op(OpCode.CALL, body.dtype, (*call.src, *tangents), body)
-    return [None if place is None else output(made, body.src, place) for place in places]
+    return [None if place is None else output(made, place) for place in places]
 
 
 @lru_cache(maxsize=BODIES_MAX)
@@ -308,12 +298,11 @@ def _pulled(call: Op, made: CustomGradient, grads: Mapping[int, Op], slot: int) 
     place = made.places[slot]
     if place is None:
         return None
-    roots = call.arg.src
-    read = [call.src[n] if kind == "source" else output(call, roots, n) for kind, n in made.reads]
+    read = [call.src[n] if kind == "source" else output(call, n) for kind, n in made.reads]
     assert made.backward is not None, "the host computes the gradients of all arguments together"
-    seeds = [grads.get(n, root.filled(0)) for n, root in enumerate(roots[: made.num_results])]
+    seeds = [grads.get(n, root.filled(0)) for n, root in enumerate(call.arg.src[: made.num_results])]
     back = Op(OpCode.CALL, made.backward.dtype, (*read, *seeds), made.backward)
-    return output(back, made.backward.src, place)
+    return output(back, place)
 
 
 def custom_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> list[Op | None]:

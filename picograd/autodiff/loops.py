@@ -20,15 +20,13 @@ from picograd.autodiff.bodies import (
     constant_part,
     depending,
     keep,
-    output,
     params_of,
     reads,
-    sink,
     stored_base,
 )
 from picograd.autodiff.modes import active_slots, forward, is_differentiable
-from picograd.ir.bodies import numbered, param, substitute
-from picograd.ir.build import cast, move_all, permute, reduce, reshape, zeros_like
+from picograd.ir.bodies import numbered, output, param, sink, substitute
+from picograd.ir.build import cast, flip, move_all, permute, reduce, reshape, zeros_like
 from picograd.ir.op import Dim, Op, const_value, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.pattern import PatternMatcher
@@ -115,11 +113,6 @@ def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
 Given = tuple[tuple[int, "Op | None"], ...]
 
 
-def flipped(op: Op) -> Op:
-    """Returns rows in the opposite order."""
-    return Op(OpCode.FLIP, op.dtype, (op,), (0,))
-
-
 def is_fixed(body: Op, slot: int, num_carry: int) -> bool:
     """True for an invariant: a carry that no step changes."""
     root = body.src[slot] if slot < num_carry else None
@@ -176,24 +169,24 @@ def _run_backward(loop: Op, grads: Mapping[int, Op], made: LoopGradient, found: 
             return loop.src[number]
         if kind == "grad":
             return grads[number]
-        return output(loop if number < len(body.src) else kept, made.forward.src, number)
+        return output(loop if number < len(body.src) else kept, number)
 
     zeros = [zeros_like(loop.src[slot]) for slot in (*made.carries, *made.added)]
     begin = [grads.get(slot, zero) for slot, zero in zip((*made.carries, *made.added), zeros)]
     begin[len(made.carries) :] = zeros[len(made.carries) :]
     params = params_of(body.src)
     fixed = substitute(made.fixed, {op: loop.src[slot] for slot, op in params.items()})
-    rows = [flipped(row(*what)) for what in made.rows]
+    rows = [flip(row(*what), (0,)) for what in made.rows]
     num_carry = len(begin) + len(fixed)
     run = Op(OpCode.LOOP, back.dtype, (*begin, *fixed, *rows), (back, num_carry, steps))
     for place, slot in enumerate((*made.carries, *made.added)):
-        _add(found, slot, output(run, back.src, place))
+        _add(found, slot, output(run, place))
     for slot, number in made.stacked.items():
-        _add(found, slot, flipped(output(run, back.src, number)))
+        _add(found, slot, flip(output(run, number), (0,)))
 
     def rows_of(op: Op) -> Op:
         if op in made.emitted:  # type: ignore[operator]
-            return flipped(output(run, back.src, made.emitted[op]))  # type: ignore[index]
+            return flip(output(run, made.emitted[op]), (0,))  # type: ignore[index]
         return row(*_place(op, made.forward, loop.arg[1]))
 
     for slot, part in made.sums:
@@ -370,7 +363,7 @@ def loop_forward(loop: Op, parts: Sequence[Op | None], rules: PatternMatcher) ->
     rows = [part for slot, part in enumerate(parts) if slot >= num_carry and part is not None]
     sources = (*loop.src[:num_carry], *begin, *loop.src[num_carry:], *rows)
     run = Op(OpCode.LOOP, made.body.dtype, sources, (made.body, num_carry + len(begin), steps))
-    return [None if place is None else output(run, made.body.src, place) for place in made.places]
+    return [None if place is None else output(run, place) for place in made.places]
 
 
 def _or_zeros(part: Op | None, source: Op) -> Op:

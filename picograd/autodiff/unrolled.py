@@ -26,7 +26,7 @@ from itertools import pairwise
 
 from picograd.autodiff.gradient import built, graph_sources, written_out
 from picograd.interrupts import Latest
-from picograd.ir.bodies import param, substitute
+from picograd.ir.bodies import output, param, sink, substitute
 from picograd.ir.build import flip, joined, pad_axis, permute, reshape, shrink, shrink_axis
 from picograd.ir.op import Op, Shape, toposort
 from picograd.ir.opcode import COSTLY, ELEMENTWISE, MOVEMENT, SEVERAL_RESULTS, OpCode
@@ -560,7 +560,7 @@ def _loop(steps: _Steps, roots: Sequence[Op]) -> tuple[dict[Op, Op], dict[Op, Op
     became: dict[Op, Op] = {}
     for op in wanted:
         number, step = place[op]
-        result = Op(OpCode.OUTPUT, op.dtype, (loop,), result_of[number])
+        result = output(loop, result_of[number])
         became[op] = result if number in ends else reshape(shrink_axis(result, 0, step, step + 1), op.shape)
         copy_lines(op, became[op])
         became[op].realized = op.realized or became[op].realized
@@ -654,7 +654,7 @@ class _Body:
             for slot, then in enumerate(self.carries)
         ]
         outputs = (*after, *[values[number] for number in rows])
-        body = Op(OpCode.SINK, outputs[0].dtype, outputs)
+        body = sink(outputs)
         src = (*self.begin, *self.stacked.values())
         loop = Op(OpCode.LOOP, body.dtype, src, (body, len(carries), len(self.steps.seeds)))
         return loop, result_of | {number: len(carries) + i for i, number in enumerate(rows)}

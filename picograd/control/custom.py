@@ -22,7 +22,7 @@ from picograd.control.closure import BodyTrace, close, described, stand_in
 from picograd.control.structure import put, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.interrupts import Latest
-from picograd.ir.bodies import CustomGradient, mark_of, param, substitute
+from picograd.ir.bodies import CustomGradient, mark_of, output, param, sink, substitute
 from picograd.ir.build import cast
 from picograd.ir.op import Op, Shape, const, filled, toposort
 from picograd.ir.opcode import OpCode
@@ -232,12 +232,12 @@ class _Applied:
         every: list[int | None] = [None] * len(sources)
         every[: len(places)] = places
         mark = mark_of(CustomGradient(back, reads, len(returned.tensors), tuple(every))) if back is not None else None
-        self.body = sink = Op(OpCode.SINK, body[0].dtype, tuple(body), mark)
-        call = Op(OpCode.CALL, sink.dtype, tuple(sources), sink)
+        self.body = sink(body, mark)
+        call = Op(OpCode.CALL, self.body.dtype, tuple(sources), self.body)
         record(call)
         found: list[Tensor] = []
         for number, tensor in enumerate(returned.tensors):
-            op = Op(OpCode.OUTPUT, body[number].dtype, (call,), number)
+            op = output(call, number)
             still = back is None or number in constant or not body[number].dtype.is_float
             op = detached(op) if still else op
             place = self.written.get(number)
@@ -333,13 +333,13 @@ class _Applied:
         places: list[int | None] = [0 if op.dtype.is_float else None for op in self.start]
         places += [None] * (len(sources) - len(places))
         mark = mark_of(CustomGradient(None, (), len(values), tuple(places)))
-        call = Op(OpCode.CALL, body[0].dtype, tuple(sources), Op(OpCode.SINK, body[0].dtype, tuple(body), mark))
+        call = Op(OpCode.CALL, body[0].dtype, tuple(sources), sink(body, mark))
         record(call)
         return call
 
     def _passed_on(self, call: Op, number: int, tensor: Tensor) -> Tensor:
         """Returns a result of the CALL; an argument that forward has written gets it as its value."""
-        op = Op(OpCode.OUTPUT, tensor.dtype, (call,), number)
+        op = output(call, number)
         still = any(tensor is one for one in self.context.constant) or not tensor.dtype.is_float
         op = detached(op) if still else op
         if any(tensor is one for one in self.context.dirty):
@@ -357,8 +357,7 @@ class _Applied:
     def _saved_by(self, call: Op, kind: str, what: Any) -> Any:
         """Returns a saved tensor; an argument that has been written since as it was."""
         if kind == "result":
-            dtype, _, device = self.results_like[what]
-            return Tensor.from_op(Op(OpCode.OUTPUT, dtype, (call,), what), device)
+            return Tensor.from_op(output(call, what), self.results_like[what][2])
         if kind == "argument":
             given: Tensor = self.args[self.places[what]]
             return given if given.op is self.start[what] else Tensor.from_op(self.start[what], given.cell.device)
@@ -504,4 +503,4 @@ def _reordered(
     slots.update({first + count + i: first + i for i in range(num_more)})
     params = [op for op in toposort(roots) if op.code is OpCode.PARAM]
     moved = substitute(roots, {op: Op(OpCode.PARAM, op.dtype, (), (slots[op.arg[0]], op.shape)) for op in params})
-    return Op(OpCode.SINK, moved[0].dtype, tuple(moved)), [*reads, *(("source", num_sources + i) for i in range(num_more))]
+    return sink(moved), [*reads, *(("source", num_sources + i) for i in range(num_more))]

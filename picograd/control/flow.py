@@ -13,6 +13,7 @@ from picograd.autodiff.modes import active_slots, varying
 from picograd.control.closure import BodyTrace, close, described, name_of, stand_in, store
 from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
+from picograd.ir.bodies import output, sink
 from picograd.ir.build import flip, zeros_like
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -328,7 +329,7 @@ class Scan(Struct):
             none = [filled(0, op.dtype, (0, *op.shape)) for op in rows]
             last = [Tensor.from_op(op, before.cell.device) for op, before in zip(start, self.carry.tensors)]
             return put(carry.container, last), y.with_ops(none)
-        body = Op(OpCode.SINK, roots[0].dtype, roots)
+        body = sink(roots)
         loop = Op(OpCode.LOOP, roots[0].dtype, (*sources, *stacked), (body, len(sources), steps))
         record(loop)
         outputs = results(loop)
@@ -345,7 +346,7 @@ class Scan(Struct):
 def results(loop: Op) -> list[Op]:
     """Returns the results of a LOOP; those that gradients do not reach need no gradients."""
     body, num_carry, _ = loop.arg
-    made = [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
+    made = [output(loop, number) for number in range(len(body.src))]
     if not loop.needs_grad:
         return made
     slots = active_slots(body, num_carry, {i for i, source in enumerate(loop.src) if source.needs_grad})

@@ -15,7 +15,7 @@ from picograd.control.closure import BodyTrace, close, name_of, stand_in, store
 from picograd.control.structure import put, take
 from picograd.errors import JitError
 from picograd.interrupts import Latest
-from picograd.ir.bodies import param, substitute
+from picograd.ir.bodies import output, param, sink, substitute
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import record
@@ -120,12 +120,12 @@ def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op
     computed = tuple(dict.fromkeys(root for root in roots if root.code is not OpCode.PARAM))
     values: dict[Op, Op] = {}
     if computed:
-        body = Op(OpCode.SINK, computed[0].dtype, computed, mark)
+        body = sink(computed, mark)
         call = Op(OpCode.CALL, body.dtype, tuple(sources), body)
         record(call)
         reached = varying(computed, {slot for slot, source in enumerate(sources) if source.needs_grad})
         for number, root in enumerate(computed):
-            result = Op(OpCode.OUTPUT, root.dtype, (call,), number)
+            result = output(call, number)
             values[root] = result if root in reached else detached(result)
     return [sources[root.arg[0]] if root.code is OpCode.PARAM else values[root] for root in roots]
 

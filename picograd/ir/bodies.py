@@ -66,6 +66,16 @@ def body_of(op: Op) -> Op:
     return op.arg if isinstance(op.arg, Op) else op.arg[0]
 
 
+def sink(roots: Sequence[Op], mark: str | None = None) -> Op:
+    """Returns a body with these roots."""
+    return Op(OpCode.SINK, roots[0].dtype, tuple(roots), mark)
+
+
+def output(producer: Op, number: int) -> Op:
+    """Returns a result of a CALL or a LOOP."""
+    return Op(OpCode.OUTPUT, body_of(producer).src[number].dtype, (producer,), number)
+
+
 def with_body(op: Op, body: Op, src: tuple[Op, ...] | None = None) -> Op:
     """Returns a CALL or LOOP with another body, and perhaps other sources."""
     return op.replace(src, body if isinstance(op.arg, Op) else (body, *op.arg[1:]))

@@ -317,7 +317,7 @@ def scan(x: Op, operation: OpCode, axis: int) -> Op:
     return Op(OpCode.SCAN, x.dtype, (x,), (operation, axis))
 
 
-def gather(x: Op, index: Op, axis: int, batch: int) -> Op:
+def gather(x: Op, index: Op, axis: int, batch: int = 0) -> Op:
     """Returns x[..., index, ...] along `axis`, with `batch` leading axes shared by x and index."""
     return Op(OpCode.GATHER, x.dtype, (x, index), (axis, batch))
 

@@ -23,7 +23,7 @@ from picograd.engine.host_memory import own_copy, shared
 from picograd.engine.realize import Carries
 from picograd.errors import ShapeError
 from picograd.interrupts import LivingKeys, rlock, whole_at_fork
-from picograd.ir.bodies import CustomGradient, mark_of, param, substitute
+from picograd.ir.bodies import CustomGradient, mark_of, output, param, sink, substitute
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Dim, Op, Shape, filled, memory_op
 from picograd.ir.opcode import MOVEMENT, OpCode
@@ -434,18 +434,14 @@ def changed_through(op: Op, view: View, value: Op) -> Op:
 
 def with_history_of(before: Op, value: Op) -> Op:
     """Returns a value with the gradient of `before`, for a result that is changed while no gradients are recorded."""
-    gradient = CustomGradient(_sink(param(before, 0)), (), 1, (0, None))
+    gradient = CustomGradient(sink([param(before, 0)]), (), 1, (0, None))
     stored = Op(OpCode.CONTIGUOUS, value.dtype, (param(value, 1),))
-    body = _sink(stored, mark_of(gradient))
+    body = sink([stored], mark_of(gradient))
     if before.code is OpCode.OUTPUT and before.src[0].code is OpCode.CALL and before.src[0].arg is body:
         if before.realized is not None:  # else each change would keep the values before it
             value = substitute([value], {detached(before): before.realized})[0]
         before = before.src[0].src[0]
-    return Op(OpCode.OUTPUT, value.dtype, (Op(OpCode.CALL, value.dtype, (before, value), body),), 0)
-
-
-def _sink(root: Op, mark: str | None = None) -> Op:
-    return Op(OpCode.SINK, root.dtype, (root,), mark)
+    return output(Op(OpCode.CALL, value.dtype, (before, value), body), 0)
 
 
 def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:

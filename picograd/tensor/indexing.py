@@ -19,6 +19,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import cast, iota, less, permute, reshape, shrink, where
+from picograd.ir.build import gather as gather_op
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
@@ -853,11 +854,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))}{',' * (len(value) == 1)})"
     return str(value.src[0].arg[0]) if isinstance(value, Op) and value.code is OpCode.BIND else str(value)
-
-
-def gather_op(op: Op, index: Op, axis: int) -> Op:
-    """Returns the slices of `op` along `axis` that `index` names, in the shape of index."""
-    return Op(OpCode.GATHER, op.dtype, (op, index), (axis, 0))
 
 
 def along(op: Op, index: Op, axis: int) -> Op:

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.control.custom import Function
 from picograd.control.flow import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, differs, equal, reduce, reshape, scatter, where
+from picograd.ir.build import cast, differs, equal, gather, reduce, reshape, scatter, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -24,7 +24,6 @@ from picograd.nn.functions.linear import linear
 from picograd.nn.functions.losses import check_pair, check_reduction, reduced
 from picograd.tensor.build import broadcast_to, need_float, same_as_iota, static
 from picograd.tensor.formulas import formula, of_tensors
-from picograd.tensor.indexing import gather_op
 from picograd.tensor.reductions import logsumexp_op, mean_op
 from picograd.tensor.tensor import Tensor
 
@@ -123,7 +122,7 @@ def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) ->
 
 def _class_factor(x: Op, classes: Op, weight: Op | None = None) -> Op | None:
     """Returns the factor of each row's class."""
-    return None if weight is None else gather_op(cast(weight, x.dtype), classes, 0)
+    return None if weight is None else gather(cast(weight, x.dtype), classes, 0)
 
 
 def _check_class_weight(function: str, weight: Tensor, count: Dim) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, permute, reshape, scatter
+from picograd.ir.build import cast, gather, permute, reshape, scatter
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import broadcast_shapes, broadcast_to, promoted, whole
 from picograd.tensor.formulas import formula, of_tensors
-from picograd.tensor.indexing import along_axis, gather_op
+from picograd.tensor.indexing import along_axis
 from picograd.tensor.modes import lowered_to, no_grad, precision_mode, uses_tf32
 from picograd.tensor.products import matmul_op
 from picograd.tensor.tensor import Tensor
@@ -159,7 +159,7 @@ def embedding(
         _renormalize(input, weight, max_norm, norm_type)
     op = weight.read()
     taken = Tensor.from_op(
-        gather_op(op, along_axis("embedding", input.read(), op.shape, 0), 0), weight.other_device("embedding", input)
+        gather(op, along_axis("embedding", input.read(), op.shape, 0), 0), weight.other_device("embedding", input)
     )
     if scale_grad_by_freq:
         part = taken / _counts(input, weight.shape[0])[input].unsqueeze(-1).to(taken.dtype)
