@@ -53,6 +53,8 @@ def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:
     plain_sums = target is not None and target.plain_sums
     if is_of_pixels(op, target):
         return by_images(op, plain_sums)
+    if has_few_elements(op, target):
+        return by_patches(op, plain_sums)
     few, zeros = without_places_in_padding(op)
     if has_few_places(few, target):
         return pad(of_all_images(few, plain_sums) if op.arg.of_weight else by_places(few, plain_sums), zeros)
@@ -62,8 +64,6 @@ def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:
         return sums_of_planes(op, target.sum_lanes(op.dtype))
     if has_few_long_sums(op):
         return sums_of_windows(op)
-    if has_few_elements(op, target):
-        return by_patches(op, plain_sums)
     if has_phases(op):
         return by_patches(op, plain_sums) if has_patches(op) else by_phases(op)
     return op
@@ -279,7 +279,7 @@ ELEMENTS_MAX = 3  # of x: as many as few places
 
 
 def has_few_elements(op: Op, target: Target | None) -> bool:
-    """True for a CONV of few elements with a weight that was turned around, as in a gradient by x, on a CPU.
+    """True for a CONV of few elements with several taps of a weight that was turned around, as in a gradient by x, on a CPU.
 
     A product reads such a weight where it is, in its own order: columns of outputs and taps.
     """
@@ -288,7 +288,7 @@ def has_few_elements(op: Op, target: Target | None) -> bool:
         return False
     if {*arg.stride, *arg.dilation, *arg.input_dilation} != {1} or w.shape[0] == arg.groups or 0 in (*x.shape, *w.shape):
         return False
-    return prod(static_shape(x.shape[2:])) <= ELEMENTS_MAX and _is_turned(w)
+    return prod(static_shape(x.shape[2:])) <= ELEMENTS_MAX and set(w.shape[2:]) != {1} and _is_turned(w)
 
 
 def _is_turned(w: Op) -> bool:
@@ -483,6 +483,8 @@ def sums_of_windows(op: Op) -> Op:
 
 
 OUTPUTS_MAX = 2  # of a group: of more, a vector of them shares what it reads
+PLANE_ELEMENTS_MIN = 16  # of a gradient for each channel: fewer are not worth a plane of x ...
+PHASE_ELEMENTS_MIN = 32  # ... and fewer not one for each phase
 
 
 def has_planes(op: Op, target: Target) -> bool:
@@ -494,7 +496,10 @@ def has_planes(op: Op, target: Target) -> bool:
         return False
     if max(arg.input_dilation) > 1 or min(map(min, arg.padding)) < 0:
         return False
-    return static_shape(w.shape[:1])[0] <= OUTPUTS_MAX * arg.groups and greatest_numel(op.shape[2:]) <= WINDOW_PLACES_MAX
+    num_places, num_elements = (prod(static_shape(shape[2:])) for shape in (op.shape, w.shape))
+    if num_elements < (PLANE_ELEMENTS_MIN if max(arg.dilation) == 1 else PHASE_ELEMENTS_MIN):
+        return False
+    return static_shape(w.shape[:1])[0] <= OUTPUTS_MAX * arg.groups and num_places <= WINDOW_PLACES_MAX
 
 
 def sums_of_planes(op: Op, lanes: int) -> Op:
