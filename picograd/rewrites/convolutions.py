@@ -55,6 +55,8 @@ def convolution(op: Op, x: Op, w: Op, target: Target | None) -> Op:
         return by_images(op, plain_sums)
     if has_few_elements(op, target):
         return by_patches(op, plain_sums)
+    if has_few_terms(op, target):
+        return of_all_images(op, plain_sums)
     few, zeros = without_places_in_padding(op)
     if has_few_places(few, target):
         return pad(of_all_images(few, plain_sums) if op.arg.of_weight else by_places(few, plain_sums), zeros)
@@ -140,22 +142,41 @@ def by_places(op: Op, plain_sums: bool) -> Op:
     return reshape(permute(total, (1, 0, 3, 2)), op.shape)
 
 
+TERMS_MAX = 32  # of a sum: a product of so few writes its result as fast as memory takes it ...
+TERMS_OUTPUTS_MIN = 64  # ... of so many outputs that windows are few beside it
+TERMS_PLACES_MAX = 16
+
+
+def has_few_terms(op: Op, target: Target | None) -> bool:
+    """True for the gradient of a large weight that is a sum over few elements of few images, on a CPU."""
+    arg, (x, w) = op.arg, op.src
+    if not arg.of_weight or target is not None and (target.is_gpu or target.plain_sums) or not op.dtype.is_float:
+        return False
+    if not of_numbers((*op.shape[2:], *x.shape[2:], *w.shape)) or 0 in (*x.shape, *w.shape) or max(arg.input_dilation) > 1:
+        return False
+    outputs, *terms = static_shape(w.shape)
+    places = prod(static_shape(op.shape[2:]))
+    return prod(terms) <= TERMS_MAX and places <= TERMS_PLACES_MAX and outputs >= TERMS_OUTPUTS_MIN * arg.groups
+
+
 def of_all_images(op: Op, plain_sums: bool) -> Op:
-    """Returns the gradient of a weight that sees one element at a time as one product over the elements of all images.
+    """Returns the gradient of a weight as one product over the elements of all images, (O, K) @ (K, C * places) by groups.
 
     An element of all channels is far from the next one in memory: of several images both operands are stored as rows.
     """
     (_, w), arg, groups = op.src, op.arg, op.arg.groups
     outputs, images, *pixels = w.shape
     num_pixels, own = prod(static_shape(tuple(pixels))), static_shape((outputs,))[0] // groups
-    channels = op.shape[0]
-    windows = reshape(_windows(op), (channels, groups, images, num_pixels))
-    matrix, rows = permute(windows, (1, 2, 3, 0)), reshape(w, (groups, own, images, num_pixels))
-    if num_pixels > 1 and images != 1:
-        matrix, rows = (Op(OpCode.CONTIGUOUS, op.dtype, (operand,)) for operand in (matrix, rows))
+    channels, places = op.shape[0], prod(static_shape(op.shape[2:]))
+    windows = reshape(_windows(op), (channels, groups, images, places, num_pixels))
+    matrix, rows = permute(windows, (1, 2, 4, 0, 3)), reshape(w, (groups, own, images, num_pixels))
+    is_apart = num_pixels > 1 and images != 1
+    matrix = Op(OpCode.CONTIGUOUS, op.dtype, (matrix,)) if is_apart or places > 1 else matrix
+    rows = Op(OpCode.CONTIGUOUS, op.dtype, (rows,)) if is_apart else rows
     k = mul(images, num_pixels)
-    total = _multiplied(reshape(rows, (groups, own, k)), reshape(matrix, (groups, k, channels)), arg, plain_sums)
-    return reshape(swap_last(reshape(total, (outputs, channels))), op.shape)
+    matrix = reshape(matrix, (groups, k, mul(channels, places)))
+    total = _multiplied(reshape(rows, (groups, own, k)), matrix, arg, plain_sums)
+    return reshape(permute(reshape(total, (outputs, channels, places)), (1, 0, 2)), op.shape)
 
 
 def _multiplied(rows: Op, matrix: Op, arg: ConvArg, plain_sums: bool) -> Op:
@@ -275,20 +296,25 @@ def _filled(count: int, lanes: int) -> float:
 
 
 # ---- few elements ----
-ELEMENTS_MAX = 3  # of x: as many as few places
+ELEMENTS_MAX = 4  # of x: of more, patches take longer to add up than such a weight to pack ...
+LARGE_WEIGHT_MIN = 1 << 20  # ... unless it has as many elements,
+ELEMENTS_OF_LARGE_MAX = 16  # up to so many of x
 
 
 def has_few_elements(op: Op, target: Target | None) -> bool:
-    """True for a CONV of few elements with several taps of a weight that was turned around, as in a gradient by x, on a CPU.
+    """True for a CONV of few elements with several taps of a weight that is turned around, as in a gradient by x, on a CPU.
 
     A product reads such a weight where it is, in its own order: columns of outputs and taps.
     """
     (x, w), arg = op.src, op.arg
-    if target is not None and target.is_gpu or arg.of_weight or not op.dtype.is_float or not of_numbers(x.shape[2:]):
+    if target is not None and target.is_gpu or arg.of_weight or not op.dtype.is_float:
+        return False
+    if not of_numbers((*x.shape[2:], *w.shape)):
         return False
     if {*arg.stride, *arg.dilation, *arg.input_dilation} != {1} or w.shape[0] == arg.groups or 0 in (*x.shape, *w.shape):
         return False
-    return prod(static_shape(x.shape[2:])) <= ELEMENTS_MAX and set(w.shape[2:]) != {1} and _is_turned(w)
+    most = ELEMENTS_MAX if w.numel < LARGE_WEIGHT_MIN else ELEMENTS_OF_LARGE_MAX
+    return prod(static_shape(x.shape[2:])) <= most and set(w.shape[2:]) != {1} and _is_turned(w)
 
 
 def _is_turned(w: Op) -> bool:
