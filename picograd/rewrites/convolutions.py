@@ -143,8 +143,8 @@ def by_places(op: Op, plain_sums: bool) -> Op:
 
 
 TERMS_MAX = 32  # of a sum: a product of so few writes its result as fast as memory takes it ...
-TERMS_OUTPUTS_MIN = 64  # ... of so many outputs that windows are few beside it
-TERMS_PLACES_MAX = 16
+TERMS_RESULTS_MIN = 1 << 19  # ... which has so many elements that windows are few beside it,
+TERMS_PLACES_MAX = 16  # up to so many taps
 
 
 def has_few_terms(op: Op, target: Target | None) -> bool:
@@ -152,11 +152,11 @@ def has_few_terms(op: Op, target: Target | None) -> bool:
     arg, (x, w) = op.arg, op.src
     if not arg.of_weight or target is not None and (target.is_gpu or target.plain_sums) or not op.dtype.is_float:
         return False
-    if not of_numbers((*op.shape[2:], *x.shape[2:], *w.shape)) or 0 in (*x.shape, *w.shape) or max(arg.input_dilation) > 1:
+    if not of_numbers((*op.shape, *x.shape, *w.shape)) or 0 in (*x.shape, *w.shape) or max(arg.input_dilation) > 1:
         return False
-    outputs, *terms = static_shape(w.shape)
-    places = prod(static_shape(op.shape[2:]))
-    return prod(terms) <= TERMS_MAX and places <= TERMS_PLACES_MAX and outputs >= TERMS_OUTPUTS_MIN * arg.groups
+    if w.shape[0] == arg.groups or prod(static_shape(op.shape[2:])) > TERMS_PLACES_MAX:
+        return False
+    return prod(static_shape(w.shape[1:])) <= TERMS_MAX and prod(static_shape(op.shape)) >= TERMS_RESULTS_MIN
 
 
 def of_all_images(op: Op, plain_sums: bool) -> Op:

@@ -97,6 +97,15 @@ def test_so_is_the_gradient_of_a_weight_for_one_place_that_no_padding_is_under(c
     assert kinds(conv_w(grad, out), replace(TARGET, plain_sums=True)) == {OpCode.CONV}
 
 
+def test_so_is_the_gradient_of_a_large_weight_over_few_elements(rng: np.random.Generator) -> None:
+    """Of a small one windows would be as many as its elements."""
+    x, _, out, grad = operands(((2, 256, 2, 3), (260, 256, 3, 3), {"padding": 1}))
+    assert kinds(conv_w(grad, out)) == {OpCode.MATMUL}
+    check(rng, conv_w(grad, out), x, grad)
+    _, _, out, grad = operands(((2, 32, 2, 3), (40, 32, 3, 3), {"padding": 1}))
+    assert kinds(conv_w(grad, out)) == {OpCode.CONV}
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float64, dtypes.bfloat16])
 def test_products_of_every_float(dtype: DType, rng: np.random.Generator) -> None:
     x, w, out, grad = operands(FEW[2], dtype)
@@ -107,12 +116,12 @@ def test_products_of_every_float(dtype: DType, rng: np.random.Generator) -> None
 # ---- sums along planes ----
 PLANES: list[Case] = [
     ((2, 3, 9, 7), (3, 1, 3, 3), {"padding": 1, "groups": 3}),
-    ((2, 3, 9, 8), (3, 1, 3, 3), {"padding": 1, "groups": 3, "stride": 2}),
-    ((2, 3, 10, 11), (3, 1, 3, 2), {"padding": 2, "groups": 3, "dilation": 2, "stride": 3}),
+    ((2, 3, 13, 12), (3, 1, 3, 3), {"padding": 1, "groups": 3, "stride": 2}),
+    ((2, 3, 20, 17), (3, 1, 3, 2), {"padding": 2, "groups": 3, "dilation": 2, "stride": 3}),
     ((3, 2, 8, 8), (4, 1, 2, 5), {"groups": 2, "padding": 2}),  # two outputs a group
     ((2, 6, 7, 7), (3, 2, 3, 3), {"groups": 3}),  # two channels a group
-    ((2, 3, 40), (3, 1, 4), {"groups": 3, "stride": 3}),
-    ((2, 2, 4, 5, 6), (2, 1, 2, 3, 3), {"groups": 2, "padding": 1, "stride": 2}),
+    ((2, 3, 110), (3, 1, 4), {"groups": 3, "stride": 3}),
+    ((2, 2, 6, 5, 7), (2, 1, 2, 3, 3), {"groups": 2, "padding": 1, "stride": 2}),
 ]
 
 
