@@ -15,6 +15,7 @@ from math import prod
 from picograd.dtype import bool_, int64
 from picograd.ir.arithmetic import identity
 from picograd.ir.build import (
+    argsort,
     cast,
     differs,
     either,
@@ -242,7 +243,7 @@ def _scattered_others(out: Op) -> tuple[Op, Op]:
     factors = _joined(rows, reshape(columns, (*rows.shape[:-1], sent)))
     line = reshape(index, (*index.shape[:batch], *(1,) * (last - batch), sent))
     keys = _joined(positions(rows.shape, last), expand(cast(line, int64), (*rows.shape[:-1], sent))) + 1
-    order = Op(OpCode.SORT, int64, (keys,), (last, False))
+    order = argsort(keys, last)
     keys, factors = gather(keys, order, last, last), gather(factors, order, last, last)
     before = _product_before(factors, keys)
     after = flip(_product_before(flip(factors, (last,)), flip(keys, (last,))), (last,))

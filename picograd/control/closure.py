@@ -20,7 +20,8 @@ from picograd.dtype import DType
 from picograd.engine.devices import default_device
 from picograd.errors import DeviceError, JitError
 from picograd.interrupts import LivingSet, held_back
-from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
+from picograd.ir.bodies import param
+from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, memory_op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import copy_lines, line_of
 from picograd.record import Record
@@ -199,7 +200,7 @@ class BodyTrace(FunctionTrace):
 def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -> Op:
     """Returns an Op that is equal to no other, and through which gradients flow if it `needs_grad`."""
     buffer = Buffer(device or default_device(), dtype, greatest_numel(shape))
-    stand = Op(OpCode.BUFFER, dtype, (), (buffer, shape))
+    stand = memory_op(buffer, shape)
     # NOTE: without the LEAF, detach() and no_grad() inside would find nothing to detach.
     return Op(OpCode.LEAF, dtype, (stand,), next(leaf_ids)) if needs_grad else stand
 
@@ -241,7 +242,7 @@ def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequ
     cut = _Cut(watch, roots, [*first, *last])
     slots = {stand: i for i, stand in enumerate([*first, *cut.invariants])}
     slots.update({stand: len(slots) + i for i, stand in enumerate(last)})
-    became = {op: Op(OpCode.PARAM, op.dtype, (), (slot, op.shape)) for op, slot in slots.items()}
+    became = {op: param(op, slot) for op, slot in slots.items()}
     for op in cut.order:
         if op in became:
             continue

@@ -502,5 +502,5 @@ def _reordered(
     slots.update({first + i: first + num_more + i for i in range(count)})
     slots.update({first + count + i: first + i for i in range(num_more)})
     params = [op for op in toposort(roots) if op.code is OpCode.PARAM]
-    moved = substitute(roots, {op: Op(OpCode.PARAM, op.dtype, (), (slots[op.arg[0]], op.shape)) for op in params})
+    moved = substitute(roots, {op: param(op, slots[op.arg[0]]) for op in params})
     return sink(moved), [*reads, *(("source", num_sources + i) for i in range(num_more))]

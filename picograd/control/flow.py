@@ -13,7 +13,7 @@ from picograd.autodiff.modes import active_slots, varying
 from picograd.control.closure import BodyTrace, close, described, name_of, stand_in, store
 from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, GradientError, JitError, ShapeError
-from picograd.ir.bodies import output, sink
+from picograd.ir.bodies import output, param, sink
 from picograd.ir.build import flip, zeros_like
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
@@ -321,7 +321,7 @@ class Scan(Struct):
         first = [*traced.first, *(watch.stand_of(cell) for cell in cells)]
         closed = close(watch, [*new, *(watch.written[cell] for cell in cells), *rows], first, traced.last)
         sources = [*start, *(watch.before[cell] for cell in cells), *closed.sources]
-        fixed = [Op(OpCode.PARAM, op.dtype, (), (len(first) + i, op.shape)) for i, op in enumerate(closed.sources)]
+        fixed = [param(op, len(first) + i) for i, op in enumerate(closed.sources)]
         roots = (*closed.roots[: len(first)], *fixed, *closed.roots[len(first) :])
         if not roots:
             return put(carry.container, ()), put(y.container, ())

@@ -29,7 +29,7 @@ from picograd.dtype import DType, Scalar, int64
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.errors import OutOfMemoryError
 from picograd.interrupts import LivingKeys
-from picograd.ir.op import Buffer, Op, realized, toposort
+from picograd.ir.op import Buffer, Op, memory_op, realized, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ARRAY_NDIM_MAX, of_numbers
 
@@ -107,7 +107,7 @@ def own_copy(op: Op) -> Op:
     """Returns a BUFFER Op with the value that one on shared memory has now."""
     buffer, shape = op.arg
     own = Buffer(buffer.device, buffer.dtype, buffer.numel, private_memory(buffer))
-    return Op(OpCode.BUFFER, op.dtype, (), (own, shape))
+    return memory_op(own, shape)
 
 
 # ---- values read without a plan ----

@@ -621,4 +621,4 @@ def to_host(buffer: Op) -> np.ndarray[Any, Any]:
 def _copied_across(copy: Op) -> Op:
     """Returns the BUFFER Op of a COPY's value; symbolic lengths stay symbolic."""
     made = from_host(to_host(realize(copy.src)[0]), copy.dtype, copy.arg)
-    return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))
+    return memory_op(made.arg[0], copy.shape)

@@ -24,7 +24,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.interrupts import LivingValues
-from picograd.ir.op import Buffer, Dim, Op, Shape, greatest_numel, toposort, unshared
+from picograd.ir.op import Buffer, Dim, Op, Shape, greatest_numel, memory_op, toposort, unshared
 from picograd.ir.opcode import COSTLY, OpCode
 from picograd.ir.origin import copy_lines, of_formula
 from picograd.record import Record, replace
@@ -253,7 +253,7 @@ def outputs_of(formula: Op, kinds: tuple[Kind, ...], needs_grad: bool) -> tuple[
 @lru_cache(maxsize=1024)
 def formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
     """Returns the formula of a call with operands of such dtypes and shapes: a trial says what it gives, or raises."""
-    stand_ins = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, greatest_numel(s)), s)) for dtype, s in kinds]
+    stand_ins = [memory_op(Buffer("", dtype, greatest_numel(s)), s) for dtype, s in kinds]
     results = _at_once(_called, options, stand_ins)
     kinds = tuple([(op.dtype, op.shape) for op in results])
     graph = toposort(results)

@@ -327,6 +327,11 @@ def scatter(base: Op, index: Op, updates: Op, operation: OpCode | None, axis: in
     return Op(OpCode.SCATTER, base.dtype, (base, index, updates), (operation, axis, batch))
 
 
+def argsort(x: Op, axis: int, descending: bool = False) -> Op:
+    """Returns the positions along `axis` of the elements of x in order; equal elements keep theirs."""
+    return Op(OpCode.SORT, int64, (x,), (axis, descending))
+
+
 def iota(length: Dim, dtype: DType = int64) -> Op:
     """Returns 0, 1, ... length - 1."""
     return Op(OpCode.IOTA, dtype, (), length)

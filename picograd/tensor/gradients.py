@@ -19,7 +19,7 @@ from picograd.autodiff.modes import arriving, reverse
 from picograd.errors import ArgumentError, ArgumentTypeError, DeviceError, DTypeError, GradientError, JitError, ShapeError
 from picograd.interrupts import LivingSet
 from picograd.ir.build import cast
-from picograd.ir.op import Buffer, Op, filled, greatest_numel
+from picograd.ir.op import Buffer, Op, filled, greatest_numel, memory_op
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import graphless_in, line_of
 from picograd.rewrites.vmap import for_rows
@@ -450,7 +450,7 @@ def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: S
         if weight is None or not weight.shape or weight.shape[1:] != root.shape:
             shown = None if weight is None else weight.shape
             raise ShapeError(f"grad: weights of shape {shown} are not rows of {root.shape}, the shape of the output.")
-        stand = Op(OpCode.BUFFER, root.dtype, (), (Buffer(root.device, root.dtype, greatest_numel(root.shape)), root.shape))
+        stand = memory_op(Buffer(root.device, root.dtype, greatest_numel(root.shape)), root.shape)
         rows[stand] = cast(weight.read(), root.dtype)
     counts = {row.shape[0] for row in rows.values()}
     if len(counts) != 1:

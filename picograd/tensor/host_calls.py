@@ -15,6 +15,7 @@ from picograd.ir.build import (
     is_on_diagonal,
     pad_axis,
     positions,
+    product,
     reduce,
     reshape,
     shrink_axis,
@@ -194,7 +195,7 @@ def qr(function: str, a: Op) -> tuple[Op, Op]:
     q = reshape(shrink_axis(joined, -1, 0, m * k), (*batch, m, k))
     r = reshape(shrink_axis(joined, -1, m * k, m * k + k * k), (*batch, k, k))
     if n > k:  # the other columns in terms of q
-        r = beside(r, Op(OpCode.MATMUL, a.dtype, (swap_last(q), shrink_axis(a, -1, k, n))))
+        r = beside(r, product(swap_last(q), shrink_axis(a, -1, k, n)))
     return q, r
 
 

@@ -20,6 +20,7 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import cast, iota, less, permute, reshape, shrink, where
 from picograd.ir.build import gather as gather_op
+from picograd.ir.build import scatter as scatter_op
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
@@ -526,7 +527,7 @@ def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: O
     subscript = _without_gaps(self, subscript, before.shape)
     index_op, axis, order = _selection(self, subscript, before.shape, function)
     merged = _merge(before, subscript.places, order)
-    scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
+    scattered = scatter_op(merged, index_op, updates, code, axis, 0)
     return _unmerge(scattered, before.shape, order)
 
 
@@ -640,7 +641,7 @@ def _one_of_each_row(self: T, subscript: Subscript, op: Op) -> Op:
     rank, last = len(subscript.arrays) - 1, subscript.arrays[-1]
     rows, others = op.shape[:rank], op.shape[rank + 1 :]
     index = broadcast_to(index_op(self, "index", last, op.shape, rank), rows)
-    taken = Op(OpCode.GATHER, op.dtype, (op, reshape(index, (*rows, 1))), (rank, rank))
+    taken = gather_op(op, reshape(index, (*rows, 1)), rank, rank)
     return reshape(taken, (*rows, *others))
 
 
@@ -860,7 +861,7 @@ def along(op: Op, index: Op, axis: int) -> Op:
     """Returns op[..., index, ...] where both have the same other axes: GATHER with all of those as batch."""
     rank = len(op.shape)
     last = (*(a for a in range(rank) if a != axis), axis)
-    taken = Op(OpCode.GATHER, op.dtype, (permute(op, last), permute(index, last)), (rank - 1, rank - 1))
+    taken = gather_op(permute(op, last), permute(index, last), rank - 1, rank - 1)
     return permute(taken, tuple(last.index(a) for a in range(rank)))
 
 

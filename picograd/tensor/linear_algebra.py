@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import (
+    argsort,
     cast,
     diagonal,
     differs,
@@ -14,6 +15,7 @@ from picograd.ir.build import (
     gather,
     less,
     positions,
+    product,
     reshape,
     shrink_axis,
     swap_last,
@@ -22,7 +24,6 @@ from picograd.ir.build import (
 )
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
-from picograd.ir.opcode import OpCode
 from picograd.tensor import host_calls
 from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import broadcast_to, detached, guarded, whole
@@ -295,12 +296,12 @@ def power_op(a: Op, n: int) -> Op:
     result: Op | None = None
     while True:
         if n & 1:
-            result = a if result is None else Op(OpCode.MATMUL, a.dtype, (result, a))
+            result = a if result is None else product(result, a)
         n >>= 1
         if not n:
             assert result is not None
             return result
-        a = Op(OpCode.MATMUL, a.dtype, (a, a))
+        a = product(a, a)
 
 
 def cholesky_solution(function: str, b: Op, factor: Op, upper: bool) -> Op:
@@ -435,7 +436,7 @@ def lu_solution(name: str, joined: Op, b: Op, exchanged: Op, adjoint: bool = Fal
     if adjoint:  # U.T L.T P.T x = b
         y = host_calls.triangular(name, swap_last(joined), b, upper=False)
         z = host_calls.triangular(name, swap_last(joined), y, upper=True, unit=True)
-        back = Op(OpCode.SORT, dtypes.int64, (rows,), (batch, False))  # where each row went
+        back = argsort(rows, batch)  # where each row went
         return gather(z, back, batch, batch)
     y = host_calls.triangular(name, joined, gather(b, rows, batch, batch), upper=False, unit=True)
     return host_calls.triangular(name, joined, y, upper=True)

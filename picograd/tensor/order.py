@@ -15,6 +15,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.engine.host_memory import is_small, value_on_host
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import argsort as argsort_op
 from picograd.ir.build import (
     both,
     cast,
@@ -121,7 +122,7 @@ def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = Tru
     if not op.shape:
         axis_of("argsort", op.shape, dim)
         return self.from_op(Op(OpCode.CONST, dtypes.int64, (), 0), self.cell.device)
-    order = Op(OpCode.SORT, dtypes.int64, (op,), (axis_of("argsort", op.shape, dim), descending))
+    order = argsort_op(op, axis_of("argsort", op.shape, dim), descending)
     return self.from_op(order, self.cell.device)
 
 
@@ -670,7 +671,7 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
     if length and not line.numel:
         raise ShapeError(f"{function}: the slices along axis {dim} of {self.shape} have no elements.")
     keys = detached(line) if len(line.shape) == 1 else _dense_ranks(detached(line))
-    order = Op(OpCode.SORT, dtypes.int64, (keys,), (0, False)) if sorts else iota(length)
+    order = argsort_op(keys, 0) if sorts else iota(length)
     ordered = self.from_op(gather(keys, order, 0, 0) if sorts else keys, device)
     starts = starts_run(ordered.op) if length else filled(False, dtypes.bool_, (0,))
     count = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # the number of its run
@@ -718,7 +719,7 @@ def _dense_ranks(rows: Op) -> Op:
 
 def _ranked(columns: Op) -> Op:
     """Returns, in each column, how many different values are less than each."""
-    order = Op(OpCode.SORT, dtypes.int64, (columns,), (0, False))
+    order = argsort_op(columns, 0)
     ordered = Op(OpCode.PERMUTE, columns.dtype, (along(columns, order, 0),), (1, 0))
     number = scan(where(starts_run(ordered), filled(1, dtypes.int64, ordered.shape), 0), OpCode.ADD, 1) - 1
     back = Op(OpCode.PERMUTE, dtypes.int64, (order,), (1, 0))

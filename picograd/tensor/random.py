@@ -22,6 +22,7 @@ from picograd.engine.devices import default_device, device_or_default
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import (
     and_,
+    argsort,
     bitcast,
     both,
     cast,
@@ -32,6 +33,7 @@ from picograd.ir.build import (
     minimum,
     reduce,
     reshape,
+    scan,
     shl,
     shr,
     shrink_axis,
@@ -260,7 +262,7 @@ def randperm(
     """
     place = device_or_default(device)
     bits = random_bits(shape_of_sizes("randperm", (whole("randperm", "n", n),)), generator, place)
-    order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
+    order = argsort(bits, 0)
     return _drawn(cls, cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place, requires_grad)
 
 
@@ -492,7 +494,7 @@ def order_op(mass: Op, bits: Op) -> Op:
     """Returns the places along the last axis in a random order, those of greater weights sooner."""
     mass = _shares(mass)
     keys = exponential_op(bits, mass.dtype) / mass
-    return Op(OpCode.SORT, dtypes.int64, (keys,), (len(mass.shape) - 1, False))
+    return argsort(keys, len(mass.shape) - 1)
 
 
 @formula
@@ -500,7 +502,7 @@ def places_op(mass: Op, bits: Op) -> Op:
     """Returns places along the last axis (..., N) drawn with its elements as weights, one for each of `bits` (..., M)."""
     last, classes = len(mass.shape) - 1, static(mass.shape[-1])
     shares = cast(_shares(mass) * 2.0 ** (62 - classes.bit_length()), dtypes.int64)
-    bounds = Op(OpCode.SCAN, dtypes.int64, (shares,), (OpCode.ADD, last))
+    bounds = scan(shares, OpCode.ADD, last)
     total = broadcast_to(cast(shrink_axis(bounds, last, classes - 1, classes), dtypes.uint64), bits.shape)
     return lower_bound(bounds, cast(part_of(total, bits), dtypes.int64), classes, True)
 

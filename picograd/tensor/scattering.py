@@ -130,7 +130,7 @@ def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
         place = checked(where(chosen, filled(1, dtypes.int64, flat), 0), 1, site)
     else:
         place = checked(place, length, site)
-    taken = Op(OpCode.GATHER, base.dtype, (line, place), (0, 0))
+    taken = gather(line, place, 0)
     return where(reshape(chosen, shape), reshape(taken, shape), base)
 
 

@@ -20,8 +20,7 @@ from picograd.engine.devices import EVALUATOR
 from picograd.engine.host_memory import Shared, private_memory, share, shared
 from picograd.engine.realize import to_host
 from picograd.errors import GradientError, JitError, SharingError
-from picograd.ir.op import Buffer, Op, Shape
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import Buffer, Op, Shape, memory_op
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.compute import compute
 
@@ -104,7 +103,7 @@ def _live_in(cell: Cell, known: Shared, shape: Shape, dtype: DType, device: str)
 
 
 def _copy(buffer: Buffer) -> np.ndarray[Any, Any]:
-    return to_host(Op(OpCode.BUFFER, buffer.dtype, (), (buffer, (buffer.numel,))))
+    return to_host(memory_op(buffer, (buffer.numel,)))
 
 
 def _references(cell: Cell) -> tuple[int, ...]:

@@ -9,14 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from picograd import dtype as dtypes
 from picograd.dtype import DType, named
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.ir.build import and_, reduce, shl, shr
+from picograd.ir.build import and_, iota, reduce, shl, shr
 from picograd.ir.build import cast as cast_op
 from picograd.ir.build import expand as expand_op
 from picograd.ir.build import reshape as reshape_op
-from picograd.ir.op import Op, Shape
+from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel, of_numbers
 from picograd.ir.symbolic import ceildiv, floordiv, mul
@@ -76,11 +75,10 @@ def _joined(rows: Op, whole: DType) -> Op:
     return reduce(shifted, OpCode.ADD, (len(rows.shape) - 1,))
 
 
-def _places(count: object, bits: int, dtype: DType, shape: tuple[object, ...]) -> Op:
+def _places(count: Dim, bits: int, dtype: DType, shape: Shape) -> Op:
     """Returns the place of the lowest bit of each part, over `shape`, whose last axis counts the parts."""
-    line = Op(OpCode.IOTA, dtypes.int64, (), count)
-    places = cast_op(line, dtype) * bits
-    return expand_op(reshape_op(places, (*(1 for _ in shape[:-1]), count)), shape)  # type: ignore[arg-type]
+    places = cast_op(iota(count), dtype) * bits
+    return expand_op(reshape_op(places, (*(1 for _ in shape[:-1]), count)), shape)
 
 
 # ---- strides: which shapes a view can show in place ----

@@ -22,7 +22,7 @@ from picograd.dtype import DType
 from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.interrupts import LivingKeys, whole_context
-from picograd.ir.op import Buffer, Op, Shape, toposort
+from picograd.ir.op import Buffer, Op, Shape, memory_op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.origin import another_buffer, lines_of
 from picograd.nn.module import Module
@@ -193,7 +193,7 @@ class TraceOfFunction(FunctionTrace):
         if cell.op.code is OpCode.BUFFER:
             shared, shape = cell.op.arg
             if shared in self._entered:  # by an equal value, such as zeros: but each state must have its own buffer
-                cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (another_buffer(shared), shape))
+                cell.op = memory_op(another_buffer(shared), shape)
             self._entered.add(cell.op.arg[0])
         self.before[cell] = cell.op
 
@@ -244,7 +244,7 @@ class TraceOfFunction(FunctionTrace):
 def stand_in(tensor: Tensor, buffer: Buffer, shape: Shape) -> Tensor:
     """Returns a tensor with a buffer of its own: a tensor that is passed twice is two arguments."""
     copy = another_buffer(buffer)
-    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, shape)), tensor.cell.device)
+    return Tensor.from_op(memory_op(copy, shape), tensor.cell.device)
 
 
 # ---- acts that are forbidden in a trace ----
@@ -355,7 +355,7 @@ def _check_constants(first: Recording, second: Recording, name: str) -> None:
 
 
 def _bytes_of(buffer: Buffer) -> bytes:
-    return to_host(Op(OpCode.BUFFER, buffer.dtype, (), (buffer, (buffer.numel,)))).tobytes()
+    return to_host(memory_op(buffer, (buffer.numel,))).tobytes()
 
 
 CONSTANTS = MOVEMENT | {OpCode.CONST}  # make a constant of any shape
