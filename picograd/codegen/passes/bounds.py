@@ -33,6 +33,7 @@ from picograd.record import replace
 
 Access = Load | Store
 CHOICES_MAX = 2  # conditions of WHEREs that are taken apart for one access
+INNERMOST_MAX = 4  # conditions that are tried: the others contain these
 
 
 def prove_bounds(program: Program, numbers: Iterator[int]) -> Program:
@@ -174,7 +175,7 @@ def _is_inside(known: Known, question: _Question, most_choices: int) -> bool:
     if known.is_never_negative(first) and known.is_never_negative(room):
         return True
     fewer = known.has_failed_often()  # 1 after many failures, else 0: each choice doubles the cases
-    for choice in known.choices(index) if most_choices > fewer else ():
+    for choice in known.choices(index)[:INNERMOST_MAX] if most_choices > fewer else ():
         if all(_is_inside(known.chosen(choice, holds), question, most_choices - 1) for holds in (True, False)):
             return True
     return False

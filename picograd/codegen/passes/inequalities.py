@@ -509,7 +509,7 @@ class Known(Sums):
         return len(self.failed) >= FAILED_SEARCHES_MAX
 
     def choices(self, root: Op) -> list[Op]:
-        """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
+        """Returns the conditions of the WHEREs that an integer is made of, the innermost first, without those known."""
         found: dict[Op, None] = {}
         seen, order = {root}, [root]
         for op in order:  # which grows
@@ -520,7 +520,7 @@ class Known(Sums):
                     order.append(s)
             if value.code is OpCode.WHERE and value.src[0] not in self.holds:
                 found[value.src[0]] = None
-        return list(found)
+        return list(found)[::-1]
 
     def is_never_negative(self, terms: Terms) -> bool:
         """True where that was proved: of the polynomial itself, or with dividends taken apart."""
