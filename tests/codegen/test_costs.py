@@ -28,7 +28,7 @@ MOST: dict[str, tuple[int, int]] = {
     "product layer": (14_670, 21_840),
     "softmax rows": (7_580, 6_270),
     "sum columns": (1_960, 3_310),
-    "layer conv": (31_240, 44_400),
+    "layer conv": (31_760, 44_400),
     "layer layer_norm": (14_270, 9_400),
     "sort rows": (5_230, 11_680),
     "cumsum rows": (1_560, 7_830),
