@@ -825,6 +825,8 @@ class Sums:
 def _turned(direct: DirectTiles, sums: Op, memory: Op, of: Sequence[Dim], build: Builder) -> Value:
     """Transposes one result of each tile, of an image and a panel, in registers: lanes of memory are positions."""
     lanes, columns = direct.lanes, direct.tile.columns
+    if lanes == 1:
+        return lambda column, position: direct.sum_of(sums, 0, (*of, position, column))
 
     def turn(at: list[Dim]) -> None:
         side, square = at
