@@ -380,8 +380,7 @@ def by_patches(op: Op, plain_sums: bool) -> Op:
     flipped = reshape(flip(w, tuple(range(2, len(w.shape)))), (groups, outputs, channels, prod(taps)))
     rows = reshape(pixels, (groups, mul(batch, prod(lengths)), channels))
     columns = reshape(permute(flipped, (0, 2, 1, 3)), (groups, channels, outputs * prod(taps)))
-    patches = product(rows, columns, MatmulArg(tf32=True) if arg.tf32 else None, plain_sums)
-    patches = reshape(patches, (groups, batch, *lengths, outputs, *taps))
+    patches = reshape(_multiplied(rows, columns, arg, plain_sums), (groups, batch, *lengths, outputs, *taps))
     first_tap = len(lengths) + 3
     order = (1, 0, first_tap - 1, *(at for i in range(len(taps)) for at in (2 + i, first_tap + i)))
     whole = _added_patches(permute(patches, order), arg.input_dilation)
