@@ -292,7 +292,7 @@ def test_two_lengths_with_the_product_of_two_quotients_are_these() -> None:
 
 
 def test_a_guess_that_an_op_contradicts_is_given_up() -> None:
-    """Of 20, 19 and 16 elements halves and quarters, rounded up, are 2 n and n."""
+    """Halves and quarters of 20, 19 and 16 elements, rounded up, are 2 n and n."""
     lengths, _ = learned((20, 10, 5), (19, 10, 5), (16, 8, 4))
     for of in (2, 2, 4):  # the guess is given up, then the half is known, then the quarter
         assert (found := lengths.sizes((16, 8, 4), "n")) is not None

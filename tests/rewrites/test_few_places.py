@@ -98,7 +98,7 @@ def test_so_is_the_gradient_of_a_weight_for_one_place_that_no_padding_is_under(c
 
 
 def test_so_is_the_gradient_of_a_large_weight_over_few_elements(rng: np.random.Generator) -> None:
-    """Of a small one windows would be as many as its elements."""
+    """Windows of a small one would be as many as its elements."""
     x, _, out, grad = operands(((2, 256, 2, 3), (260, 256, 3, 3), {"padding": 1}))
     assert kinds(conv_w(grad, out)) == {OpCode.MATMUL}
     check(rng, conv_w(grad, out), x, grad)
