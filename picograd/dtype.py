@@ -125,14 +125,14 @@ class DType(Record, eq=False, dict=True):
 
     @cached_property
     def max(self) -> Scalar:
-        """The greatest value, of floats inf: the identity of MIN."""
+        """The largest value, of floats inf: the identity of MIN."""
         if self.kind == "f":
             return float("inf")
         return True if self.kind == "b" else (1 << (self.bits - (self.kind == "i"))) - 1
 
     @cached_property
     def largest(self) -> float:
-        """The greatest finite number of a float."""
+        """The largest finite number of a float."""
         return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
 
     def scalar(self, value: Scalar) -> Scalar:

@@ -182,7 +182,7 @@ def _is_loss(function: Callable[..., Any]) -> bool:
 
 
 def _by_other_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns keyword arguments under the names that a function has for them, without those of no effect.
+    """Returns keyword arguments under the names that a function has for them, without those without effect.
 
     None where the function has those that were given.
 

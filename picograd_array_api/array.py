@@ -210,7 +210,7 @@ class FloatInfo(Record):
 
     bits:             of an element
     eps:              from 1 to the next greater number
-    max, min:         the greatest and the least finite number
+    max, min:         the largest and the least finite number
     smallest_normal:  the least positive number of full precision
     dtype:            whose facts these are
     """
@@ -227,7 +227,7 @@ class IntegerInfo(Record):
     """Facts of an integer dtype; those of dtypes.iinfo, as PyTorch has them, name the dtype by a string.
 
     bits:      of an element
-    max, min:  the greatest and the least number
+    max, min:  the largest and the least number
     dtype:     whose facts these are
     """
 

@@ -135,7 +135,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Array:
 
     Raises:
       ShapeError:  the matrices are not square.
-      LinAlgError: when it is computed: x is not positive definite.
+      LinAlgError: when the result is computed: x is not positive definite.
 
     >>> cholesky(Array([[4.0, 0.0], [0.0, 9.0]]))
     Array([[2., 0.],
@@ -176,7 +176,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
       mode:  "reduced": k = min(m, n); "complete": k = m
 
     Raises:
-      ArgumentError: another mode.
+      ArgumentError: an unknown mode.
 
     >>> qr(Array([[2.0, 1.0], [0.0, 1.0]])).R.shape
     (2, 2)
@@ -226,7 +226,7 @@ def inv(x: Tensor, /) -> Array:
 
     Raises:
       ShapeError:  the matrices are not square.
-      LinAlgError: when it is computed: a matrix is singular.
+      LinAlgError: when the result is computed: a matrix is singular.
 
     >>> inv(Array([[2.0, 0.0], [0.0, 4.0]]))
     Array([[0.5 , 0.  ],
@@ -239,7 +239,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
     """Returns the pseudoinverses.
 
     Args:
-      rtol:  singular values up to this times the greatest count as 0: a number, or one for each matrix; by default
+      rtol:  singular values up to this times the largest count as 0: a number, or one for each matrix; by default
              max(m, n) eps
 
     >>> pinv(Array([[2.0], [0.0]]))
@@ -270,7 +270,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Array:
 
     Raises:
       ShapeError:  the matrices are not square, or x2 does not fit.
-      LinAlgError: when it is computed: a matrix is singular.
+      LinAlgError: when the result is computed: a matrix is singular.
 
     >>> solve(Array([[2.0, 0.0], [0.0, 4.0]]), Array([2.0, 2.0]))
     Array([1. , 0.5])
@@ -315,7 +315,7 @@ def matrix_power(x: Tensor, n: int, /) -> Array:
 
     Raises:
       ShapeError:  the matrices are not square.
-      LinAlgError: when it is computed: n is negative and a matrix singular.
+      LinAlgError: when the result is computed: n is negative and a matrix singular.
 
     >>> matrix_power(Array([[1.0, 1.0], [0.0, 1.0]]), 3)
     Array([[1., 3.],
@@ -353,8 +353,8 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     """Returns a norm of each matrix.
 
     Args:
-      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the greatest, the least of
-            them; inf, -inf: the greatest, the least sum of |a row|; 1, -1: of |a column|
+      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the largest, the least of
+            them; inf, -inf: the largest, the least sum of |a row|; 1, -1: of |a column|
 
     >>> matrix_norm(Array([[3.0, 0.0], [0.0, 4.0]]))
     Array(5.)
@@ -366,7 +366,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
     """Returns how many singular values of each matrix are not 0.
 
     Args:
-      rtol:  those up to this times the greatest count as 0: a number, or one for each matrix; by default max(m, n) eps
+      rtol:  those up to this times the largest count as 0: a number, or one for each matrix; by default max(m, n) eps
 
     >>> matrix_rank(Array([[1.0, 1.0], [1.0, 1.0]]))
     Array(1)
@@ -378,7 +378,7 @@ def vector_norm(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False, ord:
     """Returns (sum |x| ** ord) ** (1 / ord) along `axis`, or of all elements.
 
     Args:
-      ord:  inf and -inf are the greatest and the least |x|, and 0 counts what is not 0
+      ord:  inf and -inf are the largest and the least |x|, and 0 counts what is not 0
 
     >>> vector_norm(Array([3.0, 4.0]))
     Array(5.)

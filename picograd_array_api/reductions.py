@@ -54,7 +54,7 @@ def cumulative_sum(
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Returns the greatest element; NaN wins.
+    """Returns the largest element; NaN wins.
 
     Raises:
       ShapeError: there is no element.

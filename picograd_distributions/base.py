@@ -172,7 +172,7 @@ class Distribution:
 
     @property
     def mode(self) -> Tensor:
-        """The value of the greatest density."""
+        """The value of the largest density."""
         raise self._lacks("mode")
 
     @property

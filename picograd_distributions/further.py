@@ -232,7 +232,7 @@ class VonMises(Elementwise):
     Source: Best, Fisher 1979, Applied Statistics 28(2), section 2.
 
     Args:
-      loc:            the angle of the greatest density, in radians
+      loc:            the angle of the largest density, in radians
       concentration:  k, above 0
 
     >>> pg.distributions.VonMises(0.0, 1.0).log_prob(Tensor(0.0)).round(decimals=4)

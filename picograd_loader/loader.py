@@ -37,7 +37,7 @@ class DataLoader(Shown):
       sampler:        the numbers of examples, in order, instead of shuffle
       batch_sampler:  lists of numbers, instead of batch_size, shuffle, sampler and drop_last
       num_workers:    processes that make batches ahead of time; 0: they are made in this one, when they are asked for
-      pin_memory, pin_memory_device:  taken, of no effect
+      pin_memory, pin_memory_device:  accepted, without effect
       timeout:        seconds to wait for a batch of a worker; 0: as long as it takes
       worker_init_fn: called in each worker with its number, before it makes batches
       multiprocessing_context:  how workers are started: "fork", "spawn", "forkserver", or a context of multiprocessing

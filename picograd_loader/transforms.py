@@ -228,7 +228,7 @@ class RandomRotation(Transform):
     """Turns an image about its middle, by an angle of an interval.
 
     Args:
-      degrees:  greatest angle, to both sides; or the least and the greatest
+      degrees:  greatest angle, to both sides; or the least and the largest
     """
 
     def __init__(self, degrees: float | Sequence[float], interpolation: Interpolation = "nearest", fill: float = 0):
@@ -337,7 +337,7 @@ def probability(name: str, p: float) -> float:
 
 
 def interval(name: str, argument: str, pair: Any, least: float = 0.0, most: float = math.inf) -> tuple[float, float]:
-    """Returns the least and the greatest number of an interval.
+    """Returns the least and the largest number of an interval.
 
     Raises:
       ArgumentError: it is not a pair in order, or beyond its bounds.

@@ -163,7 +163,7 @@ def histogramdd(
     Args:
       input:    (..., D) floats: points
       bins:     a number of boxes along each axis, a list of D numbers, or of D vectors of edges in rising order
-      range:    2 D numbers: where the boxes begin and end along each axis; default: the least and the greatest value
+      range:    2 D numbers: where the boxes begin and end along each axis; default: the least and the largest value
       weight:   (...) what each point counts
       density:  divide by volume and total
 

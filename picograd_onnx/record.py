@@ -174,7 +174,7 @@ class Operator(Record, dict=True):
 
     @cached_property
     def max_inputs(self) -> float:
-        """The greatest number of inputs."""
+        """The largest number of inputs."""
         kinds = [entry.kind for entry in self.parameters.values()]
         if inspect.Parameter.VAR_POSITIONAL in kinds:
             return math.inf

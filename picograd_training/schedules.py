@@ -561,7 +561,7 @@ class CyclicLR(LRScheduler):
       last_epoch:      as in LRScheduler
 
     Raises:
-      ArgumentError: another mode, or the optimizer has no momentum.
+      ArgumentError: an unknown mode, or the optimizer has no momentum.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0, momentum=0.9)
     >>> optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.0, max_lr=1.0, step_size_up=2).step()

@@ -231,7 +231,7 @@ class Strips:
                 self._average(strip, add(start, mul(index, rows)), rows, first_key, mul(tiles, self.rows), v)
 
     def _score(self, strip: Dim, first_key: Dim, tiles: Dim, k: Element) -> Op:
-        """Stores the scores of some keys, and returns the greatest of each query, or what was greatest before."""
+        """Stores the scores of some keys, and returns the largest of each query, or what was greatest before."""
         build, heads = self.build, self.heads
         (_, _, D, _), S = heads.known_lengths, heads.num_keys
         peak = heads.tile(1).new(build, lambda _, c: build.load(self.peak, self._of_query(strip, c)))

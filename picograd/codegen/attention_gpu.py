@@ -1,6 +1,6 @@
 """An attention on a GPU, for many queries or few, and its gradients: no score leaves registers.
 
-Results: where blocks share keys, each stores a part: sums over values, the greatest score and the sum of weights of each
+Results: where blocks share keys, each stores a part: sums over values, the largest score and the sum of weights of each
 row. A second phase joins the parts in order, so that a sum has the same bits in every run:
 
     out = sum(out exp(peak - greatest)) / sum(total exp(peak - greatest))
@@ -508,7 +508,7 @@ class _FewQueries:
                     results.put_row(build, part, self.row(i), peak, total)
 
     def _factors(self, i: Dim) -> tuple[Op, list[Op]]:
-        """Returns the greatest score of a row, and what the sums of each warp are multiplied by."""
+        """Returns the largest score of a row, and what the sums of each warp are multiplied by."""
         peaks = [read(self.peaks, add(i, warp * self.parts.rows)) for warp in range(self.parts.num_warps)]
         peak = peaks[0]
         for other in peaks[1:]:

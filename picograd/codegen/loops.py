@@ -387,7 +387,7 @@ def _loops(extents: Sequence[Dim], run: int) -> list[_Loop]:
 
 
 def longest(extent: Dim) -> int:
-    """Returns the length by which a sum is cut: the greatest possible one."""
+    """Returns the length by which a sum is cut: the largest possible one."""
     return max(0, bounds(extent)[1])
 
 

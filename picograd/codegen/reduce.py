@@ -146,7 +146,7 @@ class Rows(Record, dict=True):
 
     @cached_property
     def columns_max(self) -> int:
-        """The greatest number of elements of a row."""
+        """The largest number of elements of a row."""
         return greatest(numel(self.column_extents))
 
     @cached_property

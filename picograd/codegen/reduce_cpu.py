@@ -430,7 +430,7 @@ def walk_both(nest: Nest, others: Sequence[Op], params: Sequence[Op], target: Ta
 def _rows_of_block(nest: Nest) -> int:
     """Returns the number of rows that add up their columns together; 0 if rows are too few, or have a symbolic length.
 
-    If there is a symbolic number of rows, the least and the greatest must give the same result.
+    If there is a symbolic number of rows, the least and the largest must give the same result.
     """
     if not all(isinstance(nest.domain[axis], int) for axis in nest.reduced):
         return 0

@@ -395,7 +395,7 @@ class _TeamRows:
     def through_memory(self, code: OpCode, value: Op, memory: Op) -> Op:
         """Returns the values of a team joined in shared memory: each with the one at half the distance, then a quarter."""
         build, distance = self.build, self.team.threads // 2
-        build.barrier()  # what another reduction left there has been read
+        build.barrier()  # what an unknown reduction left there has been read
         build.store(memory, self.thread, value)
         while distance:
             build.barrier()

@@ -1,4 +1,4 @@
-"""A stable argsort on a GPU, and the parts that it shares with a CPU's. A NaN counts as the greatest value; equal keys keep
+"""A stable argsort on a GPU, and the parts that it shares with a CPU's. A NaN counts as the largest value; equal keys keep
 their order.
 
 Ranks: a thread has an element. Its place in two merged runs is its own place plus the number of elements of the

@@ -13,7 +13,7 @@ Exchanges over short distances are done block by block, so that a block stays in
 A row that is longer, alone, or of 64-bit keys is sorted by one thread, by digits of eight bits, the last first: the
 counts of all values tell where the elements of each value begin. Cost: 2 n for a digit.
 
-A single rank needs no sorting. The range from the least to the greatest is cut into parts, whose elements are counted, and
+A single rank needs no sorting. The range from the least to the largest is cut into parts, whose elements are counted, and
 the part with the rank is cut again (selection by a histogram). For few first places, most elements that are not less than
 the last of these are left out together with their neighbours: the first elements of groups of neighbours tell.
 """
@@ -456,7 +456,7 @@ class RowOrder(Record):
     def select(self, element: Element, count: Dim, rank: Op) -> tuple[Op, Op]:
         """Returns the element of a rank among the first `count`: its key, and its position.
 
-        The range between the least and the greatest is cut into parts, and the elements of each are counted; those of
+        The range between the least and the largest is cut into parts, and the elements of each are counted; those of
         the part that has the rank are kept in the second table, in their order, and are cut again, until all are equal.
         """
         build, bits = self.build, PARTS_BITS if greatest(count) > FEW_ELEMENTS_MAX else FEW_PARTS_BITS

@@ -97,7 +97,7 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
 def _trips(extent: Dim) -> int:
     """Returns how many iterations a loop has at most; about as many as it has in the middle, where lengths are symbolic.
 
-    That is half-way through the loops around it, at the geometric mean of the least and the greatest length: of those from
+    That is half-way through the loops around it, at the geometric mean of the least and the largest length: of those from
     64 to 4095 most are short, and for the rest of one after blocks of 128 the bounds are far apart.
     """
     atoms = [] if isinstance(extent, int) else [op for op in toposort([extent]) if op.code in ATOMS]

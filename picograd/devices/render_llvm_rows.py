@@ -227,7 +227,7 @@ def cast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], 
 def _cast_to_integers(emit: WriteLine, op: Op, value: str, lanes: int) -> str:
     """Floats to integers, with limits: LLVM's own instruction for that goes lane by lane.
 
-    NaN becomes 0, then all are brought between the limits as floats. Where the upper limit is not a float, the greatest
+    NaN becomes 0, then all are brought between the limits as floats. Where the upper limit is not a float, the largest
     float below it is taken, and values that were greater become the limit.
     """
     before, after = op.src[0].dtype, op.dtype

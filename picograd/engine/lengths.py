@@ -30,7 +30,7 @@ make up a length, and it has been even in all samples, it is twice a symbolic in
 Convolutions of such images go by boxes whose lengths are numbers (codegen/convolution_boxes.py), without values at points
 (codegen/winograd.py): they take 1.0 to 1.3 of the time of a plan of one size that has none, 1.5 to 1.9 of one that has. A
 plan for each length is still made of attention and its gradients on a GPU. Where there is no memory for the temporaries of
-the greatest lengths within these bounds, bounds are powers of two; where there is none for these, lengths stay numbers.
+the largest lengths within these bounds, bounds are powers of two; where there is none for these, lengths stay numbers.
 
 A sum on a CPU has the bits of a plan of its length, but for three kinds whose last bits may differ: a sum over several axes
 that do not merge, the last of them symbolic, gradients of a norm's weights where bounds leave open whether there are rows
@@ -569,7 +569,7 @@ class Lengths(Struct):
     num_lengths:  of the numbers of a sample; then come the starts of blocks and their rooms
     is_refused:   all have plans of their own
     has_windows:  bounds are those of the largest multiples: images whose heights are 8 n share plans as others do
-    is_close:     bounds are powers of two: temporaries of the greatest lengths within wider ones are too large
+    is_close:     bounds are powers of two: temporaries of the largest lengths within wider ones are too large
     samples:      those from which the others were learned
     own:          lengths that have plans of their own: the first two, the first alone where they grow by one
     prefix:       of the names of symbolic integers

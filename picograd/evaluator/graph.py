@@ -105,7 +105,7 @@ def _scan(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 
 def _sort(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    """Stable argsort; ties keep their order; NaN counts as the greatest value. A rank outside is the nearest inside."""
+    """Stable argsort; ties keep their order; NaN counts as the largest value. A rank outside is the nearest inside."""
     axis, descending, *count = op.arg
     array = double(args[0], op.src[0].dtype)
     if descending:

@@ -183,7 +183,7 @@ POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Recurrence]] = {
 
 
 def _polynomial(name: str) -> Callable[[Array, Array], Array]:
-    """Returns the function of x and degrees that walks the three-term recurrence up to the greatest degree."""
+    """Returns the function of x and degrees that walks the three-term recurrence up to the largest degree."""
     first, step = POLYNOMIALS[name]
 
     def value(x: Array, degrees: Array) -> Array:
@@ -592,7 +592,7 @@ def _is_positive(a: Array) -> bool:
 
 
 def _lu_pivots(a: Array) -> Array:
-    """For each column the row that is exchanged with the next one: the greatest of the rest, the first of equals."""
+    """For each column the row that is exchanged with the next one: the largest of the rest, the first of equals."""
     k = min(a.shape[-2:])
     transposed = _transposed(a)
     pivots = np.zeros((len(transposed), k), np.int64)

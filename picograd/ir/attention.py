@@ -285,7 +285,7 @@ def has_one_mask(attention: Op) -> bool:
 
 
 def most_keys(attention: Op, queries: int, keys: Dim) -> int:
-    """Returns the greatest number of keys that some of the queries see."""
+    """Returns the largest number of keys that some of the queries see."""
     window = attention.arg.window
     return bounds(minimum(keys, add(queries, window - 1)) if window else keys)[1]
 

@@ -1,6 +1,6 @@
-"""torch.nn.attention by its name: the choice of an attention kernel, as a context that is accepted and changes nothing.
+"""torch.nn.attention by its name: the choice of an attention kernel, as a context that has no effect.
 
-Attention has one Op here, and a device one kernel for it; nn.functional.scaled_dot_product_attention computes it.
+Attention is one Op with one kernel per device; nn.functional.scaled_dot_product_attention computes it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class SDPBackend(enum.Enum):
 
 @whole_context
 def sdpa_kernel(backends: SDPBackend | Sequence[SDPBackend], set_priority: bool = False) -> Iterator[None]:
-    """Returns a context without effect: attention never stores its scores, and has the same bits in every block.
+    """Returns a context without effect: attention never stores its scores, and gives the same bits in every block.
 
     Args:
       backends:      one or several of SDPBackend
-      set_priority:  has no effect
+      set_priority:  accepted, without effect
 
     Raises:
-      ArgumentTypeError: something else is named.
+      ArgumentTypeError: backends has something else.
 
     >>> from picograd.nn.attention import SDPBackend, sdpa_kernel
     >>> x = pg.ones(1, 2, 4)

@@ -20,8 +20,8 @@ __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequen
 class _Held(Module):
     """Base of containers: parts by name, in order.
 
-    _names:      the attributes that hold them
-    _are_parts:  the class of attributes that are parts, whether add_module or an assignment sets them
+    _names:      names of the attributes that hold them
+    _are_parts:  class of the attributes that are parts, however they were set
     """
 
     _names: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class _Held(Module):
         if isinstance(value, self._are_parts):
             self._name_part(name)
         elif self._are_parts and isinstance(value, Tensor):
-            self._forget_part(name)  # a parameter takes the name of a module
+            self._forget_part(name)  # a parameter may replace a module of that name
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
@@ -47,7 +47,7 @@ class _Held(Module):
             self._names = (*self._names, name)
 
     def _hold(self, items: Iterable[tuple[str, Any]]) -> None:
-        """Holds these, and nothing else."""
+        """Replaces all parts by these."""
         items = list(items)
         for name in self._names:
             delattr(self, name)
@@ -63,7 +63,7 @@ class _Held(Module):
 
 
 class _Numbered(_Held):
-    """Base of lists: parts by the names 0, 1, ..."""
+    """Base of lists: parts named 0, 1, ..."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items())
@@ -90,7 +90,7 @@ class _Numbered(_Held):
         return made
 
     def _of(self, names: tuple[str, ...]) -> Self:
-        """Returns a container of this kind with the parts of these names."""
+        """Returns a container of this class with the named parts."""
         raise NotImplementedError
 
     def _place(self, place: int) -> int:
@@ -117,7 +117,7 @@ class _Numbered(_Held):
         """
         for item in items:
             number = len(self)
-            while str(number) in self._names:  # those of a slice go on from its start
+            while str(number) in self._names:  # a slice keeps its names, and new ones follow
                 number += 1
             setattr(self, str(number), item)
             self._name_part(str(number))
@@ -147,7 +147,7 @@ class _Numbered(_Held):
 
 
 class Sequential(_Numbered):
-    """Modules (or functions) `layers`, one after the other; or one dict of them, which gives their names.
+    """Modules (or functions) `layers`, applied in order; or one dict of them, which names them.
 
     Raises:
       ArgumentTypeError: one of them is a class.
@@ -167,7 +167,7 @@ class Sequential(_Numbered):
             self._number(layers)
 
     def _of(self, names: tuple[str, ...]) -> Self:
-        return type(self)({name: getattr(self, name) for name in names})  # as in PyTorch, the names stay
+        return type(self)({name: getattr(self, name) for name in names})  # slices keep the names, as in PyTorch
 
     def __imul__(self, count: int) -> Self:
         self._number(self._times(count))
@@ -187,7 +187,7 @@ class Sequential(_Numbered):
     __rmul__ = __mul__
 
     def _times(self, count: int) -> list[Any]:
-        """Returns the layers `count` times, the same ones each time."""
+        """Returns the layers repeated `count` times; the repeats share parameters."""
         if not is_integer(count):
             raise ArgumentTypeError(f"Sequential: can be multiplied by an integer, got {shown(count)}.")
         if count < 1:
@@ -195,20 +195,20 @@ class Sequential(_Numbered):
         return self._items() * count
 
     def __repr__(self) -> str:
-        """Functions are shown as well, by their names."""
+        """Shows functions, too, by their names."""
         layers = [(name, getattr(self, name)) for name in self._names]
         texts = [(name, repr(x) if isinstance(x, Module) else getattr(x, "__name__", repr(x))) for name, x in layers]
         return _lines(self._get_name(), [f"({name}): {text}" for name, text in texts])
 
     def forward(self, input: Any) -> Any:  # noqa: A002
-        """input goes through all layers."""
+        """Passes input through all layers."""
         for name in self._names:
             input = getattr(self, name)(input)
         return input
 
 
 def _sequential(items: object) -> Sequential:
-    """Returns a Sequential that is added to another; ArgumentTypeError where it is not one."""
+    """Returns `other` if it is a Sequential, else raises ArgumentTypeError."""
     if not isinstance(items, Sequential):
         fact = f"Sequential: another Sequential can be added, got {shown(items)}."
         raise ArgumentTypeError(fact, hint="extend takes a list.")
@@ -216,7 +216,7 @@ def _sequential(items: object) -> Sequential:
 
 
 class ModuleList(_Numbered):
-    """A list of `modules`, which are part of the module that holds it.
+    """A list of `modules`; the module that holds the list holds them.
 
     >>> len(ModuleList([nn.Linear(2, 3), nn.Tanh()]))
     2
@@ -229,8 +229,8 @@ class ModuleList(_Numbered):
         return type(self)(getattr(self, name) for name in names)
 
     def __repr__(self) -> str:
-        """Equal modules that follow each other are printed once."""
-        runs: list[tuple[str, int, int]] = []  # text, first and last place
+        """Prints equal neighbours once."""
+        runs: list[tuple[str, int, int]] = []  # text, first and last index
         for place, text in enumerate(map(repr, self._items())):
             if runs and runs[-1][0] == text:
                 runs[-1] = (text, runs[-1][1], place)
@@ -241,12 +241,12 @@ class ModuleList(_Numbered):
 
 
 def _lines(name: str, lines: list[str]) -> str:
-    """Returns the printed form of a container: each of its parts on lines of its own."""
+    """Returns the printed form of a container, each part on lines of its own."""
     return f"{name}(\n  " + "\n  ".join(line.replace("\n", "\n  ") for line in lines) + "\n)" if lines else f"{name}()"
 
 
 class ParameterList(_Numbered):
-    """A list of parameters, the tensors among `values`; anything else, such as a list of this kind, stays as it is.
+    """A list of parameters, made of the tensors in `values`; other values, such as another list, stay as they are.
 
     >>> [name for name, _ in ParameterList([Tensor([1.0]), ParameterList([Tensor([2.0])])]).named_parameters()]
     ['0', '1.0']
@@ -276,7 +276,7 @@ class ParameterList(_Numbered):
 
 
 class _Named(_Held):
-    """Base of dicts: parts by the names that users give."""
+    """Base of dicts: parts by the user's names."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
@@ -324,10 +324,10 @@ class _Named(_Held):
         return list(zip(self._names, self._items()))
 
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Adds `items`, a dict or pairs; they replace parts of the same names.
+        """Adds `items`, a dict or pairs; they replace parts with the same names.
 
         Raises:
-          ArgumentError: `items` is not a dict, and one of them is not a pair.
+          ArgumentError: `items` is neither a dict nor pairs.
 
         >>> held = ModuleDict({"a": nn.Tanh()})
         >>> held.update({"b": nn.Identity()})
@@ -351,7 +351,7 @@ class _Named(_Held):
         return item
 
     def clear(self) -> None:
-        """Lets go of everything.
+        """Removes all parts.
 
         >>> held = ModuleDict({"a": nn.Tanh()})
         >>> held.clear()
@@ -362,7 +362,7 @@ class _Named(_Held):
 
 
 class ModuleDict(_Named):
-    """A dict of `modules`, or pairs of a name and a module; they are part of the module that holds it.
+    """A dict of `modules`, given as a dict or as pairs; the module that holds the dict holds them.
 
     >>> ModuleDict({"a": nn.Tanh(), "b": nn.Identity()})["b"]
     Identity()
@@ -374,7 +374,7 @@ class ModuleDict(_Named):
 
 
 class ParameterDict(_Named):
-    """A dict of parameters, the tensors among `parameters` (a dict or pairs); anything else stays as it is.
+    """A dict of parameters, made of the tensors in `parameters` (a dict or pairs); other values stay as they are.
 
     >>> [name for name, _ in ParameterDict({"scale": Tensor([1.0])}).named_parameters()]
     ['scale']
@@ -390,7 +390,7 @@ class ParameterDict(_Named):
         super().__setitem__(name, _parameter(item))
 
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Adds `items`, those of a plain dict in the order of their names, as PyTorch does: states of optimizers follow it.
+        """Adds `items`; a plain dict in the order of its names, as PyTorch does: the order of optimizers' state follows.
 
         >>> list(ParameterDict({"b": Tensor([1.0]), "a": Tensor([2.0])}))
         ['a', 'b']
@@ -404,11 +404,11 @@ class ParameterDict(_Named):
 
 
 def _shown(items: Iterable[tuple[str, Any]]) -> str:
-    """Returns the text of items other than modules: tensors by their shapes."""
+    """Returns the printed form of parts other than modules: tensors by their shapes."""
     plain = [(name, item) for name, item in items if not isinstance(item, Module)]
     return ", ".join(f"({name}): {item.shape if isinstance(item, Tensor) else item!r}" for name, item in plain)
 
 
 def _parameter(item: Any) -> Any:
-    """Returns a tensor that is not a parameter as a leaf on its storage, anything else itself."""
+    """Returns a tensor as a parameter on the same storage; anything else unchanged."""
     return Parameter(item) if isinstance(item, Tensor) and not isinstance(item, Parameter) else item

@@ -1,7 +1,7 @@
-"""einops on picograd's tensors, of which importing this file tells it, and einops' layers: patterns as modules.
+"""einops for picograd's tensors (importing this file registers them), and einops' layers: patterns as modules.
 
-einops looks among the subclasses of its AbstractBackend, so there has to be one before it meets the first tensor. The
-layers, for nn.Sequential, are those that einops.layers.torch has for PyTorch.
+einops looks for a backend among the subclasses of AbstractBackend, so one must exist before the first tensor comes. The
+layers are those that einops.layers.torch has for PyTorch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Rearrange", "Reduce"]
 
 
 class Backend(AbstractBackend):
-    """The interface that einops asks of a framework."""
+    """The interface that einops requires of a framework."""
 
     framework_name = "picograd"
 
@@ -67,8 +67,8 @@ class Rearrange(RearrangeMixin, Module):
     """einops.rearrange with a pattern, as a module.
 
     Args:
-      pattern:       of axes before and after
-      axes_lengths:  of axes, by name
+      pattern:       axes before and after
+      axes_lengths:  lengths of axes, by name
 
     >>> from picograd.nn.einops import Rearrange
     >>> nn.Sequential(Rearrange("n (h w) -> n h w", h=2), nn.Flatten())(pg.ones(3, 4)).shape
@@ -76,7 +76,7 @@ class Rearrange(RearrangeMixin, Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input, its axes as the pattern says."""
+        """Rearranges the axes of input."""
         return einops.rearrange(input, self.pattern, **self.axes_lengths)
 
 
@@ -84,9 +84,9 @@ class Reduce(ReduceMixin, Module):
     """einops.reduce with a pattern, as a module.
 
     Args:
-      pattern:       of axes before and after
+      pattern:       axes before and after
       reduction:     "min", "max", "sum", "mean" or "prod"
-      axes_lengths:  of axes, by name
+      axes_lengths:  lengths of axes, by name
 
     >>> from picograd.nn.einops import Reduce
     >>> Reduce("n c h w -> n c", "mean")(pg.ones(3, 2, 4, 4)).shape
@@ -94,5 +94,5 @@ class Reduce(ReduceMixin, Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """input, without the axes that the pattern leaves out."""
+        """Reduces the axes of input that the pattern leaves out."""
         return einops.reduce(input, self.pattern, self.reduction, **self.axes_lengths)

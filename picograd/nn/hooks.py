@@ -1,4 +1,4 @@
-"""Hooks: functions called before or after a module's forward, and when gradients come by."""
+"""Hooks: functions called before or after a module's forward, and when gradients are known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 
 class Hook(Record):
-    """A function, whether it gets keyword arguments, too, and whether it is called even if forward raises."""
+    """A user's function, whether it gets keyword arguments, and whether it is called even if forward raises."""
 
     call: Callable[..., Any]
     with_kwargs: bool
@@ -26,7 +26,7 @@ class Hook(Record):
 def registered(
     owner: Any, place: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool, always: bool = False
 ) -> RemovableHandle:
-    """Adds a hook to those that a module or an optimizer holds under `place`."""
+    """Adds a hook to the dict `place` of a module or an optimizer."""
     number, held = next(_numbers), vars(owner).get(place, {})
     new = {number: Hook(hook, with_kwargs, always)}
     setattr(owner, place, {**new, **held} if prepend else {**held, **new})
@@ -42,7 +42,7 @@ def _take_away(owner: Any, place: str, number: int) -> None:
 
 
 def before_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments that the hooks leave."""
+    """Returns the arguments after all hooks."""
     for hook in list(module._forward_pre_hooks.values()):
         if hook.with_kwargs:
             changed = hook.call(module, args, kwargs)
@@ -57,7 +57,7 @@ def before_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def after_forward(
     module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, has_failed: bool = False
 ) -> Any:
-    """Returns the result that the hooks leave; after a forward that failed, only hooks that are always called run."""
+    """Returns the result after all hooks; if forward failed, only hooks with always_call run."""
     for hook in list(module._forward_hooks.values()):
         if has_failed and not hook.always:
             continue
@@ -71,9 +71,9 @@ def after_forward(
 class GradientWatch:
     """Calls a module's hooks with the gradients of one call, in the order in which backward() finds them.
 
-    grads:    of the results, those found so far
-    found:    of the arguments, those found so far
-    waits:    arguments whose gradient is still to come
+    grads:    gradients of the results found so far
+    found:    gradients of the arguments found so far
+    waits:    arguments whose gradient is still missing
     """
 
     def __init__(self, module: Any):
@@ -83,12 +83,12 @@ class GradientWatch:
         self.waits = 0
 
     def arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns the arguments; those that need gradients are copies whose gradient this object sees."""
+        """Returns the arguments; those that need gradients are copies that report their gradient to this object."""
         self.found = [None] * len(args)
         return tuple(self._watched(place, value, self._see_argument) for place, value in enumerate(args))
 
     def results(self, result: Any) -> Any:
-        """Returns the result, as copies whose gradients this object sees."""
+        """Returns the result as copies that report their gradients to this object."""
         several = isinstance(result, (tuple, list))
         parts = list(result) if several else [result]
         self.grads = [None] * len(parts)
@@ -103,18 +103,18 @@ class GradientWatch:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
         own = value.clone()
-        own._become_leaf(collects=False)  # one of its own, even where value is a leaf with hooks of others
+        own._become_leaf(collects=False)  # a leaf of its own, even if value is a leaf with other hooks
         own.register_hook(lambda grad: see(place, grad))
         if see == self._see_argument:
             self.found[place] = own
-        return own.clone()  # whose hooks of the user's see gradients first
+        return own.clone()  # so the user's hooks run first
 
     def _see_result(self, place: int, grad: Tensor) -> Tensor | None:
         self.grads[place] = grad
         for hook in list(vars(self.module).get("_backward_pre_hooks", {}).values()):
             changed = hook.call(self.module, tuple(self.grads))
             self.grads[place] = self._one("register_full_backward_pre_hook", changed, self.grads, place)
-        if not self.waits:  # no argument needs a gradient, so none comes later
+        if not self.waits:  # no argument needs a gradient, so no gradient will follow
             self._call(None)
         return self.grads[place]
 
@@ -124,7 +124,7 @@ class GradientWatch:
         return self._call(place) if self.waits == 0 else grad
 
     def _call(self, place: int | None) -> Tensor | None:
-        """Calls the hooks; returns the gradient they leave of the argument that came last, if one came."""
+        """Calls the hooks; returns the gradient that they leave for the argument found last, if any."""
         for hook in list(vars(self.module).get("_backward_hooks", {}).values()):
             changed = hook.call(self.module, tuple(self.found), tuple(self.grads))
             if place is not None:
@@ -132,7 +132,7 @@ class GradientWatch:
         return None if place is None else self.found[place]
 
     def _one(self, kind: str, changed: Any, before: list[Tensor | None], place: int) -> Tensor | None:
-        """Returns the gradient that a hook has put in place of one. NOTE: earlier ones have gone on already."""
+        """Returns the gradient that a hook put in place of one. NOTE: earlier gradients have been passed on already."""
         if changed is None:
             return before[place]
         parts = changed if isinstance(changed, (tuple, list)) else (changed,)

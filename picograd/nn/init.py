@@ -21,12 +21,12 @@ GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Returns the factor that keeps the variance of values that pass a nonlinearity.
+    """Returns the gain: the factor that preserves the variance of values through a nonlinearity.
 
-    `param` is the slope of "leaky_relu" below 0, 0.01 unless given.
+    `param` is the negative slope of "leaky_relu", 0.01 by default.
 
     Raises:
-      ArgumentError: the nonlinearity is not known.
+      ArgumentError: the nonlinearity is unknown.
 
     >>> calculate_gain("tanh")
     1.6666666666666667
@@ -39,7 +39,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """Returns (inputs, outputs) of one unit of `tensor`: (out, in, *kernel) has in * kernel and out * kernel.
+    """Returns (fan in, fan out): for shape (out, in, *kernel) in * kernel elements and out * kernel elements.
 
     Raises:
       ShapeError: fewer than two axes.
@@ -61,7 +61,7 @@ def _fan(tensor: Tensor, mode: str) -> int:
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Stores numbers evenly from [a, b) in `tensor`, and returns it.
+    """Fills `tensor` with uniform numbers in [a, b), and returns it.
 
     >>> uniform_(Tensor.zeros(2), 3.0, 3.0)
     Tensor([3., 3.])
@@ -71,7 +71,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Stores numbers of the normal distribution with `mean` and deviation `std` in `tensor`, and returns it.
+    """Fills `tensor` with normal numbers of the given `mean` and standard deviation `std`, and returns it.
 
     >>> normal_(Tensor.zeros(2), 3.0, 0.0)
     Tensor([3., 3.])
@@ -88,7 +88,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Stores numbers of the normal distribution (mean, std) between a and b in `tensor`.
+    """Fills `tensor` with normal numbers (mean, std) truncated to [a, b].
 
     mean + std x with Phi(x) = p, p uniform between Phi((a - mean) / std) and Phi((b - mean) / std).
 
@@ -104,7 +104,7 @@ def trunc_normal_(
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Stores `val` in `tensor`, and returns it.
+    """Fills `tensor` with `val`, and returns it.
 
     >>> constant_(Tensor.zeros(2), 3.0)
     Tensor([3., 3.])
@@ -113,7 +113,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Stores 0 in `tensor`, and returns it.
+    """Fills `tensor` with 0, and returns it.
 
     >>> zeros_(Tensor.ones(2))
     Tensor([0., 0.])
@@ -122,7 +122,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Stores 1 in `tensor`, and returns it.
+    """Fills `tensor` with 1, and returns it.
 
     >>> ones_(Tensor.zeros(2))
     Tensor([1., 1.])
@@ -137,9 +137,9 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Stores numbers evenly from +-gain sqrt(3 / fan) in `tensor` (He et al. 2015, arXiv:1502.01852).
+    """Fills `tensor` with uniform numbers in +-gain sqrt(3 / fan) (He et al. 2015, arXiv:1502.01852).
 
-    gain = calculate_gain(nonlinearity, a);  fan: the inputs or, with mode="fan_out", the outputs of a unit.
+    gain = calculate_gain(nonlinearity, a);  fan: the fan in, or with mode="fan_out" the fan out
 
     >>> bool((kaiming_uniform_(Tensor.zeros(4, 6)).abs() <= 1).all())
     True
@@ -155,9 +155,9 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Stores normal numbers with deviation gain / sqrt(fan) in `tensor` (He et al. 2015, arXiv:1502.01852).
+    """Fills `tensor` with normal numbers of standard deviation gain / sqrt(fan) (He et al. 2015, arXiv:1502.01852).
 
-    gain = calculate_gain(nonlinearity, a);  fan: the inputs or, with mode="fan_out", the outputs of a unit.
+    gain = calculate_gain(nonlinearity, a);  fan: the fan in, or with mode="fan_out" the fan out
 
     >>> kaiming_normal_(Tensor.zeros(4, 6)).shape
     (4, 6)
@@ -166,7 +166,7 @@ def kaiming_normal_(
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Stores numbers evenly from +-gain sqrt(6 / (fan in + fan out)) in `tensor` (Glorot, Bengio 2010).
+    """Fills `tensor` with uniform numbers in +-gain sqrt(6 / (fan in + fan out)) (Glorot, Bengio 2010).
 
     >>> bool((xavier_uniform_(Tensor.zeros(2, 4)).abs() <= 1).all())
     True
@@ -176,7 +176,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Stores normal numbers with deviation gain sqrt(2 / (fan in + fan out)) in `tensor` (Glorot, Bengio 2010).
+    """Fills `tensor` with normal numbers, standard deviation gain sqrt(2 / (fan in + fan out)) (Glorot, Bengio 2010).
 
     >>> xavier_normal_(Tensor.zeros(2, 4)).shape
     (2, 4)
@@ -187,7 +187,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 # ---- matrices ----
 @no_grad()
 def eye_(tensor: Tensor) -> Tensor:
-    """Stores 1 on the diagonal of a matrix `tensor` and 0 elsewhere.
+    """Makes the matrix `tensor` the identity: 1 on the diagonal, 0 elsewhere.
 
     Raises:
       ShapeError: it does not have two axes.
@@ -203,10 +203,10 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Makes a convolution with `tensor` (out, in, *kernel) the identity on channels, in each of `groups`.
+    """Makes `tensor` (out, in, *kernel) the filter of an identity convolution, in each of `groups`.
 
     Raises:
-      ShapeError: it does not have three to five axes, or groups do not divide its first one.
+      ShapeError: it does not have three to five axes, or groups do not divide the first one.
 
     >>> dirac_(Tensor.zeros(2, 2, 3))[1]
     Tensor([[0., 0., 0.],
@@ -226,12 +226,12 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 @no_grad()
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Stores a matrix with orthogonal rows or columns, times `gain`, in `tensor` (rows, ...), drawn evenly.
+    """Fills `tensor` (rows, ...) with a random matrix of orthogonal rows or columns, times `gain`.
 
-    Source: Saxe et al. 2013, arXiv:1312.6120; Q of normal numbers, with R's diagonal made positive.
+    Source: Saxe et al. 2013, arXiv:1312.6120; Q of normal numbers' QR, with the diagonal of R made positive.
 
     Raises:
-      ShapeError: it has less than two axes.
+      ShapeError: it has fewer than two axes.
 
     >>> w = orthogonal_(Tensor.zeros(3, 2))
     >>> (w.T @ w).round(3).abs()
@@ -253,7 +253,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 
 @no_grad()
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """Stores normal numbers with deviation `std` in a matrix `tensor`, of each column a part `sparsity` being 0.
+    """Fills the matrix `tensor` with normal numbers of standard deviation `std`; a part `sparsity` of each column is 0.
 
     Source: Martens 2010, "Deep learning via Hessian-free optimization", section 5.
 

@@ -21,19 +21,19 @@ R = TypeVar("R", covariant=True)
 
 
 class HasForward(Protocol[P, R]):
-    """A module, as a checker of types sees it."""
+    """A module, for type checkers."""
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Computes the result."""
+        """Computes the module's result."""
         ...
 
 
 class Module(ModuleState):
     """Base of all layers and networks. Subclasses define `forward`.
 
-    A tensor attribute that requires grad when it is set is a parameter, and stays one when it is frozen. Other
-    tensors become part of the state with `register_buffer`. Modules in a list are part of the network, too, by the names
-    of attributes that lead to them, or else as name.0, name.1 and so on.
+    A tensor that requires grad when it becomes an attribute is a parameter, and stays one if it is frozen later. Other
+    tensors become state by `register_buffer`. Modules in a list belong to the network, too, named by the attributes that
+    lead to them, or else name.0, name.1 and so on.
 
     >>> class Double(Module):
     ...     def __init__(self):
@@ -45,15 +45,15 @@ class Module(ModuleState):
     """
 
     training: bool = True
-    _lists_are_parts: ClassVar[bool] = True  # not for programs of PyTorch's, which hide modules in lists (picograd_torch)
-    _forward_hooks = _forward_pre_hooks = _backward_hooks = _backward_pre_hooks = MappingProxyType[int, Any]({})  # has none
+    _lists_are_parts: ClassVar[bool] = True  # False for PyTorch's programs, which hide modules in lists (picograd_torch)
+    _forward_hooks = _forward_pre_hooks = _backward_hooks = _backward_pre_hooks = MappingProxyType[int, Any]({})  # none yet
 
     def __init__(self) -> None:
-        """Does nothing, so that `super().__init__()` ends here: a mixin beside Module is called by its own name."""
+        """Does nothing, so that `super().__init__()` ends here; a subclass initializes its second base by name."""
 
     # ---- a call ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the result from the arguments that a subclass takes (args, kwargs); a call of the module calls it.
+        """Computes the result from the subclass's arguments; calling the module calls it.
 
         >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
         (4, 3)
@@ -64,7 +64,7 @@ class Module(ModuleState):
 
         @property
         def __call__(self: HasForward[P, R]) -> Callable[P, R]:
-            """The forward of the class, with its arguments and result."""
+            """Calls forward; type checkers see its arguments and result."""
 
     else:
 
@@ -84,7 +84,7 @@ class Module(ModuleState):
                 raise
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls forward and the hooks after it."""
+        """Calls forward, then the hooks after it."""
         if "_forward_hooks" not in vars(self):
             return self.forward(*args, **kwargs)
         try:
@@ -96,7 +96,7 @@ class Module(ModuleState):
 
     # ---- modules inside ----
     def add_module(self, name: str, module: Module | None) -> None:
-        """Sets a module as an attribute; its `name` need not be a name of Python's.
+        """Sets a module as an attribute; `name` need not be a Python identifier.
 
         Raises:
           ArgumentError:     the name is taken, or has a dot.
@@ -107,16 +107,16 @@ class Module(ModuleState):
         >>> net.next
         Tanh()
         """
-        if not isinstance(vars(self).get(name), Module):  # which it replaces
+        if not isinstance(vars(self).get(name), Module):  # it replaces that module
             self._check_name("add_module", name)
         if not isinstance(module, Module | None):
             raise ArgumentTypeError(f"add_module: {name} must be a module or None, got {shown(module)}.")
         setattr(self, name, module)
         if module is None:
-            self._kinds()[name] = "module"  # which has its place
+            self._kinds()[name] = "module"  # it keeps its place
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """Another name of add_module, with its `name` and `module`.
+        """Does the same as add_module.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_module("next", nn.Tanh())
@@ -126,7 +126,7 @@ class Module(ModuleState):
         self.add_module(name, module)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yields (name, module) for the modules held directly, each once; those in a list are name.0, name.1, ...
+        """Yields (name, module) for the direct children, each once; those in a list are name.0, name.1, ...
 
         >>> [(name, type(child).__name__) for name, child in nn.Sequential(nn.Linear(2, 3), nn.Tanh()).named_children()]
         [('0', 'Linear'), ('1', 'Tanh')]
@@ -138,7 +138,7 @@ class Module(ModuleState):
                 yield name, module
 
     def _held_modules(self) -> Iterator[tuple[str, Module]]:
-        """Yields (name, module) for the modules held directly, as often as they are held."""
+        """Yields (name, module) for the direct children, under each of their names."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
@@ -148,7 +148,7 @@ class Module(ModuleState):
                 yield from ((f"{name}.{place}", item) for place, item in parts if item not in named)
 
     def _named_below(self) -> set[Module]:
-        """Returns the modules that attributes lead to from here: their names are those, wherever lists hold them, too."""
+        """Returns the modules that attributes lead to; their names come from there, even if lists hold them, too."""
         found: set[Module] = set()
         stack: list[Module] = [self]
         while stack:
@@ -158,7 +158,7 @@ class Module(ModuleState):
         return found
 
     def children(self) -> Iterator[Module]:
-        """Yields the modules held directly, each once.
+        """Yields the direct children, each once.
 
         >>> [type(child).__name__ for child in nn.Sequential(nn.Linear(2, 3), nn.Tanh()).children()]
         ['Linear', 'Tanh']
@@ -171,7 +171,7 @@ class Module(ModuleState):
     ) -> Iterator[tuple[str, Module]]:
         """Yields (path, module) for this module and all below it, each once; paths start with `prefix`.
 
-        `remove_duplicate=False`: a module that is held twice comes twice. `memo`: modules that count as seen.
+        `remove_duplicate=False`: a shared module comes once per path. `memo`: modules to be skipped.
 
         >>> [path for path, _ in nn.MLP(2, [3, 1]).named_modules()]
         ['', 'layers', 'layers.0', 'layers.1']
@@ -200,7 +200,7 @@ class Module(ModuleState):
         """Returns the module at a path like "layers.0"; "" is this one.
 
         Raises:
-          PathError: `target` leads to no module.
+          PathError: `target` is not the path of a module.
 
         >>> nn.MLP(2, [3, 1]).get_submodule("layers.0")
         Linear(in_features=2, out_features=3, bias=True)
@@ -211,10 +211,10 @@ class Module(ModuleState):
         return found
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Puts `module` at the path `target`; with `strict` there must be one already.
+        """Puts `module` at the path `target`; with `strict` it must replace one.
 
         Raises:
-          PathError: the path leads to no module, or ends in nothing while strict.
+          PathError: the path's parent does not exist, or with strict the module itself.
 
         >>> net = nn.MLP(2, [3, 1])
         >>> net.set_submodule("layers.0", nn.Identity())
@@ -232,7 +232,7 @@ class Module(ModuleState):
         """Returns the parameter at a path like "layers.0.weight".
 
         Raises:
-          PathError: `target` leads to no parameter.
+          PathError: `target` is not the path of a parameter.
 
         >>> nn.MLP(2, [3, 1]).get_parameter("layers.0.bias").shape
         (3,)
@@ -246,7 +246,7 @@ class Module(ModuleState):
         """Returns the buffer at a path like "norm.running_mean".
 
         Raises:
-          PathError: `target` leads to no buffer.
+          PathError: `target` is not the path of a buffer.
 
         >>> nn.BatchNorm1d(2).get_buffer("running_var")
         Tensor([1., 1.])
@@ -263,7 +263,7 @@ class Module(ModuleState):
         for path, module in modules if recurse else [(prefix, self)]:
             held = vars(module)
             names = [name for name, kind in held.get("_state_kinds", {}).items() if kind in kinds]
-            if len(kinds) > 1:  # parameters first, then as they came
+            if len(kinds) > 1:  # parameters first, then in their order
                 names.sort(key=lambda name: held["_state_kinds"][name] != "parameter")
             for name in names:
                 tensor = held.get(name)
@@ -273,12 +273,12 @@ class Module(ModuleState):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, parameter), each parameter once even where it is shared.
+        """Yields (path, parameter), each parameter once even if it is shared.
 
         Args:
-          prefix:            of every path
-          recurse:           False: only those of this module itself
-          remove_duplicate:  False: a shared parameter, or one of a shared module, under each of its paths
+          prefix:            put before every path
+          recurse:           False: only this module's own parameters
+          remove_duplicate:  False: a shared parameter comes once per path
 
         >>> [(path, p.shape) for path, p in nn.Linear(2, 3).named_parameters()]
         [('weight', (3, 2)), ('bias', (3,))]
@@ -287,7 +287,7 @@ class Module(ModuleState):
         return _once(found) if remove_duplicate else found
 
     def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yields the parameters, each once; recurse=False: only those of this module itself.
+        """Yields the parameters, each once; recurse=False: only this module's own.
 
         >>> sum(p.numel() for p in nn.Linear(2, 3).parameters())
         9
@@ -298,9 +298,9 @@ class Module(ModuleState):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, tensor) for the state that is not trained; the arguments are those of named_parameters.
+        """Yields (path, tensor) for state that is not trained.
 
-        `prefix`, `recurse`, `remove_duplicate`: as there.
+        `prefix`, `recurse`, `remove_duplicate`: as for named_parameters.
 
         >>> [path for path, _ in nn.BatchNorm1d(2).named_buffers()]
         ['running_mean', 'running_var', 'num_batches_tracked']
@@ -310,7 +310,7 @@ class Module(ModuleState):
         return _once(found) if remove_duplicate else found
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yields the state that is not trained; recurse=False: only that of this module itself.
+        """Yields state that is not trained; recurse=False: only this module's own.
 
         >>> list(nn.Linear(2, 3).buffers())
         []
@@ -321,7 +321,7 @@ class Module(ModuleState):
     def summary(self, *inputs: Any) -> Summary:
         """Returns a table of the layers: shapes in and out, parameters, FLOPs and bytes; no tensor is computed.
 
-        `inputs`: arguments of forward: tensors, or shapes, which mean float32 zeros.
+        `inputs`: the arguments of forward, as tensors or as shapes of float32 tensors.
 
         >>> print(nn.Linear(2, 3).summary((4, 2)))
         layer            in      out     parameters  FLOPs  bytes
@@ -334,12 +334,12 @@ class Module(ModuleState):
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Calls hook(module, args) before every forward; its result, if not None, becomes the arguments.
+        """Calls hook(module, args) before every forward; its result, if not None, replaces the arguments.
 
         Args:
           hook:         hook(module, args), or with `with_kwargs` hook(module, args, kwargs), which returns None or both
           prepend:      before earlier hooks
-          with_kwargs:  it gets keyword arguments, too
+          with_kwargs:  pass keyword arguments, too
 
         Returns:        a handle whose remove() removes the hook
 
@@ -358,13 +358,13 @@ class Module(ModuleState):
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Calls hook(module, args, output) after every forward; its result, if not None, becomes the output.
+        """Calls hook(module, args, output) after every forward; its result, if not None, replaces the output.
 
         Args:
           hook:         hook(module, args, output), or with `with_kwargs` hook(module, args, kwargs, output)
           prepend:      before earlier hooks
-          with_kwargs:  it gets keyword arguments, too
-          always_call:  even when forward raises; output is None then
+          with_kwargs:  pass keyword arguments, too
+          always_call:  call it even when forward raises, with output None
 
         Returns:        a handle whose remove() removes the hook
 
@@ -378,8 +378,8 @@ class Module(ModuleState):
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_input, grad_output) when the gradients of a call are known.
 
-        grad_input are those of the positional arguments, None where one needs none; grad_output those of the results. The
-        result of the hook, if not None, replaces grad_input. Gradients are graphs: none is computed unless it is read.
+        grad_input has the gradients of the positional arguments, None for those that need none; grad_output those of the
+        results. The hook's result, if not None, replaces grad_input. Gradients are lazy: those that are read are computed.
 
         Args:
           hook:     a function of the module and two tuples
@@ -398,9 +398,9 @@ class Module(ModuleState):
         return registered(self, "_backward_hooks", hook, prepend, False)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls hook(module, grad_output) when gradients of the results are known, before they go on into the module.
+        """Calls hook(module, grad_output) when the gradients of the results are known, before they pass through the module.
 
-        The result of the hook, if not None, replaces grad_output.
+        The hook's result, if not None, replaces grad_output.
 
         Args:
           hook:     a function of the module and a tuple
@@ -461,7 +461,7 @@ class Module(ModuleState):
         return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *inside]) + "\n)"
 
     def _repr_html_(self) -> str:
-        """Returns the HTML for notebooks: the layers as a tree that unfolds, with the number of parameters of each."""
+        """Returns HTML for notebooks: the layers as a tree that unfolds, each with its number of parameters."""
         return _tree_of("", self)
 
     def _get_name(self) -> str:
@@ -469,7 +469,7 @@ class Module(ModuleState):
         return f"Parametrized{name}" if "parametrizations" in vars(self) else name
 
     def extra_repr(self) -> str:
-        """Returns the text between the brackets when the module is printed.
+        """Returns the text between the brackets of the printed module.
 
         >>> nn.Linear(2, 3)
         Linear(in_features=2, out_features=3, bias=True)
@@ -478,7 +478,7 @@ class Module(ModuleState):
 
 
 def _tree_of(name: str, module: Module) -> str:
-    """Returns a module and those in it as HTML; a module with a name is one of another's."""
+    """Returns a module and its children as HTML; `name` is that of a child."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
     text = f"{module._get_name()}({module.extra_repr()})" + (f"  {parameters:,} parameters" if parameters else "")
     parts = [_tree_of(name, child) for name, child in module._held_modules()]
@@ -486,7 +486,7 @@ def _tree_of(name: str, module: Module) -> str:
 
 
 def _once(named: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yields each tensor under its first name."""
+    """Yields each tensor once, under its first name."""
     seen: set[int] = set()
     for name, tensor in named:
         if id(tensor) not in seen:

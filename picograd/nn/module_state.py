@@ -23,14 +23,14 @@ from picograd.tensor.intake import array_of
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
-WRAPPERS = ("module.", "_orig_mod.")  # prefixes of names in states of PyTorch's DataParallel, and of its compiled modules
+WRAPPERS = ("module.", "_orig_mod.")  # prefixes in states of PyTorch's DataParallel, and of compiled modules
 
 
 class IncompatibleKeys(NamedTuple):
-    """Names that load_state_dict did not find, and names that it did not know.
+    """Names on which a state and a module differ.
 
-    missing_keys:     paths of the module that the given state lacks
-    unexpected_keys:  paths of the given state that the module lacks
+    missing_keys:     paths of the module that the state lacks
+    unexpected_keys:  paths of the state that the module lacks
 
     >>> IncompatibleKeys(["bias"], []).missing_keys
     ['bias']
@@ -46,20 +46,20 @@ class IncompatibleKeys(NamedTuple):
 
 
 class ModuleState(ModuleAttributes):
-    """Base of modules: methods for all of their tensors."""
+    """Base of modules: methods for all tensors of a module."""
 
     def _named_tensors(
         self, *kinds: str, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, tensor) of these kinds, parameter, buffer, temporary: module by module, parameters first."""
+        """Yields (path, tensor) of the kinds "parameter", "buffer", "temporary", module by module, parameters first."""
         raise NotImplementedError
 
     def named_modules(
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """Yields (path, module); see Module.
+        """Yields (path, module); Module defines it.
 
-        `memo`, `prefix`, `remove_duplicate`: as there.
+        `memo`, `prefix`, `remove_duplicate`: see there.
 
         >>> [path for path, _ in nn.Linear(1, 1).named_modules()]
         ['']
@@ -67,7 +67,7 @@ class ModuleState(ModuleAttributes):
         raise NotImplementedError
 
     def get_extra_state(self) -> Any:
-        """Returns the extra state of a subclass, kept in its state_dict under "_extra_state"; the base has none.
+        """Returns extra state, which state_dict keeps under "_extra_state"; a subclass may define it.
 
         >>> class Named(nn.Module):
         ...     def get_extra_state(self):
@@ -78,7 +78,7 @@ class ModuleState(ModuleAttributes):
         return None
 
     def set_extra_state(self, state: Any) -> None:
-        """Takes over `state`, a result of get_extra_state; a subclass that has one defines it.
+        """Loads `state`, a result of get_extra_state; a subclass that has extra state defines it.
 
         >>> nn.Linear(1, 1).set_extra_state(None)
         """
@@ -92,9 +92,9 @@ class ModuleState(ModuleAttributes):
         """Returns all parameters and buffers by path; the tensors share storage with the module.
 
         Args:
-          destination:  a dict that is filled, and returned; None: a new one
+          destination:  a dict to fill and return; None: a new one
           prefix:       put before every path
-          keep_vars:    the tensors themselves, with their gradients
+          keep_vars:    include the tensors themselves, with their gradients
 
         >>> list(nn.MLP(2, [3, 1]).state_dict())
         ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
@@ -113,18 +113,18 @@ class ModuleState(ModuleAttributes):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
-        """Stores tensors by path into the parameters and buffers, in place; returns missing and unknown names.
+        """Loads tensors by path into parameters and buffers, in place; returns missing and unexpected names.
 
-        Tensors of other libraries and arrays will do.
+        Tensors of other libraries and arrays are accepted.
 
         Args:
           state_dict:  path -> tensor
-          strict:      every path of both must be in the other
-          assign:      the given tensors become those of the module, with their dtypes and devices
+          strict:      the paths of the state and of the module must be the same
+          assign:      the given tensors themselves become the module's, with their dtypes and devices
 
         Raises:
-          ArgumentError: paths are missing or unknown (unless strict is False), or a hook says that something is wrong.
-          ShapeError:    a tensor has another shape than its place.
+          ArgumentError: paths are missing or unexpected (unless strict is False), or a hook reports an error.
+          ShapeError:    shapes differ.
           DTypeError:    a value is neither a tensor nor an array.
 
         >>> a, b = nn.Linear(2, 3), nn.Linear(2, 3)
@@ -168,7 +168,7 @@ class ModuleState(ModuleAttributes):
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
-        """Loads the module's own tensors; classes of libraries rename entries before it, or forgive missing ones after."""
+        """Loads the module's own tensors; subclasses in libraries rename entries before, or accept missing ones after."""
         for path, tensor in self._own_tensors(prefix.removesuffix(".")).items():
             if path in state_dict:
                 given = _as_tensor(path, state_dict[path], tensor.shape)
@@ -177,7 +177,7 @@ class ModuleState(ModuleAttributes):
                 missing_keys.append(path)
 
     def _load(self, path: str, own: Tensor, tensor: Tensor, assign: bool) -> None:
-        """Stores a tensor of a state in the module's own, or makes it that."""
+        """Copies a tensor of a state to the module's own, or with assign replaces that."""
         name = path.rpartition(".")[2]
         with no_grad():
             if assign:
@@ -186,11 +186,11 @@ class ModuleState(ModuleAttributes):
                 _store(path, own, tensor)
 
     def _own_tensors(self, path: str) -> dict[str, Tensor]:
-        """Returns the parameters and saved buffers of this module alone, by path."""
+        """Returns this module's own parameters and saved buffers, by path."""
         return dict(self._named_tensors("parameter", "buffer", prefix=path, recurse=False))
 
     def _own_state(self) -> dict[str, Any]:
-        """Returns the result of state_dict(keep_vars=True), with None for extra states and without calling hooks."""
+        """Returns state_dict(keep_vars=True) without calling hooks; extra states are None."""
         found: dict[str, Any] = {}
         for path, module in self.named_modules(remove_duplicate=False):
             found.update(module._own_tensors(path))
@@ -199,7 +199,7 @@ class ModuleState(ModuleAttributes):
         return found
 
     def _take_over(self, name: str, tensor: Tensor) -> None:
-        """Makes a tensor the parameter or buffer of a name; it is trained if its predecessor was."""
+        """Makes a tensor the parameter or buffer `name`; it requires grad if the old one did."""
         before = getattr(self, name)
         own = tensor.detach()
         own._role = "parameter" if isinstance(before, Parameter) else "buffer"
@@ -216,7 +216,7 @@ class ModuleState(ModuleAttributes):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters; with set_to_none=False makes them 0.
+        """Drops the gradients of all parameters; set_to_none=False sets them to 0 instead.
 
         >>> net = nn.Linear(2, 1)
         >>> net(Tensor.ones(1, 2)).sum().backward()
@@ -237,10 +237,10 @@ class ModuleState(ModuleAttributes):
     ) -> Self:
         """Moves all parameters and buffers to a device, floats also to a dtype; the tensors stay the same objects.
 
-        `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`, `memory_format`: taken, of no effect.
+        `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`, `memory_format`: without effect.
 
         Raises:
-          ArgumentError: a target is not one of these.
+          ArgumentError: a target is something else.
           DTypeError:    a dtype is not a float: weights would be cut to integers.
 
         >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
@@ -265,7 +265,7 @@ class ModuleState(ModuleAttributes):
         return self
 
     def type(self, dst_type: Any) -> Self:
-        """Makes all floats of parameters and buffers `dst_type`, a dtype; returns self.
+        """Casts floating-point parameters and buffers to `dst_type`, a dtype; returns self.
 
         >>> nn.Linear(2, 3).type(dtypes.float64).weight.dtype
         float64
@@ -273,7 +273,7 @@ class ModuleState(ModuleAttributes):
         return self.to(dst_type)
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
-        """Moves parameters and buffers to a device, to be loaded there; `recurse`: also those of modules inside.
+        """Moves parameters and buffers to a device without their values; `recurse`: those of child modules, too.
 
         >>> nn.Linear(2, 3).to_empty(device="cpu").weight.shape
         (3, 2)
@@ -304,10 +304,10 @@ class ModuleState(ModuleAttributes):
             hook.call(self, *args)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, prefix, keep_vars) before the module's tensors enter a state_dict.
+        """Calls hook(module, prefix, keep_vars) before state_dict() collects the module's tensors.
 
         Args:
-          hook:   a function of the module, the prefix of its paths, and whether tensors keep their gradients
+          hook:   gets the module, the prefix of its paths, and whether tensors keep their gradients
 
         Returns:  a handle whose remove() removes the hook
 
@@ -320,7 +320,7 @@ class ModuleState(ModuleAttributes):
         return registered(self, "_state_dict_pre_hooks", hook, False, False)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, state_dict, prefix, local_metadata) when all below the module has entered a state_dict.
+        """Calls hook(module, state_dict, prefix, local_metadata) after state_dict() collected the module and its children.
 
         Args:
           hook:   it may change state_dict in place; local_metadata is {"version": 1}
@@ -335,7 +335,7 @@ class ModuleState(ModuleAttributes):
         return registered(self, "_state_dict_hooks", hook, False, False)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls a hook before a state is loaded into the module, which may change keys of that state in place.
+        """Calls a hook before a state is loaded into the module; it may change that state in place.
 
         Args:
           hook:   a function of (module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
@@ -353,15 +353,15 @@ class ModuleState(ModuleAttributes):
         return registered(self, "_load_state_dict_pre_hooks", hook, False, False)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> RemovableHandle:
-        """Registers a hook that is called before a state is loaded, without the module as its first argument."""
+        """Registers a hook that is called before a state is loaded, without the module as first argument."""
         call = hook if with_module else lambda module, *facts: hook(*facts)
         return self.register_load_state_dict_pre_hook(call)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(module, incompatible_keys) when a state is loaded into the module and all below it.
+        """Calls hook(module, incompatible_keys) after a state was loaded into the module and its children.
 
         Args:
-          hook:   it may remove names that are not errors from both lists of incompatible_keys
+          hook:   may remove names from both lists of incompatible_keys, so that they are not errors
 
         Returns:  a handle whose remove() removes the hook
 
@@ -374,14 +374,14 @@ class ModuleState(ModuleAttributes):
 
 
 def _start(path: str) -> str:
-    """Returns the prefix of the paths of a module's tensors."""
+    """Returns the prefix of the paths of a module's own tensors."""
     return f"{path}." if path else ""
 
 
 def move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
-    """Gives a tensor its value on another device or, of floats, in another dtype; the object stays.
+    """Moves a tensor's value to another device, or casts a float to another dtype; the object stays the same.
 
-    One that is a view of other storage, such as a slice, leaves that and gets storage of its own, as in PyTorch.
+    A view of other storage, such as a slice, gets storage of its own, as in PyTorch.
     """
     value = tensor.detach()
     moved = value.to(*(target for target in targets if isinstance(target, str)))
@@ -399,7 +399,7 @@ def move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
 
 
 def _check_keys(keys: IncompatibleKeys, messages: list[str], strict: bool) -> None:
-    """Raises an ArgumentError where hooks said so, or where paths differ although `strict` asks for the same."""
+    """Raises an ArgumentError if hooks reported errors, or if `strict` and paths differ."""
     if messages:
         raise ArgumentError(f"load_state_dict: {' '.join(messages)}")
     if strict and any(keys):
@@ -410,7 +410,7 @@ def _check_keys(keys: IncompatibleKeys, messages: list[str], strict: bool) -> No
 
 
 def _without_prefix(keys: IncompatibleKeys) -> str | None:
-    """Returns a hint where unknown names are the missing ones behind the prefix of a wrapper of the model."""
+    """Returns a hint if unexpected names are the missing ones with the prefix of a wrapper."""
     for prefix in WRAPPERS:
         if keys.missing_keys and {name.removeprefix(prefix) for name in keys.unexpected_keys} == {*keys.missing_keys}:
             return f"{{name.removeprefix({prefix!r}): value for name, value in state.items()}}"
@@ -422,12 +422,12 @@ def _listed(names: list[str]) -> str:
 
 
 def _as_tensor(name: str, value: Any, shape: Shape) -> Tensor:
-    """Returns a value of a state as a Tensor of this shape."""
+    """Returns an entry of a state as a Tensor of this shape."""
     array = None if isinstance(value, Tensor) else array_of(value)
     if array is not None and array.dtype.kind not in "biufV":
         raise DTypeError(f"load_state_dict: {name} is a {type(value).__name__}, which is neither a tensor nor an array.")
     tensor: Tensor = value if array is None else Tensor(array)
-    if tensor.shape == (1,) and shape == ():  # PyTorch before 0.4 had no tensors without axes
+    if tensor.shape == (1,) and shape == ():  # PyTorch before 0.4 had no tensors of zero axes
         return tensor.reshape(())
     if tensor.shape != shape:
         raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, and {shape} in the model.")
@@ -435,10 +435,10 @@ def _as_tensor(name: str, value: Any, shape: Shape) -> Tensor:
 
 
 def _store(path: str, own: Tensor, given: Tensor) -> None:
-    """Stores a tensor of a state in one of the module."""
+    """Copies a tensor of a state to one of the module."""
     held = own.detach()
     try:
         held.assign(given.detach().to(held.device, held.dtype))
-    except ShapeError as error:  # an expanded tensor has no memory for each element
+    except ShapeError as error:  # an expanded tensor does not have memory for each element
         error.restate(f"load_state_dict: {path}: {error.fact}")
         raise

@@ -1,4 +1,4 @@
-"""Parameters and buffers, tensors that say how a module holds them; and attributes of modules, which follow."""
+"""Parameters and buffers (tensors that know how a module holds them), and the attributes of modules."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def new_parameter(shape: tuple[int, ...], device: str | None, dtype: DType | Non
 def add_parameter(
     module: ModuleAttributes, name: str, shape: tuple[int, ...] | None, device: str | None, dtype: DType | None
 ) -> None:
-    """Registers zeros that require grad; a `shape` of None gives a name without a parameter, as in PyTorch."""
+    """Registers zeros that require grad; if `shape` is None, the name is registered without a parameter, as in PyTorch."""
     module.register_parameter(name, None if shape is None else new_parameter(shape, device, dtype))
 
 
 def draw_evenly(fan_in: int, *parameters: Tensor | None) -> None:
-    """Draws parameters, those that exist, evenly from +-1 / sqrt(fan_in)."""
+    """Fills parameters, except those that are None, with uniform numbers in +-1 / sqrt(fan_in)."""
     bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
     for parameter in parameters:
         if parameter is not None:
@@ -38,7 +38,7 @@ def draw_evenly(fan_in: int, *parameters: Tensor | None) -> None:
 
 
 class _ParameterType(type):
-    """The test for parameters: tensors made or held as one, and every leaf that requires grad."""
+    """Metaclass of isinstance: parameters are tensors made or held as one, and every leaf that requires grad."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if not isinstance(instance, Tensor):
@@ -47,14 +47,14 @@ class _ParameterType(type):
 
 
 class Parameter(Tensor, metaclass=_ParameterType):
-    """A leaf on the storage of `data` that a module trains when it gets it as an attribute.
+    """A leaf on the storage of `data`, which a module trains once it is an attribute.
 
-    The result is a Tensor like any other; isinstance(p, Parameter) also holds for a leaf that requires grad, since
-    modules take it as one.
+    The result is an ordinary Tensor; isinstance(p, Parameter) holds for every leaf that requires grad, since modules hold
+    such leaves as parameters.
 
     Args:
       data:           floats; None: no elements
-      requires_grad:  False: frozen, but among a module's parameters all the same
+      requires_grad:  False: frozen, but still among a module's parameters
 
     >>> scale = nn.Parameter(Tensor([1.0]), requires_grad=False)
     >>> net = nn.Identity()
@@ -74,18 +74,18 @@ class Parameter(Tensor, metaclass=_ParameterType):
 
 
 class _BufferType(type):
-    """The test for buffers: tensors made or held as one."""
+    """Metaclass of isinstance: buffers are tensors made or held as one."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and getattr(instance, "_role", None) in ("buffer", "temporary")
 
 
 class Buffer(Tensor, metaclass=_BufferType):
-    """A tensor on the storage of `data` that is state of a module, and not trained, when it gets it as an attribute.
+    """A tensor on the storage of `data`, which is state of a module, but not trained, once it is an attribute.
 
     Args:
       data:        None: no elements
-      persistent:  False: it is not saved
+      persistent:  False: state_dict leaves it out
 
     >>> net = nn.Identity()
     >>> net.mean = nn.Buffer(Tensor([0.0]))
@@ -106,7 +106,7 @@ class Buffer(Tensor, metaclass=_BufferType):
 
 # ---- attributes of modules ----
 class HeldBy(MutableMapping[str, Any]):
-    """The attributes of a module that are of some kinds, by name: writing to it writes to the module.
+    """A module's attributes of some kinds, by name; writing to it changes the module.
 
     >>> net = nn.Linear(1, 1)
     >>> net._parameters["bias"] = None
@@ -115,7 +115,7 @@ class HeldBy(MutableMapping[str, Any]):
     """
 
     def __init__(self, module: ModuleAttributes, *kinds: str):
-        """The attributes of `module` of these `kinds`: parameter, buffer, temporary, module."""
+        """The attributes of `module` of the given `kinds`: parameter, buffer, temporary, module."""
         self._module, self._among = module, kinds
 
     def _names(self) -> list[str]:
@@ -149,7 +149,7 @@ class HeldBy(MutableMapping[str, Any]):
         delattr(self._module, name)
 
     def replace(self, given: Mapping[str, Any]) -> None:
-        """Holds the given value, and nothing else."""
+        """Replaces all attributes by the given ones."""
         given = dict(given)
         for name in self._names():
             if name not in given:
@@ -164,11 +164,11 @@ SHOWN = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 class ModuleAttributes:
-    """Base of modules: attributes. Every change is noted for those who watch modules (tensor/cell.py)."""
+    """Base of modules: attributes. Observers of modules (tensor/cell.py) see every change."""
 
     @property
     def _parameters(self) -> HeldBy:
-        """The parameters held directly, as libraries for PyTorch read and replace them."""
+        """The module's own parameters, as libraries for PyTorch read and replace them."""
         return HeldBy(self, "parameter")
 
     @_parameters.setter
@@ -177,7 +177,7 @@ class ModuleAttributes:
 
     @property
     def _buffers(self) -> HeldBy:
-        """The buffers held directly."""
+        """The module's own buffers."""
         return HeldBy(self, "buffer", "temporary")
 
     @_buffers.setter
@@ -186,7 +186,7 @@ class ModuleAttributes:
 
     @property
     def _modules(self) -> HeldBy:
-        """The modules held directly."""
+        """The module's own child modules."""
         return HeldBy(self, "module")
 
     @_modules.setter
@@ -195,7 +195,7 @@ class ModuleAttributes:
 
     @property
     def _non_persistent_buffers_set(self) -> frozenset[str]:
-        """The names of the buffers held directly that are not saved."""
+        """Names of the module's own buffers that are not saved."""
         return frozenset(HeldBy(self, "temporary"))
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -222,9 +222,9 @@ class ModuleAttributes:
         if not isinstance(value, Tensor) and value is not None:
             kind, held = self._kinds().pop(name, None), self.__dict__.get(name)
             if isinstance(value, ModuleAttributes) and kind != "module" and not isinstance(held, ModuleAttributes):
-                self.__dict__.pop(name, None)  # modules have the order in which they became modules, as in PyTorch
+                self.__dict__.pop(name, None)  # modules are in the order in which they became modules, as in PyTorch
         elif value is None and isinstance(self.__dict__.get(name), ModuleAttributes):
-            self._kinds()[name] = "module"  # which keeps its place
+            self._kinds()[name] = "module"  # it keeps its place
         self._put(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -232,7 +232,7 @@ class ModuleAttributes:
         self._kinds().pop(name, None)
         last_change.note()
 
-    def __getattr__(self, name: str) -> Any:  # called if there is no such attribute
+    def __getattr__(self, name: str) -> Any:  # called only if there is no such attribute
         rule = ModuleAttributes.computed(self, name)
         if rule is None:
             raise missing(name, "picograd.nn.Module", self)
@@ -240,7 +240,7 @@ class ModuleAttributes:
 
     # ---- attributes computed from others ----
     def computed(self, name: str) -> Any:
-        """Returns the rule by which the attribute `name` is computed, or None where it is not.
+        """Returns the rule that computes the attribute `name`, or None.
 
         >>> print(nn.Linear(2, 3).computed("weight"))
         None
@@ -248,9 +248,9 @@ class ModuleAttributes:
         return self.__dict__.get("_attribute_rules", {}).get(name)
 
     def compute_attribute(self, name: str, rule: Callable[[Any], Tensor]) -> None:
-        """Lets `rule`, a function of the module, compute the attribute `name` whenever it is read.
+        """Makes `rule`, a function of the module, compute the attribute `name` each time it is read.
 
-        If the rule has store(module, value), assigning to the attribute calls it.
+        If the rule has store(module, value), assignments to the attribute call it.
 
         >>> net = nn.Linear(2, 3)
         >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
@@ -260,7 +260,7 @@ class ModuleAttributes:
         self._put("_attribute_rules", {**self.__dict__.get("_attribute_rules", {}), name: rule})
 
     def stop_computing(self, name: str) -> None:
-        """Forgets the rule for `name`.
+        """Removes the rule of `name`.
 
         >>> net = nn.Linear(2, 3)
         >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
@@ -272,20 +272,20 @@ class ModuleAttributes:
         self._put("_attribute_rules", {other: rule for other, rule in rules.items() if other != name})
 
     def _put(self, name: str, value: Any) -> None:
-        """Sets an attribute without looking at its kind."""
+        """Sets an attribute without checking its kind."""
         object.__setattr__(self, name, value)
         last_change.note()
 
     def _kinds(self) -> dict[str, str]:
-        """Returns the kind of each tensor attribute of the state."""
+        """Returns the kinds of the state's attributes, by name."""
         return self.__dict__.setdefault("_state_kinds", {})
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Makes `tensor`, which is not trained, part of the state under `name`; without `persistent` it is not saved.
+        """Makes `tensor` part of the state under `name`, not trained; persistent=False leaves it out of state_dict.
 
         Raises:
           ArgumentError:     the name is taken, or has a dot.
-          ArgumentTypeError: it is not a tensor.
+          ArgumentTypeError: tensor is something else.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_buffer("mean", Tensor([0.0]))
@@ -302,7 +302,7 @@ class ModuleAttributes:
         self._kinds()[name] = "buffer" if persistent else "temporary"
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
-        """Makes `param`, an nn.Parameter or a leaf that requires grad, a parameter under `name`; None keeps the place free.
+        """Makes `param`, an nn.Parameter or a leaf that requires grad, a parameter; None registers the name alone.
 
         Raises:
           ArgumentError: the name is taken, or has a dot; or param is neither.
@@ -319,7 +319,7 @@ class ModuleAttributes:
                 hint="nn.Parameter(param)",
             )
         if param is not None:
-            param._role = "parameter"  # which it stays when it is frozen
+            param._role = "parameter"  # even if it is frozen
         self._put(name, param)
         self._kinds()[name] = "parameter"
 

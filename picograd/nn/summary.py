@@ -1,6 +1,6 @@
 """A table of a network's layers: shapes in and out, parameters, operations, bytes.
 
-FLOPs are those of the graph that a layer's forward builds (ir/shape.py), before it is simplified or fused.
+FLOPs count the graph that a layer's forward builds (ir/shape.py), before simplification and fusion.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")
 
 
 class Row(Record):
-    """One layer.
+    """A layer of the table.
 
     name:        its path and class
-    inputs:      shapes of the tensors it gets
-    outputs:     shapes of the tensors it gives
-    parameters:  elements that are trained
+    inputs:      shapes of its input tensors
+    outputs:     shapes of its output tensors
+    parameters:  number of trained elements
     flops:       floating-point operations of a forward
-    nbytes:      of its parameters and buffers
+    nbytes:      bytes of its parameters and buffers
     """
 
     name: str
@@ -43,9 +43,9 @@ class Row(Record):
 
 
 class Summary(Record):
-    """The layers of a network in the order they run; parameters that are shared count once in the total.
+    """The layers of a network in execution order; shared parameters count once in the total.
 
-    A module that has layers and parameters of its own has a row for these, behind the rows of its layers.
+    A module with child layers and parameters of its own has a row for its own part, after the rows of the children.
 
     >>> nn.Linear(2, 3).summary((4, 2)).total.parameters
     9
@@ -66,7 +66,7 @@ class Summary(Record):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Returns the table that a notebook shows."""
+        """Returns the table as HTML for notebooks."""
         return table(HEADS, [_cells(row) for row in (*self.rows, self.total)])
 
 
@@ -75,12 +75,12 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
-    """Runs a module's forward without computing anything and returns a row for each call of a layer.
+    """Runs a module's forward without computing values, and returns a row for each call of a layer.
 
-    After:   parameters, buffers and the default generator are as before, though forward has written to them.
+    Parameters, buffers and the default generator are restored afterwards, though forward has written to them.
 
     Raises:
-      ArgumentTypeError: forward takes an argument that is not there.
+      ArgumentTypeError: a required argument of forward is missing.
     """
     if not inputs:
         name = type(module).__name__
@@ -89,9 +89,9 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
     names = {id(m): (path, m) for path, m in module.named_modules()}
     shown = [m for _, m in names.values() if _own_tensors(m) or not any(True for _ in m.children())]
     state = [*module.parameters(), *module.buffers()]
-    own = [tensor.op for tensor in state]  # as they are before forward writes averages to them
+    own = [tensor.op for tensor in state]  # before forward writes running averages
     rows: list[Row] = []
-    first: list[int] = []  # of each layer that runs now, the number of rows before it
+    first: list[int] = []  # for each layer in progress, the number of rows before it
     handles = []
 
     def noted(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -110,7 +110,7 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
         with no_grad(), resumed(), suppress(_Done), all_or_nothing([tensor.cell for tensor in state]):
             output = module(*given)
             flops = _flops(list(_tensors(output)), list(_tensors(given)), own)
-            raise _Done  # so that running averages are taken back
+            raise _Done  # discards the writes to running averages
     finally:
         for handle in handles:
             handle.remove()
@@ -119,11 +119,11 @@ def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
 
 
 class _Done(Exception):
-    """Ends a block whose writes are taken back."""
+    """Ends a block whose writes are discarded."""
 
 
 def _own_tensors(module: Any) -> list[Tensor]:
-    """Returns the parameters and buffers of a module that are not those of a layer within it."""
+    """Returns the parameters and buffers that belong to a module, but not to a layer within it."""
     return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
@@ -150,9 +150,9 @@ def _nbytes(module: Any) -> int:
 
 
 def _flops(outputs: list[Tensor], inputs: list[Tensor], own: list[Op]) -> int:
-    """Returns the operations that outputs need, and inputs and a model's own tensors do not.
+    """Returns the operations that the outputs need, without those of the inputs and of the model's own tensors.
 
-    An input that was moved, say, may not be an Op of the outputs' graph, but the Ops that it is computed by are.
+    An input that was moved may not itself be in the graph of the outputs, but the Ops that compute it are.
     """
     ops = written_out([*(tensor.op for tensor in [*outputs, *inputs]), *own])
     before = set(toposort(ops[len(outputs) :]))

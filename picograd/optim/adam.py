@@ -22,18 +22,18 @@ class Adam(Declared):
     """p -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), m and v running means of d and d^2.
 
     d = grad + weight_decay * p. Source: Kingma, Ba 2014, arXiv:1412.6980, algorithm 1, in PyTorch's order.
-    The step count t is a float64 on the device, shared by parameters that have always had gradients together.
+    The step count t is a float64 on the device; parameters share it as long as they have always had gradients together.
 
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      betas:          how much of the running means b1 and b2 is kept, in [0, 1)
+      betas:          decay rates b1 and b2 of the running means, in [0, 1)
       eps:            added to the root
       weight_decay:   added to the gradient, times the parameter
-      amsgrad:        take the greatest v so far (Reddi et al. 2018, arXiv:1904.09237)
+      amsgrad:        divide by the largest v so far (Reddi et al. 2018, arXiv:1904.09237)
       maximize:       climb: take the gradient's negative
       decoupled_weight_decay:  take the decay from the parameter itself, as AdamW does
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or a beta outside [0, 1).
@@ -81,8 +81,7 @@ class Adam(Declared):
 class AdamW(Adam):
     """Adam with the weight decay taken from the parameter itself: p *= 1 - lr * weight_decay first.
 
-    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. params, lr, betas, eps, amsgrad, maximize and options
-    are Adam's.
+    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. The arguments have the meaning that they have for Adam.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> (w * 3.0).sum().backward()
@@ -118,7 +117,7 @@ class Adamax(Declared):
       eps:            added to |d|
       weight_decay:   added to the gradient, times the parameter
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or a beta outside [0, 1).
@@ -158,7 +157,7 @@ class Adamax(Declared):
 
 
 class NAdam(Declared):
-    """Adam with Nesterov's look ahead: the step takes the momentum that comes next.
+    """Adam with Nesterov momentum: the step uses the mean that the next step would have.
 
     mu_t = b1 (1 - 0.96^(t psi) / 2), M_t their product up to t
     p -= lr ((1 - mu_t) / (1 - M_t) d + mu_t+1 / (1 - M_t+1) m) / (sqrt(v / (1 - b2^t)) + eps)
@@ -173,7 +172,7 @@ class NAdam(Declared):
       momentum_decay: psi
       decoupled_weight_decay:  take the decay from the parameter itself
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or a beta outside [0, 1).
@@ -220,7 +219,7 @@ class NAdam(Declared):
 
 
 class RAdam(Declared):
-    """Adam whose adaptive rate is used as far as its variance is known: p -= lr r m / (1 - b1^t) / sqrt(v / (1 - b2^t)).
+    """Adam with a rectified rate, by the variance of its estimate: p -= lr r m / (1 - b1^t) / sqrt(v / (1 - b2^t)).
 
     rho = 2 / (1 - b2) - 1;  rho_t = rho - 2 t b2^t / (1 - b2^t)
     r = sqrt((rho_t - 4)(rho_t - 2) rho / ((rho - 4)(rho - 2) rho_t)) where rho_t > 5, else p -= lr m / (1 - b1^t)
@@ -234,7 +233,7 @@ class RAdam(Declared):
       weight_decay:   added to the gradient, times the parameter
       decoupled_weight_decay:  take the decay from the parameter itself
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or a beta outside [0, 1).
@@ -263,7 +262,7 @@ class RAdam(Declared):
         self._begin(vars())
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        """Returns the rate; r sqrt(1 - b2^t), or 0; and the substitute for an adaptive rate that is not used, 1 or 0."""
+        """Returns the rate; r sqrt(1 - b2^t), or 0 if rho_t <= 5; and 1 if rho_t <= 5, else 0."""
         beta1, beta2 = group.value("betas", step)
         limit = (beta2 + 1.0) / (-beta2 + 1.0)
         correction = -power(beta2, step) + 1.0
@@ -283,7 +282,7 @@ class RAdam(Declared):
 
 
 class LAMB(Declared):
-    """p -= lr |p| / |r| r, r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay p; 1 where a norm is 0.
+    """p -= lr |p| / |r| r, r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay p; a norm of 0: |p| / |r| = 1.
 
     m and v are running means of grad and grad^2. Source: You et al. 2019, arXiv:1904.00962, algorithm 2.
 
@@ -292,7 +291,7 @@ class LAMB(Declared):
       lr:             learning rate
       betas:          b1 and b2, in [0, 1)
       eps:            added to the root
-      weight_decay:   part of r
+      weight_decay:   added to r, times the parameter
       maximize:       climb: take the gradient's negative
 
     Raises:

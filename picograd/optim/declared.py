@@ -8,8 +8,8 @@
             total = now.state["sum"] * now["rho"] + now.d
             return now.value - total * now.lr, {"sum": total}
 
-The count of steps, and any other number of a whole group, is shared by parameters that have always had gradients
-together: a step computes it once.
+The step count, and any other number of a whole group, is one tensor for all parameters that have always had gradients
+together, so a step computes it once.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from picograd.tensor.cell import trace
 from picograd.tensor.modes import Mode
 from picograd.tensor.tensor import Tensor
 
-Result = tuple[Op, dict[str, Op]]  # of a formula: the new value of a parameter, and of its state
+Result = tuple[Op, dict[str, Op]]  # results of a formula: the new value of a parameter, and its new state by name
 
 
 class Now(Record, eq=False):
-    """A parameter in the middle of a step, as Ops in the dtype in which the step is computed; now["eps"] is a setting.
+    """A parameter during a step, as Ops in the dtype in which the step is computed; now["eps"] is a setting.
 
-    value:     the parameter, decayed
-    d:         its gradient, with the weight decay that goes into it
-    state:     by name
-    rate:      the learning rate, 0-d, as the group has it
+    value:     the parameter, after decoupled weight decay
+    d:         the gradient, with weight decay added unless it is decoupled
+    state:     Ops by name
+    rate:      the learning rate of the group, 0-d
     numbers:   results of `_numbers` for this step, 0-d
-    settings:  by name: a number, numbers, or where they change from step to step Ops of the parameter's shape
+    settings:  by name: a number, a tuple of numbers, or, if they change from step to step, Ops of the parameter's shape
     """
 
     value: Op
@@ -57,22 +57,22 @@ class Now(Record, eq=False):
 
     @property
     def lr(self) -> Op:
-        """The learning rate, repeated to the shape of the parameter."""
+        """The learning rate, broadcast to the shape of the parameter."""
         return scalar(self.rate, self.value)
 
     @property
     def factors(self) -> tuple[Op, ...]:
-        """The numbers of this step, repeated to the shape of the parameter."""
+        """The numbers of this step, broadcast to the shape of the parameter."""
         return tuple([broadcast_to(number, self.value.shape) for number in self.numbers])
 
 
 class Declared(Optimizer):
     """Base of the optimizers: a subclass declares its settings, its state and its formula.
 
-    shared:     names of the state that is one number for many parameters, and the value each starts with: the count of
-                steps, and what follows from it
-    slots:      names of the state that a parameter may have
-    decoupled:  weight decay is taken from the parameter itself; False: it is part of the gradient; None: of the formula
+    shared:     start values, by name, of state that is one number for many parameters: the step count, and numbers that
+                follow from it
+    slots:      names of the state that a parameter of its own may have
+    decoupled:  True: weight decay shrinks the parameter; False: it is added to the gradient; None: the formula applies it
     """
 
     shared: Mapping[str, float] = {"step": 0.0}
@@ -80,11 +80,11 @@ class Declared(Optimizer):
     decoupled: bool | None = False
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
-        self._factors: dict[tuple[int, DType], tuple[Op, ...]] = {}  # by count and dtype
+        self._factors: dict[tuple[int, DType], tuple[Op, ...]] = {}  # by id of the count, and dtype
         super().__init__(params, defaults)
 
     def _begin(self, given: dict[str, Any]) -> None:
-        """Starts with the arguments of a constructor: self and params, PyTorch's options, and settings.
+        """Initializes from a constructor's local variables: self, params, PyTorch's options, and the settings.
 
         Raises:
           ArgumentError: see Optimizer; or a beta outside [0, 1).
@@ -101,27 +101,27 @@ class Declared(Optimizer):
     # ---- declared by subclasses ----
     @staticmethod
     def _formula(now: Now) -> Result:
-        """Returns the parameter and its state after a step."""
+        """Returns the new value of a parameter, and its new state."""
         raise NotImplementedError
 
     def _names(self, group: ParamGroup) -> tuple[str, ...]:
-        """Returns the names of the state that the parameters of a group start with."""
+        """Returns the names of the state that parameters of a group start with."""
         return self.slots
 
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        """Returns the state of one parameter at the start."""
+        """Returns the initial state of one parameter."""
         return {name: Tensor.zeros_like(parameter) for name in self._names(group)}
 
     def _shared_starts(self, group: ParamGroup) -> Mapping[str, float]:
-        """Returns the numbers that the parameters of a group start with."""
+        """Returns the initial values of the shared state of a group."""
         return self.shared
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        """Returns the numbers, in float64, that the formula needs at a step; may write shared state."""
+        """Returns numbers for the formula, in float64; may write shared state."""
         return ()
 
     def _flags(self, place: int) -> tuple[Op | float, ...]:
-        """Returns numbers of one parameter, which come before those of the step."""
+        """Returns numbers of a single parameter; the formula gets them before those of the step."""
         return ()
 
     # ---- a step ----
@@ -137,10 +137,10 @@ class Declared(Optimizer):
         try:
             super()._step()
         finally:
-            self._factors = {}  # graphs, which cannot be pickled
+            self._factors = {}  # they hold graphs, which cannot be pickled
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
-        """Counts the step; parameters without a gradient this time get a count of their own."""
+        """Counts the step; parameters that have no gradient this time are split off, with a count of their own."""
         self._factors = {}
         if not self.shared:
             return
@@ -161,8 +161,8 @@ class Declared(Optimizer):
                 self._factors[identity, dtype] = tuple(stored(number, dtype) for number in numbers)
 
     def _split_off(self, chosen: set[int]) -> None:
-        """Gives the parameters that step shared numbers of their own, where others that share them do not."""
-        sharing: dict[int, list[int]] = {}  # by the count, whose it is
+        """Gives the chosen parameters shared state of their own if some that share it are not chosen."""
+        sharing: dict[int, list[int]] = {}  # places of parameters, by the id of their count
         for place, own in self.state.items():
             sharing.setdefault(id(own["step"]), []).append(place)
         for sharers in sharing.values():
@@ -188,10 +188,10 @@ class Declared(Optimizer):
 
 
 def _settings_of(group: ParamGroup, names: Iterable[str]) -> tuple[Hashable, list[Any], Hashable]:
-    """Returns the settings that formulas see.
+    """Returns the settings that formulas see, in three parts.
 
-    Returns: of those that are numbers, which may be others at the next step, the name and how many, None where there is one
-             that is not a tuple; the numbers; the others, by name
+    Returns: (name, length) of each numeric setting, length None for a single number; the numbers, which later steps may
+             change; and (name, value) of all other settings
     """
     counts: list[tuple[str, int | None]] = []
     numbers: list[Any] = []
@@ -210,12 +210,12 @@ def _settings_of(group: ParamGroup, names: Iterable[str]) -> tuple[Hashable, lis
 
 
 def step_by_formula(own: tuple[Any, ...], parameter: Op, *others: Any) -> list[Op]:
-    """Returns a parameter and its state after a step by the formula of an optimizer.
+    """Applies an optimizer's formula to one parameter; returns its new value and state.
 
     Args:
-      own:     the optimizer, the names of the state, settings by name, how many numbers the step has, and which settings
-               are numbers
-      others:  the state; the gradient, the learning rate, the numbers of the step, the settings
+      own:     the optimizer's class, names of the state, other settings as pairs, how many numbers the step has, and
+               (name, length) of numeric settings
+      others:  the state, the gradient, the learning rate, the numbers of the step, the numeric settings
     """
     owner, names, options, num_numbers, counts = own
     kept, (grad, rate, *rest) = others[: len(names)], others[len(names) :]
@@ -235,16 +235,16 @@ def step_by_formula(own: tuple[Any, ...], parameter: Op, *others: Any) -> list[O
 
 
 def check_betas(name: str, betas: tuple[float, float]) -> None:
-    """Raises ArgumentError where a beta is outside [0, 1)."""
+    """Raises ArgumentError if a beta is outside [0, 1)."""
     for beta in betas:
         if not 0.0 <= beta < 1.0:
             raise ArgumentError(f"{name}: betas must be in [0, 1), got {betas}.")
 
 
 def _split(count: Tensor) -> Tensor:
-    """Returns another count of the same value; one as old as its original where a trace has not changed that."""
+    """Returns a copy of a count; outside the current trace, unless the trace has changed the count."""
     op = count.cell.op
-    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or the placeholder of a value in a body
+    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or a placeholder in a traced body
         return count.clone()
     with Mode(trace, None):
         return count.clone()
@@ -252,7 +252,7 @@ def _split(count: Tensor) -> Tensor:
 
 # ---- on Ops ----
 def computed(value: Op, grad: Op) -> tuple[Op, Op]:
-    """Returns a parameter and its gradient in the dtype in which a step is computed: float32 for 16 bits."""
+    """Returns a parameter and its gradient in the dtype in which the step is computed: float32 for 16-bit floats."""
     value = cast(value, value.dtype.compute_dtype)
     return value, cast(grad, value.dtype)
 
@@ -268,7 +268,7 @@ def nearer_square(square: Op, d: Op, keep: float | Op) -> Op:
 
 
 def moments(now: Now) -> tuple[Op, Op, dict[str, Op]]:
-    """Returns the running means of d and of its square, by the betas, and both as the state."""
+    """Returns the running means of d and d^2, with the decay rates `betas`; and both as new state."""
     beta1, beta2 = now["betas"]
     mean = nearer(now.state["exp_avg"], now.d, beta1)
     square = nearer_square(now.state["exp_avg_sq"], now.d, beta2)
@@ -276,7 +276,7 @@ def moments(now: Now) -> tuple[Op, Op, dict[str, Op]]:
 
 
 def decayed_by(decay: float, lr: Op, value: Op, grad: Op, decoupled: bool) -> tuple[Op, Op]:
-    """Returns parameter and gradient after weight decay: of the parameter itself, or as part of the gradient."""
+    """Returns parameter and gradient after weight decay: decoupled, of the parameter, or else added to the gradient."""
     if not decay:
         return value, grad
     if decoupled:
@@ -285,16 +285,16 @@ def decayed_by(decay: float, lr: Op, value: Op, grad: Op, decoupled: bool) -> tu
 
 
 def scalar(op: Op, like: Op) -> Op:
-    """Returns a 0-d Op as the dtype of `like`, repeated to its shape."""
+    """Returns a 0-d Op in the dtype of `like`, broadcast to its shape."""
     return broadcast_to(cast(op, like.dtype), like.shape)
 
 
 def stored(op: Op, dtype: DType) -> Op:
-    """Returns a 0-d Op computed once, so that no kernel repeats it for every element."""
+    """Returns a 0-d Op that is stored, so that kernels read it instead of computing it for every element."""
     return Op(OpCode.CONTIGUOUS, dtype, (cast(op, dtype),))
 
 
 def power(base: float | Op, exponent: Op) -> Op:
-    """Returns base ** exponent for an exponent of float64."""
+    """Returns base ** exponent; the exponent is a float64."""
     base = base if isinstance(base, Op) else Op(OpCode.CONST, exponent.dtype, (), base)
     return Op(OpCode.POW, exponent.dtype, (base, exponent))

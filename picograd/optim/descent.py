@@ -1,6 +1,6 @@
-"""SGD and its relatives: steps along the gradient or by its signs, averages of steps, steps divided by earlier gradients.
+"""SGD and its relatives: steps along the gradient or its sign, averaged steps, and steps divided by past gradients.
 
-Formulas are PyTorch's where it has them.
+Formulas are PyTorch's for optimizers that PyTorch has.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class SGD(Declared):
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      momentum:       of the running sum, 0 for none
-      dampening:      part of d that does not enter the running sum
+      momentum:       decay rate of the running sum; 0: no running sum
+      dampening:      part of d that is not added to the running sum
       weight_decay:   added to the gradient, times the parameter
-      nesterov:       look ahead by one step of momentum
+      nesterov:       use the momentum of the next step
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused: taken, of no effect
+      options:        foreach, fused: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or nesterov without momentum or with dampening.
@@ -69,10 +69,10 @@ class SGD(Declared):
         self._begin(vars())
 
     def _names(self, group: ParamGroup) -> tuple[str, ...]:
-        return self.slots if group["momentum"] and not group["dampening"] else ()  # 0 * momentum + d is the first b
+        return self.slots if group["momentum"] and not group["dampening"] else ()  # 0 * momentum + d is already the first b
 
     def _flags(self, place: int) -> tuple[Op | float, ...]:
-        """Returns whether this step is the first, as an Op where only the device knows."""
+        """Returns whether this step is the first: 0.0, or an Op if a traced step decides on the device."""
         kept = self.state.get(place, {}).get("is_first")
         if kept is None:
             return (0.0,)
@@ -93,7 +93,7 @@ class SGD(Declared):
             self._keep(place, {"momentum_buffer": Tensor.from_op(cast(d, parameter.dtype), parameter.cell.device)})
 
     def _start_in_a_trace(self, place: int, parameter: Tensor) -> None:
-        """Makes state that a traced step can read: the graph of this step is that of every later one."""
+        """Makes state that is there from the first traced step on, so that the graph of this step serves all later ones."""
         with Mode(trace, None):
             is_first = Tensor(True, device=parameter.device)
             self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter).detach(), "is_first": is_first})
@@ -119,12 +119,12 @@ class ASGD(Declared):
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      lambd:          decay
-      alpha:          power by which eta falls
+      lambd:          decay of the parameter
+      alpha:          exponent of the decay of eta
       t0:             step after which p is averaged
       weight_decay:   added to the gradient, times the parameter
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters.
@@ -158,7 +158,7 @@ class ASGD(Declared):
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         mu = shared["mu"].read()
-        eta = where(equal(step, 1.0), lr, shared["eta"].read())  # of the first step
+        eta = where(equal(step, 1.0), lr, shared["eta"].read())  # eta of the first step
         base = lr * group["lambd"] * step + 1.0
         falling = Op(OpCode.POW, base.dtype, (base, Op(OpCode.CONST, base.dtype, (), group["alpha"])))
         shared["eta"].write("step", lr / falling)
@@ -181,7 +181,7 @@ class Lion(Declared):
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
       betas:          b1 and b2, in [0, 1)
-      weight_decay:   taken from the parameter, times lr
+      weight_decay:   shrinks the parameter, times lr
       maximize:       climb: take the gradient's negative
 
     Raises:
@@ -217,17 +217,17 @@ class Lion(Declared):
 
 
 class Rprop(Declared):
-    """p -= sign(grad) * s, s grown where the gradient keeps its sign and shrunk where it turns, with no step there.
+    """p -= sign(grad) * s; s grows if the gradient keeps its sign, and shrinks, without a step, if the sign changes.
 
     Source: Riedmiller, Braun 1993, "A direct adaptive method for faster backpropagation learning".
 
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             s at the first step
-      etas:           factors of s: below 1 where the sign turns, above 1 where it stays
+      etas:           factors of s: below 1 if the sign changes, above 1 if it stays
       step_sizes:     least and greatest s
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or factors on the wrong side of 1.
@@ -265,7 +265,7 @@ class Rprop(Declared):
     @staticmethod
     def _formula(now: Now) -> Result:
         (shrink, grow), (least, greatest), (step,) = now["etas"], now["step_sizes"], now.factors
-        length = where(equal(step, 1.0), now.lr, now.state["step_size"])  # it begins with the rate of then
+        length = where(equal(step, 1.0), now.lr, now.state["step_size"])  # s starts as the rate at the first step
         agreement = now.d * now.state["prev"]
         turned = less(agreement, 0.0)
         kept = where(less_equal(agreement, 0.0), length, length * grow)
@@ -283,12 +283,12 @@ class Adagrad(Declared):
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      lr_decay:       of the learning rate
+      lr_decay:       decay of the learning rate
       weight_decay:   added to the gradient, times the parameter
-      initial_accumulator_value:  of s
+      initial_accumulator_value:  start value of s
       eps:            added to the root
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or a negative start of s.
@@ -341,11 +341,11 @@ class Adadelta(Declared):
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      rho:            how much of the running means is kept, in [0, 1]
+      rho:            decay rate of the running means, in [0, 1]
       eps:            added under the roots
       weight_decay:   added to the gradient, times the parameter
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or rho outside [0, 1].
@@ -384,20 +384,20 @@ class Adadelta(Declared):
 
 
 class RMSprop(Declared):
-    """p -= lr * d / (sqrt(s) + eps), s the running mean of d^2; with momentum lr times b = momentum b + that quotient.
+    """p -= lr * d / (sqrt(s) + eps), s the running mean of d^2; momentum: p -= lr b, b = momentum b + d / (sqrt(s) + eps).
 
     d = grad + weight_decay * p. Source: Hinton 2012, "Neural networks for machine learning", lecture 6e.
 
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      alpha:          how much of the running mean is kept
+      alpha:          decay rate of the running mean
       eps:            added to the root
       weight_decay:   added to the gradient, times the parameter
-      momentum:       of the running sum b, 0 for none
+      momentum:       decay rate of the running sum b; 0: no running sum
       centered:       subtract the square of the running mean of d from s
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters.

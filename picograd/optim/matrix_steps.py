@@ -1,4 +1,4 @@
-"""Muon and Adafactor: steps that know a parameter is a matrix."""
+"""Muon and Adafactor: optimizers that treat a parameter as a matrix."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["Adafactor", "Muon"]
 
 
 class Muon(Declared):
-    """p = p (1 - lr weight_decay) - lr c O(d), O(d) nearly the orthogonal matrix closest to d; for matrices.
+    """p = p (1 - lr weight_decay) - lr c O(d), O(d) approximately the orthogonal matrix closest to d; for matrices.
 
     b = momentum b + (1 - momentum) grad;  d = b, or with nesterov grad + momentum (b - grad)
-    O: ns_steps times X = a X + (b A + c A A) X with A = X X^T, from X = d / max(|d|, eps), wide matrices
+    O: ns_steps iterations of X = a X + (b A + c A A) X with A = X X^T, from X = d / max(|d|, eps), transposed if tall
     Source: Jordan et al. 2024, "Muon"; computed in float32, where PyTorch rounds to bfloat16.
 
     Args:
       params:           matrices, or groups of them
       lr:               learning rate
-      weight_decay:     taken from the parameter, times lr
-      momentum:         of the running mean
-      nesterov:         look ahead by one step of momentum
+      weight_decay:     shrinks the parameter, times lr
+      momentum:         decay rate of the running mean
+      nesterov:         use the momentum of the next step
       ns_coefficients:  a, b and c
-      eps:              least norm of d
-      ns_steps:         of the iteration
+      eps:              lower bound of the norm of d
+      ns_steps:         number of iterations
       adjust_lr_fn:     c is sqrt(max(1, rows / columns)) for None and "original", 0.2 sqrt(max(rows, columns)) for
                         "match_rms_adamw"
 
@@ -91,7 +91,7 @@ class Muon(Declared):
 
 
 def orthogonal(x: Op, coefficients: tuple[float, float, float], steps: int, eps: float) -> Op:
-    """Returns nearly the orthogonal matrix that is closest to x, by Newton and Schulz's iteration."""
+    """Returns approximately the orthogonal matrix closest to x, by the Newton-Schulz iteration."""
     a, b, c = coefficients
     tall = int(x.shape[0]) > int(x.shape[1])
     x = swap_last(x) if tall else x
@@ -103,21 +103,21 @@ def orthogonal(x: Op, coefficients: tuple[float, float, float], steps: int, eps:
 
 
 class Adafactor(Declared):
-    """p -= alpha u / max(1, RMS(u) / d), u = grad / sqrt(v), v from means of rows and columns alone.
+    """p -= alpha u / max(1, RMS(u) / d), u = grad / sqrt(v), v estimated from row means and column means.
 
     alpha = max(eps2, RMS(p)) min(lr, 1 / sqrt(t));  means move by t^beta2_decay towards those of grad^2
-    v = row mean * column mean / mean of the row means; other tensors keep v whole
+    v = row mean * column mean / mean of the row means; tensors with fewer than two axes keep v whole
     Source: Shazeer, Stern 2018, arXiv:1804.04235, algorithms 4 to 6.
 
     Args:
       params:         tensors, or groups: dicts of "params" and of settings that differ
       lr:             learning rate
-      beta2_decay:    power of t
-      eps:            least root of v (2^-23, float64: 2^-52, for None), and least RMS(p)
-      d:              most RMS(u)
-      weight_decay:   taken from the parameter, times lr
+      beta2_decay:    exponent of t
+      eps:            lower bounds of sqrt(v) (None: 2^-23, or 2^-52 in float64) and of RMS(p)
+      d:              upper bound of RMS(u)
+      weight_decay:   shrinks the parameter, times lr
       maximize:       climb: take the gradient's negative
-      options:        foreach, fused, capturable: taken, of no effect
+      options:        foreach, fused, capturable: accepted, without effect
 
     Raises:
       ArgumentError: no parameters, or d below 1.
@@ -177,7 +177,7 @@ class Adafactor(Declared):
 
 
 def _variance(now: Now, moved: Op, eps: float) -> Result:
-    """Returns the estimate of each element by the means of squares, and the means."""
+    """Returns the estimated mean square of each element, and the updated means."""
     squares, rank = now.d * now.d, len(now.d.shape)
     axes = {"variance": ()} if rank < 2 else {"row_var": (rank - 1,), "col_var": (rank - 2,)}
     means = {name: mean_op(squares, along, keepdim=True) if along else squares for name, along in axes.items()}
@@ -191,5 +191,5 @@ def _variance(now: Now, moved: Op, eps: float) -> Result:
 
 
 def _rms(x: Op) -> Op:
-    """Returns the root of the mean square of all elements, 0-d."""
+    """Returns the root mean square of all elements, 0-d."""
     return unary(OpCode.SQRT, reduce(x * x, OpCode.ADD, tuple(range(len(x.shape)))) / float(x.numel or 1))

@@ -1,7 +1,7 @@
 """Optimizers: groups of parameters, state by parameter, and a step that is one plan.
 
 Numbers that change from step to step (learning rate, step count) are buffers on the device, never constants of the graph,
-so that every step runs the same plan.
+so every step runs the same plan.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps", "momentum_dec
 
 
 class ParamGroup(dict[str, Any]):
-    """Parameters that share their settings; group["lr"] = 0.1 also changes the buffer plans read.
+    """Parameters that share their settings; group["lr"] = 0.1 also writes the buffer that plans read.
 
-    A rate that is a tensor is read at each step, and a schedule writes it in place.
+    A learning rate that is a tensor is read at each step, and schedules write it in place.
 
     params:       list of tensors
-    param_names:  their names, where they were given
-    lr, ...:      settings of the optimizer, and any other entry of the user; one with a step of its own may have no lr
+    param_names:  their names, if given
+    lr, ...:      settings of the optimizer, and any entries of the user; a subclass with its own step() may have no lr
 
-    Attributes that plans read:
+    Attributes:
 
-    lr_tensor:    the learning rate
-    changing:     numbers that a schedule changes, too, by the name of the setting
-    parts:        where parameters are on several devices: by device, a group of those there, with the same settings
+    lr_tensor:    the learning rate, as plans read it
+    changing:     tensors, by setting, of other numbers that a schedule changes
+    parts:        if parameters are on several devices: a group per device, with the same settings
     """
 
     def __init__(self, settings: Mapping[str, Any]):
@@ -73,7 +73,7 @@ class ParamGroup(dict[str, Any]):
     @staticmethod
     def _copy(value: Any, buffer: Tensor) -> None:
         cell = buffer.cell
-        if isinstance(value, (int, float)) and cell.device is not None and trace.get() is None:  # a schedule's at each step
+        if isinstance(value, (int, float)) and cell.device is not None and trace.get() is None:  # from a schedule
             cell.op = from_host(np.full(buffer.shape, value), buffer.dtype, cell.device)
             return
         with no_grad():
@@ -83,7 +83,7 @@ class ParamGroup(dict[str, Any]):
         return dtypes.float64 if any(p.dtype is dtypes.float64 for p in self["params"]) else dtypes.float32
 
     def follow(self) -> None:
-        """Brings the numbers that plans read to where the parameters are."""
+        """Moves the numbers that plans read to the device of the parameters."""
         for tensor in (self.lr_tensor, *self.changing.values()):
             move(tensor, (self["params"][0].device,))
         if self.lr_tensor.dtype is not self._rate_dtype():
@@ -91,11 +91,11 @@ class ParamGroup(dict[str, Any]):
             self._copy(self.rate(), self.lr_tensor)
 
     def rate(self) -> float:
-        """Returns the learning rate as a number."""
+        """Returns the learning rate as a Python number."""
         return float(self["lr"]) if isinstance(self["lr"], Tensor) else self["lr"]
 
     def set_rate(self, rate: float) -> None:
-        """Sets the learning rate; where it is a tensor, in place, where others read it."""
+        """Sets the learning rate; a tensor is written in place."""
         if isinstance(self["lr"], Tensor):
             with no_grad():
                 self["lr"].fill_(rate)
@@ -103,13 +103,13 @@ class ParamGroup(dict[str, Any]):
             self["lr"] = rate
 
     def read_settings(self) -> None:
-        """Copies settings that are tensors, and may have been written in place, to the buffers that plans read."""
+        """Copies settings that are tensors, which users may have written in place, to the buffers that plans read."""
         for name, buffer in (("lr", self.lr_tensor), *self.changing.items()):
             if isinstance(self[name], Tensor):
                 self._copy(self[name], buffer)
 
     def by_device(self) -> list[tuple[ParamGroup, list[int]]]:
-        """Returns the group, or its part for each device that parameters are on, and which of the parameters those are."""
+        """Returns (group, places of its parameters) for each device: the group itself, or its parts if there are many."""
         places: dict[str, list[int]] = {}
         for i, parameter in enumerate(self["params"]):
             places.setdefault(parameter.device, []).append(i)
@@ -119,7 +119,7 @@ class ParamGroup(dict[str, Any]):
         return [(self._part(device, [self["params"][i] for i in own]), own) for device, own in places.items()]
 
     def _part(self, device: str, params: list[Tensor]) -> ParamGroup:
-        """Returns the group of the parameters on a device."""
+        """Returns the part of this group for the parameters on a device."""
         part = self.parts.get(device)
         if part is None:
             part = self.parts[device] = ParamGroup({**self, "params": params})
@@ -129,21 +129,21 @@ class ParamGroup(dict[str, Any]):
         return part
 
     def let_change(self, name: str) -> None:
-        """Has plans read a setting, one number or several, from a buffer: a number that changes is not a constant."""
+        """Keeps a setting, one number or several, in a buffer that plans read, so that changing it needs no other plan."""
         if name not in self.changing:
             self.changing[name] = Tensor(self[name], dtypes.float64, device=self.lr_tensor.device)
         for part in self.parts.values():
             part.let_change(name)
 
     def value(self, name: str, like: Op) -> Any:
-        """Returns a setting as formulas take it: its numbers, or where they change Ops of the dtype and shape of `like`."""
+        """Returns a setting for formulas: its numbers, or, if they change, Ops of the dtype and shape of `like`."""
         if name not in self.changing:
             return self[name]
         ops = tuple([broadcast_to(cast(part, like.dtype), like.shape) for part in self.numbers(name)])
         return ops if self.changing[name].ndim else ops[0]
 
     def numbers(self, name: str) -> tuple[Any, ...]:
-        """Returns the numbers of a setting; 0-d Ops where they change."""
+        """Returns the numbers of a setting; 0-d Ops if they change."""
         buffer = self.changing.get(name)
         if buffer is None:
             return self[name] if isinstance(self[name], tuple) else (self[name],)
@@ -169,9 +169,9 @@ class ParamGroup(dict[str, Any]):
 
 
 class StateOf(dict[int, dict[str, Any]]):
-    """State of each parameter, by its place among all; the parameter itself is a key, too.
+    """State of each parameter; a key is its place among all parameters, or the parameter itself.
 
-    As in a defaultdict, a parameter without state has an empty dict that can be filled.
+    As in a defaultdict, a parameter without state gets an empty dict.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = optim.Adam([w])
@@ -192,7 +192,7 @@ class StateOf(dict[int, dict[str, Any]]):
             raise ArgumentError(f"state: a tensor of shape {key.shape} is not a parameter of this optimizer.")
         return place
 
-    def __missing__(self, key: Any) -> dict[str, Any]:  # NOTE: a place that is there is found without a call of Python's
+    def __missing__(self, key: Any) -> dict[str, Any]:  # NOTE: dict finds other keys without Python
         place = self._place(key)
         if place is key:
             raise KeyError(key)
@@ -209,7 +209,7 @@ class StateOf(dict[int, dict[str, Any]]):
 
 
 def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], others: Iterable[ParamGroup]) -> ParamGroup:
-    """Returns a group with the settings it does not have from defaults; `name` is the optimizer's, for errors.
+    """Returns a group; settings that it lacks come from `defaults`. Errors begin with `name`, the optimizer's.
 
     Raises:
       ArgumentError: see Optimizer.
@@ -236,13 +236,13 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
     if not isinstance(settings.get("lr"), Tensor | None):
         number(name, "lr", settings["lr"])
     for setting in NOT_NEGATIVE & settings.keys():
-        if isinstance(settings[setting], (int, float)) and not settings[setting] >= 0:  # NaN is not either
+        if isinstance(settings[setting], (int, float)) and not settings[setting] >= 0:  # also refuses NaN
             raise ArgumentError(f"{name}: {setting} must not be negative, got {settings[setting]}.")
     return ParamGroup({**settings, "params": params, **({} if names is None else {"param_names": names})})
 
 
 def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]:
-    """Returns parameters and their names, where they came as (name, parameter)."""
+    """Splits (name, parameter) pairs into parameters and names; names are None for plain parameters."""
     if not isinstance(given, Iterable):
         raise ArgumentTypeError(f"{name}: the params of a group must be tensors, got {shown(given)}.")
     items: list[Any] = listed(given)
@@ -255,7 +255,7 @@ def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]
 
 
 def printed(name: str, groups: Sequence[ParamGroup]) -> str:
-    """Returns the settings of an optimizer's groups as text, in the form that PyTorch prints."""
+    """Returns the settings of an optimizer's groups as text, in PyTorch's form."""
     lines = [f"{name} ("]
     for place, group in enumerate(groups):
         lines.append(f"Parameter Group {place}")
@@ -264,7 +264,7 @@ def printed(name: str, groups: Sequence[ParamGroup]) -> str:
 
 
 # ---- optimizers ----
-# Settings that choose between PyTorch's implementations. Here a step is always one plan, for jit too.
+# Options that choose between PyTorch's implementations. Here a step is always one plan, also under jit.
 IMPLEMENTATIONS = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
@@ -273,15 +273,15 @@ class Optimizer:
 
     Args:
       params:    tensors, (name, tensor) pairs, or groups: dicts of "params" and of settings that differ
-      defaults:  every setting of a group, with the value it has where the group does not say
+      defaults:  every setting of a group, with its default
 
-    A subclass says how a parameter is updated, or has a step() of its own, as in PyTorch: self.param_groups are dicts, and
-    self.state[p] is a dict for each parameter p.
+    A subclass defines `_update`, or step() itself, as in PyTorch: self.param_groups are dicts, and self.state[p] is a dict
+    for each parameter p.
 
     Raises:
-      ArgumentTypeError: a tensor in place of several, or a setting that is not a number.
-      ArgumentError: no parameters, one that is not a leaf or is there twice, names for some of them only, or a setting that
-                     must not be negative and is.
+      ArgumentTypeError: a single tensor instead of a list, or a setting that is not a number.
+      ArgumentError: no parameters, one that is not a leaf or occurs twice, names for only some of them, or a negative value
+                     of a setting that must not be negative.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = optim.Adam([{"params": [w], "lr": 0.5}], lr=0.1)
@@ -299,12 +299,12 @@ class Optimizer:
             raise ArgumentError(f"{type(self).__name__}: got no parameters.", hint)
         self.defaults = dict(defaults)
         self.param_groups: list[ParamGroup] = []
-        # By place of the parameter among all. Another dict where a tensor is another one: so captured steps know.
+        # By place among all parameters. Replaced, never changed, when a tensor is replaced: captured steps compare it.
         self.state = StateOf(self.param_groups)
         self._made_in = trace.get()
-        self._members: list[Tensor] = []  # the parameters, when state was last ordered as they are
-        self._homes: Sequence[tuple[str, dtypes.DType]] = ()  # of the parameters, when state was last brought there
-        self._updates = Updates()  # of a step, while it is made
+        self._members: list[Tensor] = []  # the parameters in the order that `state` follows
+        self._homes: Sequence[tuple[str, dtypes.DType]] = ()  # (device, dtype) of the parameters that `state` follows
+        self._updates = Updates()  # the updates of the step in progress
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
             if type(self).add_param_group is Optimizer.add_param_group:
                 self._add(group)
@@ -313,10 +313,10 @@ class Optimizer:
         realize_apart([*self.parameters(), *self._state_tensors()])
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Adds parameters, with the optimizer's settings where `param_group`, a dict with "params", has none.
+        """Adds a group, a dict with "params"; settings that it lacks are the optimizer's.
 
         Raises:
-          ArgumentError: as when the optimizer is made.
+          ArgumentError: see the class.
 
         >>> first, second = Tensor([1.0], requires_grad=True), Tensor([2.0], requires_grad=True)
         >>> optimizer = optim.SGD([first], lr=0.1)
@@ -338,9 +338,9 @@ class Optimizer:
 
     # ---- declared by subclasses ----
     def _start(self, places: Sequence[int], group: ParamGroup) -> None:
-        """Makes the state of a group's parameters, so that the first step has the same graph as every other.
+        """Makes the state of a group's parameters before the first step, so that all steps have the same graph.
 
-        Here and below a group has parameters of one device.
+        All parameters of `group`, here and in the methods below, are on one device.
         """
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
@@ -348,10 +348,10 @@ class Optimizer:
         raise NotImplementedError
 
     def _keep(self, place: int, tensors: Mapping[str, Any]) -> None:
-        """Adds new state, mostly tensors, to that of a parameter.
+        """Adds new state of a parameter, mostly tensors.
 
         Raises:
-          JitError: the state is made by a function that is traced: later calls would not make it.
+          JitError: a traced function makes the state, and its later calls would not.
         """
         made = [value.cell.made_in for value in tensors.values() if isinstance(value, Tensor)]
         if any(trace_of not in (None, self._made_in) for trace_of in made):
@@ -363,13 +363,13 @@ class Optimizer:
         self.state = StateOf(self.param_groups, {**self.state, place: {**self.state.get(place, {}), **tensors}})
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
-        """Prepares values that the parameters of a group with gradients share."""
+        """Prepares values that the parameters of a group share in a step."""
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
-        """Looks at keyword arguments that choose between PyTorch's implementations: none has an effect here.
+        """Checks keyword arguments that choose between PyTorch's implementations; none has an effect here.
 
         Raises:
-          ArgumentError: another name, or differentiable=True: no gradient flows through a step.
+          ArgumentError: an unknown name, or differentiable=True: no gradient flows through a step.
         """
         for name, value in options.items():
             if name not in IMPLEMENTATIONS:
@@ -383,14 +383,14 @@ class Optimizer:
         """Learning rate of the first group; setting it changes all groups."""
         own = vars(self)
         groups = own.get("param_groups", ())
-        if "lr" in own and not (groups and "lr" in groups[0]):  # a subclass has its own
+        if "lr" in own and not (groups and "lr" in groups[0]):  # a subclass defines its own
             return own["lr"]
         return groups[0]["lr"]
 
     @lr.setter
     def lr(self, value: float) -> None:
         groups = vars(self).get("param_groups")
-        if groups is None:  # before the constructor of this class
+        if groups is None:  # the constructor of Optimizer has not run yet
             vars(self)["lr"] = value
         for group in groups or ():
             group["lr"] = value
@@ -404,7 +404,7 @@ class Optimizer:
         return iter([tensor for group in self.param_groups for tensor in group["params"]])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients; with set_to_none=False makes them 0.
+        """Drops the gradients; set_to_none=False sets them to 0 instead.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> w.sum().backward()
@@ -415,10 +415,10 @@ class Optimizer:
         zero_grads(self.parameters(), set_to_none)
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Updates all parameters that have gradients, in one plan with the last readers of their old values.
+        """Updates all parameters that have gradients, in one plan with pending results that read their old values.
 
-        After an error parameters and state are as before.
-        `closure`, where given, is called first and computes the loss, which is returned.
+        After an error, parameters and state are as before.
+        `closure`, if given, is called first and computes the loss, which is returned.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> w.sum().backward()
@@ -442,7 +442,7 @@ class Optimizer:
         return loss
 
     def _follow(self) -> None:
-        """Brings state to where parameters are: their module may have been moved, or cast. No part of a trace."""
+        """Moves state to the devices and dtypes of the parameters if a module was moved or cast; never part of a trace."""
         self._order_state()
         homes = [(parameter.device, parameter.dtype) for parameter in self.parameters()]
         if homes == self._homes:
@@ -455,9 +455,9 @@ class Optimizer:
         self._homes = homes
 
     def _order_state(self) -> None:
-        """Has each parameter keep its state where some were taken out of groups, or changed places.
+        """Keeps each parameter's state if parameters were removed from groups or changed places.
 
-        One that is new has that of the one whose place it took, if that is gone.
+        A new parameter inherits the state of the one it replaced, if that is gone.
         """
         parameters, before = list(self.parameters()), self._members
         if len(parameters) == len(before) and all(map(is_, parameters, before)):
@@ -470,7 +470,7 @@ class Optimizer:
         self.state, self._members = StateOf(self.param_groups, kept), parameters
 
     def _move_state(self, homes: Sequence[tuple[str, dtypes.DType]]) -> None:
-        """Gives state the device and dtype of its parameter. A count that several devices share becomes one for each."""
+        """Gives state the device and dtype of its parameter; a count shared by several devices becomes one per device."""
         kept_by: dict[int, list[tuple[int, str, Tensor]]] = {}
         for place, kept in self.state.items():
             for name, value in kept.items():
@@ -487,7 +487,7 @@ class Optimizer:
         realize(self._state_tensors())
 
     def _before_step(self, closure: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:
-        """Calls the hooks before a step; returns the closure that they leave."""
+        """Calls the hooks that run before a step; returns the closure, which they may replace."""
         for hook in list(vars(self).get("_step_pre_hooks", {}).values()):
             changed = hook.call(self, () if closure is None else (closure,), {})
             if changed is not None:
@@ -496,7 +496,7 @@ class Optimizer:
         return closure
 
     def _step(self) -> None:
-        """Updates group by group, device by device, then computes all updates with the readers of old values."""
+        """Updates group by group and device by device, then computes all updates with the readers of old values."""
         grads = {id(tensor): tensor.grad for tensor in self.parameters()}
         old = [tensor.op for tensor in self.parameters() if grads[id(tensor)] is not None]
         try:
@@ -514,7 +514,7 @@ class Optimizer:
         """Updates the parameters that have gradients.
 
         Args:
-          grads:  by id() of the parameter
+          grads:  by id of the parameter
         """
         place = 0
         for group in self.param_groups:
@@ -537,7 +537,7 @@ class Optimizer:
 
     # ---- hooks ----
     def _call_hooks(self, place: str, *state: Any) -> Any:
-        """Calls the hooks of a place; returns the state as they leave it, where they get one."""
+        """Calls the hooks named `place`; returns their state argument, which they may replace."""
         for hook in list(vars(self).get(place, {}).values()):
             changed = hook.call(self, *state)
             state = state if changed is None else (changed,)
@@ -547,7 +547,7 @@ class Optimizer:
         """Calls hook(optimizer) before every state_dict().
 
         Args:
-          prepend:  call it before the hooks that are there
+          prepend:  call it before earlier hooks
 
         Returns:   a handle whose remove() removes `hook`
 
@@ -560,10 +560,10 @@ class Optimizer:
         return registered(self, "_state_dict_pre_hooks", hook, prepend, False)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer, state_dict) with every state_dict, which it may change, or return another.
+        """Calls hook(optimizer, state_dict) after every state_dict(); it may change the dict, or return another.
 
         Args:
-          prepend:  call it before the hooks that are there
+          prepend:  call it before earlier hooks
 
         Returns:   a handle whose remove() removes `hook`
 
@@ -575,11 +575,11 @@ class Optimizer:
         return registered(self, "_state_dict_post_hooks", hook, prepend, False)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer, state_dict) before a state is loaded: its result, if not None, is loaded instead.
+        """Calls hook(optimizer, state_dict) before a state is loaded; its result, if not None, is loaded instead.
 
         Args:
-          hook:     it gets a copy of the dict, so that it may exchange what is in it
-          prepend:  call it before the hooks that are there
+          hook:     gets a shallow copy of the dict, whose entries it may replace
+          prepend:  call it before earlier hooks
 
         Returns:   a handle whose remove() removes `hook`
 
@@ -591,10 +591,10 @@ class Optimizer:
         return registered(self, "_load_state_dict_pre_hooks", hook, prepend, False)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None], prepend: bool = False) -> RemovableHandle:
-        """Calls hook(optimizer) when a state is loaded.
+        """Calls hook(optimizer) after a state was loaded.
 
         Args:
-          prepend:  call it before the hooks that are there
+          prepend:  call it before earlier hooks
 
         Returns:   a handle whose remove() removes `hook`
 
@@ -606,7 +606,7 @@ class Optimizer:
         return registered(self, "_load_state_dict_post_hooks", hook, prepend, False)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls hook(optimizer, args, kwargs) before every step; its result, if not None, is new args and kwargs.
+        """Calls hook(optimizer, args, kwargs) before every step; its result, if not None, replaces args and kwargs.
 
         Returns:   a handle whose remove() removes `hook`
 
@@ -646,17 +646,17 @@ class Optimizer:
             count = len(group["params"])
             groups.append({**group, "params": list(range(place, place + count))})
             place += count
-        state = _copied(dict(self.state))  # what a user keeps beside the parameters', too
+        state = _copied(dict(self.state))  # with entries that a user has added
         return self._call_hooks("_state_dict_post_hooks", {"state": state, "param_groups": groups})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over the state and settings of another optimizer of the same kind and parameters.
+        """Loads state and settings of another optimizer of the same class and with the same parameters.
 
-        A state_dict of PyTorch's optimizer of the same name will do: its tensors are copied, and its settings that choose
-        between implementations (foreach, fused, ...) are left out.
+        A state_dict of PyTorch's optimizer of the same name works: its tensors are copied, and options that choose between
+        implementations (foreach, fused, ...) are ignored.
 
         Raises:
-          ArgumentError: the groups have other numbers of parameters.
+          ArgumentError: the groups differ in their numbers of parameters.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> optimizer, other = optim.SGD([w], lr=0.5), optim.SGD([w], lr=0.1)
@@ -678,7 +678,7 @@ class Optimizer:
             for name, value in saved.items():
                 if name not in IMPLEMENTATIONS and name not in ("params", "param_names"):
                     group[name] = tuple(value) if isinstance(value, list) else value
-        loaded: dict[int, dict[Any, Tensor]] = {}  # by a tensor of the state before: what holds each value saved for it
+        loaded: dict[int, dict[Any, Tensor]] = {}  # by id of an old tensor: new tensors, by the value saved
         with no_grad():
             for place, saved in state_dict["state"].items():
                 if not isinstance(saved, Mapping):
@@ -686,15 +686,15 @@ class Optimizer:
                     continue
                 for name, value in saved.items():
                     own_value = self.state.get(int(place), {}).get(name)
-                    if isinstance(own_value, Tensor) and value is not None:  # as PyTorch's state may be
+                    if isinstance(own_value, Tensor) and value is not None:  # PyTorch's state may hold None
                         self._load(int(place), name, own_value, _as_tensor(value), loaded)
                     elif value is not None:
                         self._keep(int(place), {name: _copied(value)})
         self._call_hooks("_load_state_dict_post_hooks")
 
     def _load(self, place: int, name: str, own: Tensor, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]) -> None:
-        """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""
-        if tensor.shape == (1,) and own.shape == ():  # a count, as PyTorch before 0.4 had it
+        """Loads one tensor of a saved state. A count that parameters share is split if their saved counts differ."""
+        if tensor.shape == (1,) and own.shape == ():  # a count, as PyTorch before 0.4 saved it
             tensor = tensor.reshape(())
         holders, value = loaded.setdefault(id(own), {}), None if tensor.shape else tensor.item()
         if not holders:
@@ -706,7 +706,7 @@ class Optimizer:
 
 
 def _copied(value: Any) -> Any:
-    """Returns a copy of state of a parameter: a tensor of any library, a plain value, a list or a dict of these."""
+    """Returns a copy of saved state: a tensor of any library, a plain value, a list or a dict of these."""
     if isinstance(value, (list, tuple)):
         return type(value)(_copied(item) for item in value)
     if isinstance(value, dict):

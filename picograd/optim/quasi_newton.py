@@ -1,7 +1,6 @@
-"""L-BFGS: steps along the gradient times an estimate, from the last steps, of the inverse of the curvature.
+"""L-BFGS: steps along the gradient times an inverse curvature that is estimated from the last steps.
 
-The numbers that decide whether to go on (the loss, slopes along the direction) are asked for by value, so a step cannot be
-traced.
+Values of the loss and of slopes decide, on the host, how a step goes on, so a step cannot be traced.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from picograd.tensor.tensor import Tensor
 class Point(Record):
     """Loss, gradient and slope at a point along the direction.
 
-    t:         how far along it
-    loss:      there
-    grad:      there, as one vector
-    slope:     of the loss along the direction
-    greatest:  element of the gradient, without its sign
+    t:         position along the direction
+    loss:      its value
+    grad:      its gradient, as one vector
+    slope:     derivative of the loss along the direction
+    greatest:  largest absolute value in the gradient
     """
 
     t: float
@@ -41,20 +40,20 @@ class Point(Record):
 
 
 class LBFGS(Optimizer):
-    """Moves all parameters along -H grad, H the inverse curvature that the last `history_size` steps speak of.
+    """Moves all parameters along -H grad, H the inverse curvature estimated from the last `history_size` steps.
 
-    d = -H grad by the two loops over pairs y = change of grad, s = change of the parameters;  p += t d
+    d = -H grad by the two-loop recursion over pairs y = change of grad, s = change of the parameters;  p += t d
     Source: Nocedal, Wright 2006, "Numerical optimization", algorithms 7.4, 3.5 and 3.6.
 
     Args:
       params:            tensors, in one group
-      lr:                t, or where the search along a line begins
+      lr:                t, or the first t of the line search
       max_iter:          iterations in a step
-      max_eval:          losses computed in a step; None: 1.25 max_iter
-      tolerance_grad:    ends when no element of the gradient is greater
-      tolerance_change:  ends when parameters or loss change less
+      max_eval:          evaluations of the loss in a step; None: 1.25 max_iter
+      tolerance_grad:    a step ends if no element of the gradient is greater
+      tolerance_change:  a step ends if parameters or loss change less
       history_size:      pairs that are kept
-      line_search_fn:    None: t is lr (at first min(1, 1 / |grad|_1) lr);  "strong_wolfe": t is searched for
+      line_search_fn:    None: t is lr (at first min(1, 1 / |grad|_1) lr);  "strong_wolfe": a line search finds t
 
     Raises:
       ArgumentError: several groups, or another line_search_fn.
@@ -92,11 +91,11 @@ class LBFGS(Optimizer):
 
     @no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:
-        """Calls `closure`, which computes loss and gradients, several times, and moves on; returns the first loss.
+        """Iterates, calling `closure` for loss and gradients; returns the first loss.
 
         Raises:
-          ArgumentError: there is no closure.
-          JitError:      this is traced.
+          ArgumentError: closure is None.
+          JitError:      the call is traced.
 
         >>> w = Tensor([3.0], requires_grad=True)
         >>> optimizer = LBFGS([w], lr=0.5, max_iter=1)
@@ -141,12 +140,12 @@ class LBFGS(Optimizer):
     def _go_along(
         self, closure: Callable[[], Tensor], here: Point, direction: Tensor, t: float, longest: float, is_last: bool
     ) -> tuple[Point, int]:
-        """Moves by t, or as far as the search finds best; returns where that leads, and how often closure was called.
+        """Moves by t, or to the best point of a line search; returns the point reached and the number of closure calls.
 
-        Without a search the loss at the end of the last move is not needed.
+        The last move of a step without a line search does not evaluate the loss.
 
         Args:
-          longest:  the greatest element of the direction
+          longest:  largest absolute value in the direction
         """
         start, group = Tensor.cat([p.detach().reshape(-1) for p in self.parameters()]), self.param_groups[0]
         if group["line_search_fn"] is not None:
@@ -183,7 +182,7 @@ class LBFGS(Optimizer):
 
     # ---- the direction ----
     def _direction(self, kept: dict[str, Any], grad: Tensor, history_size: int) -> Tensor:
-        """Takes in the last step, and returns -H grad by two loops over the pairs."""
+        """Adds the last step to the history and returns -H grad."""
         if kept["n_iter"] == 1:
             kept.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             return -grad
@@ -200,7 +199,7 @@ class LBFGS(Optimizer):
         return Tensor.from_op(_two_loops(*read), grad.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns state and settings in PyTorch's form, in which pairs are lists of vectors.
+        """Returns state and settings in PyTorch's form: pairs are lists of vectors.
 
         >>> LBFGS([Tensor([1.0], requires_grad=True)]).state_dict()["state"]
         {}
@@ -212,7 +211,7 @@ class LBFGS(Optimizer):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over the state and settings of another LBFGS, also of PyTorch's.
+        """Loads state and settings of another LBFGS, also of PyTorch's.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> LBFGS([w]).load_state_dict(LBFGS([w], lr=0.5).state_dict())
@@ -222,7 +221,7 @@ class LBFGS(Optimizer):
 
 
 def _checked(closure: Callable[[], Tensor] | None) -> Callable[[], Tensor]:
-    """Returns the closure of a step, which must be there, and called outside of a trace."""
+    """Returns the closure of a step; raises an error if there is none, or in a trace."""
     if closure is None:
         raise ArgumentError("LBFGS: step() needs a closure that computes the loss and its gradients.")
     if trace.get() is not None:
@@ -238,21 +237,21 @@ PAIRS = ("old_dirs", "old_stps", "ro")  # changes of the gradient, of the parame
 
 
 def _numbers(*scalars: Tensor | float, beside: Iterable[Tensor] = ()) -> list[float]:
-    """Returns numbers that one plan computes, with other tensors; a closure may have returned a number."""
+    """Returns numbers, computed in one plan with the tensors `beside`; a closure may return a number, not a tensor."""
     realize([*[scalar for scalar in scalars if isinstance(scalar, Tensor)], *beside])
     return [float(scalar) for scalar in scalars]
 
 
 def _rows(kept: Mapping[str, Any]) -> list[Tensor]:
-    """Returns the pairs as matrices, the oldest first; a saved state has them as lists."""
+    """Returns the pairs as matrices, oldest row first; a saved state has them as lists."""
     return [Tensor.stack(rows) if isinstance(rows := kept[name], list) else rows for name in PAIRS]
 
 
 def _remember(kept: dict[str, Any], y: Tensor, s: Tensor, ro: Tensor, history_size: int) -> None:
-    """Adds a pair as the last row, in the place of the first.
+    """Appends a pair and drops the first row.
 
-    Before there are pairs for all rows the first are 0, which changes no direction. The number of rows doubles: each number
-    of them has a plan of its own.
+    Unused rows come first and are 0, which changes no direction. The number of rows doubles when they are full, since each
+    number of rows has a plan of its own.
     """
     count = kept.get("num_pairs", len(kept["ro"]))
     before = _rows(kept) if count else [y[None] * 0, s[None] * 0, ro[None] * 0]
@@ -265,7 +264,7 @@ def _remember(kept: dict[str, Any], y: Tensor, s: Tensor, ro: Tensor, history_si
 
 @formula
 def _two_loops(y: Op, s: Op, ro: Op, q: Op, scale: Op) -> Op:
-    """Returns H q, with `scale` times the identity as H before all pairs."""
+    """Returns H q, with H = scale * identity before the first pair."""
 
     def back(q_N: Tensor, pair: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:  # noqa: N803
         y_N, s_N, ro = pair
@@ -284,7 +283,7 @@ def _two_loops(y: Op, s: Op, ro: Op, q: Op, scale: Op) -> Op:
 
 # ---- the search along a line ----
 DECREASE, CURVATURE = 1e-4, 0.9  # c1 and c2 of the strong Wolfe conditions
-POINTS_MAX = 25  # of one search
+POINTS_MAX = 25  # per line search
 
 
 def strong_wolfe(
@@ -294,9 +293,9 @@ def strong_wolfe(
     greatest: float,
     tolerance: float,
 ) -> tuple[Point, int]:
-    """Returns a point where the loss has fallen enough and the slope is flat enough, and how many were looked at.
+    """Line search: returns a point that satisfies the strong Wolfe conditions, and the number of points evaluated.
 
-    loss <= loss(0) + c1 t slope(0) and |slope| <= c2 |slope(0)|; greatest: the greatest element of the direction
+    loss <= loss(0) + c1 t slope(0) and |slope| <= c2 |slope(0)|; greatest: largest absolute value in the direction
 
     >>> parabola = lambda t: Point(t, (t - 1.0) ** 2, Tensor(0.0), 2 * (t - 1.0))
     >>> found, count = strong_wolfe(parabola, parabola(0.0), 1.0, 1.0, 1e-9)
@@ -326,7 +325,7 @@ def strong_wolfe(
 def _zoom(
     at: Callable[[float], Point], start: Point, bracket: list[Point], count: int, greatest: float, tolerance: float
 ) -> tuple[Point, int]:
-    """Narrows a bracket until its better end will do."""
+    """Narrows a bracket until its better end satisfies the conditions."""
     best, other = sorted(bracket, key=lambda point: point.loss)
     is_stuck = False
     while count < POINTS_MAX and abs(other.t - best.t) * greatest >= tolerance:
@@ -334,7 +333,7 @@ def _zoom(
         t = _cubic(best, other, (left, right))
         margin = 0.1 * (right - left)
         is_close = min(right - t, t - left) < margin
-        if is_close and (is_stuck or t >= right or t <= left):  # twice in a row: it is moved inside
+        if is_close and (is_stuck or t >= right or t <= left):  # twice in a row: moved inside
             t = right - margin if abs(t - right) < abs(t - left) else left + margin
             is_close = False
         is_stuck = is_close
@@ -350,7 +349,7 @@ def _zoom(
 
 
 def _cubic(a: Point, b: Point, bounds: tuple[float, float]) -> float:
-    """Returns where the cubic through two points and their slopes is least, within bounds."""
+    """Returns the minimum, within bounds, of the cubic through two points and their slopes."""
     a, b = (a, b) if a.t <= b.t else (b, a)
     d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
     square = d1 * d1 - a.slope * b.slope

@@ -1,13 +1,13 @@
-"""The new values of a step: all parameters that share formula and settings are one Op, computed with their last readers.
+"""The new values of a step: parameters that share formula and settings are updated by one Op, in a plan with their readers.
 
     FORMULA (p0, m0, v0, g0, p1, m1, v1, g1, ..., lr, rate, root, beta1, ...), and an OUTPUT for each p, m and v
 
-A step writes three tensors for each parameter of Adam. Written one by one they would be noted as writes in place, each
-on the user's line, and taken back one by one where the step fails.
+Adam writes three tensors per parameter. Separate writes in place would each record the user's line, and each would have to
+be undone if the step fails.
 
-A loss or a gradient that nobody has computed yet is computed in the same plan (tensor/unasked.py says which other results
-are). Its graph is then dropped; a later backward() through it says so, where PyTorch says that a variable was modified in
-place. A result that was put off, and outlives the next step of its optimizer, is computed with that step.
+A pending loss or gradient is computed in the same plan (tensor/unasked.py lists the other results). Its graph is then
+dropped; a later backward() through it raises, as PyTorch's does for a variable that was modified in place. A result that
+was put off is computed with the next step of the same optimizer if it is still held.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Key = tuple[Formula, Hashable, int, tuple[Op | float, ...]]  # formula, options,
 
 
 class Updates:
-    """Updates that wait for the end of a step.
+    """Updates collected during a step.
 
-    by_key:  tensors and gradient of each parameter, by the formula, options and operands that parameters share
-    shared:  operands of parameters that have them in common, once they have been read
+    by_key:  (tensors, gradient) of each parameter, by the formula, options and operands that parameters share
+    shared:  operands that several parameters share, by a key of the optimizer
     """
 
     def __init__(self) -> None:
@@ -58,18 +58,18 @@ class Updates:
     def add(
         self, formula: Formula, options: Hashable, tensors: Sequence[Tensor], grad: Op, operands: tuple[Op | float, ...]
     ) -> None:
-        """Has formula(options, *tensors, grad, *operands) become the values of the tensors."""
+        """Notes that the tensors will become formula(options, *tensors, grad, *operands)."""
         self.by_key.setdefault((formula, options, len(tensors), operands), []).append((tensors, grad))
 
     def once(self, key: Hashable, read: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Returns the operands of a key, read when the first parameter asks for them."""
+        """Returns the operands of a key; the first call reads them."""
         found = self.shared.get(key)
         if found is None:
             found = self.shared[key] = read()
         return found
 
     def values(self) -> dict[Cell, Op] | None:
-        """Returns the new values, as graphs; None where a tensor is a view of others, or of memory somebody else knows."""
+        """Returns the new values, as graphs; None if a tensor is a view of others, or of memory that is shared."""
         values: dict[Cell, Op] = {}
         num_values = 0
         for (formula, options, num_tensors, operands), updates in self.by_key.items():
@@ -90,7 +90,7 @@ class Updates:
         return values if len(values) == num_values else None
 
     def write(self) -> None:
-        """Writes the new values to the tensors, one by one."""
+        """Writes the new values one by one."""
         for (formula, options, _, operands), updates in self.by_key.items():
             for tensors, grad in updates:
                 before = [tensor.read() for tensor in tensors]
@@ -99,12 +99,12 @@ class Updates:
 
 
 def _is_leaf(tensor: Tensor) -> bool:
-    """Returns whether a tensor shows all of its storage, where gradients are collected."""
+    """True for a leaf that shows all of its storage."""
     return len(tensor.steps) == 1 and tensor.steps[0][0] is OpCode.LEAF
 
 
 def _each(options: tuple[Formula, Hashable, int, int], *operands: Any) -> list[Op]:
-    """Returns the values of all parameters after their step, in the dtypes in which they are kept."""
+    """Returns the new values of all parameters, in the dtypes in which they are stored."""
     formula, own, num_tensors, num_parameters = options
     stride = num_tensors + 1
     shared = operands[stride * num_parameters :]
@@ -118,9 +118,9 @@ def _each(options: tuple[Formula, Hashable, int, int], *operands: Any) -> list[O
 
 # ---- with readers of old parameters ----
 def realize_apart(tensors: Sequence[TensorCore]) -> None:
-    """Computes tensors; tensors that begin with equal values, such as zeros, get memory of their own.
+    """Computes tensors; those with equal start values, such as zeros, get separate memory.
 
-    So the first step, which reads them, has the form of those after it, and needs no plan and no kernels of its own.
+    The first step then has the form of all later ones and needs no plan or kernels of its own.
     """
     if trace.get() is None:
         evaluate_first([graph for tensor in tensors if isinstance(graph := tensor.cell.content, Op)])
@@ -135,10 +135,10 @@ def realize_apart(tensors: Sequence[TensorCore]) -> None:
 
 
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], values: Mapping[Cell, Op]) -> None:
-    """Computes tensors, all pending gradients, and the wanted ones of the live results that read `replaced`, in one plan.
+    """Computes, in one plan, tensors, pending gradients, and results worth computing that read `replaced`.
 
     Args:
-      values:  of cells, which they get once everything has been computed
+      values:  new values of cells, stored once everything has been computed
     """
     owner = replaced[0].arg if replaced else None
     _compute_late(owner)
@@ -155,23 +155,23 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Sequence[Op], 
 
 
 def _compute_late(owner: Hashable) -> None:
-    """Computes results that the last step of an optimizer put off and that are still held: they hold old parameters."""
+    """Computes results that the optimizer's last step put off and that are still held, since they hold old parameters."""
     if not put_off.data:
         return
     late = [cell for cell, (_, by) in put_off.items() if by == owner]
     ops = [cell.op for cell in late]
     for cell, op, buffer in zip(late, ops, compute_unasked(ops)):
-        if buffer is not None:  # or it fails, where somebody asks for it
+        if buffer is not None:  # else its error is raised when the user asks for it
             _drop_graph(cell, op, buffer)
 
 
 def _drop_graph(cell: Cell, op: Op, buffer: Op | None = None) -> bool:
-    """Keeps the value of a result and marks it: it needs gradients that can no longer be computed.
+    """Keeps the value of a result without its graph; a backward() through it raises an error.
 
     Args:
-      buffer:  holds the value, where it has been computed
+      buffer:  the computed value, if there is one
 
-    Returns:   whether the cell still had the result
+    Returns:   whether the cell still held the result
     """
     leaf = Op(OpCode.LEAF, op.dtype, (buffer or detached(op),), next(leaf_ids))
     stale_leaves.add(leaf)

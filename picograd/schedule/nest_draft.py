@@ -38,7 +38,7 @@ class Draft(WithRows, Struct, eq=False):
     num_ops:  number of Ops that it computes, attached or not; an Op that is computed twice may count twice
     needs:    nests whose memory it reads; they must run before it
     readers:  nests that need it; emptied when all nests are finished
-    level:    1 + the greatest level of the nests it needs; 0 if it needs none
+    level:    1 + the largest level of the nests it needs; 0 if it needs none
     """
 
     kind: NestKind
@@ -157,14 +157,14 @@ def fits(op: Op, nest: Draft, where: Coordinates) -> bool:
 
 
 def is_element(op: Op, nest: Draft, where: Coordinates) -> bool:
-    """True when `op` has one value for each element of the domain, in the same order."""
+    """True when `op` has a single value for each element of the domain, in the same order."""
     if len(where) == len(nest.domain):
         return _same_position(where, nest.domain, tuple(range(len(nest.domain))), op.shape)
     return op.shape == nest.domain and all(dim == placeholders(op.shape)[axis] for axis, dim in where)
 
 
 def is_row(op: Op, nest: Draft, where: Coordinates) -> bool:
-    """True when `op` has one value for each row of a reduce nest, in the same order."""
+    """True when `op` has a single value for each row of a reduce nest, in the same order."""
     if nest.kind is not NestKind.REDUCE or tuple(axis for axis, _ in where) != nest.row_axes:
         return False
     return _same_position(where, nest.row_shape, nest.row_axes, op.shape)

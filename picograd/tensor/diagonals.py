@@ -98,7 +98,7 @@ def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
 
     Raises:
       ArgumentError: dim1 and dim2 are one axis.
-      ShapeError:    there are less than two axes.
+      ShapeError:    there are fewer than two axes.
 
     >>> Tensor([[1, 2], [3, 4]]).diagonal()
     Tensor([1, 4])

@@ -394,7 +394,7 @@ def sign(self: T) -> T:
 
 
 def floor(self: T) -> T:
-    """Returns the greatest integer <= x, in the dtype of x.
+    """Returns the largest integer <= x, in the dtype of x.
 
     >>> Tensor([-1.5, 0.0, 2.5]).floor()
     Tensor([-2.,  0.,  2.])

@@ -425,7 +425,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:  # noq
 
     Raises:
       DTypeError:    they are not floats.
-      ArgumentError: when it is computed: one is negative.
+      ArgumentError: when the result is computed: one is negative.
 
     >>> poisson(Tensor([0.0, 0.0]))
     Tensor([0., 0.])

@@ -51,7 +51,7 @@ def matrix(function: str, op: Op, square: bool = False) -> Op:
 
     Raises:
       DTypeError: it is not of 32 or 64 bits.
-      ShapeError: it has less than two axes, a symbolic length among the last two, or is not square where it must be.
+      ShapeError: it has fewer than two axes, a symbolic length among the last two, or is not square where it must be.
     """
     floats(function, op)
     if len(op.shape) < 2:
@@ -255,6 +255,6 @@ def where_possible(a: Op, info: Op) -> Op:
 
 
 def pseudoinverse(function: str, a: Op, absolute: Op, relative: Op) -> Op:
-    """Returns the pseudoinverse; singular values up to `absolute`, or `relative` times the greatest, count as 0."""
+    """Returns the pseudoinverse; singular values up to `absolute`, or `relative` times the largest, count as 0."""
     matrix(function, a)
     return call("pinv", a, absolute, relative, site=not_converged(function, a))

@@ -722,7 +722,7 @@ def gather(self: T, dim: int, index: Tensor) -> T:
     Raises:
       ShapeError: the ranks differ, or index is too long along another axis.
       DTypeError: index is not an integer tensor.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
     Tensor([[2],

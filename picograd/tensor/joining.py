@@ -97,7 +97,7 @@ def fliplr(self: T) -> T:
     """Returns the elements in reverse order along axis 1.
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
     [[2, 1], [4, 3]]

@@ -203,7 +203,7 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
 
     Raises:
       ShapeError:    a matrix is not square.
-      ArgumentError: when it is computed: an element of the diagonal is 0.
+      ArgumentError: when the result is computed: an element of the diagonal is 0.
 
     >>> Tensor([[2.0]]).cholesky_inverse().item()
     0.25
@@ -222,7 +222,7 @@ def qr(self: T, some: bool = True) -> QR:
       some:  False: Q (..., m, m) and R (..., m, n)
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
     >>> (q @ r).round(decimals=4).tolist()
@@ -240,7 +240,7 @@ def svd(self: T, some: bool = True, compute_uv: bool = True) -> SVD:
       compute_uv:  False: U and V are zeros
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> Tensor([[3.0, 0.0], [0.0, -2.0]]).svd().S.tolist()
     [3.0, 2.0]
@@ -261,10 +261,10 @@ def pinverse(self: T, rcond: float = 1e-15) -> T:
     """Returns the pseudoinverse of each matrix (..., m, n): (..., n, m).
 
     Args:
-      rcond:  singular values up to this, times the greatest, count as 0
+      rcond:  singular values up to this, times the largest, count as 0
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> Tensor([[2.0], [0.0]]).pinverse().tolist()
     [[0.5, 0.0]]
@@ -321,7 +321,7 @@ def complete_qr(function: str, a: Op) -> tuple[Op, Op]:
 
 
 def greatest_value(function: str, a: Op) -> Op:
-    """Returns the greatest singular value of each matrix, with no gradient; 0 where there are none."""
+    """Returns the largest singular value of each matrix, with no gradient; 0 where there are none."""
     values = host_calls.singular_values(function, detached(a))
     if values.shape[-1] == 0:
         return filled(0, a.dtype, a.shape[:-2])
@@ -359,7 +359,7 @@ def lu(self: T, pivot: bool = True, get_infos: bool = False) -> Any:
       get_infos:  info is returned too
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> Tensor([[1.0, 2.0], [2.0, 2.0]]).lu().pivots.tolist()
     [2, 2]
@@ -447,7 +447,7 @@ def rows_of(name: str, exchanged: Op, n: int) -> Op:
 
     Raises:
       DTypeError:    the pivots are not integers.
-      IndexingError: when it is computed: a pivot names no row.
+      IndexingError: when the result is computed: a pivot names no row.
     """
     if not exchanged.dtype.is_int:
         raise DTypeError(f"{name}: pivots must be integers, got {exchanged.dtype} of shape {exchanged.shape}.")

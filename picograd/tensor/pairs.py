@@ -451,7 +451,7 @@ def heaviside(self: T, values: Tensor) -> T:
 
 
 def gcd(self: T, other: Operand) -> T:
-    """Returns the greatest common divisor of integers.
+    """Returns the largest common divisor of integers.
 
     Raises:
       DTypeError: floats or bools.

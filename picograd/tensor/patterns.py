@@ -79,7 +79,7 @@ def reduce(self: T, pattern: str, reduction: str, **lengths: int) -> T:
       lengths:    of named axes that the shape does not tell
 
     Raises:
-      ArgumentError: the pattern is no such pattern, or another reduction.
+      ArgumentError: the pattern is no such pattern, or an unknown reduction.
       ShapeError:    the shape does not fit it.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).reduce("(h k) w -> h w", "mean", k=2).tolist()

@@ -272,7 +272,7 @@ def sinc(x: Op) -> Op:
 
 @formula
 def logit(x: Op, eps: float | None) -> Op:
-    """log(x / (1 - x)), of x held between eps and 1 - eps; near 1/2 it is 2 artanh(2 x - 1), which is exact there."""
+    """log(x / (1 - x)), of x clamped to [eps, 1 - eps]; near 1/2 it is 2 artanh(2 x - 1), which is exact there."""
     if eps is not None:
         x = clamp(x, eps, 1.0 - eps)
     else:
@@ -352,7 +352,7 @@ def gelu(x: Op, approximate: bool) -> Op:
 
 
 def clamp(x: Op, low: Any, high: Any) -> Op:
-    """x held between low and high (scalars or None); the gradient at a bound is 1, as in PyTorch."""
+    """x clamped to [low, high (scalars or None)]; the gradient at a bound is 1, as in PyTorch."""
     if low is not None:
         x = where(less(x, low), low, x)
     if high is not None:
@@ -514,7 +514,7 @@ def fmod(a: Op, b: Op) -> Op:
 
 
 def gcd(a: Op, b: Op) -> Op:
-    """The greatest common divisor of integers, never negative: the host's, since Euclid's algorithm has no fixed length."""
+    """The largest common divisor of integers, never negative: the host's, since Euclid's algorithm has no fixed length."""
     return host_call("gcd", a.dtype, (a, b))
 
 

@@ -315,7 +315,7 @@ def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = 
 
     Raises:
       DTypeError:    the elements are the probabilities and no floats.
-      ArgumentError: p is not in [0, 1]; when it is computed: an element is not.
+      ArgumentError: p is not in [0, 1]; when the result is computed: an element is not.
 
     >>> Tensor([0.0, 1.0]).bernoulli()
     Tensor([0., 1.])
@@ -331,12 +331,12 @@ def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = 
 def multinomial(self: T, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> T:
     """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
 
-    Weights are added up as integers, the greatest being 2^62 / classes or a bit less: every device has the same sums.
+    Weights are added up as integers, the largest being 2^62 / classes or a bit less: every device has the same sums.
     Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
 
     Raises:
       ShapeError:    self has neither one axis nor two.
-      ArgumentError: no sample, or more than classes, without replacement; when it is computed: a weight is
+      ArgumentError: no sample, or more than classes, without replacement; when the result is computed: a weight is
                      negative, infinite or NaN, or all of a row are 0.
 
     >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
@@ -393,7 +393,7 @@ def randint_like(
 
 
 def uniform_(self: T, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> T:
-    """Stores numbers evenly from [low, high) in place.
+    """Stores uniform numbers from [low, high) in place.
 
     Raises:
       ArgumentError: low is above high.
@@ -508,7 +508,7 @@ def places_op(mass: Op, bits: Op) -> Op:
 
 
 def _shares(mass: Op) -> Op:
-    """Returns weights as parts of the greatest of a row; when computed, a negative, infinite or NaN one is an error."""
+    """Returns weights as parts of the largest of a row; when computed, a negative, infinite or NaN one is an error."""
     mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
     greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
     is_above_0 = less(0, greatest)
@@ -633,7 +633,7 @@ def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generat
 def random_(self: T, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> T:
     """Stores integers from `low` up to but without `high`, in place; random_(high) counts from 0.
 
-    Without bounds: up to the greatest of an integer dtype, to 2^digits of a float.
+    Without bounds: up to the largest of an integer dtype, to 2^digits of a float.
 
     Raises:
       ArgumentError: there is no integer between low and high.

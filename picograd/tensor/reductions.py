@@ -117,7 +117,7 @@ def _over_count(total: Op, count: Dim) -> Op:
 # ---- the p-norm on Ops ----
 @formula
 def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts nonzeros, inf and -inf are the greatest and the least |x|.
+    """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts nonzeros, inf and -inf are the largest and the least |x|.
 
     Gradients are 0 where x is 0, as in PyTorch, but for p = 0 and between p = 0 and 1. Narrow floats are computed with in
     float32: the square of 300 is not a float16.
@@ -287,7 +287,7 @@ def _spread(
 
 # ---- extremes ----
 def amax(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
-    """Returns the greatest element; NaN wins.
+    """Returns the largest element; NaN wins.
 
     Raises:
       ShapeError: there is no element.
@@ -324,7 +324,7 @@ def not_empty(self: T, function: str, dim: Axes, axis: Axes) -> Op:
 def max(
     self: T, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
 ) -> Any:
-    """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
+    """Returns the largest element; along one axis (values, indices); with a tensor the greater of both.
 
     >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
     [1, 0]

@@ -161,7 +161,7 @@ def scatter(
       ShapeError:    the shapes do not fit.
       DTypeError:    index is not an integer tensor, or src is of another dtype.
       ArgumentError: another word, or neither src nor value is given.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor.zeros(3).scatter(0, Tensor([2, 0]), Tensor([1.0, 5.0]))
     Tensor([5., 0., 1.])
@@ -183,7 +183,7 @@ def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
     Raises:
       ShapeError:    the shapes do not fit.
       DTypeError:    index is not an integer tensor, or src is of another dtype.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor.zeros(3).scatter_add(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
     Tensor([0., 0., 6.])
@@ -220,7 +220,7 @@ def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *
       ShapeError:    the shapes do not fit.
       DTypeError:    index is not an integer tensor, or src is of another dtype.
       ArgumentError: another word.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([1.0, 1.0]).scatter_reduce(0, Tensor([0, 0]), Tensor([2.0, 6.0]), "mean", include_self=False)
     Tensor([4., 1.])
@@ -298,7 +298,7 @@ def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
 
     Raises:
       DTypeError:    the mask is not bool, or source of another dtype.
-      IndexingError: when it is computed: the source has fewer elements than the mask places.
+      IndexingError: when the result is computed: the source has fewer elements than the mask places.
 
     >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
     Tensor([8, 2, 9])
@@ -328,7 +328,7 @@ def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar
     Raises:
       ShapeError:    source does not fit.
       DTypeError:    index is not an integer tensor, or source of another dtype.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([1, 1, 1]).index_add(0, Tensor([0, 0]), Tensor([5, 6]))
     Tensor([12,  1,  1])
@@ -345,7 +345,7 @@ def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
     Raises:
       ShapeError:    source is not of self's shape but as long as index along `dim`.
       DTypeError:    index is not an integer tensor, or source of another dtype.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([1, 1, 1]).index_copy(0, Tensor([0, 2]), Tensor([5, 6]))
     Tensor([5, 1, 6])
@@ -367,7 +367,7 @@ def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, 
       ShapeError:    source does not fit.
       DTypeError:    index is not an integer tensor, or source of another dtype.
       ArgumentError: another word.
-      IndexingError: when it is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
 
     >>> Tensor([4.0, 1.0]).index_reduce(0, Tensor([0, 0]), Tensor([5.0, 6.0]), "mean")
     Tensor([5., 1.])
@@ -388,7 +388,7 @@ def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
     Raises:
       ShapeError:    index has several axes, or value has any.
       DTypeError:    index is not an integer tensor.
-      IndexingError: when it is computed: an index is outside the axis.
+      IndexingError: when the result is computed: an index is outside the axis.
 
     >>> Tensor([1, 1, 1]).index_fill(0, Tensor([0, -1]), 7)
     Tensor([7, 1, 7])
@@ -520,12 +520,12 @@ def argwhere(self: T) -> T:
 def one_hot(self: T, num_classes: int = -1) -> T:
     """Returns int64 rows with a 1 at the class: shape (..., num_classes).
 
-    Without num_classes the tensor is computed to know the greatest class.
+    Without num_classes the tensor is computed to know the largest class.
 
     Raises:
       DTypeError:    the classes are not integers.
       ArgumentError: there is no class.
-      IndexingError: when it is computed: a class is negative, or not below num_classes.
+      IndexingError: when the result is computed: a class is negative, or not below num_classes.
 
     >>> Tensor([0, 2]).one_hot(3)
     Tensor([[1, 0, 0],
@@ -556,7 +556,7 @@ def repeat_interleave(
 
     Raises:
       ShapeError:    repeats has several axes, or not one element for each place.
-      ArgumentError: a number of repeats is negative; when it is computed: they do not add up to output_size.
+      ArgumentError: a number of repeats is negative; when the result is computed: they do not add up to output_size.
 
     >>> Tensor([1, 2]).repeat_interleave(2)
     Tensor([1, 1, 2, 2])

@@ -84,7 +84,7 @@ RUNNING_BLOCK = 16  # elements whose pairs are all computed; 8 and 32 took 1.4 t
 
 
 class MinMaxResult(NamedTuple):
-    """The result of aminmax: the least and the greatest elements, `min` and `max`."""
+    """The result of aminmax: the least and the largest elements, `min` and `max`."""
 
     min: Any
     max: Any
@@ -92,7 +92,7 @@ class MinMaxResult(NamedTuple):
 
 # ---- along axes ----
 def aminmax(self: T, *, dim: int | None = None, keepdim: bool = False, axis: int | None = None) -> MinMaxResult:
-    """Returns the least and the greatest element, of all or along one axis; a NaN wins, and has the gradient.
+    """Returns the least and the largest element, of all or along one axis; a NaN wins, and has the gradient.
 
     >>> low, high = Tensor([3, 1, 2]).aminmax()
     >>> low.item(), high.item()
@@ -186,7 +186,7 @@ def _mean_beside(self: T, dim: Axes, keepdim: bool, axis: Axes) -> T:
 
 # ---- running ----
 def cummax(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxResult:
-    """Returns the greatest of all elements up to each along one axis, and the position of the last such, int64.
+    """Returns the largest of all elements up to each along one axis, and the position of the last such, int64.
 
     >>> values, indices = Tensor([1, 3, 2, 3]).cummax(0)
     >>> values.tolist(), indices.tolist()
@@ -326,7 +326,7 @@ def renorm(self: T, p: float, dim: int, maxnorm: float) -> T:
     """Returns self with each slice along `dim` whose p-norm is above `maxnorm` scaled down to that.
 
     Raises:
-      ShapeError:    there are less than two axes.
+      ShapeError:    there are fewer than two axes.
       ArgumentError: p is not above 0, or maxnorm negative.
 
     >>> Tensor([[3.0, 4.0], [0.5, 0.0]]).renorm(2, 0, 1.0).round(decimals=3).tolist()
@@ -456,7 +456,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
       compute_mode:  taken for PyTorch's sake: differences are always formed, in one kernel with their sum
 
     Raises:
-      ShapeError:    there are less than two axes, or M differs.
+      ShapeError:    there are fewer than two axes, or M differs.
       ArgumentError: p is negative.
 
     >>> cdist(Tensor([[0.0, 0.0], [3.0, 4.0]]), Tensor([[0.0, 0.0]]))
@@ -586,7 +586,7 @@ class HistogramResult(NamedTuple):
 
 
 def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
-    """Returns how often each integer 0, 1, ... comes in a vector, int64; computes it to know the greatest.
+    """Returns how often each integer 0, 1, ... comes in a vector, int64; computes it to know the largest.
 
     Args:
       weights:    what each element counts; the result is float64, or float32 for float32, and of no elements int64
@@ -623,7 +623,7 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
 def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # noqa: A002
     """Returns the number of elements in each of `bins` bins of one width from `min` to `max`, in the dtype of x.
 
-    Those outside and NaN are left out. Where min = max, the bins reach from the least element to the greatest.
+    Those outside and NaN are left out. Where min = max, the bins reach from the least element to the largest.
 
     Raises:
       DTypeError:    self is not a float.
@@ -658,7 +658,7 @@ def histogram(
 
     Args:
       bins:     how many of one width, or a vector of edges in rising order
-      range:    where equal bins begin and end; default: the least element and the greatest; half a unit to both
+      range:    where equal bins begin and end; default: the least element and the largest; half a unit to both
                 sides where these are equal
       weight:   what each element counts
       density:  divide by width and total, so that hist * width adds up to 1
@@ -738,7 +738,7 @@ def _added(places: Op, counted: Op, length: int) -> Op:
 
 
 def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
-    """Returns the least and the greatest element, repeated; with room to both sides where they are equal.
+    """Returns the least and the largest element, repeated; with room to both sides where they are equal.
 
     Computing them is an error where an element is infinite or NaN.
     """

@@ -71,7 +71,7 @@ def replace_data(self: Tensor, value: Tensor) -> None:
 def copy_(self: T, source: Operand, non_blocking: bool = False) -> T:
     """Stores `source`, a tensor or a number, broadcast and cast to this tensor's shape and dtype, in place.
 
-    A tensor of another device is moved to this one's first. `non_blocking`: taken, of no effect.
+    A tensor of another device is moved to this one's first. `non_blocking`: accepted, without effect.
 
     Raises:
       ShapeError: the source does not broadcast to this shape.

@@ -56,7 +56,7 @@ class Length(Record, eq=False):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value."""
+        """The least and the largest value."""
         return bounds(self.op)
 
     def __add__(self, other: int | Length) -> Any:
@@ -129,7 +129,7 @@ class Length(Record, eq=False):
         return int(other) if isinstance(other, (int, np.integer)) else self._no_number(other)
 
     def _beyond(self, other: Any) -> tuple[int, int]:
-        """Returns the least and the greatest difference from another integer."""
+        """Returns the least and the largest difference from another integer."""
         return bounds(subtract(self.op, self._operand(other)))
 
     def _with_tensor(self, function: Callable[[Any, Any], Any], tensor: Any) -> Any:

@@ -116,7 +116,7 @@ class Prepared:
     def resources(self, arch: str = "sm_90a") -> nvrtc.ResourceUsage:
         """Returns registers, shared memory and spills on a GPU, of the one at hand or of `arch`; none is needed for it.
 
-        Several launches have the greatest of each.
+        Several launches have the largest of each.
 
         Raises:
           CompileError: NVRTC is not installed, or rejected the source.

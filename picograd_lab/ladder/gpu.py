@@ -193,7 +193,7 @@ def why_not(ladder: Ladder, rung: Rung, lengths: Lengths, target: Target) -> str
 
 
 def machine_code(ladder: Ladder, rung: Rung, lengths: Lengths, arch: str = "") -> nvrtc.ResourceUsage:
-    """Returns the registers, shared memory and spills of a rung's kernels, the greatest of each, on a GPU of `arch`.
+    """Returns the registers, shared memory and spills of a rung's kernels, the largest of each, on a GPU of `arch`.
 
     Raises:
       CompileError: NVRTC is not installed, or rejected the text.
@@ -202,7 +202,7 @@ def machine_code(ladder: Ladder, rung: Rung, lengths: Lengths, arch: str = "") -
 
 
 def greatest_usage(sources: Sequence[Source], arch: str) -> nvrtc.ResourceUsage:
-    """Returns the greatest of each resource among the kernels of some sources, on a GPU of `arch`.
+    """Returns the largest of each resource among the kernels of some sources, on a GPU of `arch`.
 
     Raises:
       CompileError: NVRTC is not installed, or rejected a text.
@@ -218,7 +218,7 @@ class Figure(Record):
     """The findings of one rung.
 
     left_out:   why it was not climbed; "" if it was
-    error:      the greatest, as a part of the bound
+    error:      the largest, as a part of the bound
     nbytes:     that it has to move in memory at least
     counts:     of one run, on the simulator
     samples_s:  seconds of one run, on a GPU
@@ -299,7 +299,7 @@ def measured(figure: Figure, ladder: Ladder, rung: Rung, lengths: Lengths, devic
 
 
 def checked(ladder: Ladder, rung: Rung, lengths: Lengths, given: tuple[Array, ...], results: list[Array]) -> float:
-    """Returns the greatest error of a rung's results, as a part of the bound; narrow floats are rounded once more.
+    """Returns the largest error of a rung's results, as a part of the bound; narrow floats are rounded once more.
 
     Raises:
       VerifyError: it is more than 1.

@@ -186,7 +186,7 @@ class Figure:
 
     kind:       "rung", "blas" or "peak"
     flops:      of one run; those of the product alone
-    error:      the greatest, as a part of the bound; None where nobody asked
+    error:      the largest, as a part of the bound; None where nobody asked
     samples_s:  seconds of one run, one for each round
     """
 
@@ -322,7 +322,7 @@ class _Expected:
         self.with_bias, self.magnitude_with_bias = np.maximum(self.product + more, 0.0), self.magnitude + np.abs(more)
 
     def error(self, rung: Rung, result: Array) -> float:
-        """Returns the greatest error, as a part of the bound.
+        """Returns the largest error, as a part of the bound.
 
         Raises:
           VerifyError: it is more than 1.

@@ -269,7 +269,7 @@ def _least(dtype: DType) -> float:
 
 # ---- sums and products of many ----
 def _terms(op: Op, args: Sequence[Bounded]) -> int:
-    """Returns the greatest number of terms of one result."""
+    """Returns the largest number of terms of one result."""
     shape: tuple[int, ...] = args[0].value.shape
     if op.code is OpCode.REDUCE:
         return math.prod([int(shape[axis]) for axis in op.arg[1]])

@@ -99,7 +99,7 @@ def lu(A: Any, *, pivot: bool = True) -> LU:
       pivot:  False: rows stay, and P is empty
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> lu(Tensor([[1.0, 2.0], [2.0, 2.0]])).U.tolist()
     [[2.0, 2.0], [0.0, 1.0]]
@@ -119,7 +119,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> LUFactor:
       pivot:  False: rows stay
 
     Raises:
-      ShapeError: there are less than two axes.
+      ShapeError: there are fewer than two axes.
 
     >>> lu_factor(Tensor([[1.0, 2.0], [2.0, 2.0]])).pivots.tolist()
     [2, 2]

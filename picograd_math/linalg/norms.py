@@ -45,7 +45,7 @@ def vector_norm(
 
     Args:
       x:    any shape
-      ord:  a number; inf and -inf are the greatest and the least |x|, and 0 counts the elements other than 0
+      ord:  a number; inf and -inf are the largest and the least |x|, and 0 counts the elements other than 0
 
     Raises:
       ArgumentError: ord is not a number.
@@ -103,12 +103,12 @@ def matrix_norm(
 
     Args:
       A:    (..., m, n), or other axes named by dim
-      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the greatest, the least of
-            them; inf, -inf: the greatest, the least sum of |a row|; 1, -1: of |a column|
+      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the largest, the least of
+            them; inf, -inf: the largest, the least sum of |a row|; 1, -1: of |a column|
 
     Raises:
       ArgumentError: ord or dim is not one of these.
-      ShapeError:    there are less than two axes.
+      ShapeError:    there are fewer than two axes.
       DTypeError:    A is not a float.
 
     >>> matrix_norm(Tensor([[3.0, 0.0], [0.0, 4.0]])).item()
@@ -150,7 +150,7 @@ def cond(A: Any, p: float | str | None = None) -> Tensor:
 
     Args:
       A:  (..., n, n); of p None, 2 or -2 any (..., m, n)
-      p:  as `matrix_norm` takes it; None is 2: the greatest singular value by the least
+      p:  as `matrix_norm` takes it; None is 2: the largest singular value by the least
 
     Raises:
       ArgumentError: p is not one of these.
@@ -180,7 +180,7 @@ def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool =
     Args:
       A:          (..., m, n)
       atol:       up to this one counts as 0: a number or a tensor
-      rtol:       and up to this times the greatest; by default max(m, n) eps, or 0 where atol is given
+      rtol:       and up to this times the largest; by default max(m, n) eps, or 0 where atol is given
       hermitian:  the matrix is symmetric
 
     Raises:

@@ -179,7 +179,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
 
 # ---- least squares ----
 def tolerances(name: str, a: Op, atol: Any, rtol: Any) -> list[Op]:
-    """Returns up to which singular values count as 0: by themselves, and as a part of the greatest."""
+    """Returns up to which singular values count as 0: by themselves, and as a part of the largest."""
     m, n = host_calls.sides(host_calls.matrix(name, a))
     if rtol is None:
         rtol = 0.0 if atol is not None and not _is_zero(atol) else max(m, n) * EPSILON[a.dtype]
@@ -211,7 +211,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
     Args:
       A:          (..., m, n)
       atol:       singular values up to this count as 0: a number or a tensor
-      rtol:       and up to this times the greatest; by default max(m, n) eps, or 0 where atol is given
+      rtol:       and up to this times the largest; by default max(m, n) eps, or 0 where atol is given
       hermitian:  the matrix is symmetric: only its lower triangle is read
       rcond:      the old name of rtol
 
@@ -242,7 +242,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     Args:
       A:       (..., m, n)
       B:       (..., m, k) or (..., m)
-      rcond:   singular values up to this times the greatest count as 0; by default max(m, n) eps
+      rcond:   singular values up to this times the largest count as 0; by default max(m, n) eps
       driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in the further results
 
     Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of all but gelsy;

@@ -73,7 +73,7 @@ class Lengths(Record):
 
     least:   an answer does not end before it has so many
     most:    of an answer; None: its files do not say it
-    end:     token that an answer of the greatest length ends with; None: any
+    end:     token that an answer of the largest length ends with; None: any
     barred:  tokens that are not written
     """
 

@@ -28,7 +28,7 @@ from picograd_programs.models.seq2seq import Seq2Seq, Seq2SeqConfig
 RATE = 16_000  # samples a second
 WINDOW, STEP = 400, 160  # samples of a frame, and from one to the next: 25 and 10 ms
 FRAME_POSITIONS = 2  # frames of a position of the memory
-RANGE = 8.0  # of logarithms; values below the greatest by more are raised to that
+RANGE = 8.0  # of logarithms; values below the largest by more are raised to that
 LINEAR_MAX, LINEAR_STEP, GROWTH = 1000.0, 200 / 3, math.log(6.4) / 27  # Slaney's mel scale: even steps, then equal ratios
 
 

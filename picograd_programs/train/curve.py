@@ -9,7 +9,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of U+2800, by
 
 
 def curve(values: Sequence[float], rows: int, columns: int) -> str:
-    """Returns lines of text that show values from left to right, with the greatest and the least at the left.
+    """Returns lines of text that show values from left to right, with the largest and the least at the left.
 
     Args:
       values:   neighbours are averaged where there are more than two to a letter; what is not finite is left out

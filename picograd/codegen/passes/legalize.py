@@ -166,7 +166,7 @@ def fma_without_instruction(op: Op) -> Op:
 
     float32: in float64, where the product is exact.
     float64: the product, the sum, and the errors of both added up. Where these errors are too small for a float64, or an
-             operand is next to the greatest one, the result is that of two roundings.
+             operand is next to the largest one, the result is that of two roundings.
     """
     a, b, c = op.src
     if op.dtype is dtypes.float32:

@@ -1,6 +1,6 @@
-"""Activations: rectifiers, which are in pieces; smooth ones; gates and the softmax family; twins that store their result.
+"""Activations: piecewise ones, smooth ones, gates and the softmax family; and in-place twins.
 
-Where two pieces meet, the gradient is PyTorch's. A piece that may overflow where it is not chosen gets another input there.
+Where two pieces meet, the gradient is PyTorch's. A piece that could overflow outside its range gets a safe input there.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def of_each(
     inplace: bool = False,
     kinds: str = "f",
 ) -> Tensor:
-    """Returns `formula` of each element, computed in float32 where the elements have 16 bits.
+    """Applies `formula` to each element, in float32 if the elements have 16 bits.
 
-    kinds: letters of the dtypes it takes: "f", "fiu", ...; "F": integers become floats
+    kinds: letters of accepted dtypes: "f", "fiu", ...; "F": integers become floats
 
     Raises:
-      DTypeError: the dtype is of another kind.
+      DTypeError: the dtype is not among kinds.
     """
     if kinds != "F" and input.dtype.kind not in kinds:
         needed = "a float" if kinds == "f" else "numbers"
@@ -60,7 +60,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns 0 where input <= 0, else input; `inplace` stores it there.
+    """Returns 0 where input <= 0, else input; `inplace` stores the result in input.
 
     >>> relu(Tensor([-1.0, 2.0]))
     Tensor([0., 2.])
@@ -69,7 +69,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input held between min_val and max_val; its gradient is 0 at both; `inplace` stores it there.
+    """Returns input clamped to [min_val, max_val]; its gradient is 0 at both; `inplace` stores the result in input.
 
     Raises:
       ArgumentError: min_val is above max_val.
@@ -89,7 +89,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input held between 0 and 6; `inplace` stores it there.
+    """Returns input clamped to [0, 6]; `inplace` stores the result in input.
 
     Raises:
       DTypeError: input is bool.
@@ -101,7 +101,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input / 6 + 1/2, held between 0 and 1; `inplace` stores it there.
+    """Returns input / 6 + 1/2, clamped to [0, 1]; `inplace` stores the result in input.
 
     Raises:
       DTypeError: input is not a float.
@@ -118,7 +118,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input * hardsigmoid(input); `inplace` stores it there.
+    """Returns input * hardsigmoid(input); `inplace` stores the result in input.
 
     Raises:
       DTypeError: input is not a float.
@@ -148,7 +148,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
-    """Returns input moved towards 0 by lambd, and 0 where |input| <= lambd.
+    """Returns input moved towards 0 by lambd; 0 if |input| <= lambd.
 
     Raises:
       ArgumentError: lambd is negative.
@@ -167,7 +167,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input where it is above `threshold`, else `value`; `inplace` stores it there.
+    """Returns input if it is above `threshold`, else `value`; `inplace` stores the result in input.
 
     Raises:
       DTypeError: input is bool.
@@ -186,7 +186,7 @@ def _threshold(x: Tensor, bound: float, value: float, inplace: bool) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input where it is positive, else input * negative_slope; `inplace` stores it there.
+    """Returns input if it is positive, else input * negative_slope; `inplace` stores the result in input.
 
     Raises:
       DTypeError: input is not a float.
@@ -198,14 +198,14 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
-    """Returns input where it is positive, else input * weight.
+    """Returns input if it is positive, else input * weight.
 
     Args:
       input:   (N, C, ...), (C,) or ()  float
-      weight:  (1,) or (), or (C,): a slope for each channel
+      weight:  (1,) or (), or (C,): a slope per channel
 
     Raises:
-      ShapeError: weight is neither one number nor one for each channel.
+      ShapeError: weight is neither a single number nor (C,).
       DTypeError: the dtypes differ, or are not floats.
 
     Source:    He et al. 2015, arXiv:1502.01852, eq. 1.
@@ -224,9 +224,9 @@ def rrelu(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns input where it is positive, else input * a, a drawn evenly from [lower, upper) for each in training.
+    """Returns input if it is positive, else input * a; in training each a is uniform in [lower, upper).
 
-    Outside `training` a = (lower + upper) / 2. `inplace` stores it there. Source: Xu et al. 2015, arXiv:1505.00853.
+    Outside `training` a = (lower + upper) / 2. `inplace`: in input. Source: Xu et al. 2015, arXiv:1505.00853.
 
     Raises:
       ArgumentError: lower is above upper.
@@ -248,9 +248,9 @@ def rrelu(
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input where it is positive, else alpha * (exp(input) - 1); `inplace` stores it there.
+    """Returns input if it is positive, else alpha * (exp(input) - 1); `inplace` stores the result in input.
 
-    Derivatives at 0 are those of the left side, as the value is: the second one is alpha, and 0 in PyTorch.
+    Derivatives at 0 are those of the left piece, as is the value: the second one is alpha; PyTorch's is 0.
 
     Raises:
       DTypeError: input is not a float.
@@ -264,7 +264,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # 
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns 1.0507 * elu(input, 1.6733), which keeps mean 0 and variance 1; `inplace` stores it there.
+    """Returns 1.0507 * elu(input, 1.6733), which preserves mean 0 and variance 1; `inplace` stores the result in input.
 
     Raises:
       DTypeError: input is not a float.
@@ -282,7 +282,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input where it is positive, else alpha * (exp(input / alpha) - 1); `inplace` stores it there.
+    """Returns input if it is positive, else alpha * (exp(input / alpha) - 1); `inplace` stores the result in input.
 
     Raises:
       ArgumentError: alpha is 0.
@@ -302,18 +302,18 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  #
 
 
 def _between(x: Op, low: Scalar, high: Scalar, middle: Op) -> Op:
-    """low where x <= low, high where x >= high, else `middle`; NaN stays."""
+    """low if x <= low, high if x >= high, else `middle`; NaN for NaN."""
     upper = where(less_equal(high, x), x.filled(high), middle)
     return where(less_equal(x, low), x.filled(low), upper)
 
 
 def _sloped(x: Op, below: Op) -> Op:
-    """x where it is positive, else `below`."""
+    """x if it is positive, else `below`."""
     return where(less(0.0, x), x, below)
 
 
 def _exponential(x: Op, factor: float) -> Op:
-    """exp(factor x) - 1 where x is not positive, else 0."""
+    """exp(factor x) - 1 if x is not positive, else 0."""
     return pointwise.expm1(where(less(0.0, x), 0.0, x) * factor)
 
 
@@ -322,7 +322,7 @@ def _as(x: Op, value: float) -> Scalar:
 
 
 # ---- smooth ----
-SOFTPLUS_EXACT = 40.0  # from here on log(1 + exp(x)) is x to all 53 bits
+SOFTPLUS_EXACT = 40.0  # above it log(1 + exp(x)) equals x to all 53 bits
 
 
 def sigmoid(input: Tensor) -> Tensor:  # noqa: A002
@@ -344,7 +344,7 @@ def tanh(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
-    """Returns input * Phi(input); `approximate` as in Tensor.gelu.
+    """Returns input * Phi(input); `approximate` is that of Tensor.gelu.
 
     >>> gelu(Tensor([0.0, 2.0]))
     Tensor([0.       , 1.9544997])
@@ -353,7 +353,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input * sigmoid(input); `inplace` stores it there.
+    """Returns input * sigmoid(input); `inplace` stores the result in input.
 
     >>> silu(Tensor([0.0, 2.0]))
     Tensor([0.      , 1.761594])
@@ -362,7 +362,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
-    """Returns input * tanh(softplus(input)); `inplace` stores it there (Misra 2019, arXiv:1908.08681).
+    """Returns input * tanh(softplus(input)); `inplace` stores the result in input (Misra 2019, arXiv:1908.08681).
 
     Raises:
       DTypeError: input is not a float.
@@ -375,7 +375,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
 
 @widened
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:  # noqa: A002
-    """Returns log(1 + exp(beta * input)) / beta, and input where beta * input is above the threshold.
+    """Returns log(1 + exp(beta * input)) / beta; input itself if beta * input is above the threshold.
 
     >>> softplus(Tensor([0.0, 30.0]))
     Tensor([ 0.6931472, 30.       ])
@@ -437,9 +437,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
 
 
 def _chosen(function: str, input: Tensor, dim: int | None) -> int:  # noqa: A002
-    """Returns `dim`, and where it is None what PyTorch takes: the first of none, one or three axes, else the second.
+    """Returns `dim`; if it is None, PyTorch's default: 0 for tensors of zero, one or three axes, else 1.
 
-    Which axis is summed decides every value, so a program that leaves it out must mean the same here; the warning says it.
+    The summed axis decides every value, so a program that omits it must mean the same here; a warning says so.
     """
     if dim is None:
         dim = 0 if input.ndim in (0, 1, 3) else 1
@@ -451,7 +451,7 @@ def _chosen(function: str, input: Tensor, dim: int | None) -> int:  # noqa: A002
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns exp(input) / sum(exp(input)) along one axis.
 
-    Without `dim` it warns, and takes PyTorch's: 0 of at most one axis or of three, else 1.
+    Without `dim` it warns, and takes PyTorch's default: 0 for at most one axis or for three, else 1.
 
     >>> softmax(Tensor([0.0, 0.0]), dim=0)
     Tensor([0.5, 0.5])
@@ -463,7 +463,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns input - log(sum(exp(input))) along one axis.
 
-    Without `dim` it warns, and takes PyTorch's: 0 of at most one axis or of three, else 1.
+    Without `dim` it warns, and takes PyTorch's default: 0 for at most one axis or for three, else 1.
 
     >>> log_softmax(Tensor([0.0, 0.0]), dim=0)
     Tensor([-0.6931472, -0.6931472])
@@ -475,7 +475,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns softmax(-input) along one axis.
 
-    Without `dim` it warns, and takes PyTorch's: 0 of at most one axis or of three, else 1.
+    Without `dim` it warns, and takes PyTorch's default: 0 for at most one axis or for three, else 1.
 
     >>> softmin(Tensor([0.0, 0.0]), dim=0)
     Tensor([0.5, 0.5])
@@ -491,9 +491,9 @@ def gumbel_softmax(
     dim: int = -1,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns softmax((logits + g) / tau), g drawn from Gumbel's distribution: a sample of classes with gradients.
+    """Returns softmax((logits + g) / tau), g from the Gumbel distribution: a differentiable sample of classes.
 
-    `hard`: the sample itself, one 1 and zeros, with the gradient of the soft one. `eps` has no effect, as in PyTorch.
+    `hard`: returns a one-hot sample, with the gradient of the soft one. `eps` has no effect, as in PyTorch.
 
     Raises:
       ArgumentError: tau is not positive.

@@ -1,6 +1,6 @@
-"""Losses of classes: cross-entropy, also joined with the linear layer before it; margins between classes; CTC.
+"""Losses of classes: cross-entropy, also fused with the linear layer before it; margins between classes; CTC.
 
-N rows or sequences, C classes, D features or further axes.
+Letters: N rows or sequences, C classes, D features or further axes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Returns -log softmax(input)[target], the mean over rows.
+    """Returns -log softmax(input)[target], averaged over rows.
 
     loss of a row = logsumexp(x) - x[target];  with smoothing s: (1 - s) of that + s (logsumexp(x) - mean(x))
 
@@ -51,17 +51,17 @@ def cross_entropy(
       input:            (N, C), (N, C, D...) or (C,)  float: scores, not probabilities
       target:           (N,), (N, D...) or ()         integer classes; or probabilities of the shape of input
       weight:           (C,) factor of each class, or None
-      ignore_index:     rows with this class count neither in sum nor in mean; None: every row counts
+      ignore_index:     rows with this class are left out of the sum and of the count; None: every row counts
       reduction:        "mean", "sum" or "none"
       label_smoothing:  in [0, 1]
 
-    Returns:   (), or the shape of target for "none". The mean is NaN where the weights of all counted rows are 0
+    Returns:   (), or the shape of target for "none". The mean is NaN if the weights of all counted rows are 0
 
     Raises:
       ShapeError:    target does not fit input.
       DTypeError:    input is not a float, or target is bool.
-      ArgumentError: another reduction, smoothing outside [0, 1], or an ignore_index from 0 on for probabilities.
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+      ArgumentError: an unknown reduction, smoothing outside [0, 1], or an ignore_index >= 0 for probabilities.
+      IndexingError: when the result is computed: a class is outside [0, C) and not ignore_index.
 
     >>> round(cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
     0.6931
@@ -86,7 +86,7 @@ def _of_classes(
     weight: Tensor | None,
     options: Mapping[str, Any],
 ) -> Tensor:
-    """Returns a loss of classes by its formula, which takes scores, labels and maybe weights of classes, and `options`."""
+    """Applies a loss formula to scores, labels and optional class weights; `options` are arguments of the formula."""
     x, labels = _classes_last(function, input, target).read(), target.read()
     if weight is not None:
         _check_class_weight(function, weight, x.shape[-1])
@@ -109,11 +109,11 @@ def _cross_entropy(x: Op, labels: Op, *weight: Op, ignore_index: int | None, red
 
 
 def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
-    """Returns the class of each row as int64; class 0 for rows to be ignored, which count for nothing."""
+    """Returns the class of each row as int64; ignored rows get class 0, and are masked later."""
     count = static(x.shape[-1])
     hint = f"classes are 0 to {count - 1}"
     if ignore_index is not None:
-        # NOTE: an unsigned label is never a negative ignore_index; as int64 it is compared by its value.
+        # NOTE: int64 keeps the value of an unsigned label, so it never equals a negative ignore_index.
         labels = cast(labels, dtypes.int64)
         labels = where(differs(labels, ignore_index), labels, 0)
         hint += f"; rows of class {ignore_index} (ignore_index) are left out"
@@ -121,7 +121,7 @@ def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) ->
 
 
 def _class_factor(x: Op, classes: Op, weight: Op | None = None) -> Op | None:
-    """Returns the factor of each row's class."""
+    """Returns the weight of each row's class."""
     return None if weight is None else gather(cast(weight, x.dtype), classes, 0)
 
 
@@ -138,7 +138,7 @@ def _weighted_rest(x: Op, total: Op, weight: Op) -> Op:
 
 
 def _reduced_rows(rows: Op, labels: Op, factor: Op | None, ignore_index: int | None, reduction: str) -> Op:
-    """Returns the loss of all rows, those with the class to ignore left out."""
+    """Reduces the losses of all rows without the ignored ones."""
     axes = tuple(range(len(rows.shape)))
     count: Op | None = None if factor is None else factor
     if ignore_index is not None:
@@ -152,9 +152,9 @@ def _reduced_rows(rows: Op, labels: Op, factor: Op | None, ignore_index: int | N
         if count is None:
             return mean_op(rows, axes)
         shares = reduce(count, OpCode.ADD, axes)
-        if factor is not None:  # weights that are 0 together make NaN, with smoothing too, which leaves something above 0
+        if factor is not None:  # weights that sum to 0 make NaN, also with smoothing, whose part is above 0
             shares = where(equal(shares, 0.0), math.nan, shares)
-        return total / shares  # NaN of no rows
+        return total / shares  # NaN for zero rows
     return total
 
 
@@ -166,7 +166,7 @@ def _soft_cross_entropy(
     reduction: str,
     label_smoothing: float,
 ) -> Tensor:
-    """Returns -sum(target * log softmax(input)) over classes, for targets that are probabilities."""
+    """Returns -sum(target * log softmax(input)) over classes; targets are probabilities."""
     if target.shape != input.shape:
         raise ShapeError(
             f"cross_entropy: a target of floats holds probabilities, so {target.shape} must have the shape of input"
@@ -194,13 +194,13 @@ def nll_loss(
     ignore_index: int | None = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), the mean over rows.
+    """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), averaged over rows.
 
     `weight`, `ignore_index` and `reduction` are those of cross_entropy.
 
     Raises:
       ShapeError: target does not fit input.
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+      IndexingError: when the result is computed: a class is outside [0, C) and not ignore_index.
 
     >>> nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1]))
     Tensor(1.)
@@ -219,7 +219,7 @@ def _nll_loss(x: Op, labels: Op, *weight: Op, ignore_index: int | None, reductio
 
 
 def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-    """Returns input with its class axis moved behind the others."""
+    """Returns input with the class axis last."""
     dim = 1 if input.ndim > 1 else 0
     rows = input.shape[:dim] + input.shape[dim + 1 :]
     if not input.ndim or target.shape != rows:
@@ -235,7 +235,7 @@ def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # no
 
 
 # ---- the linear layer with it ----
-CHUNK_NBYTES = 32 << 20  # of the scores of the rows that are looked at together
+CHUNK_NBYTES = 32 << 20  # bytes of the scores of one chunk of rows
 IGNORED = -100
 
 
@@ -253,8 +253,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Returns cross_entropy(linear(input, linear_weight, linear_bias), target, ...).
 
-    If the scores of all rows would take more than 128 MiB, and the result is one number for rows with a class each, scores
-    and gradients are computed some rows at a time, in one pass.
+    If the scores of all rows would take more than 128 MiB, and the result is a single number for integer classes, scores
+    and gradients are computed in chunks of rows, in one pass.
 
     Args:
       input:            (N, D), or any shape that linear and cross_entropy take  float
@@ -263,7 +263,7 @@ def linear_cross_entropy(
       linear_bias:      (C,) or None
       weight:           (C,) factor of each class, or None
       reduction:        "mean", "sum" or "none"
-      ignore_index:     rows with this class count neither in sum nor in mean; None: -100
+      ignore_index:     rows with this class are left out of the sum and of the count; None: -100
       label_smoothing:  in [0, 1]
 
     Returns:   (), or (N,) for "none"
@@ -271,11 +271,11 @@ def linear_cross_entropy(
     Raises:
       ShapeError:    input does not fit linear_weight, or target does not fit the scores.
       DTypeError:    input is not a float, or target is bool.
-      ArgumentError: another reduction, smoothing outside [0, 1], or an ignore_index from 0 on for probabilities.
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+      ArgumentError: an unknown reduction, smoothing outside [0, 1], or an ignore_index >= 0 for probabilities.
+      IndexingError: when the result is computed: a class is outside [0, C) and not ignore_index.
 
-    Cost:      6 N C D FLOPs with the gradients, as one after the other. Some rows at a time: 32 MiB of scores instead of
-               all and their gradients, and two more of the size of linear_weight.
+    Cost:      6 N C D FLOPs with the gradients, as for the separate functions. In chunks: 32 MiB of scores instead of all
+               scores and their gradients, and two more tensors of the size of linear_weight.
     Source:    Wijmans et al. 2024, "Cut your losses in large-vocabulary language models" (arXiv:2411.09009).
 
     >>> x, w = Tensor([[1.0, 2.0]]), Tensor([[0.5, 0.0], [0.0, 0.25]])
@@ -292,7 +292,7 @@ def linear_cross_entropy(
 
 
 def _is_large(rows: Tensor, layer: Tensor, target: Tensor) -> bool:
-    """Returns whether the scores are worth more than one pass: of rows with a class each, all of known lengths."""
+    """Returns whether scores of integer classes are large enough for chunks; their lengths must be known."""
     if (rows.ndim, layer.ndim, target.ndim) != (2, 2, 1) or target.dtype.is_float or rows.shape[:1] != target.shape:
         return False
     if not all(isinstance(length, int) for length in (*rows.shape, *layer.shape)):
@@ -301,7 +301,7 @@ def _is_large(rows: Tensor, layer: Tensor, target: Tensor) -> bool:
 
 
 def _count(target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
-    """Returns the divisor of the mean: the number of rows that count, or the sum of the factors of their classes."""
+    """Returns the divisor of the mean: the number of counted rows, or the sum of their classes' weights."""
     counted = target != ignored
     return counted.sum() if weight is None else (weight[target.where(counted, 0)] * counted).sum()
 
@@ -309,9 +309,9 @@ def _count(target: Tensor, weight: Tensor | None, ignored: int) -> Tensor:
 def _slope(
     scores: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, label_smoothing: float
 ) -> Tensor:
-    """Returns the gradient of the sum of cross_entropy's rows, (1 - s) f (p - 1[target]) + s (mean(w) p - w / C).
+    """Returns the gradient of the summed rows of cross_entropy, (1 - s) f (p - 1[target]) + s (mean(w) p - w / C).
 
-    p is softmax(scores), w the factors of the classes and f that of the row's; rows that are ignored have none.
+    p is softmax(scores), w the class weights, f the weight of the row's class; ignored rows have gradient 0.
     """
     counted = target != ignore_index
     classes = target.where(counted, 0)
@@ -323,7 +323,7 @@ def _slope(
 
 
 class _Chunked(Function):
-    """The sum of the losses, a chunk of rows at a time, with the gradients of the sum."""
+    """Function: the sum of the losses and its gradients, computed a chunk of rows at a time."""
 
     @staticmethod
     def forward(
@@ -371,17 +371,17 @@ def multi_margin_loss(
 
     Args:
       input:      (N, C), (C,) or ()  float
-      target:     (N,), or for one example () or (1,)  integer classes
+      target:     (N,), or for a single example () or (1,)  integer classes
       p:          1 or 2
-      margin:     by how much the right class is to win
+      margin:     required distance between the scores of the right class and of each other class
       weight:     (C,) factor of each class, or None
       reduction:  "mean", "sum" or "none"
 
     Raises:
       ShapeError:    target does not fit input, or weight is not (C,).
-      DTypeError:    input is not a float, or target holds no integers.
-      ArgumentError: p is neither 1 nor 2, or another reduction.
-      IndexingError: when it is computed: a class is negative or not below C.
+      DTypeError:    input is not a float, or target is not an integer tensor.
+      ArgumentError: p is neither 1 nor 2, or an unknown reduction.
+      IndexingError: when the result is computed: a class is outside [0, C).
 
     >>> multi_margin_loss(Tensor([[1.0, 0.5]]), Tensor([0]))
     Tensor(0.25)
@@ -412,14 +412,14 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 
     Args:
       input:      (N, C), (C,) or ()  float
-      target:     the shape of input  integers: the right classes up to the first -1
+      target:     the shape of input  integers: right classes, ended by the first -1
       reduction:  "mean", "sum" or "none"
 
     Raises:
-      ShapeError:    target has another shape than input.
-      DTypeError:    input is not a float, or target holds no integers.
-      ArgumentError: another reduction.
-      IndexingError: when it is computed: a class is below -1, or not below C.
+      ShapeError:    the shapes of target and input differ.
+      DTypeError:    input is not a float, or target is not an integer tensor.
+      ArgumentError: an unknown reduction.
+      IndexingError: when the result is computed: a class is outside [-1, C).
 
     >>> multilabel_margin_loss(Tensor([[0.5, 0.25, 1.0]]), Tensor([[2, -1, 0]]))
     Tensor(0.25)
@@ -429,7 +429,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     _check_classes("multilabel_margin_loss", input, target, input.shape)
     x_NC = input if input.ndim == 2 else input.unsqueeze(0)
     labels_NK = (target if target.ndim == 2 else target.unsqueeze(0)).long()
-    listed_NK = (labels_NK < 0).long().cumsum(-1) == 0  # up to the first -1
+    listed_NK = (labels_NK < 0).long().cumsum(-1) == 0  # before the first -1
     classes_NK = Tensor.choose(labels_NK == -1, 0, labels_NK)
     numbers = class_numbers("multilabel_margin_loss", classes_NK.read(), x_NC.op, None)
     right_NK = x_NC.gather(1, Tensor.from_op(numbers, target.cell.device))
@@ -454,13 +454,13 @@ def multilabel_soft_margin_loss(
 
     Args:
       input:      (N, C) or (C,)  float
-      target:     the shape of input: 1 for a class that holds, else 0
+      target:     the shape of input: 1 if the example is of the class, else 0
       weight:     (C,) factor of each class, or None
       reduction:  "mean", "sum" or "none"
 
     Raises:
       DTypeError:    input is not a float.
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
 
     >>> multilabel_soft_margin_loss(Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]]))
     Tensor(0.6931472)
@@ -482,7 +482,7 @@ def _check_classes(function: str, input: Tensor, target: Tensor, shape: tuple[in
 
 
 # ---- labels whose places in a sequence are not known ----
-NEVER = -1e30  # logarithm of the probability 0: a finite number, so that sums of it have gradients
+NEVER = -1e30  # log of probability 0: finite, so that sums of it have gradients
 
 
 @widened
@@ -495,25 +495,25 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Returns -log of the probability of all ways to read `targets`, with blanks and repetitions between.
+    """Returns -log of the total probability of all alignments of `targets`, with blanks and repetitions between labels.
 
     Args:
       log_probs:       (T, N, C), or (T, C)  float: log_softmax of scores
-      targets:         (N, S) padded, (S,), or all labels of all sequences in one axis  integers, none of them blank
-      input_lengths:   (N,) steps of each sequence, at most T
-      target_lengths:  (N,) labels of each sequence
-      blank:           the class that says nothing
-      reduction:       "mean" over sequences of the loss divided by the number of labels, "sum" or "none"
-      zero_infinity:   0 in place of the infinite loss of labels that do not fit in the steps; the gradient is 0 anyway,
-                       where PyTorch's is NaN without zero_infinity
+      targets:         (N, S) padded, (S,), or all labels of all sequences in one axis  integers other than blank
+      input_lengths:   (N,) number of steps of each sequence, at most T
+      target_lengths:  (N,) number of labels of each sequence
+      blank:           class that stands between labels
+      reduction:       "mean" over sequences of loss / number of labels, "sum" or "none"
+      zero_infinity:   the loss of labels that do not fit into the steps is 0 instead of infinity; its gradient is 0 in both
+                       cases, where PyTorch's is NaN without zero_infinity
 
     Raises:
-      ShapeError:    the shapes do not fit each other.
-      DTypeError:    log_probs is not a float, or targets holds no integers.
-      ArgumentError: blank is not a class, or another reduction.
-      IndexingError: when it is computed: a label is not a class, or a sequence is longer than T or S.
+      ShapeError:    the shapes do not match.
+      DTypeError:    log_probs is not a float, or targets is not an integer tensor.
+      ArgumentError: blank is not a class, or an unknown reduction.
+      IndexingError: when the result is computed: a label is not a class, or a length exceeds T or S.
 
-    Labels in one axis: target_lengths are computed, to know the longest.
+    If targets has one axis, target_lengths are computed at once, since the longest must be known.
 
     Source:    Graves et al. 2006, "Connectionist temporal classification", eq. 6 to 8.
 
@@ -541,7 +541,7 @@ def _ctc(
     reduction: str,
     zero_infinity: bool,
 ) -> Tensor:
-    """Returns the losses of sequences of known lengths, reduced."""
+    """Returns the reduced losses of sequences whose lengths are known."""
     known_NS = Tensor.arange(targets_NS.shape[1], device=probs_TNC.device) < labels_N.unsqueeze(1)
     targets_NS = Tensor.choose(known_NS, targets_NS.long(), blank)
     losses_N = -_log_likelihood(probs_TNC, targets_NS, steps_N, labels_N, blank)
@@ -555,14 +555,14 @@ def _ctc(
 def _log_likelihood(
     probs_TNC: Tensor, targets_NS: Tensor, steps_N: Tensor, labels_N: Tensor, blank: int
 ) -> Tensor:
-    """Returns the logarithm of the probability of each row of labels, (N,); NEVER or less where it is 0."""
+    """Returns the log-likelihood of each row of labels, (N,); NEVER or less for probability 0."""
     count, batch = targets_NS.shape[1], targets_NS.shape[0]
     blanks = Tensor.full((batch, count, 1), blank, dtype=targets_NS.dtype, device=targets_NS.device)
     pairs = Tensor.cat([blanks, targets_NS.unsqueeze(2)], 2).flatten(1)
     classes_NP = Tensor.cat([pairs, blanks[:, :1, 0] if count else _one_blank(targets_NS, blank)], 1)
     emitted_TNP = probs_TNC.gather(2, classes_NP.unsqueeze(0).expand(probs_TNC.shape[0], -1, -1))
     places = Tensor.arange(2 * count + 1, device=targets_NS.device)
-    # A label may follow another one at once, but not the same one.
+    # A different label may follow at once; a repeated one needs a blank between.
     two_back = classes_NP.roll(2, 1)
     jumps_NP = (classes_NP != blank) & (classes_NP != two_back) & (places >= 2)
     start_NP = Tensor.choose(places < 2, emitted_TNP[0], NEVER)
@@ -576,7 +576,7 @@ def _log_likelihood(
 
     numbers = Tensor.arange(1, probs_TNC.shape[0], device=probs_TNC.device)
     last_NP, _ = scan(step, start_NP, (numbers, emitted_TNP[1:]))
-    ends = [2 * labels_N, (2 * labels_N - 1).clamp(min=0)]  # the blank behind the last label, and that label
+    ends = [2 * labels_N, (2 * labels_N - 1).clamp(min=0)]  # the blank after the last label, and that label
     final, label = (last_NP.gather(1, end.unsqueeze(1)).squeeze(1) for end in ends)
     label = Tensor.choose(labels_N > 0, label, NEVER)
     return Tensor.choose(steps_N > 0, Tensor.stack([final, label]).logsumexp(0), NEVER)
@@ -597,7 +597,7 @@ def _check_ctc(log_probs: Tensor, targets: Tensor, blank: int) -> None:
 
 
 def _ctc_lengths(name: str, lengths: Tensor | Sequence[int], probs_TNC: Tensor, most: int) -> Tensor:
-    """Returns lengths as (N,) int64; computing them is an error where one is not 0 to `most`."""
+    """Returns lengths as (N,) int64; computing them raises an error if one is outside [0, `most`]."""
     batch = probs_TNC.shape[1]
     values = lengths.long() if isinstance(lengths, Tensor) else Tensor(list(lengths), device=probs_TNC.device).long()
     values = values if values.ndim else values.unsqueeze(0)
@@ -608,7 +608,7 @@ def _ctc_lengths(name: str, lengths: Tensor | Sequence[int], probs_TNC: Tensor, 
 
 
 def _padded_targets(targets: Tensor, labels_N: Tensor, batch: int) -> Tensor:
-    """Returns targets as (N, S)."""
+    """Returns targets as a padded (N, S)."""
     if targets.ndim == 2:
         if targets.shape[0] != batch:
             raise ShapeError(f"ctc_loss: targets {targets.shape} must have a row for each of {batch} sequences.")

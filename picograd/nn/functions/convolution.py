@@ -56,21 +56,21 @@ def conv2d(
       input:     (N, C, H, W) or (C, H, W)
       weight:    (O, C / groups, K, K'), of the dtype of input
       bias:      (O,) or None
-      stride:    s, steps between windows
-      padding:   p, zeros around input; or "valid", none, or "same", as many as keep H and W where stride is 1
-      dilation:  d, steps between the taps of a window
-      groups:    slices that channels form; each output channel sees one of them
+      stride:    s, elements between windows
+      padding:   p, zeros on each side; or "valid" (no padding) or "same" (H and W are kept, for stride 1)
+      dilation:  d, elements between the taps of a window
+      groups:    number of channel groups; an output channel sees only the input channels of its group
 
     Returns:   (N, O, H', W') with H' = (H + 2 p - d (K - 1) - 1) // s + 1
 
     Raises:
-      ShapeError:    the shapes do not fit each other, or no window fits.
+      ShapeError:    the shapes do not match, or no window fits.
       DTypeError:    the dtypes differ.
-      ArgumentError: an argument is not a number that fits.
+      ArgumentError: an argument is not a number in its range.
 
-    NOTE: on a CPU, with 12 channels or more and a stride of 1, up to six rows of input make several rows of the result
-    together (Toom-Cook, codegen/winograd.py): errors are relative to the largest of these rows, and inf or NaN in one of
-    them makes NaN of all they make. PICOGRAD_PLAIN_SUMS=1 leaves each result the sum of its own products, and is slower.
+    NOTE: on a CPU, with at least 12 channels and a stride of 1, up to six rows of input are transformed together
+    (Toom-Cook, codegen/winograd.py): errors are relative to the largest of these rows, and inf or NaN in one of them makes
+    NaN of all results from them. PICOGRAD_PLAIN_SUMS=1 computes each result as the sum of its products, which is slower.
 
     >>> conv2d(Tensor.ones(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
     Tensor([[[[4., 4.],
@@ -121,7 +121,7 @@ def conv_transpose2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: Each = 0,  # noqa: A002
     output_padding: Each = 0, groups: int = 1, dilation: Each = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the transpose of `conv2d`, the map of its gradient: each element of input adds `weight` to a window.
+    """Returns the transpose of `conv2d`, used for its gradient: each element of input adds a scaled `weight` to a window.
 
     out[n, o, i s + k d - p, j s + l d - p] += input[n, c, i, j] weight[c, o, k, l]
 
@@ -129,18 +129,18 @@ def conv_transpose2d(
       input:           (N, C, H, W) or (C, H, W)
       weight:          (C, O / groups, K, K'), of the dtype of input
       bias:            (O,) or None
-      stride:          s, steps between windows
-      padding:         p, elements cut off around the result
-      output_padding:  elements more at the end, below stride or dilation: several lengths have the same conv2d
-      groups:          slices that channels form
-      dilation:        d, steps between the taps of a window
+      stride:          s, elements between windows
+      padding:         p, elements cropped on each side of the result
+      output_padding:  further elements at the end, fewer than stride or dilation; it selects one of the possible lengths
+      groups:          number of channel groups
+      dilation:        d, elements between the taps of a window
 
     Returns:   (N, O, H', W') with H' = (H - 1) s - 2 p + d (K - 1) + output_padding + 1
 
     Raises:
-      ShapeError:    the shapes do not fit each other, or nothing is left (in PyTorch an empty batch may be empty so, too).
+      ShapeError:    the shapes do not match, or the result would be empty (PyTorch allows that for an empty batch).
       DTypeError:    the dtypes differ.
-      ArgumentError: an argument is not a number that fits.
+      ArgumentError: an argument is not a number in its range.
 
     >>> conv_transpose2d(Tensor.ones(1, 1, 2, 2), Tensor.ones(1, 1, 2, 2))
     Tensor([[[[1., 2., 1.],
@@ -184,13 +184,13 @@ def _conv(
     strides = each_axis(function, "stride", stride, axes, 1)
     steps = each_axis(function, "dilation", dilation, axes, 1)
     margins = padding if isinstance(padding, str) else each_axis(function, "padding", padding, axes, 0)
-    find = _conv_arg if of_numbers(op.shape) else _conv_arg.__wrapped__  # a symbolic length is checked each time
+    find = _conv_arg if of_numbers(op.shape) else _conv_arg.__wrapped__  # symbolic lengths are checked each time
     arg = find(function, op.shape, w.shape, strides, margins, steps, groups, uses_tf32(op.dtype))
     return _finished(function, op, w, arg, has_batch, x, weight, bias)
 
 
 def _channels_hint(shape: Shape, wanted: int) -> str:
-    """Returns the likely remedy for an input with another number of channels than the weight has."""
+    """Returns a hint for an input whose number of channels differs from the weight's."""
     if shape[-1] == wanted and len(shape) > 2:
         order = (0, len(shape) - 1, *range(1, len(shape) - 1))
         return f"channels are axis 1: input.permute{order}, if they are the last axis."
@@ -202,7 +202,7 @@ def _conv_arg(
     function: str, shape: Shape, kernel: Shape, strides: tuple[int, ...], padding: str | tuple[int, ...],
     steps: tuple[int, ...], groups: int, tf32: bool,
 ) -> ConvArg:  # fmt: skip
-    """Returns the argument of a CONV of these shapes; a network asks for the same few at every step."""
+    """Returns the argument of a CONV of these shapes; cached, since a network repeats the same few."""
     if shape[1] != static(kernel[1]) * groups:
         raise ShapeError(
             f"{function}: input {shape} has {shape[1]} channels, weight {kernel} with groups={groups} "
@@ -220,7 +220,7 @@ def _conv_arg(
 def _transposed(
     function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[Each], groups: int
 ) -> Tensor:
-    """The elements of x, stride apart, convolved with the weight backwards; padding takes from K - 1 zeros around."""
+    """Spreads x by stride and convolves it with the flipped weight, padded by K - 1 - padding."""
     op, has_batch = with_batch(function, x, axes)
     op = cast(op, lowered(op.dtype))
     w, groups = _weight(function, op, weight, axes), at_least(function, "groups", groups, 1)
@@ -248,7 +248,7 @@ def _transposed(
 
 
 def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
-    """Returns the weight, which must fit in all but its channels."""
+    """Returns the weight in the dtype of the product; raises an error for wrong axes or a wrong dtype."""
     w = tensor_of(function, "weight", weight).read()
     w = cast(w, lowered(w.dtype))
     if len(w.shape) != axes + 2 or 0 in w.shape[2:]:
@@ -259,7 +259,7 @@ def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
 
 
 def _padding(function: str, padding: str | tuple[int, ...], strides: Sequence[int], spans: Sequence[int]) -> Pairs:
-    """Returns zeros before and after for each axis; of an odd count the end has one more, as in PyTorch."""
+    """Returns zeros before and after for each axis; an odd total puts the extra one at the end, as in PyTorch."""
     if not isinstance(padding, str):
         return tuple((p, p) for p in padding)
     if padding == "valid":
@@ -284,7 +284,7 @@ def _check_fits(function: str, shape: Shape, spans: Sequence[int], pads: Pairs) 
 def _finished(
     function: str, op: Op, w: Op, arg: ConvArg, has_batch: bool, x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """Returns the CONV of operands, with the bias, and without a batch axis that was added."""
+    """Returns the CONV of operands, plus the bias; a batch axis that was added is removed."""
     if bias is None:
         result, device = Op(OpCode.CONV, op.dtype, (op, w), arg), x.other_device(function, weight)
     else:
@@ -293,7 +293,7 @@ def _finished(
 
 
 def _bias(function: str, x: Op, w: Op, bias: Tensor) -> Op:
-    """Returns the bias, which must be one number for each output."""
+    """Returns the bias, one number per output channel; raises ShapeError if it is not."""
     own = tensor_of(function, "bias", bias).read()
     own = cast(own, lowered(own.dtype))
     if own.shape != w.shape[:1]:

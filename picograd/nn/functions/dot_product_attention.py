@@ -1,7 +1,7 @@
-"""Attention: one head as a function of queries, keys and values; several heads with their projections and masks.
+"""Attention: scaled dot-product attention, and multi-head attention with its projections and masks.
 
-Letters: B... batch axes, N batch, L queries, S keys and values, H heads; D features of a query, E of a value (of several
-heads E features in all, D = E / H of a head).
+Letters: B... batch axes, N batch, L queries, S keys and values, H heads, D features of a query, E of a value (with several
+heads: E features in all, D = E / H per head).
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ def scaled_dot_product_attention(
     window: int = 0,
     soft_cap: float = 0.0,
 ) -> Tensor:
-    """Returns the values, averaged with weights that say how well each key fits each query.
+    """Returns averages of the values, weighted by the softmax of query-key scores.
 
-    out = dropout(softmax(scores + mask)) @ value;  scores = scale * query @ key.T, or with a soft cap that
-    soft_cap * tanh(scores / soft_cap)
+    out = dropout(softmax(scores + mask)) @ value;  scores = scale * query @ key.T, and with a soft cap
+    scores = soft_cap * tanh(scores / soft_cap)
 
     Args:
       query:       (B..., L, D)  float
       key:         (B..., S, D)
       value:       (B..., S, E)
-      attn_mask:   broadcasts to (B..., L, S), or None. bool: True takes part; float: added to the scores
-      dropout_p:   probability with which a weight is 0; applied whenever it is above 0, in training or not
-      is_causal:   query number i sees the keys 0 to i
-      scale:       1 / sqrt(D) unless given
-      enable_gqa:  key and value have fewer heads (axis -3); each serves as many queries' heads in a row
-      window:      with is_causal, query number i sees the keys i - window + 1 to i; 0: all up to i
-      soft_cap:    no score is beyond it; 0: scores stay as they are
+      attn_mask:   broadcasts to (B..., L, S), or None. bool: True keeps the score; float: added to the scores
+      dropout_p:   probability that a weight becomes 0; applied whenever it is above 0, also outside training
+      is_causal:   query i sees keys 0 to i
+      scale:       factor of the scores, by default 1 / sqrt(D)
+      enable_gqa:  key and value have fewer heads (axis -3); each serves as many consecutive query heads
+      window:      with is_causal, query i sees keys i - window + 1 to i; 0: all keys up to i
+      soft_cap:    bound of the scores' absolute value; 0: no bound
 
-    Returns:       (B..., L, E)  of a query that no key is open to: zeros
+    Returns:       (B..., L, E); zeros for a query that sees no key
 
     Raises:
-      ShapeError:    query, key and value do not fit each other.
-      DTypeError:    query is not a float, or the mask is of integers.
+      ShapeError:    the shapes of query, key and value do not match.
+      DTypeError:    query is not a float, or the mask has integers.
       ArgumentError: both a mask and is_causal; scale is not a number; a window without is_causal; a negative window or
                      soft_cap.
 
-    Cost:      4 L S D FLOPs. With no mask, of 8 queries or more (on a GPU of any number, with dropout of 16), one kernel
-               that keeps no scores, and one for all gradients (on a GPU of 16 queries or more): no memory but for 8 bytes
-               a query, and which weights are dropped is drawn again. So is one of less than 16 queries on a GPU with a
-               mask and no dropout. Otherwise the scores: L S numbers each head.
+    Cost:      4 L S D FLOPs. Without a mask and with at least 8 queries (on a GPU any number; with dropout 16), one kernel
+               that stores no scores, and one for all gradients (on a GPU from 16 queries on): extra memory is 8 bytes a
+               query, and dropout is drawn again for the gradients. On a GPU also with a mask, for fewer than 16 queries and
+               without dropout. Otherwise scores are stored: L S numbers per head.
     Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245; windows:
                Beltagy et al. 2020, arXiv:2004.05150, section 3.1; soft caps: Gemma Team 2024, arXiv:2408.00118, section 2.
 
@@ -90,10 +90,10 @@ def scaled_dot_product_attention(
     _check_attention(query, key, value)
     factor = _scale(query) if scale is None else scale
     arg = AttentionArg(factor, is_causal, window, float(soft_cap), uses_tf32(query.dtype), float(dropout_p))
-    if is_causal and _has_more(key, query):  # which no query sees
+    if is_causal and _has_more(key, query):  # keys after the last query
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
-    if dropout_p:  # of a known number of keys, and not of all weights
+    if dropout_p:  # with fewer than all weights dropped, and a known number of keys
         joins = attn_mask is None and isinstance(key.shape[-2], int) and dropout_p < 1.0
     else:
         joins = attn_mask is None or _joins(attn_mask, query, key)
@@ -105,9 +105,9 @@ def scaled_dot_product_attention(
 
 
 def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool) -> bool:
-    """Returns whether one Op computes it: one dtype and batch, and known lengths, except that of many keys.
+    """Returns whether one ATTENTION computes it: equal dtypes and batches, and known lengths; the number of keys may vary.
 
-    A causal query after all keys sees all of them; an ATTENTION, whose last query is at the last key, cannot express that.
+    An ATTENTION has its last causal query at the last key, so it cannot express causal queries that come after all keys.
     """
     last = -3 if shares_heads else -2
     alike = query.dtype is key.dtype is value.dtype and key.shape[:-2] == value.shape[:-2]
@@ -120,7 +120,7 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shar
 
 
 def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
-    """Returns whether an ATTENTION takes the mask: that of few queries does, one that broadcasts to the scores' shape."""
+    """Returns whether an ATTENTION takes the mask: one of few queries does, if the mask broadcasts to the scores."""
     fits = broadcasts(mask.shape, (*query.shape[:-1], key.shape[-2]))
     kinds = mask.dtype.kind == "b" or mask.dtype.is_float
     return fits and kinds and mask.device == query.device and query.shape[-2] < MATRIX_QUERIES_MIN
@@ -129,7 +129,7 @@ def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
 def _fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shares_heads: bool, arg: AttentionArg
 ) -> Tensor:
-    """Returns the OUTPUT of an ATTENTION."""
+    """Returns the OUTPUT of an ATTENTION Op."""
     masks = [] if mask is None else [mask.expand(*query.shape[:-1], key.shape[-2])]
     sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value, *masks))
     sources += _draws(sources[0].shape[:2], query.device) if arg.dropout else ()
@@ -139,7 +139,7 @@ def _fused(
 
 
 def _draws(heads: Shape, device: str) -> tuple[Op, Op]:
-    """Returns a seed and a number for each head (B, H): the draws are those of `dropout` for all weights."""
+    """Returns the seed and a number per head (B, H) of the draws that `dropout` makes for all weights."""
     numbers = positions(heads, 0) * int(heads[1]) + positions(heads, 1)
     return expand(default_generator.next_key(device), heads), numbers
 
@@ -150,11 +150,11 @@ def _has_more(key: Tensor, query: Tensor) -> bool:
 
 
 def _with_four_axes(x: Tensor, shares_heads: bool) -> Tensor:
-    """Returns (batch, heads, length, features) of a tensor with more batch axes, without one, or without heads too."""
+    """Returns x as (batch, heads, length, features): further batch axes are joined, missing ones added."""
     if x.ndim == 4:
         return x
     if x.ndim == 3 and not shares_heads:
-        return x.unsqueeze(1)  # axis 0 is a batch
+        return x.unsqueeze(1)  # axis 0 is the batch
     return x.flatten(0, -4) if x.ndim > 4 else x[(None,) * (4 - x.ndim)]
 
 
@@ -171,13 +171,13 @@ def attention_weights(
     window: int = 0,
     soft_cap: float = 0.0,
 ) -> Tensor:
-    """Returns softmax(scores + mask), (B..., L, S); a query that no key is open to has zeros.
+    """Returns softmax(scores + mask), (B..., L, S); zeros for a query that sees no key.
 
-    Arguments are as in `scaled_dot_product_attention`.
+    The arguments are those of `scaled_dot_product_attention`.
     """
     scores = query @ key.mT * (_scale(query) if scale is None else scale)
     scores = (scores / soft_cap).tanh() * soft_cap if soft_cap else scores
-    if is_causal and not window:  # key 0 is open to every query
+    if is_causal and not window:  # every query sees key 0
         return scores.masked_fill(causal_mask(query.shape[-2], key.shape[-2], query.device), -math.inf).softmax(-1)
     if is_causal:
         mask = ~causal_mask(query.shape[-2], key.shape[-2], query.device, window)
@@ -205,7 +205,7 @@ def _check_window(window: int, is_causal: bool, soft_cap: float) -> None:
 
 
 def _heads_that_share(query: Tensor, tensor: Tensor) -> int:
-    """Returns how many heads of queries share a head of keys or values."""
+    """Returns the number of query heads per head of keys and values."""
     if query.ndim < 3 or tensor.ndim < 3 or not tensor.shape[-3] or query.shape[-3] % tensor.shape[-3]:
         raise ShapeError(
             f"scaled_dot_product_attention: enable_gqa: the heads (axis -3) of query {query.shape} must be a multiple "
@@ -216,17 +216,17 @@ def _heads_that_share(query: Tensor, tensor: Tensor) -> int:
 
 # ---- masks ----
 def causal_mask(queries: int, keys: int, device: str | None = None, window: int = 0) -> Tensor:
-    """Returns (queries, keys) bool: True where the key is after the query, or before its window, so that it is left out."""
+    """Returns (queries, keys) bool: True if the key is masked: after the query, or before its window."""
     rows_L1, columns_S = Tensor.arange(queries, device=device).unsqueeze(1), Tensor.arange(keys, device=device)
     after_LS = columns_S > rows_L1
     return after_LS | (columns_S <= rows_L1 - window) if window else after_LS
 
 
 def additive_mask(function: str, mask: Tensor, dtype: DType | None) -> Tensor:
-    """Returns a mask as numbers to add to scores: for a bool one -inf where it is True, so that the key is left out.
+    """Returns a mask as an addend of scores: -inf where a bool mask is True.
 
     Raises:
-      DTypeError: it is of integers.
+      DTypeError: the mask has integers.
     """
     if mask.dtype.kind == "b":
         return Tensor.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -math.inf)
@@ -245,7 +245,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _softmax_or_zeros(scores: Tensor) -> Tensor:
-    """Returns softmax over the last axis, zeros for rows of -inf alone; neither has a gradient of NaN."""
+    """Returns softmax over the last axis; zeros, without NaN gradients, for rows of -inf alone."""
     closed = scores.detach().amax(-1, keepdim=True) == -math.inf
     return scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)
 
@@ -278,34 +278,34 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns nn.MultiheadAttention of weights that are given: the output, and the attention weights or None.
+    """Multi-head attention with given weights; returns the output, and the attention weights or None.
 
     Args:
       query:               (L, N, E), or (L, E)
       key, value:          (S, N, features), or (S, features)
       embed_dim_to_check:  E
-      num_heads:           H, divides E
+      num_heads:           H, a divisor of E
       in_proj_weight:      (3 E, E); None with use_separate_proj_weight
       in_proj_bias:        (3 E,)
-      bias_k, bias_v:      (1, 1, E): one more key and value
-      add_zero_attn:       one more key and value of zeros
-      dropout_p:           of the weights, in training
+      bias_k, bias_v:      (1, 1, E): an additional key and value
+      add_zero_attn:       add a key and a value of zeros
+      dropout_p:           probability that a weight is dropped in training
       out_proj_weight:     (E, E)
       out_proj_bias:       (E,)
-      training:            whether weights are dropped
-      key_padding_mask:    (N, S), or (S,): True is left out; floats are added to scores
-      need_weights:        whether the weights are returned
-      attn_mask:           (L, S) or (N H, L, S): True is left out; floats are added to scores
-      use_separate_proj_weight: q_proj_weight, k_proj_weight and v_proj_weight in the place of in_proj_weight
+      training:            apply dropout
+      key_padding_mask:    (N, S), or (S,): True masks the key; floats are added to scores
+      need_weights:        return the weights
+      attn_mask:           (L, S) or (N H, L, S): True masks the score; floats are added to scores
+      use_separate_proj_weight: use q_proj_weight, k_proj_weight and v_proj_weight instead of in_proj_weight
       q_proj_weight, k_proj_weight, v_proj_weight: (E, features) each
-      static_k, static_v:  (N H, S, D): in the place of projected keys and values
-      average_attn_weights: the mean of the weights over heads
-      is_causal:           query i sees the keys 0 to i
+      static_k, static_v:  (N H, S, D): replace the projected keys and values
+      average_attn_weights: average the weights over heads
+      is_causal:           query i sees keys 0 to i
 
-    Returns:   (L, N, E) and (N, L, S), or (N, H, L, S) of every head
+    Returns:   (L, N, E), and (N, L, S) or, not averaged, (N, H, L, S)
 
     Raises:
-      ShapeError:    the shapes do not fit each other.
+      ShapeError:    the shapes do not match.
       ArgumentError: num_heads does not divide E, or a weight is missing.
 
     >>> x, w = Tensor.ones(3, 1, 2), Tensor.eye(2)
@@ -339,7 +339,7 @@ def multi_head_attention_forward(
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raises ShapeError unless queries, keys and values have two axes each, or three, and fit each other."""
+    """Raises ShapeError unless queries, keys and values all have two axes, or all three, and match."""
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
         raise ShapeError(f"multi_head_attention_forward: {shapes} must have three axes each, or two without a batch.")
@@ -348,7 +348,7 @@ def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _check_features(width: int, num_heads: int, query: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
-    """Raises ArgumentError unless heads divide the features of queries, ShapeError unless the projections have these."""
+    """Raises ArgumentError unless num_heads divides the features, and ShapeError unless the projections have E features."""
     if num_heads < 1 or width % num_heads or query.shape[-1] != width:
         raise ArgumentError(
             f"multi_head_attention_forward: {num_heads} heads must divide embed_dim {width}, and query {query.shape} have"
@@ -363,7 +363,7 @@ def _check_features(width: int, num_heads: int, query: Tensor, weight: Tensor | 
 def _projected(
     parts: Sequence[Tensor], weight: Tensor | None, bias: Tensor | None, separate: Sequence[Tensor | None] | None
 ) -> Sequence[Tensor]:
-    """Returns queries, keys and values, (N, L, E) each; of one tensor by one product."""
+    """Returns projected queries, keys and values, (N, L, E) each; self-attention takes one product."""
     if separate is None and weight is not None and parts[0] is parts[1] is parts[2]:
         return linear(parts[0], weight, bias).chunk(3, -1)
     weights = separate if separate is not None else weight.chunk(3) if weight is not None else (None,) * 3
@@ -377,12 +377,12 @@ def _projected(
 
 
 def _heads(x_NLE: Tensor, num_heads: int) -> Tensor:
-    """Returns (N, H, L, D)."""
+    """Splits the features into heads: (N, H, L, D)."""
     return x_NLE.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
 
 def _with_more(x_NSE: Tensor, bias: Tensor | None, zeros: bool) -> Tensor:
-    """Returns x with one more row for every example: `bias`, and then zeros."""
+    """Appends rows to every example: `bias`, and zeros for add_zero_attn."""
     batch, _, features = x_NSE.shape
     rows = [] if bias is None else [bias.expand(batch, 1, features)]
     if zeros:
@@ -396,7 +396,7 @@ def _mask(
     attn_mask: Tensor | None, padding: Tensor | None, is_causal: bool, num_heads: int, q_NLE: Tensor, k_NSE: Tensor,
     is_batch: bool,
 ) -> Tensor | None:  # fmt: skip
-    """Returns the addend of the scores, broadcasting to (N, H, L, S), or None."""
+    """Returns the masks as one addend of the scores that broadcasts to (N, H, L, S), or None."""
     total: Tensor | None = None
     batch, queries, keys = q_NLE.shape[0], q_NLE.shape[1], k_NSE.shape[1]
     if is_causal and attn_mask is None:

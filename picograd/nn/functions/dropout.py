@@ -1,4 +1,4 @@
-"""Dropout as functions: single elements, whole channels, and the kind that keeps mean and variance."""
+"""Dropout as functions: of elements, of whole channels, and alpha dropout, which preserves mean and variance."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def dropout(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns the input with each element 0 with probability p, the others divided by 1 - p; itself outside `training`.
+    """Zeroes each element with probability p and divides the others by 1 - p; outside `training` returns input.
 
-    `inplace` stores it there.
+    `inplace` stores the result in input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -46,7 +46,7 @@ def dropout1d(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns (N, C, L), or (C, L), with each channel of each example 0 with probability p; `inplace` stores it there.
+    """Zeroes each channel of each example of (N, C, L), or (C, L), with probability p; `inplace`: in input.
 
     Kept elements are divided by 1 - p. Outside `training` the result is the input itself.
 
@@ -68,10 +68,10 @@ def dropout2d(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns (N, C, H, W), or (N, C, L), with each channel of each example 0 with probability p.
+    """Zeroes each channel of each example of (N, C, H, W), or (N, C, L), with probability p.
 
-    Kept elements are divided by 1 - p. Outside `training` the result is the input itself. `inplace` stores it there. Each
-    element of (N, C) is a channel, as in `dropout`: a warning says so, as PyTorch's does.
+    Kept elements are divided by 1 - p. Outside `training` the result is the input itself. `inplace`: in input. In (N, C)
+    each element is a channel, as in `dropout`, which a warning says, as PyTorch's does.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -93,9 +93,9 @@ def dropout3d(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns (N, C, D, H, W), or (C, D, H, W), with each channel of each example 0 with probability p.
+    """Zeroes each channel of each example of (N, C, D, H, W), or (C, D, H, W), with probability p.
 
-    Kept elements are divided by 1 - p. Outside `training` the result is the input itself. `inplace` stores it there.
+    Kept elements are divided by 1 - p. Outside `training` the result is the input itself. `inplace`: in input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -115,9 +115,9 @@ def alpha_dropout(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns each element, or with probability p selu's least value, scaled and shifted to mean 0 and variance 1.
+    """Replaces each element with probability p by selu's minimum, then scales and shifts to mean 0 and variance 1.
 
-    Outside `training` the input itself. `inplace` stores it there.
+    Outside `training` it returns the input. `inplace` stores the result in input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -137,11 +137,11 @@ def feature_alpha_dropout(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns alpha_dropout of (N, C, ...), each channel of each example as a whole; `training`, `inplace` as there.
+    """Applies alpha_dropout to whole channels of each example of (N, C, ...); `training`, `inplace`: as there.
 
     Raises:
       ArgumentError: p is not in [0, 1].
-      ShapeError:    input has less than two axes, and something is to be dropped.
+      ShapeError:    input has fewer than two axes, and p is above 0 in training.
 
     >>> feature_alpha_dropout(Tensor.ones(1, 2, 2)).shape
     (1, 2, 2)
@@ -162,7 +162,7 @@ def _dropped(
     axes: int,
     formula: Callable[[Op, Op, float], Op],
 ) -> Tensor:
-    """Returns formula(x, mask, p); elements that share their first `axes` indices are dropped together."""
+    """Returns formula(x, mask, p), with one draw for elements that share their first `axes` indices."""
     probability(function, "p", p)
     if not training or p == 0.0:
         return input
@@ -175,12 +175,12 @@ def _dropped(
 
 
 def _zeros(op: Op, kept: Op, p: float) -> Op:
-    """x / (1 - p) where it is kept, else 0: the mean stays."""
+    """x / (1 - p) if kept, else 0: preserves the mean."""
     return where(kept, op * (1.0 / (1.0 - p)), 0.0)
 
 
 def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
-    """x where it is kept, else the least value of selu, then scaled and shifted so that mean and variance stay."""
+    """x if kept, else the minimum of selu, scaled and shifted to preserve mean and variance."""
     least: Scalar = -SELU_ALPHA * SELU_SCALE
     scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
     chosen = where(kept, op, op.filled(least))
@@ -188,7 +188,7 @@ def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
 
 
 def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op:  # noqa: A002
-    """Returns the mask of kept elements: drawn over the first `axes` axes, repeated along the others."""
+    """Returns the mask of kept elements: drawn for the first `axes` axes, broadcast along the others."""
     shape = input.op.shape[:axes] + (1,) * (input.ndim - axes)
     uniform = uniform_op(random_bits(shape, generator, input.device), dtypes.float32)
     return broadcast_to(less_equal(filled(p, dtypes.float32, shape), uniform), input.op.shape)

@@ -1,4 +1,4 @@
-"""Images of another size, interpolated along one axis after the other; and images read at places that a tensor gives.
+"""Resized images, interpolated along one axis after the other; and images sampled at given positions.
 
 Letters: N batch, C channels; L, H, W, D lengths of input, H', W', D' of the result.
 """
@@ -55,8 +55,8 @@ __all__ = ["affine_grid", "grid_sample", "interpolate", "upsample", "upsample_bi
 # ---- another size ----
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 MODES = ("nearest", "nearest-exact", *AXES, "area")
-CUBIC = -0.75  # the slope of the cubic kernel at 1: Keys 1981, "Cubic convolution interpolation", a of eq. 4; PyTorch's
-CUBIC_SMOOTH = -0.5  # the same where it is widened: the one of third order; Pillow's and PyTorch's
+CUBIC = -0.75  # slope a of the cubic kernel at 1: Keys 1981, "Cubic convolution interpolation", eq. 4; PyTorch's
+CUBIC_SMOOTH = -0.5  # slope with antialias: third-order accurate; Pillow's and PyTorch's
 
 
 def interpolate(
@@ -64,24 +64,24 @@ def interpolate(
     mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Returns input with other lengths of its spatial axes.
+    """Resizes the spatial axes of input.
 
     Args:
       input:          (N, C, L), (N, C, H, W) or (N, C, D, H, W)
       size:           the new lengths
-      scale_factor:   in its place: factors of the lengths
+      scale_factor:   factors of the lengths, instead of size
       mode:           "nearest", "nearest-exact"; "linear", "bilinear" or "trilinear" for 3, 4 or 5 axes; "bicubic" for 4;
-                      "area", means of bins
-      align_corners:  of the linear and cubic ones: first and last elements keep their places
-      recompute_scale_factor:  the factor is that of the lengths, rounded down, and not scale_factor itself
-      antialias:      of bilinear and bicubic: a new element is a mean of all old ones in its area
+                      "area": means of bins
+      align_corners:  for linear and cubic modes: first and last elements keep their positions
+      recompute_scale_factor:  use the ratio of the rounded lengths instead of scale_factor
+      antialias:      for bilinear and bicubic: a new element averages all old ones in its area
 
     Returns:   (N, C, *size)
 
     Raises:
-      ShapeError:    input does not have the axes that mode needs, or is empty.
-      DTypeError:    input is not a float, and mode not one of the nearest.
-      ArgumentError: not one of size and scale_factor, another mode, or an argument that mode does not take.
+      ShapeError:    input does not have the axes of the mode, or is empty.
+      DTypeError:    input is not a float, and mode is not a nearest one.
+      ArgumentError: not exactly one of size and scale_factor, an unknown mode, or an argument that the mode does not take.
 
     >>> interpolate(Tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear")
     Tensor([[[1. , 1.5, 2.5, 3. ]]])
@@ -101,7 +101,7 @@ def upsample(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,  # noqa: A002
     mode: str = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns input with other lengths of its spatial axes: another name of `interpolate`.
+    """Resizes the spatial axes of input; an old name of `interpolate`.
 
     Args:
       input, size, scale_factor, mode, align_corners: as in `interpolate`
@@ -115,7 +115,7 @@ def upsample(
 def upsample_nearest(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None  # noqa: A002
 ) -> Tensor:
-    """Returns input with each element repeated along its spatial axes: an old name of `interpolate`.
+    """Resizes by the nearest elements; an old name of `interpolate`.
 
     Args:
       input, size, scale_factor: as in `interpolate`
@@ -129,7 +129,7 @@ def upsample_nearest(
 def upsample_bilinear(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None  # noqa: A002
 ) -> Tensor:
-    """Returns (N, C, H, W) by lines between its elements, corners at corners: an old name of `interpolate`.
+    """Resizes (N, C, H, W) linearly with aligned corners; an old name of `interpolate`.
 
     Args:
       input, size, scale_factor: as in `interpolate`
@@ -142,7 +142,7 @@ def upsample_bilinear(
 
 # ---- arguments ----
 def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) -> None:
-    """Raises unless interpolate has this mode for an input of that rank, with these options."""
+    """Raises an error unless interpolate has this mode for inputs of that rank, with these options."""
     axes = len(op.shape) - 2
     check_one_of("interpolate", "mode", mode, MODES)
     if not 1 <= axes <= 3 or AXES.get(mode, axes) != axes:
@@ -158,7 +158,7 @@ def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) 
 def _sizes(
     op: Op, size: int | Sequence[int] | None, scale_factor: float | Sequence[float] | None, recompute: bool | None
 ) -> tuple[Shape, list[float | None]]:
-    """Returns the new lengths, and for each axis the factor that places are computed with; None: that of the lengths."""
+    """Returns the new lengths, and the factor for positions along each axis; None: the ratio of the lengths."""
     axes = len(op.shape) - 2
     if (size is None) == (scale_factor is None):
         raise ArgumentError(f"interpolate: give one of size and scale_factor, got {size} and {scale_factor}.")
@@ -179,13 +179,13 @@ def _sizes(
 # ---- one axis ----
 @formula
 def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, align_corners: bool) -> Op:
-    """Returns x with another length of one axis: that of `number`, (count,) int64, the numbers of the new elements."""
+    """Resizes one axis of x; `number`, (count,) int64, has the indices of the new elements."""
     length = x.shape[axis]
     if mode == "area":
         return mean_of_bins(x, axis, number.shape[0])
     if mode.startswith("nearest"):
         is_doubled = len(x.shape) == 4 and mode == "nearest" and number.shape[0] in (length, mul(length, 2))
-        factor = None if is_doubled else factor  # as PyTorch
+        factor = None if is_doubled else factor  # as PyTorch does
         return gather(x, _nearest(number, length, factor, mode == "nearest-exact"), axis, 0)
     real = _source(number, length, factor, align_corners, x.dtype)
     last = number_like(number, subtract(length, 1))
@@ -197,7 +197,7 @@ def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, alig
         count = number.shape[0]
         if factor is not None and (length == count or not (isinstance(length, int) and isinstance(count, int))):
             stays = equal(number_like(number, length), number_like(number, count))
-            real = where(stays, cast(number, x.dtype), real)  # an axis whose length stays is copied, as in PyTorch
+            real = where(stays, cast(number, x.dtype), real)  # an axis whose length is kept is copied, as in PyTorch
         real = maximum(real, 0.0)
         first = minimum(cast(unary(OpCode.FLOOR, real), dtypes.int64), last)
         part = real - cast(first, x.dtype)
@@ -207,9 +207,9 @@ def _resized(x: Op, number: Op, axis: int, factor: float | None, mode: str, alig
 
 @formula
 def _smoothed(x: Op, number: Op, axis: int, factor: float | None, mode: str, align_corners: bool) -> Op:
-    """Returns x with another length of one axis: sums of old elements times their shares in each new one.
+    """Resizes one axis of x with antialiasing: a new element is a weighted sum of old ones.
 
-    Where an axis becomes `scale` times shorter, the kernel becomes as many times wider.
+    The kernel is widened by `scale`, the factor by which the axis becomes shorter.
     Source: ATen/native/cpu/UpSampleKernel.cpp of PyTorch, _compute_indices_min_size_weights_aa.
     """
     length, count, wide = x.shape[axis], number.shape[0], cast(number, dtypes.float64)
@@ -231,7 +231,7 @@ def _smoothed(x: Op, number: Op, axis: int, factor: float | None, mode: str, ali
 
 
 def weighted(x: Op, axis: int, taps: Sequence[Op], weights: Sequence[Op]) -> Op:
-    """Returns sums of elements along an axis: of each tap (count,) the elements there, times its weights (count,)."""
+    """Returns, for each new element, the sum over taps of the elements at the taps (count,) times the weights (count,)."""
     total: Op | None = None
     for tap, weight in zip(taps, weights):
         part = gather(x, tap, axis, 0)
@@ -242,7 +242,7 @@ def weighted(x: Op, axis: int, taps: Sequence[Op], weights: Sequence[Op]) -> Op:
 
 
 def _nearest(number: Op, length: Dim, factor: float | None, exact: bool) -> Op:
-    """Returns (count,) int64: floor(i scale), or with `exact` floor((i + 0.5) scale), in float32 as PyTorch does."""
+    """Returns (count,) int64: floor(i scale), or if `exact` floor((i + 0.5) scale), in float32 as in PyTorch."""
     count, wide = number.shape[0], cast(number, dtypes.float32)
     if factor is None and (count == length or (count == mul(length, 2) and not exact)):
         return number if count == length else floordiv(number, 2)
@@ -252,14 +252,14 @@ def _nearest(number: Op, length: Dim, factor: float | None, exact: bool) -> Op:
 
 
 def _source(number: Op, length: Dim, factor: float | None, align_corners: bool, dtype: DType) -> Op:
-    """Returns (count,): the place of each new element between the old ones."""
+    """Returns (count,): the position of each new element among the old ones."""
     number = cast(number, dtype)
     scale = _scale(number, length, factor, align_corners)
     return number * scale if align_corners else (number + 0.5) * scale - 0.5
 
 
 def _scale(like: Op, length: Dim, factor: float | None, align_corners: bool) -> Op:
-    """Returns how far apart the places of new elements, of which there are as many as in `like`, are between old ones."""
+    """Returns the distance, in old elements, between new ones; `like` has as many elements as the new axis."""
     count = like.shape[0]
     if align_corners:
         return _ratio(like, subtract(length, 1), subtract(count, 1)) if count != 1 else like.filled(0.0)
@@ -274,14 +274,14 @@ def _ratio(like: Op, a: Dim, b: Dim) -> Op:
 
 
 def cubic_weights(t: Op) -> list[Op]:
-    """Returns the weights of the elements at -1, 0, 1, 2 for a place t in [0, 1) behind element 0."""
+    """Returns the cubic weights of elements -1, 0, 1, 2 at a position t in [0, 1)."""
     rest = -t + 1.0
     return [cubic_far(t + 1.0, CUBIC), cubic_near(t, CUBIC), cubic_near(rest, CUBIC), cubic_far(rest + 1.0, CUBIC)]
 
 
 # ---- without aliasing ----
 def _most_taps(of_one: int, length: Dim, count: Dim, factor: float | None, align_corners: bool) -> Dim:
-    """Returns how many old elements a new one reads at most, where it reads `of_one` of an axis that becomes longer."""
+    """Returns an upper bound of old elements per new one; `of_one` is the number for an axis that becomes longer."""
     if align_corners:
         if count == 1:
             return of_one
@@ -299,12 +299,12 @@ def _kernel(distance: Op, mode: str) -> Op:
 
 
 def cubic_near(x: Any, a: float) -> Any:
-    """Returns the weight of an element at a distance x (Op or array) of at most 1. Source: Keys 1981, eq. 4."""
+    """Returns the cubic kernel at a distance x (Op or array) in [0, 1]. Source: Keys 1981, eq. 4."""
     return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0
 
 
 def cubic_far(x: Any, a: float) -> Any:
-    """Returns the weight of an element at a distance x (Op or array) from 1 to 2."""
+    """Returns the cubic kernel at a distance x (Op or array) in [1, 2]."""
     return ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
 
 
@@ -319,22 +319,22 @@ def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",  # noqa: A002
     align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns input read at the places of grid: x, y (and z) from -1, its start, to 1, its end.
+    """Samples input at the positions of grid; x, y (and z) are in [-1, 1] from start to end.
 
     Args:
       input:          (N, C, H, W) or (N, C, D, H, W)  float
       grid:           (N, H', W', 2) or (N, D', H', W', 3), of the dtype of input
       mode:           "bilinear", between the nearest elements; "nearest"; "bicubic", for four axes
-      padding_mode:   values outside: "zeros", "border" or "reflection". A NaN is outside, before the first element,
-                      but where a weight is made of it: between elements padded with zeros, and by "bicubic"
-      align_corners:  -1 and 1 are the middles of the first and last elements, not their edges
+      padding_mode:   values outside: "zeros", "border" or "reflection". NaN positions are before the first element, unless
+                      weights are made of them: between elements padded with zeros, and by "bicubic"
+      align_corners:  -1 and 1 are the centers of the first and last elements, not their edges
 
     Returns:   (N, C, H', W') or (N, C, D', H', W')
 
     Raises:
-      ShapeError:    the shapes do not fit each other.
+      ShapeError:    the shapes do not match.
       DTypeError:    input is not a float, or the dtypes differ.
-      ArgumentError: another mode or padding_mode.
+      ArgumentError: an unknown mode or padding_mode.
 
     >>> grid_sample(Tensor([[[[1.0, 3.0]]]]), Tensor([[[[0.0, 0.0]]]]))
     Tensor([[[[2.]]]])
@@ -359,17 +359,17 @@ def grid_sample(
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Returns the grid of an affine map of each picture, for `grid_sample`: theta times (x, y, 1).
+    """Returns a sampling grid for `grid_sample`: theta times (x, y, 1) for each pixel.
 
     Args:
       theta:          (N, 2, 3) or (N, 3, 4)  float
-      size:           (N, C, H, W) or (N, C, D, H, W) of the pictures to be made
+      size:           (N, C, H, W) or (N, C, D, H, W) of the images to be sampled
       align_corners:  as in `grid_sample`
 
     Returns:   (N, H, W, 2) or (N, D, H, W, 3)
 
     Raises:
-      ShapeError: theta and size do not fit each other.
+      ShapeError: the shapes of theta and size do not match.
       DTypeError: theta is not a float.
 
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))
@@ -395,7 +395,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
 
 def _base_line(length: int, align_corners: bool, like: Op) -> Op:
-    """Returns (length,): from -1 to 1, the middles of elements."""
+    """Returns (length,): pixel centers from -1 to 1."""
     number = cast(iota(length), like.dtype)
     if align_corners:
         return number * (2.0 / (length - 1)) - 1.0 if length > 1 else number
@@ -403,25 +403,25 @@ def _base_line(length: int, align_corners: bool, like: Op) -> Op:
 
 
 def _above(place: Op, start: float) -> Op:
-    """Returns a place, or `start` where it is not above it, or NaN; flat there."""
+    """Returns max(x, start), with gradient 0 at the bound; NaN becomes start."""
     return where(less(start, place), place, start)
 
 
 class Sampler:
-    """Reader of images (N, C, *spatial) at places."""
+    """Reads images (N, C, *spatial) at positions."""
 
     def __init__(self, x: Op, padding_mode: str, align_corners: bool):
         self.x, self.padding_mode, self.align_corners = x, padding_mode, align_corners
         self.lengths = [static(n) for n in x.shape[2:]]
 
     def places(self, grid: Op) -> list[Op]:
-        """Returns (N, *new) along each spatial axis for grid (N, *new, axes), whose last axis names the last one first."""
+        """Returns positions (N, *new) along each spatial axis from grid (N, *new, axes), whose last axis has x first."""
         new, axes = grid.shape[:-1], len(self.lengths)
         parts = [reshape(shrink_axis(grid, -1, i, i + 1), new) for i in reversed(range(axes))]
         return [self.unnormalised(part, length) for part, length in zip(parts, self.lengths)]
 
     def at(self, places: Sequence[Op], mode: str) -> Op:
-        """Returns (N, C, *new): the pictures at places (N, *new) between their elements, padded where they are outside."""
+        """Returns (N, C, *new): images interpolated at positions (N, *new), padded outside."""
         if mode != "bicubic":
             places = [self.padded(place, length) for place, length in zip(places, self.lengths)]
         if mode == "nearest":
@@ -439,25 +439,25 @@ class Sampler:
         return total
 
     def _linear(self, place: Op) -> list[tuple[Op, Op]]:
-        """Returns the elements before and behind a place, and their weights."""
+        """Returns the elements on both sides of a position, with their weights."""
         whole = unary(OpCode.FLOOR, place)
         part, first = place - whole, cast(whole, dtypes.int64)
         return [(first, -part + 1.0), (first + 1, part)]
 
     def _cubic(self, place: Op, length: int) -> list[tuple[Op, Op]]:
-        """Returns the four elements around a place, each padded by itself, and their weights."""
+        """Returns the four elements around a position, each padded separately, with their weights."""
         whole = unary(OpCode.FLOOR, place)
         steps = (self.padded(whole + float(k), length) for k in range(-1, 3))
         return [(cast(step, dtypes.int64), weight) for step, weight in zip(steps, cubic_weights(place - whole))]
 
     def unnormalised(self, place: Op, length: int) -> Op:
-        """Returns a place from -1 to 1 as one between elements."""
+        """Converts a position in [-1, 1] to units of elements."""
         if self.align_corners:
             return (place + 1.0) * ((length - 1) / 2.0)
         return ((place + 1.0) * float(length) - 1.0) * 0.5
 
     def padded(self, place: Op, length: int) -> Op:
-        """Brings a place inside, between the first and the last element, but for padding with zeros."""
+        """Moves a position between the first and the last element, unless the padding is zeros."""
         if self.padding_mode == "zeros":
             return place
         if self.padding_mode == "reflection":
@@ -466,7 +466,7 @@ class Sampler:
         return where(less(inner, end), inner, end)
 
     def between_edges(self, place: Op, length: int) -> Op:
-        """Applies `padded` to a place beyond an outer edge; one within half an element of the edge stays."""
+        """Applies `padded` to positions beyond the outer edges; those in the outer half elements stay."""
         if self.padding_mode == "zeros":
             return place
         if self.padding_mode == "reflection":
@@ -476,7 +476,7 @@ class Sampler:
         return where(is_between, place, self.padded(place, length))
 
     def _edges(self, length: int) -> tuple[float, float]:
-        """Returns the first edge, and how far the last one is."""
+        """Returns the first edge, and the distance to the last."""
         return (0.0, float(length - 1)) if self.align_corners else (-0.5, float(length))
 
     def _mirrored(self, place: Op, length: int) -> Op:
@@ -484,7 +484,7 @@ class Sampler:
         return _reflected(place, low, span) if span else place * 0.0
 
     def read(self, places: Sequence[Op]) -> Op:
-        """Returns the elements at whole places (N, *new), 0 outside: (N, C, *new)."""
+        """Returns the elements at integer positions (N, *new): (N, C, *new), 0 outside."""
         flat, inside = places[0].filled(0), equal(places[0], places[0])
         for place, length in zip(places, self.lengths):
             holds = both(less_equal(0, place), less(place, length))
@@ -493,13 +493,13 @@ class Sampler:
         return gather(reshape(self.x, images), where(inside, flat, -1), 2, 1)
 
     def for_channels(self, weight: Op) -> Op:
-        """Returns (N, *new) repeated for every channel."""
+        """Broadcasts (N, *new) to all channels."""
         batch, *new = weight.shape
         return expand(reshape(weight, (batch, 1, *new)), (batch, self.x.shape[1], *new))
 
 
 def _reflected(place: Op, low: float, span: float) -> Op:
-    """Returns a place mirrored at low and low + span until it is between them."""
+    """Reflects a position at low and low + span until it is between them."""
     distance = place - low
     distance = maximum(distance, -distance)
     turns = unary(OpCode.FLOOR, distance * (1.0 / span))

@@ -1,6 +1,6 @@
-"""Linear and bilinear maps, and embeddings: rows of a table by their numbers, and sums of them.
+"""Linear and bilinear maps, and embeddings: rows of a table by index, and their sums.
 
-V rows, D features, B bags.
+Letters: V rows, D features, B bags.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Args:
       input:   (..., K)
-      weight:  (N, K), or (K,) where there is no bias
+      weight:  (N, K), or (K,) if there is no bias
       bias:    (N,) or None
 
     Returns:   (..., N), or (...)
 
     Raises:
       ShapeError: the last axes of input and weight differ.
-      DTypeError: they are bools.
+      DTypeError: the dtype is bool.
 
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5]))
     Tensor([[11.5]])
@@ -51,7 +51,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
-    """Returns the likely remedy for an input that the weight does not fit: images that are not flat yet."""
+    """Returns a hint for inputs that do not match the weight: images that need to be flattened."""
     for axis in range(1, len(shape) - 1):
         if len(weight) == 2 and numel(shape[axis:]) == weight[1]:
             return f"input.flatten({axis}) fits; nn.Flatten() does so within a Sequential."
@@ -60,7 +60,7 @@ def _hint(shape: Sequence[Dim], weight: Sequence[Dim]) -> str:
 
 @formula
 def linear_op(x: Op, weight: Op, precision: DType | None, tf32: bool) -> Op:
-    """Returns x @ weight.T, computed in the precision of products; `tf32`: those of float32 may take TF32."""
+    """Returns x @ weight.T, computed in the given precision; `tf32` allows TF32 for float32."""
     if len(weight.shape) == 1:
         product = _product(x, reshape(weight, (1, *weight.shape)), precision, tf32)
         return reshape(product, product.shape[:-1])
@@ -69,7 +69,7 @@ def linear_op(x: Op, weight: Op, precision: DType | None, tf32: bool) -> Op:
 
 @formula
 def linear_with_bias_op(x: Op, weight: Op, bias: Op, precision: DType | None, tf32: bool) -> Op:
-    """Returns x @ weight.T + bias; with a precision of products the bias, however wide it is, does not widen the result."""
+    """Returns x @ weight.T + bias; with a precision, a wider bias does not widen the result."""
     product = _product(x, weight, precision, tf32)
     wide = product.dtype if precision is not None else promoted(product, bias)
     shape = broadcast_shapes("linear", product.shape, bias.shape)
@@ -100,7 +100,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Returns:   (..., N)
 
     Raises:
-      ShapeError: the inputs do not fit weight, or each other.
+      ShapeError: the shapes of inputs and weight do not match.
 
     >>> bilinear(Tensor([[1.0, 2.0]]), Tensor([[3.0]]), Tensor([[[1.0], [1.0]]]))
     Tensor([[9.]])
@@ -127,22 +127,22 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Returns the rows of `weight` (V, D) that the integers of `input` name: (*input.shape, D).
+    """Returns the rows of `weight` (V, D) with the indices in `input`: (*input.shape, D).
 
     Args:
       input:               integers of any shape
       weight:              (V, D)
-      padding_idx:         this row gets no gradient; negative: from the end
-      max_norm:            rows that are looked up are made no longer than this, in place
-      norm_type:           of max_norm
-      scale_grad_by_freq:  the gradient of a row is divided by how often it is looked up
+      padding_idx:         a row without gradient; negative: from the end
+      max_norm:            rows that are read are scaled to at most this norm, in place
+      norm_type:           order of that norm
+      scale_grad_by_freq:  divide the gradient of a row by how often it is read
       sparse:              has no effect: gradients are dense
 
     Raises:
       DTypeError: input is not an integer tensor.
       ShapeError: weight does not have two axes.
       ArgumentError: padding_idx is not a row.
-      IndexingError: when it is computed: an integer is negative or not below V.
+      IndexingError: when the result is computed: an index is outside [0, V).
 
     >>> embedding(Tensor([1, 0]), Tensor([[0.0, 1.0], [2.0, 3.0]]))
     Tensor([[2., 3.],
@@ -180,23 +180,23 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Returns the "sum", "mean" or "max" of the rows of `weight` (V, D) that each bag names: (B, D); 0 of no rows.
+    """Returns the "sum", "mean" or "max" of the rows of `weight` (V, D) in each bag: (B, D); 0 for an empty bag.
 
     Args:
-      input:                (B, L) integers, a bag a row; or (N,), bags one after the other
+      input:                (B, L) indices, one bag per row; or (N,), all bags in one axis
       weight:               (V, D)
-      offsets:              (B,) where each bag begins in an input of one axis
+      offsets:              (B,) start of each bag in an input of one axis
       max_norm, norm_type, scale_grad_by_freq, sparse: those of embedding
       mode:                 "sum", "mean" or "max"
-      per_sample_weights:   a factor of each row, of the shape of input, for "sum"
-      include_last_offset:  offsets ends with the end of the last bag
-      padding_idx:          rows that count for nothing
+      per_sample_weights:   a factor per index, of the shape of input, for "sum"
+      include_last_offset:  the last of offsets is the end of the last bag
+      padding_idx:          indices that are skipped
 
     Raises:
       DTypeError:    input is not an integer tensor.
-      ShapeError:    weight, offsets or per_sample_weights do not fit.
-      ArgumentError: another mode, or factors for another mode than "sum".
-      IndexingError: when it is computed: offsets do not begin with 0, fall, or exceed N.
+      ShapeError:    the shape of weight, offsets or per_sample_weights does not match.
+      ArgumentError: an unknown mode, or per_sample_weights for a mode other than "sum".
+      IndexingError: when the result is computed: offsets do not begin with 0, decrease, or exceed N.
 
     >>> embedding_bag(Tensor([0, 1, 1]), Tensor([[1.0], [3.0]]), Tensor([0, 2]))
     Tensor([[2.],
@@ -218,7 +218,7 @@ def _reduced_bags(
     include_last_offset: bool,
     padding: int | None,
 ) -> Tensor:
-    """Returns a row for each bag, of the rows of weight that input names."""
+    """Returns the reduced rows of each bag."""
     dtype = rows.dtype
     rows = rows.to(dtype.compute_dtype)  # rounded once, at the end
     if per_sample_weights is not None:
@@ -231,7 +231,7 @@ def _reduced_bags(
 
 
 def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tensor | None, mode: str) -> None:  # noqa: A002
-    """Raises unless embedding_bag has this mode, and bags and factors of these shapes."""
+    """Raises an error unless the mode exists and bags and factors have the right shapes."""
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f'embedding_bag: mode must be "sum", "mean" or "max", got {mode!r}.')
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
@@ -243,7 +243,7 @@ def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tenso
 
 
 def _rising(offsets: Tensor, count: int) -> Tensor:
-    """Returns offsets of bags, which begin with 0 and never fall; computing them is an error where they are others."""
+    """Returns the offsets; computing them raises an error unless they begin with 0 and do not decrease."""
     first = Tensor.arange(offsets.shape[0], device=offsets.device) == 0
     before = Tensor.choose(first, 0, offsets.roll(1))
     is_wrong = (offsets < before) | (offsets > count) | (first & (offsets != 0))
@@ -253,12 +253,12 @@ def _rising(offsets: Tensor, count: int) -> Tensor:
 
 
 def _one_after_the_other(rows_ND: Tensor, counted_N: Tensor, offsets: Tensor, bags: int, mode: str) -> Tensor:
-    """Returns one row for each of `bags` bags, from the rows that count, where bag b begins at offsets[b]."""
+    """Reduces counted rows to `bags` rows; bag b begins at offsets[b]."""
     rows = Tensor.choose(counted_N.unsqueeze(-1), rows_ND, -float("inf") if mode == "max" else 0.0)
     base, ones = filled(0, dtypes.int64, (rows.shape[0] + 1,)), filled(1, dtypes.int64, (bags,))
     begins = cast(_rising(offsets, rows.shape[0])[:bags].read(), dtypes.int64)
     starts = Tensor.from_op(scatter(base, begins, ones, OpCode.ADD, 0, 0), offsets.cell.device)
-    places = (starts[:-1].cumsum(0) - 1).read()  # the bag of each element
+    places = (starts[:-1].cumsum(0) - 1).read()  # index of each element's bag
     none = filled(-float("inf") if mode == "max" else 0.0, rows.dtype, (bags, rows.shape[1]))
     total = scatter(none, places, rows.read(), OpCode.MAX if mode == "max" else OpCode.ADD, 0, 0)
     result = Tensor.from_op(total, rows.cell.device)
@@ -270,7 +270,7 @@ def _one_after_the_other(rows_ND: Tensor, counted_N: Tensor, offsets: Tensor, ba
 
 
 def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
-    """Returns one row for each bag, from the rows that count."""
+    """Reduces the counted rows of each bag."""
     counted = counted_BL.unsqueeze(-1)
     if mode == "max":
         none = ~counted_BL.any(1, keepdim=True)
@@ -283,14 +283,14 @@ def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
 
 
 def padding_row(function: str, padding_idx: int, count: int) -> int:
-    """Returns padding_idx counted from the front; ArgumentError where it is not a row."""
+    """Returns padding_idx counted from the front; raises ArgumentError if it is not a row."""
     if not -count <= whole(function, "padding_idx", padding_idx) < count:
         raise ArgumentError(f"{function}: padding_idx {padding_idx} is not one of {count} rows.")
     return padding_idx % count
 
 
 def _counts(input: Tensor, count: int) -> Tensor:  # noqa: A002
-    """Returns how often each of `count` rows is named, (V,) int64."""
+    """Returns how often each of `count` rows is read, (V,) int64."""
     places = cast(input.flatten().read(), dtypes.int64)
     ones = filled(1, dtypes.int64, places.shape)
     return Tensor.from_op(scatter(filled(0, dtypes.int64, (count,)), places, ones, OpCode.ADD, 0, 0), input.cell.device)
@@ -298,7 +298,7 @@ def _counts(input: Tensor, count: int) -> Tensor:  # noqa: A002
 
 @no_grad()
 def _renormalize(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:  # noqa: A002
-    """Makes the rows that are looked up no longer than max_norm, in place."""
+    """Scales the rows that are read to at most max_norm, in place."""
     values = weight.detach()
     lengths = values.norm(norm_type, 1, keepdim=True)
     is_long = (_counts(input, weight.shape[0]).unsqueeze(1) > 0) & (lengths > max_norm)
@@ -306,14 +306,14 @@ def _renormalize(input: Tensor, weight: Tensor, max_norm: float, norm_type: floa
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """Returns int64 rows (*tensor.shape, num_classes): 1 where the class is that of `tensor`, else 0.
+    """Returns int64 rows (*tensor.shape, num_classes): 1 at the class, else 0.
 
     Args:
       tensor:       integers of any shape, 0 .. num_classes - 1
-      num_classes:  -1: one more than the greatest, which is computed now
+      num_classes:  -1: the largest class plus 1, which is computed now
 
     Raises:
-      IndexingError: when it is computed: a class is negative, or not below num_classes.
+      IndexingError: when the result is computed: a class is outside [0, num_classes).
 
     >>> one_hot(Tensor([1, 0]), num_classes=3).tolist()
     [[0, 1, 0], [1, 0, 0]]

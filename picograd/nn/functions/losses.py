@@ -1,6 +1,6 @@
-"""Losses of numbers and of vectors: differences, likelihoods, distances, margins.
+"""Losses of numbers and vectors: differences, likelihoods, distances, margins.
 
-`check_pair`, `weighted` and `reduced` are the first and the last step of every loss.
+Every loss begins with `check_pair` and ends with `weighted` or `reduced`.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ REDUCTIONS = ("mean", "sum", "none")
 
 # ---- pairs and reductions ----
 def check_reduction(function: str, reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> None:
-    """Raises ArgumentError for another word than those allowed."""
+    """Raises ArgumentError for an unknown reduction."""
     check_one_of(function, "reduction", reduction, allowed)
 
 
 def reduced(function: str, losses: Tensor, reduction: str) -> Tensor:
-    """Returns the mean or the sum of losses, or themselves.
+    """Returns the mean or the sum of losses, or the losses themselves.
 
     Raises:
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
     """
     check_reduction(function, reduction)
     return losses if reduction == "none" else (losses.mean() if reduction == "mean" else losses.sum())
 
 
 def check_pair(function: str, input: Tensor, target: Tensor, warn: bool = True) -> None:  # noqa: A002
-    """Checks the two operands of a loss; shapes that differ are broadcast, with a warning.
+    """Checks the operands of a loss; warns and broadcasts if their shapes differ.
 
     Raises:
-      DTypeError: neither is a float.
+      DTypeError: neither operand is a float.
     """
     for name, tensor in (("input", input), ("target", target)):
         if not isinstance(tensor, Tensor):
@@ -65,11 +65,11 @@ def check_pair(function: str, input: Tensor, target: Tensor, warn: bool = True) 
 
 
 def weighted(function: str, losses: Tensor, weight: Tensor | None, input: Tensor, reduction: str) -> Tensor:  # noqa: A002
-    """Returns losses times weights, their mean divided by the sum of the weights.
+    """Returns losses times weights, reduced; the mean is divided by the sum of the weights.
 
     Raises:
-      ShapeError:    weight has another shape than input.
-      ArgumentError: another reduction.
+      ShapeError:    the shape of weight differs from input's.
+      ArgumentError: an unknown reduction.
     """
     if weight is None:
         return reduced(function, losses, reduction)
@@ -83,14 +83,14 @@ def weighted(function: str, losses: Tensor, weight: Tensor | None, input: Tensor
 # ---- differences ----
 @widened
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
-    """Returns (input - target) ** 2, by `reduction` its "mean", "sum", or each ("none").
+    """Returns (input - target) ** 2; `reduction`: "mean", "sum" or "none".
 
-    `weight`: a factor of each, of the shape of input; the mean is then divided by the sum of the weights.
+    `weight`: a factor per element, of the shape of input; the mean is then divided by the sum of the weights.
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ShapeError:    weight has another shape than input.
-      ArgumentError: another reduction.
+      ShapeError:    the shape of weight differs from input's.
+      ArgumentError: an unknown reduction.
 
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
     Tensor(2.)
@@ -106,12 +106,12 @@ def _mse(x: Tensor, target: Tensor, reduction: str, weight: Tensor | None) -> Te
 
 @widened
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
-    """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none"); `weight` as in mse_loss.
+    """Returns |input - target|; `reduction`: "mean", "sum" or "none"; `weight` as in mse_loss.
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ShapeError:    weight has another shape than input.
-      ArgumentError: another reduction.
+      ShapeError:    the shape of weight differs from input's.
+      ArgumentError: an unknown reduction.
 
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
     Tensor(1.)
@@ -127,13 +127,13 @@ def _l1(x: Tensor, target: Tensor, reduction: str, weight: Tensor | None) -> Ten
 
 @widened
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:  # noqa: A002
-    """Returns d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2.
+    """Returns d^2 / (2 beta) if d = |input - target| is below beta, else d - beta / 2.
 
     `reduction`: "mean", "sum" or "none".
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ArgumentError: beta is negative, or another reduction.
+      ArgumentError: beta is negative, or an unknown reduction.
 
     Source:    Girshick 2015, arXiv:1504.08083, eq. 3 (beta = 1).
 
@@ -152,7 +152,7 @@ def _smooth_l1(x: Tensor, target: Tensor, reduction: str, beta: float) -> Tensor
     if beta == 0:
         return reduced("smooth_l1_loss", distance, reduction)
     far = distance >= beta
-    small = Tensor.choose(far, 0.0, d)  # the slope of an infinite square times 0 would be NaN
+    small = Tensor.choose(far, 0.0, d)  # the slope of an infinite square, times 0, would be NaN
     losses = Tensor.choose(far, distance - 0.5 * beta, small * small * (0.5 / beta))
     return reduced("smooth_l1_loss", losses, reduction)
 
@@ -165,14 +165,14 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Returns d^2 / 2 where d = |input - target| is at most delta, else delta * (d - delta / 2).
+    """Returns d^2 / 2 if d = |input - target| is at most delta, else delta * (d - delta / 2).
 
-    `reduction`: "mean", "sum" or "none"; `weight`: a factor of each, of the shape of input.
+    `reduction`: "mean", "sum" or "none"; `weight`: a factor per element, of the shape of input.
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ShapeError:    weight has another shape than input.
-      ArgumentError: delta is not positive, or another reduction.
+      ShapeError:    the shape of weight differs from input's.
+      ArgumentError: delta is not positive, or an unknown reduction.
 
     Source:    Huber 1964, "Robust estimation of a location parameter".
 
@@ -207,18 +207,18 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target.
 
-    As in PyTorch logarithms are held above -100 and their slopes below 1e12, so that p may be 0 or 1.
+    As in PyTorch, logarithms are at least -100 and their slopes at most 1e12, so p may be 0 or 1.
 
     Args:
       input:      probabilities  float
       target:     of the shape of input  float
-      weight:     a factor of each; broadcasts to input
+      weight:     a factor per element; broadcasts to input
       reduction:  "mean", "sum" or "none"
 
     Raises:
-      ShapeError:    target has another shape than input.
+      ShapeError:    the shapes of target and input differ.
       DTypeError:    neither is a float.
-      ArgumentError: another reduction; when it is computed, an element of input or target that is not in [0, 1].
+      ArgumentError: an unknown reduction; when the result is computed: an element of input or target is outside [0, 1].
 
     >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
     Tensor(0.6931472)
@@ -246,19 +246,19 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, with no overflow.
+    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, without overflow.
 
     Args:
       input:       scores  float
       target:      of the shape of input  float
-      weight:      a factor of each; broadcasts to input
+      weight:      a factor per element; broadcasts to input
       reduction:   "mean", "sum" or "none"
-      pos_weight:  a factor of t log(s); broadcasts to input
+      pos_weight:  factor of t log(s); broadcasts to input
 
     Raises:
-      ShapeError:    target has another shape than input.
+      ShapeError:    the shapes of target and input differ.
       DTypeError:    neither is a float.
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
 
     >>> binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0]))
     Tensor(0.6931472)
@@ -282,17 +282,17 @@ def _check_equal(function: str, input: Tensor, target: Tensor) -> None:  # noqa:
 @widened
 @of_tensors
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:  # noqa: A002
-    """Returns t (log t - input) with t = target: how far log-probabilities are from probabilities.
+    """Returns t (log t - input) with t = target: the Kullback-Leibler divergence of log-probabilities from probabilities.
 
     Args:
       input:       log-probabilities
       target:      probabilities or, with log_target, log-probabilities
-      reduction:   "mean" of all elements, "batchmean" (the sum over the first axis's length), "sum" or "none"
-      log_target:  what target holds
+      reduction:   "mean" over all elements, "batchmean" (sum / length of the first axis), "sum" or "none"
+      log_target:  target has log-probabilities
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
 
     >>> kl_div(Tensor([[-1.0, -1.0]]), Tensor([[-1.0, 0.0]]), reduction="batchmean", log_target=True)
     Tensor(1.)
@@ -304,7 +304,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     else:
         zero = target == 0
         held, steep = Tensor.choose(zero, 1.0, target), -Tensor.choose(zero, target, 1.0).sqrt()
-        losses = Tensor.choose(zero, steep, held * held.log()) - target * input  # 0 log 0 is 0, with the slope -inf
+        losses = Tensor.choose(zero, steep, held * held.log()) - target * input  # 0 log 0 is 0, with slope -inf
     if reduction == "batchmean":
         return losses.sum() / input.shape[0] if input.ndim else losses.sum()
     return reduced("kl_div", losses, reduction)
@@ -325,14 +325,14 @@ def poisson_nll_loss(
     Args:
       input:      log(rate) or, without log_input, the rate
       target:     counts
-      log_input:  what input holds
-      full:       add Stirling's target log(target) - target + log(2 pi target) / 2 where target is above 1
-      eps:        added to a rate under the logarithm
+      log_input:  input is log(rate)
+      full:       add Stirling's target log(target) - target + log(2 pi target) / 2 for targets above 1
+      eps:        added to the rate in log(rate)
       reduction:  "mean", "sum" or "none"
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
 
     >>> poisson_nll_loss(Tensor([0.0]), Tensor([3.0]))
     Tensor(1.)
@@ -356,21 +356,21 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """Returns (log(var) + (input - target)^2 / var) / 2: the negative log-likelihood of normal numbers.
+    """Returns (log(var) + (input - target)^2 / var) / 2: the negative log-likelihood of normal distributions.
 
     Args:
       input:      means
       target:     observed numbers
-      var:        variances: of the shape of input, with the last axis missing or one axis of length 1, or a number;
-                  held above eps, but for the gradient
+      var:        variances: of the shape of input, or with the last axis missing or of length 1, or a number; values below
+                  eps count as eps, except for the gradient
       full:       add log(2 pi) / 2
-      eps:        least variance
+      eps:        lower bound of the variance
       reduction:  "mean", "sum" or "none"
 
     Raises:
       DTypeError:    neither input nor target is a float.
       ShapeError:    var has another shape.
-      ArgumentError: var is negative, an element of a tensor when it is computed; or another reduction.
+      ArgumentError: var is negative (a tensor: when the result is computed), or an unknown reduction.
 
     >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
     Tensor(2.)
@@ -399,7 +399,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
 
     >>> soft_margin_loss(Tensor([0.0]), Tensor([1.0]))
     Tensor(0.6931472)
@@ -412,7 +412,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 @widened
 @of_tensors
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:  # noqa: A002
-    """Returns input / max(norm, eps), the norm of order `p` along axis `dim`.
+    """Returns input / max(norm, eps), with the norm of order `p` along axis `dim`.
 
     Raises:
       DTypeError: input is not a float.
@@ -427,12 +427,12 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 @widened
 @of_tensors
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Returns x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`, both broadcast.
+    """Returns x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`; shapes are broadcast.
 
-    Numbers whose squares overflow, beyond 1e19 in float32, have no length: the result is NaN, and 0 in PyTorch.
+    If squares overflow, beyond 1e19 in float32, the result is NaN; PyTorch's is 0.
 
     Raises:
-      DTypeError: x1 or x2 is not a float.
+      DTypeError: neither x1 nor x2 is a float.
 
     >>> cosine_similarity(Tensor([[1.0, 0.0]]), Tensor([[3.0, 4.0]]))
     Tensor([0.6])
@@ -444,14 +444,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     for x in (x1, x2):
         whole = Tensor.from_op(broadcast_to(x.read(), shape), x.cell.device)
         norm = whole.norm(2.0, dim, keepdim=True)
-        parts.append(whole / (norm + (norm.clamp(min=eps) - norm).detach()))  # as in PyTorch, eps stops no gradient
+        parts.append(whole / (norm + (norm.clamp(min=eps) - norm).detach()))  # as in PyTorch
     return (parts[0] * parts[1]).sum(dim)
 
 
 @widened
 @of_tensors
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """Returns the norm of order `p` of x1 - x2 + eps along the last axis, x1 and x2 broadcast.
+    """Returns the norm of order `p` of x1 - x2 + eps along the last axis; shapes are broadcast.
 
     >>> pairwise_distance(Tensor([[1.0, 2.0]]), Tensor([[4.0, 6.0]]), eps=0.0)
     Tensor([5.])
@@ -461,7 +461,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 @widened
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
-    """Returns the distances of order `p` between all rows i < j of input (N, D): (N (N - 1) / 2,).
+    """Returns the distances of order `p` between all pairs of rows i < j of input (N, D): (N (N - 1) / 2,).
 
     Raises:
       ShapeError: input does not have two axes.
@@ -479,11 +479,11 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     return (first - second).norm(p, -1)
 
 
-KEPT_PAIRS_ROWS_MAX = 1024  # whose pairs have 4 MB
+KEPT_PAIRS_ROWS_MAX = 1024  # rows whose pairs are cached, 4 MB
 
 
 def _pairs(count: int, device: str) -> list[Op]:
-    """Returns the rows i and j of all pairs i < j."""
+    """Returns the indices i and j of all pairs i < j."""
     return [Tensor(rows.astype(np.int32), device=device).read() for rows in np.triu_indices(count, 1)]
 
 
@@ -499,11 +499,11 @@ def hinge_embedding_loss(
     margin: float = 1.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """Returns input where target is 1, max(0, margin - input) where it is -1; `reduction`: "mean", "sum" or "none".
+    """Returns input if target is 1, max(0, margin - input) if it is -1; `reduction`: "mean", "sum" or "none".
 
     Raises:
       DTypeError:    neither input nor target is a float.
-      ArgumentError: another reduction.
+      ArgumentError: an unknown reduction.
 
     >>> hinge_embedding_loss(Tensor([0.5, 0.25]), Tensor([1.0, -1.0]), reduction="none")
     Tensor([0.5 , 0.75])
@@ -518,13 +518,13 @@ def hinge_embedding_loss(
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Returns max(0, margin - target * (input1 - input2)): target 1 wants input1 greater, -1 input2.
+    """Returns max(0, margin - target * (input1 - input2)); target 1: input1 should be greater, -1: input2.
 
     `reduction`: "mean", "sum" or "none".
 
     Raises:
-      ShapeError:    they have different numbers of axes.
-      ArgumentError: another reduction.
+      ShapeError:    the inputs and target differ in their number of axes.
+      ArgumentError: an unknown reduction.
 
     >>> margin_ranking_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
     Tensor(2.)
@@ -542,17 +542,17 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Returns 1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1.
+    """Returns 1 - cos(input1, input2) if target is 1, max(0, cos - margin) if it is -1.
 
     Args:
       input1, input2:  (N, D) or (D,)
       target:          (N,) or ()
-      margin:          from -1 to 1
+      margin:          in [-1, 1]
       reduction:       "mean", "sum" or "none"
 
     Raises:
-      ShapeError:    target does not fit the inputs.
-      ArgumentError: another reduction.
+      ShapeError:    the shape of target does not match the inputs.
+      ArgumentError: an unknown reduction.
 
     >>> cosine_embedding_loss(Tensor([1.0, 0.0]), Tensor([0.0, 1.0]), Tensor(1.0))
     Tensor(1.)
@@ -582,12 +582,12 @@ def triplet_margin_loss(
 ) -> Tensor:
     """Returns max(0, margin + |anchor - positive| - |anchor - negative|), norms of order p along the last axis.
 
-    `eps` is added to each difference. `swap` takes |positive - negative| where that is smaller than the last norm
-    (Balntas et al. 2016). `reduction`: "mean", "sum" or "none".
+    `eps` is added to each difference. `swap` uses |positive - negative| if that is smaller than the last norm (Balntas et
+    al. 2016). `reduction`: "mean", "sum" or "none".
 
     Raises:
       ShapeError:    anchor, positive and negative have different numbers of axes.
-      ArgumentError: margin is not positive, or another reduction.
+      ArgumentError: margin is not positive, or an unknown reduction.
 
     >>> triplet_margin_loss(Tensor([[0.0]]), Tensor([[3.0]]), Tensor([[1.0]]), eps=0.0)
     Tensor(3.)
@@ -612,11 +612,11 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:
     """Returns max(0, margin + d(anchor, positive) - d(anchor, negative)) with d = distance_function.
 
-    d is pairwise_distance unless given; `swap` and `reduction` are those of triplet_margin_loss.
+    By default d is pairwise_distance; `swap` and `reduction` are those of triplet_margin_loss.
 
     Raises:
       ShapeError:    anchor, positive and negative have different numbers of axes.
-      ArgumentError: margin is not positive, or another reduction.
+      ArgumentError: margin is not positive, or an unknown reduction.
 
     >>> far = lambda a, b: (a - b).abs().sum(-1)
     >>> a, p, n = Tensor([[0.0]]), Tensor([[3.0]]), Tensor([[1.0]])
@@ -635,7 +635,7 @@ def _triplet(
     swap: bool,
     reduction: str,
 ) -> Tensor:
-    """Returns max(0, near - far + margin): how far anchors are from positives, and how far from negatives."""
+    """Returns max(0, near - far + margin), from the distances of anchors to positives and to negatives."""
     anchor, positive, negative = triple
     check_positive(function, "margin", margin)
     if not anchor.ndim == positive.ndim == negative.ndim:

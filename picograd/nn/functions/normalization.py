@@ -1,6 +1,6 @@
-"""Normalisation as functions: over features, groups, images and batches.
+"""Normalization as functions: over features, groups, images and batches.
 
-N batch, C channels. 16-bit floats are normalised in float32.
+Letters: N batch, C channels. 16-bit floats are normalized in float32.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalises the last axes to mean 0 and variance 1, then scales and shifts.
+    """Normalizes the last axes to mean 0 and variance 1, then scales and shifts.
 
     out = (x - mean) / sqrt(var + eps) * weight + bias        (var divides by the count, not the count - 1)
 
-    Numbers whose squares overflow, beyond 1e19 in float32, are divided by infinity: they become 0, and NaN in PyTorch.
+    If squares overflow, beyond 1e19 in float32, the values are divided by infinity and become 0; PyTorch's are NaN.
 
     Args:
-      input:             (..., *normalized_shape)  float; 16-bit floats are normalised in float32
-      normalized_shape:  the axes at the end that are normalised together
+      input:             (..., *normalized_shape)  float; 16-bit floats are normalized in float32
+      normalized_shape:  the trailing axes that are normalized together
       weight, bias:      (*normalized_shape) or None
 
     Raises:
-      ShapeError: input does not end in normalized_shape, or weight or bias has another shape.
+      ShapeError: input does not end in normalized_shape, or the shape of weight or bias differs.
 
     Source:    Ba, Kiros, Hinton 2016, arXiv:1607.06450, eq. 3 and 4.
 
@@ -68,20 +68,20 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Divides the last axes by the root of the mean of their squares, then scales.
+    """Divides the last axes by their root mean square, then scales.
 
     out = x / sqrt(mean(x^2) + eps) * weight
 
-    Numbers whose squares overflow, beyond 1e19 in float32, are divided by infinity: they become 0, as in PyTorch.
+    If squares overflow, beyond 1e19 in float32, the values are divided by infinity and become 0, as in PyTorch.
 
     Args:
       input:             (..., *normalized_shape)  float
-      normalized_shape:  the axes at the end that are normalised together
+      normalized_shape:  the trailing axes that are normalized together
       weight:            (*normalized_shape) or None
-      eps:               2^-23, the distance from 1 to the next float32 (2^-52 for float64), unless given
+      eps:               by default 2^-23, the distance from 1 to the next float32 (2^-52 for float64)
 
     Raises:
-      ShapeError: input does not end in normalized_shape, or weight has another shape.
+      ShapeError: input does not end in normalized_shape, or the shape of weight differs.
       DTypeError: input is not a float.
 
     Source:    Zhang, Sennrich 2019, arXiv:1910.07467, eq. 4.
@@ -115,19 +115,19 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalises each group of neighbouring channels of each example, then scales and shifts each channel.
+    """Normalizes each group of consecutive channels of each example, then scales and shifts each channel.
 
     out = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
       input:         (N, C, ...)  float
-      num_groups:    divides C
+      num_groups:    a divisor of C
       weight, bias:  (C,) or None
-      eps:           in the units of var
+      eps:           in units of var
 
     Raises:
       ArgumentError: num_groups is not an integer.
-      ShapeError:    input has less than two axes, num_groups does not divide C, or weight or bias is not (C,).
+      ShapeError:    input has fewer than two axes, num_groups does not divide C, or weight or bias is not (C,).
       DTypeError:    input is not a float.
 
     Source:    Wu, He 2018, arXiv:1803.08494, eq. 1, 2 and 7.
@@ -154,23 +154,23 @@ def batch_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalises each channel, then scales and shifts it.
+    """Normalizes each channel, then scales and shifts it.
 
     out = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
       input:                     (N, C, ...)  float
-      running_mean, running_var: (C,) or None. In training they take in the batch's: running += momentum (new - running),
-                                 the variance divided by count - 1; else they are the mean and var of the formula
+      running_mean, running_var: (C,) or None. In training the batch's update them: running += momentum (new - running),
+                                 with the variance divided by count - 1; else they are mean and var of the formula
       weight, bias:              (C,) or None
-      training:                  mean and var (divided by count) are those of the batch
+      training:                  mean and var (divided by count) are the batch's
       momentum:                  a number, or a scalar tensor
-      eps:                       in the units of var
+      eps:                       in units of var
 
     Raises:
-      ShapeError:    input has less than two axes, something else is not (C,), or in training a channel has one value.
+      ShapeError:    input has fewer than two axes, another tensor is not (C,), or in training a channel has a single value.
       DTypeError:    input is not a float.
-      ArgumentError: neither training nor running statistics.
+      ArgumentError: not training, and no running statistics.
 
     Source:    Ioffe, Szegedy 2015, arXiv:1502.03167, algorithm 1.
 
@@ -183,7 +183,7 @@ def batch_norm(
     if not training:
         running = _running("batch_norm: without training", running_mean, running_var)
         return _normalized(_by_running, (), input, running, weight, bias, eps, _beside(input))
-    if 0 in input.op.shape:  # no value: nothing to take in
+    if 0 in input.op.shape:  # an empty batch does not change the statistics
         return _normalized(_as_it_is, (), input, (), weight, bias, eps, _beside(input))
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
         fact = f"batch_norm: in training a channel needs more than one value, got input {input.shape}."
@@ -205,22 +205,22 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalises each channel of each example, then scales and shifts each channel.
+    """Normalizes each channel of each example, then scales and shifts each channel.
 
     out = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
       input:                     (N, C, ...)  float
-      running_mean, running_var: (C,) or None; with use_input_stats they take in the means over examples
+      running_mean, running_var: (C,) or None; with use_input_stats they are updated by the means over examples
       weight, bias:              (C,) or None
-      use_input_stats:           mean and var are those of the example; else the running ones
+      use_input_stats:           mean and var are the example's; else the running ones
       momentum:                  running += momentum (new - running)
-      eps:                       in the units of var
+      eps:                       in units of var
 
     Raises:
-      ShapeError:    input has less than three axes, something else is not (C,), or a channel has one value.
+      ShapeError:    input has fewer than three axes, another tensor is not (C,), or a channel has a single value.
       DTypeError:    input is not a float.
-      ArgumentError: neither use_input_stats nor running statistics.
+      ArgumentError: no use_input_stats, and no running statistics.
 
     Source:    Ulyanov et al. 2016, arXiv:1607.08022, eq. 2.
 
@@ -250,14 +250,14 @@ def local_response_norm(
     beta: float = 0.75,
     k: float = 1.0,
 ) -> Tensor:
-    """Divides each channel by a mean over its neighbours: x / (k + alpha * mean of x^2 over `size` channels) ** beta.
+    """Divides each channel by a power of its neighbours: x / (k + alpha * mean of x^2 over `size` channels) ** beta.
 
     Raises:
-      ShapeError:    input has less than three axes.
+      ShapeError:    input has fewer than three axes.
       DTypeError:    input is not a float.
       ArgumentError: size is below 1.
 
-    Source:    Krizhevsky et al. 2012, section 3.3, with alpha over size.
+    Source:    Krizhevsky et al. 2012, section 3.3; alpha is divided by size.
 
     >>> local_response_norm(Tensor([[[2.0], [0.0]]]), 2, alpha=1.0, beta=1.0).round(3)
     Tensor([[[0.667],
@@ -271,10 +271,10 @@ def local_response_norm(
 
 
 def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
-    """Returns x / (k + alpha * mean of x^2 over `count` channels, the first of them `before` channels ahead) ** beta.
+    """Returns x / (k + alpha * mean of x^2 over `count` channels) ** beta; the window begins `before` channels earlier.
 
-    Sums of 1, 2, 4, ... channels are made of each other, so that a wide window takes few additions; places outside of the
-    channels are left out.
+    Window sums are built from sums of 1, 2, 4, ... channels, so a wide window takes few additions; channels outside are
+    left out.
     """
     channels = x.shape[1]
     before, after = (min(n, max(channels - 1, 0)) for n in (before, count - 1 - before))
@@ -291,12 +291,12 @@ def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta
 
 # ---- shared by all norms ----
 def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """Returns (x - mean) / sqrt(var + eps) * weight + bias, over some axes of (N, C, ...)."""
+    """Returns (x - mean) / sqrt(var + eps) * weight + bias over some axes of (N, C, ...)."""
     return _normalized(_over_axes, axes, x, (), weight, bias, eps, _beside(x))
 
 
 def _beside(x: Tensor) -> tuple[Dim, ...]:
-    """Returns the shape of one number a channel that broadcasts to (N, C, ...)."""
+    """Returns the shape that broadcasts one number per channel to (N, C, ...)."""
     return (x.op.shape[1], *(1,) * (x.ndim - 2))
 
 
@@ -304,7 +304,7 @@ def _normalized(
     standard: Callable[..., Op], options: tuple[int, ...], x: Tensor, statistics: Sequence[Tensor],
     weight: Tensor | None, bias: Tensor | None, eps: float, shape: tuple[Dim, ...],
 ) -> Tensor:  # fmt: skip
-    """Returns standard(options, eps, x, *statistics) * weight + bias; `shape` lets weight and bias broadcast to x."""
+    """Returns standard(options, eps, x, *statistics) * weight + bias; weight and bias get `shape` to broadcast."""
     factors = [tensor for tensor in (weight, bias) if tensor is not None]
     op, others = x.read(), [tensor.read() for tensor in factors]
     before = [tensor.read() for tensor in statistics]
@@ -317,7 +317,7 @@ def _normalized(
 def _scaled(
     parts: tuple[Callable[..., Op], tuple[int, ...], int, tuple[Dim, ...], bool, bool], eps: float, x: Op, *others: Op
 ) -> list[Op]:
-    """Returns the value of `_normalized`; narrow floats are rounded once."""
+    """Returns the value of `_normalized`; 16-bit floats are rounded once."""
     standard, options, num_statistics, shape, has_weight, has_bias = parts
     dtype = common_dtype([x, *others[num_statistics:]])
     wide, rest = dtype.compute_dtype, iter(others[num_statistics:])
@@ -334,7 +334,7 @@ def _over_axes(axes: tuple[int, ...], eps: float, x: Op) -> Op:
 
 
 def _by_group(options: tuple[int], eps: float, x: Op) -> Op:
-    """Returns x with each group of channels standardized."""
+    """Standardizes each group of channels of x."""
     examples, channels, *rest = x.shape
     grouped = reshape(x, (examples, options[0], static(channels) // options[0], *rest))
     return reshape(_over_axes(tuple(range(2, len(grouped.shape))), eps, grouped), x.shape)
@@ -353,7 +353,7 @@ def _as_it_is(options: tuple[()], eps: float, x: Op) -> Op:
 
 
 def _standardized(op: Op, axes: tuple[int, ...], eps: float) -> Op:
-    """Returns (x - mean) / sqrt(var + eps) over some axes."""
+    """Standardizes x over some axes: (x - mean) / sqrt(var + eps)."""
     deviation = op - broadcast_to(nearest_mean(op, axes), op.shape)
     scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
     return deviation * broadcast_to(scale, op.shape)
@@ -363,10 +363,10 @@ def _take_in(
     function: str, running: Tensor | None, statistic: Callable[..., Sequence[Op]], axes: tuple[tuple[int, ...], ...],
     x: Tensor, momentum: float | Tensor,
 ) -> None:  # fmt: skip
-    """Moves running statistics towards those of a batch, in place.
+    """Updates running statistics by those of a batch, in place.
 
     Args:
-      axes:  over which the statistic is taken, and over which then the mean is, if any
+      axes:  axes of the statistic, and axes over which the statistics are averaged, if any
     """
     if running is not None:
         before, factor = detached(running.read()), momentum.read() if isinstance(momentum, Tensor) else momentum
@@ -386,7 +386,7 @@ def _batch_variance(axes: tuple[tuple[int, ...], ...], before: Op, x: Op, factor
 
 
 def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | float) -> list[Op]:
-    """Returns running statistics moved towards new ones, averaged over further axes."""
+    """Returns running statistics, updated by new ones averaged over further axes."""
     for axes in more:
         new = mean_op(new, axes)
     before = cast(before, new.dtype)
@@ -395,14 +395,14 @@ def _moved(before: Op, new: Op, more: Sequence[tuple[int, ...]], factor: Op | fl
 
 
 def _running(situation: str, mean: Tensor | None, var: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the running statistics; raises ArgumentError, which begins with the situation, where one is None."""
+    """Returns the running statistics; raises ArgumentError if one is None; `situation` begins its text."""
     if mean is None or var is None:
         raise ArgumentError(f"{situation} running_mean and running_var are needed, got None.")
     return mean, var
 
 
 def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tensor | None) -> None:  # noqa: A002
-    """Raises where input is not a float (N, C, ...) of that rank, or another tensor not (C,)."""
+    """Raises an error unless input is a float (N, C, ...) of enough axes, and all other tensors are (C,)."""
     if input.ndim < least_rank:
         raise ShapeError(f"{function}: input must be (N, C, ...), got {input.shape}.")
     need_float(function, input.op)

@@ -1,8 +1,8 @@
-"""Pooling: maxima, means and p-norms of windows, at given steps, of as many bins as asked for, or at drawn places.
+"""Pooling: maxima, means and p-norms of windows, which have fixed steps, a fixed number, or random positions.
 
-The place of each maximum is found first, window by window; the value is then read there. So a gradient goes to one
-element of a window, the first of equal ones, and costs only as much as there are windows. Indices are places in an
-image, int64 and row-major. A sum over windows is a convolution with ones, each channel an image of its own.
+For each maximum its index is found first; the value is then read there. So a gradient goes to one element per window, the
+first of equal ones, and costs as much as there are windows. Indices are positions in an image, int64 and row-major.
+A sum over windows is a convolution with ones; each channel is an image of its own.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ __all__ = [
 
 
 # ---- maxima ----
-Pooled = Any  # a tensor, or with return_indices a pair of them: checkers of types let programs use it as either
+Pooled = Any  # a tensor, or with return_indices a pair; Any, so that type checkers accept either use
 
 
 def max_pool1d(
     input: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0, dilation: Each = 1,  # noqa: A002
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Pooled:  # fmt: skip
-    """Returns the greatest element of each window; see `max_pool2d`.
+    """Returns the largest element of each window; see `max_pool2d`.
 
     Args:
       input:  (N, C, L) or (C, L)
@@ -99,24 +99,24 @@ def max_pool2d(
     input: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0, dilation: Each = 1,  # noqa: A002
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Pooled:  # fmt: skip
-    """Returns the greatest element of each window; of equal ones the gradient goes to the first, NaN wins.
+    """Returns the largest element of each window; the gradient goes to the first of equal ones, and NaN is the largest.
 
-    out[n, c, i, j] = max over k, l of input[n, c, i s + k d - p, j s + l d - p], where that is inside
+    out[n, c, i, j] = max over k, l inside of input[n, c, i s + k d - p, j s + l d - p]
 
     Args:
       input:           (N, C, H, W) or (C, H, W)
       kernel_size:     K, elements of a window
-      stride:          s, steps between windows; None: kernel_size
-      padding:         p, at most half of kernel_size
-      dilation:        d, steps between the elements of a window
-      ceil_mode:       also a window that is cut off at the end
-      return_indices:  also the index of each maximum in its image, int64
+      stride:          s, elements between windows; None: kernel_size
+      padding:         p on each side, at most half of kernel_size
+      dilation:        d, elements between the elements of a window
+      ceil_mode:       add a window that is cut off at the end
+      return_indices:  return also the index of each maximum in its image, int64
 
     Returns:   (N, C, H', W') with H' = (H + 2 p - d (K - 1) - 1) // s + 1, or a pair
 
     Raises:
-      ShapeError:    input has another number of axes, one but the batch is empty, or no window fits.
-      ArgumentError: an argument is not a number that fits.
+      ShapeError:    input has the wrong number of axes, an axis other than the batch is empty, or no window fits.
+      ArgumentError: an argument is not a number in its range.
 
     >>> max_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), 2)
     Tensor([[[4.]]])
@@ -128,7 +128,7 @@ def max_pool3d(
     input: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0, dilation: Each = 1,  # noqa: A002
     ceil_mode: bool = False, return_indices: bool = False,
 ) -> Pooled:  # fmt: skip
-    """Returns the greatest element of each window; see `max_pool2d`.
+    """Returns the largest element of each window; see `max_pool2d`.
 
     Args:
       input:  (N, C, D, H, W) or (C, D, H, W)
@@ -141,12 +141,12 @@ def max_pool3d(
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Bins, return_indices: bool = False) -> Pooled:  # noqa: A002
-    """Returns the greatest elements of output_size bins; see `adaptive_max_pool2d`.
+    """Returns the largest elements of output_size bins; see `adaptive_max_pool2d`.
 
     Args:
       input:           (N, C, L) or (C, L)
-      output_size:     bins
-      return_indices:  also the index of each maximum
+      output_size:     number of bins
+      return_indices:  return also the index of each maximum
 
     >>> adaptive_max_pool1d(Tensor([[1.0, 3.0, 2.0, 5.0, 4.0]]), 2)
     Tensor([[3., 5.]])
@@ -155,18 +155,18 @@ def adaptive_max_pool1d(input: Tensor, output_size: Bins, return_indices: bool =
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: Bins, return_indices: bool = False) -> Pooled:  # noqa: A002
-    """Returns the greatest element of each of output_size bins; bin i is floor(i H / H') .. ceil((i + 1) H / H').
+    """Returns the largest element of each of output_size bins; bin i is floor(i H / H') .. ceil((i + 1) H / H').
 
     Args:
       input:           (N, C, H, W) or (C, H, W)
       output_size:     H', or (H', W'); None for an axis: its length
-      return_indices:  also the index of each maximum in its image, int64
+      return_indices:  return also the index of each maximum in its image, int64
 
     Returns:   (N, C, H', W'), or a pair
 
     Raises:
-      ShapeError:    input has another number of axes, or an empty one.
-      ArgumentError: output_size is not a number that fits.
+      ShapeError:    input has the wrong number of axes, or an empty one.
+      ArgumentError: output_size is not a number in its range.
 
     >>> adaptive_max_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), (1, 2))
     Tensor([[[4., 3.]]])
@@ -175,12 +175,12 @@ def adaptive_max_pool2d(input: Tensor, output_size: Bins, return_indices: bool =
 
 
 def adaptive_max_pool3d(input: Tensor, output_size: Bins, return_indices: bool = False) -> Pooled:  # noqa: A002
-    """Returns the greatest elements of output_size bins; see `adaptive_max_pool2d`.
+    """Returns the largest elements of output_size bins; see `adaptive_max_pool2d`.
 
     Args:
       input:           (N, C, D, H, W) or (C, D, H, W)
-      output_size:     bins of each axis
-      return_indices:  also the index of each maximum
+      output_size:     number of bins along each axis
+      return_indices:  return also the index of each maximum
 
     >>> adaptive_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
@@ -190,7 +190,7 @@ def adaptive_max_pool3d(input: Tensor, output_size: Bins, return_indices: bool =
 
 # ---- maxima with their places, under names of their own ----
 def _with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns max_poolNd with return_indices=True, under the name that PyTorch has for that."""
+    """Returns max_poolNd with return_indices=True, under PyTorch's name for it."""
 
     @functools.wraps(pool)
     def pooled(*args: Any, **kwargs: Any) -> Any:
@@ -213,7 +213,7 @@ def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0,  # noqa: A002
     output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns zeros with the elements of input where max_pool1d found them; see `max_unpool2d`.
+    """Returns zeros with the elements of input at the positions that max_pool1d returned; see `max_unpool2d`.
 
     Args:
       input:  (N, C, L) or (C, L)
@@ -229,22 +229,22 @@ def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0,  # noqa: A002
     output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns zeros with the elements of input where max_pool2d found them.
+    """Returns zeros with the elements of input at the positions that max_pool2d returned.
 
     Args:
       input:        (N, C, H, W) or (C, H, W)
-      indices:      of its shape: the indices of max_pool2d(..., return_indices=True)
-      kernel_size:  K of that
-      stride:       s of that
-      padding:      p of that
+      indices:      of input's shape: the indices of max_pool2d(..., return_indices=True)
+      kernel_size:  K of that call
+      stride:       s of that call
+      padding:      p of that call
       output_size:  (H', W'), or the whole shape; None: (H - 1) s - 2 p + K
 
     Returns:   (N, C, H', W')
 
     Raises:
-      ShapeError:    indices have another shape.
-      ArgumentError: an argument is not a number that fits.
-      IndexingError: when it is computed: an index is outside of the image.
+      ShapeError:    the shapes of indices and input differ.
+      ArgumentError: an argument is not a number in its range.
+      IndexingError: when the result is computed: an index is outside the image.
 
     >>> max_unpool2d(Tensor([[[4.0]]]), Tensor([[[2]]]), 2)
     Tensor([[[0., 0.],
@@ -257,7 +257,7 @@ def max_unpool3d(
     input: Tensor, indices: Tensor, kernel_size: Each, stride: Each | None = None, padding: Each = 0,  # noqa: A002
     output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Returns zeros with the elements of input where max_pool3d found them; see `max_unpool2d`.
+    """Returns zeros with the elements of input at the positions that max_pool3d returned; see `max_unpool2d`.
 
     Args:
       input:  (N, C, D, H, W) or (C, D, H, W)
@@ -273,7 +273,7 @@ def max_unpool3d(
 def _max_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, return_indices: bool
 ) -> Pooled:
-    """Returns the greatest element of each window, or with its place."""
+    """Returns the largest element of each window, with return_indices also its index."""
     found: tuple[Tensor, Tensor] = _maxima(function, axes, x, numbers, ceil_mode)
     return found if return_indices else found[0]
 
@@ -292,8 +292,8 @@ def _maxima(
 def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
     """Returns the maximum of each window of (N, C, *spatial), and its index in its image, int64.
 
-    Elements outside of x count as the least number. A window that has no greater one takes its first element inside x;
-    one whose taps step over x has the least number, and an index that means nothing.
+    Elements outside x count as the least number. A window with no greater element takes its first element inside x; a
+    dilated window with no element inside has the least number, and a meaningless index.
     """
     least = x.dtype.min
     margins, seen = windows.margins(x.shape[2:]), detached(x)
@@ -320,14 +320,14 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
 
 
 def _adaptive_max_pool(function: str, axes: int, x: Tensor, output_size: Bins, return_indices: bool) -> Pooled:
-    """Returns the greatest element of each bin, or with its place."""
+    """Returns the largest element of each bin, with return_indices also its index."""
     found: tuple[Tensor, Tensor] = _maxima_of_bins(function, axes, x, output_size)
     return found if return_indices else found[0]
 
 
 @of_tensors
 def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> tuple[Tensor, Tensor]:
-    """Returns the greatest element of each bin; windows are as long as the widest bin, and masked beyond their own."""
+    """Returns the largest element of each bin; windows are as long as the widest bin, and masked to their own."""
     op, has_batch = with_batch(function, x, axes)
     lengths = op.shape[2:]
     places, seen, inside = [], detached(op), None
@@ -338,7 +338,7 @@ def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> t
     seen = _taken(seen, places)
     for axis, (length, place) in enumerate(zip(lengths, places)):
         count = place.shape[1]
-        if count != 0 and remainder(length, count) != 0:  # bins of several lengths
+        if count != 0 and remainder(length, count) != 0:  # bins of different lengths
             end = repeat_axes(end_of_bin(iota(count), length, count), (0,), place.shape)
             others = (i for i in range(len(seen.shape)) if i // 2 != axis + 1)
             holds = repeat_axes(less(place, end), others, seen.shape)
@@ -350,22 +350,22 @@ def _maxima_of_bins(function: str, axes: int, x: Tensor, output_size: Bins) -> t
 
 # ---- one window ----
 def _taken(x: Op, places: Sequence[Op]) -> Op:
-    """Returns (N, C, K, H', K', W', ...): the elements at places (K, H') along each axis."""
+    """Returns (N, C, K, H', K', W', ...): the elements at positions (K, H') along each axis."""
     for axis, place in enumerate(places):
         x = gather(x, place, 2 + 2 * axis, 0)
     return x
 
 
 def _first_row(places: Op) -> Op:
-    """Returns (H',): where each window starts."""
+    """Returns (H',): the start of each window."""
     return reshape(shrink(places, ((0, 1), (0, places.shape[1]))), places.shape[1:])
 
 
 def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[Dim]) -> tuple[Op, Op]:
-    """Returns the maximum of each window, and its distance in the image from the start of the window, int64.
+    """Returns the maximum of each window, and its offset in the image from the window's start, int64.
 
-    Two reductions: the maximum, then the least key. The key of an element that is the maximum is its distance, that of
-    a NaN -1 - distance: so the first maximum is found, or the last NaN.
+    Two reductions: the maximum, then the least key. The key of a maximal element is its offset, that of a NaN -1 - offset:
+    so the first maximum is found, or the last NaN.
     """
     shape, taps = seen.shape, tuple(range(2, len(seen.shape), 2))
     lowest = seen.dtype.min
@@ -385,12 +385,12 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[Dim]) -> tupl
 
 
 def _strides(lengths: Shape, steps: Sequence[int]) -> list[Dim]:
-    """Returns the distance in an image to the next element of a window, along each axis."""
+    """Returns the offset in an image from one element of a window to the next, along each axis."""
     return [mul(numel(lengths[axis + 1 :]), step) for axis, step in enumerate(steps)]
 
 
 def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
-    """Returns where in an image, row-major, each window of (N, C, H', W', ...) starts."""
+    """Returns the row-major position in an image of the start of each window of (N, C, H', W', ...)."""
     index = filled(0, dtypes.int64, shape)
     for axis, (place, length) in enumerate(zip(places, lengths)):
         index = index * number_like(index, length) + repeat_along(place, shape, 2 + axis)
@@ -398,9 +398,9 @@ def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
 
 
 def _read(x: Op, index: Op, greatest: Op) -> tuple[Op, Op]:
-    """Returns the elements of (N, C, *spatial) at places in their images, stored, and the places.
+    """Returns the elements of (N, C, *spatial) at positions in their images, and these positions, stored.
 
-    They are the maxima of the windows: where no gradient is to find its place, no place is read.
+    The elements are the given maxima: they are used directly if no gradient needs their positions.
     """
     value = greatest
     if x.needs_grad:
@@ -418,7 +418,7 @@ def _unpool(
     function: str, axes: int, x: Tensor, indices: Tensor, numbers: Sequence[Each | None],
     output_size: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
-    """Returns zeros with the elements of x where max pooling, of windows of these numbers, had found them."""
+    """Returns zeros with the elements of x at the positions that max pooling with these windows returned."""
     op, has_batch = with_batch(function, x, axes)
     place = tensor_of(function, "indices", indices).read()
     if place.shape != x.shape:
@@ -437,7 +437,7 @@ def _unpool(
 
 
 def put_back(x: Op, places: Op, lengths: Sequence[int]) -> Op:
-    """Returns images of zeros, (N, C, *lengths), with the elements of x (N, C, ...) at their places."""
+    """Returns zeros (N, C, *lengths) with the elements of x (N, C, ...) at their positions."""
     flat = (*x.shape[:2], numel(x.shape[2:]))
     base = filled(0, x.dtype, (*x.shape[:2], math.prod(lengths)))
     index = reshape(cast(places, dtypes.int64), flat)
@@ -450,23 +450,23 @@ def fractional_max_pool2d(
     output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Pooled:  # fmt: skip
-    """Returns the greatest element of each of output_size windows, which begin at drawn places in equal steps.
+    """Returns the largest element of each of output_size windows with random starts.
 
-    window i begins at floor((i + u) a) - floor(u a), with a = (H - K) / (H' - 1) and u drawn from [0, 1); the last at H - K
+    window i begins at floor((i + u) a) - floor(u a), a = (H - K) / (H' - 1), u uniform in [0, 1); the last at H - K
 
     Args:
       input:            (N, C, H, W) or (C, H, W)
       kernel_size:      K, elements of a window
       output_size:      H', or (H', W')
-      output_ratio:     in place of it, as parts of (H, W), between 0 and 1
-      return_indices:   also the index of each maximum in its image, int64
-      _random_samples:  (N, C, 2) u of each axis, the last axis first; None: they are drawn
+      output_ratio:     instead of output_size: fractions of (H, W), between 0 and 1
+      return_indices:   return also the index of each maximum in its image, int64
+      _random_samples:  (N, C, 2) u of each axis, last axis first; None: random
 
     Returns:   (N, C, H', W'), or a pair
 
     Raises:
-      ShapeError:    input has another number of axes, or H' + K - 1 is more than H.
-      ArgumentError: not just one of output_size and output_ratio is given, or a ratio is not between 0 and 1.
+      ShapeError:    input has the wrong number of axes, or H' + K - 1 is more than H.
+      ArgumentError: not exactly one of output_size and output_ratio is given, or a ratio is not between 0 and 1.
 
     >>> fractional_max_pool2d(Tensor.ones(1, 6, 6), 2, output_size=3).shape
     (1, 3, 3)
@@ -480,12 +480,12 @@ def fractional_max_pool3d(
     output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Pooled:  # fmt: skip
-    """Returns the greatest element of each of output_size windows; see `fractional_max_pool2d`.
+    """Returns the largest element of each of output_size windows; see `fractional_max_pool2d`.
 
     Args:
       input:  (N, C, D, H, W) or (C, D, H, W)
       kernel_size, output_size, output_ratio, return_indices: as in `fractional_max_pool2d`
-      _random_samples:  (N, C, 3) u of each axis, the first axis first; None: they are drawn
+      _random_samples:  (N, C, 3) u of each axis, first axis first; None: random
 
     >>> fractional_max_pool3d(Tensor.ones(1, 6, 6, 6), 2, output_ratio=0.5).shape
     (1, 3, 3, 3)
@@ -495,7 +495,7 @@ def fractional_max_pool3d(
 
 
 def check_sizes(function: str, output_size: Any, output_ratio: Any) -> None:
-    """Raises an ArgumentError unless just one of both is given, and ratios are between 0 and 1."""
+    """Raises an ArgumentError unless exactly one of both is given, and ratios are between 0 and 1."""
     if (output_size is None) == (output_ratio is None):
         given = f"{output_size} and {output_ratio}"
         raise ArgumentError(f"{function}: give just one of output_size and output_ratio, got {given}.")
@@ -507,7 +507,7 @@ def check_sizes(function: str, output_size: Any, output_ratio: Any) -> None:
 def _fractional_max_pool(
     function: str, axes: int, x: Tensor, sizes: tuple[Each, Each | None, Any], return_indices: bool, samples: Tensor | None
 ) -> Pooled:
-    """Returns the greatest element of each window, and where it is: windows begin where `samples` say, in [0, 1)."""
+    """Returns the largest element of each window, and its index; `samples` in [0, 1) decide the starts."""
     kernel_size, output_size, ratio = sizes
     check_sizes(function, output_size, ratio)
     op, has_batch = with_batch(function, x, axes)
@@ -533,11 +533,11 @@ def _fractional_max_pool(
 def _at_samples(
     image: Tensor, samples: Tensor, lengths: tuple[int, ...], kernel: tuple[int, ...], counts: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Returns the greatest elements of windows of (N, C, L), and where they are, both (N, C, *counts)."""
+    """Returns the largest elements of windows, and their indices, both (N, C, *counts)."""
     (batch, channels), axes = image.shape[:2], len(lengths)
     index: Any = 0
     for axis, (length, taps, count) in enumerate(zip(lengths, kernel, counts)):
-        drawn = samples[:, :, axis if axes == 3 else 1 - axis]  # in PyTorch's order
+        drawn = samples[:, :, axis if axes == 3 else 1 - axis]  # PyTorch's order of samples
         starts = _starts(drawn, length, taps, count)  # (N, C, windows)
         places = starts.unsqueeze(-1) + Tensor.arange(taps, device=image.device)  # (N, C, windows, taps)
         spread = [batch, channels, *(1,) * (2 * axes)]
@@ -545,13 +545,13 @@ def _at_samples(
         index = index * length + places.reshape(spread)
     flat = index.reshape(batch, channels, math.prod(counts), math.prod(kernel))
     taken = image.gather(2, flat.flatten(2)).reshape(flat.shape)
-    where = taken.detach().argmax(-1, keepdim=True)  # of equal ones the first, NaN before all
+    where = taken.detach().argmax(-1, keepdim=True)  # the first of equal ones; NaN first of all
     values, found = (part.gather(-1, where).reshape(batch, channels, *counts) for part in (taken, flat))
     return values, found
 
 
 def _starts(samples: Tensor, length: int, taps: int, count: int) -> Tensor:
-    """Returns where the windows of one axis begin: (N, C) -> (N, C, count)."""
+    """Returns the starts of windows along an axis: (N, C) -> (N, C, count)."""
     last = Tensor.full((*samples.shape, 1), length - taps, dtype=dtypes.int64, device=samples.device)
     if count == 1:
         return last
@@ -589,18 +589,18 @@ def avg_pool2d(
     Args:
       input:              (N, C, H, W) or (C, H, W)  float
       kernel_size:        K, elements of a window
-      stride:             s, steps between windows; None: kernel_size
+      stride:             s, elements between windows; None: kernel_size
       padding:            p, zeros around input, at most half of kernel_size
-      ceil_mode:          also a window that is cut off at the end
-      count_include_pad:  the zeros of padding count
+      ceil_mode:          add a window that is cut off at the end
+      count_include_pad:  count the zeros of padding
       divisor_override:   divisor of each sum; None: the count
 
     Returns:   (N, C, H', W') with H' = (H + 2 p - K) // s + 1
 
     Raises:
-      ShapeError:    input has another number of axes, or no window fits.
+      ShapeError:    input has the wrong number of axes, or no window fits.
       DTypeError:    input is not a float.
-      ArgumentError: an argument is not a number that fits.
+      ArgumentError: an argument is not a number in its range.
 
     >>> avg_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), 2)
     Tensor([[[2.5]]])
@@ -631,7 +631,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Bins) -> Tensor:  # noqa: A0
 
     Args:
       input:        (N, C, L) or (C, L)
-      output_size:  bins
+      output_size:  number of bins
 
     >>> adaptive_avg_pool1d(Tensor([[1.0, 3.0, 2.0, 5.0]]), 2)
     Tensor([[2. , 3.5]])
@@ -649,9 +649,9 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Bins) -> Tensor:  # noqa: A0
     Returns:   (N, C, H', W')
 
     Raises:
-      ShapeError:    input has another number of axes, or an empty one.
+      ShapeError:    input has the wrong number of axes, or an empty one.
       DTypeError:    input is not a float.
-      ArgumentError: output_size is not a number that fits.
+      ArgumentError: output_size is not a number in its range.
 
     >>> adaptive_avg_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), (1, 2))
     Tensor([[[2.5, 2.5]]])
@@ -664,7 +664,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Bins) -> Tensor:  # noqa: A0
 
     Args:
       input:        (N, C, D, H, W) or (C, D, H, W)
-      output_size:  bins of each axis
+      output_size:  number of bins along each axis
 
     >>> adaptive_avg_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
@@ -690,14 +690,14 @@ def lp_pool1d(
 def lp_pool2d(
     input: Tensor, norm_type: float, kernel_size: Each, stride: Each | None = None, ceil_mode: bool = False,  # noqa: A002
 ) -> Tensor:  # fmt: skip
-    """Returns the p-norm of each window: (sum of x ** p) ** (1 / p), whose gradient at a sum of 0 is 0.
+    """Returns the p-norm of each window: (sum of x ** p) ** (1 / p), with gradient 0 where the sum is 0.
 
     Args:
       input:        (N, C, H, W) or (C, H, W)  float
       norm_type:    p
       kernel_size:  elements of a window
-      stride:       steps between windows; None: kernel_size
-      ceil_mode:    also a window that is cut off at the end
+      stride:       elements between windows; None: kernel_size
+      ceil_mode:    add a window that is cut off at the end
 
     Returns:   (N, C, H', W')
 
@@ -728,7 +728,7 @@ def _avg_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, count_include_pad: bool,
     divisor: int | None,
 ) -> Tensor:  # fmt: skip
-    """Returns the means of windows of these numbers: kernel_size, stride and padding."""
+    """Returns the means of windows with this kernel_size, stride and padding."""
     op, has_batch = with_batch(function, x, axes)
     need_float(function, op, "input")
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
@@ -743,7 +743,7 @@ def _avg_pool(
 
 
 def mean_of_windows(x: Op, windows: Windows, include_pad: bool) -> Op:
-    """Returns the mean of each window of (N, C, *spatial) over its elements of x; with include_pad over the padding too."""
+    """Returns the mean of each window of (N, C, *spatial) over its elements of x; include_pad: over the padding, too."""
     total = sum_of_windows(x, windows)
     counts = [_elements(axis, n, windows, include_pad) for axis, n in enumerate(x.shape[2:])]
     divisor = filled(float(prod(n for n in counts if isinstance(n, int))), total.dtype, total.shape)
@@ -763,7 +763,7 @@ def sum_of_windows(x: Op, windows: Windows) -> Op:
         return reduce(reshape(x, (*images, *split)), OpCode.ADD, tuple(range(3, 3 + 2 * len(kernel), 2)))
     planes = reshape(x, (numel(images), 1, *x.shape[2:]))
     weight = filled(1.0, x.dtype, (1, 1, *kernel))
-    ends = [after + stride - 1 for after, stride in zip(windows.after, windows.strides)]  # beyond windows nothing is seen
+    ends = [after + stride - 1 for after, stride in zip(windows.after, windows.strides)]  # unseen elements
     padding = tuple([(b, a if isinstance(a, int) else end) for (b, a), end in zip(margins, ends)])
     sums = Op(OpCode.CONV, x.dtype, (planes, weight), ConvArg(windows.strides, padding, windows.steps, ones))
     seen = shrink(sums, tuple([(0, n) for n in (*sums.shape[:2], *counts)]))
@@ -771,9 +771,9 @@ def sum_of_windows(x: Op, windows: Windows) -> Op:
 
 
 def _elements(axis: int, length: Dim, windows: Windows, include_pad: bool) -> Op | int:
-    """Returns (counts,) int64: how many elements each window has along an axis; beyond the padding there are none.
+    """Returns (counts,) int64: the number of elements of each window along an axis, without those past the padding.
 
-    A number where all have as many.
+    A single number if all windows have as many.
     """
     kernel, step, before, after = (n[axis] for n in (windows.kernel, windows.steps, windows.before, windows.after))
     low, high = (-before, add(length, after)) if include_pad else (0, length)
@@ -791,7 +791,7 @@ def _ceil_div(x: Op, divisor: int) -> Op:
 
 @of_tensors
 def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
-    """The mean over a box of bins is the mean of means along each axis."""
+    """Averages along one axis after the other, which gives the mean over a box of bins."""
     op, has_batch = with_batch(function, x, axes)
     need_float(function, op, "input")
     counts = bins_of(function, op, output_size, axes)
@@ -802,7 +802,7 @@ def _adaptive_avg_pool(function: str, axes: int, x: Tensor, output_size: Bins) -
 
 
 def mean_of_bins(x: Op, axis: int, count: Dim) -> Op:
-    """Returns the means of `count` bins of an axis, which differ by an element where count does not divide its length."""
+    """Returns the means of `count` bins of an axis; bins differ by one element if count does not divide its length."""
     length, left, right = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
     if count == length:
         return x

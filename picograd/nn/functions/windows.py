@@ -1,4 +1,4 @@
-"""Windows along spatial axes: arguments for each axis, where windows and bins fall, windows as columns, margins, pixels.
+"""Windows along spatial axes: arguments per axis, positions of windows and bins, columns, padding, pixel shuffles.
 
 Letters: N batch, C channels, K taps of a window, P windows; H, W lengths, r a factor.
 """
@@ -41,12 +41,12 @@ __all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle",
 
 
 # ---- arguments ----
-Each = int | Sequence[int]  # one number for all spatial axes, or one for each
-Bins = int | Sequence[int | None] | None  # the same; None: as many bins as the axis is long
+Each = int | Sequence[int]  # one number for all spatial axes, or one per axis
+Bins = int | Sequence[int | None] | None  # the same; None: the axis' length
 
 
 def each_axis(function: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
-    """Returns an argument as one number for each spatial axis.
+    """Returns an argument as one number per spatial axis.
 
     Raises:
       ArgumentError: it is neither an int nor a sequence of `count` of them, or one is below `least`.
@@ -64,7 +64,7 @@ def each_axis(function: str, name: str, value: Any, count: int, least: int) -> t
 
 
 def with_batch(function: str, x: Tensor, num_spatial: int) -> tuple[Op, bool]:
-    """Returns (N, C, *spatial), and whether x has the batch axis itself.
+    """Returns x as (N, C, *spatial), and whether it had the batch axis.
 
     Raises:
       ShapeError: it has neither num_spatial + 1 nor num_spatial + 2 axes.
@@ -86,10 +86,10 @@ def without_batch(op: Op, has_batch: bool) -> Op:
 def _num_windows(
     function: str, length: Dim, kernel: int, stride: int, padding: tuple[int, int], dilation: int, ceil_mode: bool
 ) -> Dim:
-    """Returns how many windows an axis has; with ceil_mode one more that is cut off, if it starts before the end.
+    """Returns the number of windows along an axis; ceil_mode adds one that is cut off, if it starts before the end.
 
     Raises:
-      ShapeError: none fits.
+      ShapeError: no window fits.
     """
     before, after = padding
     span = (kernel - 1) * dilation + 1
@@ -105,9 +105,9 @@ def _num_windows(
 
 
 def least(length: Dim) -> int:
-    """Returns a length as it is now, and in a trace, whose function takes others, as it is at least.
+    """Returns a length, or in a trace its lower bound, since the function will be called with other lengths.
 
-    A length without a value, in a graph for many, counts as the greatest: each of them has been asked for alone.
+    A symbolic length without a value, in a graph for many lengths, counts as the largest: each real one was checked.
     """
     if isinstance(length, int):
         return length
@@ -122,7 +122,7 @@ def least(length: Dim) -> int:
 class Windows(Record):
     """Positions of windows along each spatial axis.
 
-    kernel, strides, steps:  elements of a window, from window to window, and from element to element of one
+    kernel, strides, steps:  elements of a window, elements between windows, elements between those of a window
     before, after:           elements of padding
     counts:                  number of windows; the last may reach beyond the padding
     """
@@ -135,24 +135,24 @@ class Windows(Record):
     counts: tuple[Dim, ...]
 
     def places(self, axis: int) -> Op:
-        """Returns (kernel, count) int64: where along an axis each tap of each window falls, perhaps outside of it."""
+        """Returns (kernel, count) int64: position along an axis of each tap of each window; it may be outside."""
         shape = (self.kernel[axis], self.counts[axis])
         taps, starts = repeat_axes(iota(shape[0]), (1,), shape), repeat_axes(iota(shape[1]), (0,), shape)
         return starts * self.strides[axis] + taps * self.steps[axis] - self.before[axis]
 
     def margins(self, lengths: Shape) -> tuple[tuple[int, Dim], ...]:
-        """Returns how many elements windows see before and after each axis."""
+        """Returns the number of elements that windows reach before and after each axis."""
         each = zip(self.counts, self.strides, self.kernel, self.steps)
         ends = [add(mul(subtract(count, 1), stride), (k - 1) * step + 1) for count, stride, k, step in each]
         return tuple((b, at_least_0(subtract(end, add(n, b)))) for b, end, n in zip(self.before, ends, lengths))
 
 
 def pooling_windows(function: str, op: Op, numbers: Sequence[Each | None], ceil_mode: bool) -> Windows:
-    """Returns the windows that kernel_size, stride (None: kernel_size), padding and dilation put over (N, C, *spatial).
+    """Returns the windows of kernel_size, stride (None: kernel_size), padding and dilation over (N, C, *spatial).
 
     Raises:
-      ShapeError:    none fits.
-      ArgumentError: an argument is not a number that fits, or padding more than half of kernel_size.
+      ShapeError:    no window fits.
+      ArgumentError: an argument is not a number in its range, or padding exceeds half of kernel_size.
     """
     kernel_size, stride, padding, dilation = numbers
     axes = len(op.shape) - 2
@@ -168,10 +168,10 @@ def placed(
     function: str, lengths: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], steps: tuple[int, ...],
     pads: tuple[tuple[int, ...], tuple[int, ...]], ceil_mode: bool,
 ) -> Windows:  # fmt: skip
-    """Returns windows over axes of these lengths, as many as fit.
+    """Returns as many windows as fit on axes of these lengths.
 
     Raises:
-      ShapeError: none fits.
+      ShapeError: no window fits.
     """
     counts = tuple(
         _num_windows(function, n, k, s, p, d, ceil_mode)
@@ -182,11 +182,11 @@ def placed(
 
 # ---- bins: as many windows as asked for, next to each other ----
 def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[Dim]:
-    """Returns how many bins each axis has; None means its length.
+    """Returns the number of bins per axis; None means its length.
 
     Raises:
-      ShapeError:    an axis to be shared out is empty.
-      ArgumentError: output_size is not a number that fits.
+      ShapeError:    an axis to be divided is empty.
+      ArgumentError: output_size is not a number in its range.
     """
     given = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * axes
     lengths = op.shape[2:]
@@ -209,7 +209,7 @@ def end_of_bin(i: Op, length: Dim, count: Dim) -> Op:
 
 
 def widest_bin(length: Dim, count: Dim) -> Dim:
-    """Returns the length of the longest bin, or what it is at most where one of the two is symbolic."""
+    """Returns the length of the longest bin, or an upper bound for symbolic numbers."""
     if length == count:
         return 1
     if isinstance(length, int) and isinstance(count, int):
@@ -228,15 +228,15 @@ def unfold(
     Args:
       input:        (N, C, H, W) or (C, H, W)
       kernel_size:  (K, K')
-      dilation:     d, steps between the elements of a window
+      dilation:     d, elements between the elements of a window
       padding:      p, zeros around input
-      stride:       s, steps between windows
+      stride:       s, elements between windows
 
     Returns:   (N, C K K', P)
 
     Raises:
-      ShapeError:    input has another number of axes, or no window fits.
-      ArgumentError: an argument is not a number that fits.
+      ShapeError:    input has the wrong number of axes, or no window fits.
+      ArgumentError: an argument is not a number in its range.
 
     >>> unfold(Tensor([[[1.0, 2.0, 3.0]]]), (1, 2))
     Tensor([[1., 2.],
@@ -255,7 +255,7 @@ def fold(
     input: Tensor, output_size: Each, kernel_size: Each, dilation: Each = 1, padding: Each = 0,  # noqa: A002
     stride: Each = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns the sums of windows that overlap: the transpose of `unfold`.
+    """Sums overlapping windows: the transpose of `unfold`.
 
     Args:
       input:        (N, C K K', P) or (C K K', P)
@@ -265,8 +265,8 @@ def fold(
     Returns:   (N, C, H, W)
 
     Raises:
-      ShapeError:    input does not have as many windows as output_size, or channels no multiple of the taps.
-      ArgumentError: an argument is not a number that fits.
+      ShapeError:    the number of windows does not match output_size, or the taps do not divide the channels.
+      ArgumentError: an argument is not a number in its range.
 
     >>> fold(Tensor([[1.0, 2.0], [2.0, 3.0]]), (1, 3), (1, 2))
     Tensor([[[1., 4., 3.]]])
@@ -282,10 +282,10 @@ def fold(
 
 
 def image_of(function: str, columns: Op, windows: Windows, lengths: Sequence[int]) -> Op:
-    """Returns (N, C, *lengths): windows that are columns (N, C * taps, P), added up where they overlap.
+    """Sums windows given as columns (N, C * taps, P) where they overlap: (N, C, *lengths).
 
     Raises:
-      ShapeError: there are not as many windows, or channels no multiple of the taps.
+      ShapeError: the number of windows differs, or the taps do not divide the channels.
     """
     kernel, counts = windows.kernel, tuple(map(static, windows.counts))
     batch, channels, number = columns.shape
@@ -314,18 +314,17 @@ def _windows(function: str, lengths: Shape, numbers: Sequence[Each]) -> Windows:
 
 # ---- margins ----
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:  # noqa: A002
-    """Returns input with a margin.
+    """Returns input with padding.
 
     Args:
       input:  any shape; for modes other than "constant" (N, C, *spatial) or (C, *spatial)
-      pad:    before and after for the last axis, then for the one before it, ...; negative numbers cut off
-      mode:   "constant": value; "reflect": mirrored, the edge not repeated; "replicate": the edge; "circular": the
-              other end
-      value:  of "constant", 0 where it is None; beside another mode None or 0
+      pad:    elements before and after the last axis, then the one before it, ...; negative numbers crop
+      mode:   "constant": value; "reflect": mirrored without the edge; "replicate": the edge; "circular": the other end
+      value:  for "constant", None: 0; for other modes None or 0
 
     Raises:
-      ShapeError:    a margin of "reflect" or "circular" is longer than the axis allows.
-      ArgumentError: another mode, a value where mode does not take one, or no pair for each axis.
+      ShapeError:    the padding of "reflect" or "circular" is longer than the axis allows.
+      ArgumentError: an unknown mode, a value for a mode that takes none, or not a pair per axis.
 
     >>> pad(Tensor([[1, 2, 3]]), (2, 1), "reflect")
     Tensor([[3, 2, 1, 2, 3, 2]])
@@ -334,7 +333,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         return input.pad(pad, value=0.0 if value is None else value)
     if mode not in ("reflect", "replicate", "circular"):
         raise ArgumentError(f'pad: mode must be "constant", "reflect", "replicate" or "circular", got {mode!r}.')
-    if value:  # 0 is what PyTorch takes beside any mode
+    if value:  # PyTorch accepts 0 with every mode
         raise ArgumentError(f'pad: mode="{mode}" takes no value, got {value}.')
     op = tensor_of("pad", "input", input).read()
     if len(pad) % 2 or not 1 <= len(pad) // 2 < len(op.shape) <= len(pad) // 2 + 2:
@@ -344,7 +343,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     for number in range(len(pad) // 2):
         axis = len(op.shape) - 1 - number
         before, after = pad[2 * number], pad[2 * number + 1]
-        if mode == "circular" and min(before, after) < 0:  # elements that are cut off do not come in at the other end
+        if mode == "circular" and min(before, after) < 0:  # elements cropped at one end do not come in at the other
             op, before, after = _cut(op, axis, max(0, -before), max(0, -after)), max(0, before), max(0, after)
         _check_margin(mode, least(op.shape[axis]), before, after, axis)
         op = _with_margin(op, mode, before, after, axis)
@@ -352,7 +351,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _cut(op: Op, axis: int, before: int, after: int) -> Op:
-    """Returns op without a number of elements at both ends of an axis."""
+    """Crops elements at both ends of an axis."""
     length = static(op.shape[axis])
     if before + after > length:
         raise ShapeError(f"pad: margins {-before} and {-after} cut off more than the {length} elements of axis {axis}.")
@@ -370,7 +369,7 @@ def _check_margin(mode: str, length: int, before: int, after: int, axis: int) ->
 
 @formula
 def _with_margin(x: Op, mode: str, before: int, after: int, axis: int) -> Op:
-    """Returns x with a margin of its own elements along an axis."""
+    """Pads an axis of x with its own elements."""
     length = x.shape[axis]
     place = iota(add(length, before + after)) - before
     last = number_like(place, subtract(length, 1))
@@ -386,14 +385,14 @@ def _with_margin(x: Op, mode: str, before: int, after: int, axis: int) -> Op:
 
 # ---- channels ----
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:  # noqa: A002
-    """Returns (..., C r r, H, W) as (..., C, H r, W r): channels become pixels.
+    """Moves channels to pixels: (..., C r r, H, W) -> (..., C, H r, W r).
 
     Args:
       input:           (..., C r r, H, W)
       upscale_factor:  r
 
     Raises:
-      ShapeError:    input has fewer than three axes, or channels no multiple of r r.
+      ShapeError:    input has fewer than three axes, or r r does not divide the channels.
       ArgumentError: upscale_factor is not a positive int.
 
     >>> pixel_shuffle(Tensor([[[1]], [[2]], [[3]], [[4]]]), 2)
@@ -412,14 +411,14 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:  # noqa: A002
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A002
-    """Returns (..., C, H r, W r) as (..., C r r, H, W): pixels become channels.
+    """Moves pixels to channels: (..., C, H r, W r) -> (..., C r r, H, W).
 
     Args:
       input:             (..., C, H r, W r)
       downscale_factor:  r
 
     Raises:
-      ShapeError:    input has fewer than three axes, or a length that is not a multiple of r.
+      ShapeError:    input has fewer than three axes, or r does not divide a length.
       ArgumentError: downscale_factor is not a positive int.
 
     >>> pixel_unshuffle(Tensor([[[1, 2], [3, 4]]]), 2).flatten()
@@ -437,14 +436,14 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:  # noqa: A0
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:  # noqa: A002
-    """Returns input with the channels of its groups dealt out in turn: of (a a b b) it makes (a b a b).
+    """Interleaves the channels of the groups: (a a b b) becomes (a b a b).
 
     Args:
       input:   (N, C, ...)
-      groups:  slices of C
+      groups:  number of groups of consecutive channels
 
     Raises:
-      ShapeError:    input has fewer than three axes, or channels no multiple of groups.
+      ShapeError:    input has fewer than three axes, or groups does not divide the channels.
       ArgumentError: groups is not a positive int.
 
     >>> channel_shuffle(Tensor([[[1], [2], [3], [4]]]), 2).flatten()

@@ -1,4 +1,4 @@
-"""Losses and distances as modules; the adaptive softmax, which is a loss with layers of its own."""
+"""Losses and distances as modules, and the adaptive softmax, a loss with its own layers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Loss(Layer):
     """Base of losses of a prediction and a target."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """input and target as the function of nn.functional takes them -> the loss, reduced."""
+        """Returns the loss, reduced; input and target are those of the function in nn.functional."""
         return self._call(input, target)
 
 
@@ -38,7 +38,7 @@ class PairLoss(Layer):
     """Base of losses of two predictions and a target."""
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """input1, input2 and target as the function of nn.functional takes them -> the loss, reduced."""
+        """Returns the loss, reduced; input1, input2 and target are those of the function in nn.functional."""
         return self._call(input1, input2, target)
 
 
@@ -47,7 +47,7 @@ class TripletLoss(Layer):
     """Base of losses of three embeddings."""
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """anchor, positive and negative (..., D) -> the loss, reduced."""
+        """Returns the loss, reduced; anchor, positive and negative are (..., D)."""
         return self._call(anchor, positive, negative)
 
 
@@ -76,7 +76,7 @@ class L1Loss(Loss):
 
 @layer(functional.smooth_l1_loss)
 class SmoothL1Loss(Loss):
-    """Squared below `beta`, straight above; `reduction`: "mean", "sum" or "none".
+    """d^2 / 2 / `beta` below `beta`, linear above, d = |input - target|; `reduction`: "mean", "sum" or "none".
 
     >>> SmoothL1Loss()(Tensor([3.0]), Tensor([0.0]))
     Tensor(2.5)
@@ -88,7 +88,7 @@ class SmoothL1Loss(Loss):
 
 @layer(functional.huber_loss)
 class HuberLoss(Loss):
-    """Squared up to `delta`, straight above; `reduction`: "mean", "sum" or "none".
+    """d^2 / 2 up to `delta`, linear above, d = |input - target|; `reduction`: "mean", "sum" or "none".
 
     >>> HuberLoss(delta=2.0)(Tensor([3.0]), Tensor([0.0]))
     Tensor(4.)
@@ -100,7 +100,7 @@ class HuberLoss(Loss):
 
 @layer(functional.binary_cross_entropy)
 class BCELoss(Loss):
-    """Cross-entropy of probabilities of yes, each times `weight`; `reduction`: "mean", "sum" or "none".
+    """Binary cross-entropy of probabilities, each times `weight`; `reduction`: "mean", "sum" or "none".
 
     >>> BCELoss()(Tensor([0.5]), Tensor([1.0]))
     Tensor(0.6931472)
@@ -112,7 +112,7 @@ class BCELoss(Loss):
 
 @layer(functional.binary_cross_entropy_with_logits)
 class BCEWithLogitsLoss(Loss):
-    """Cross-entropy of sigmoid(input), each times `weight`, those of yes times `pos_weight`; `reduction` as ever.
+    """Binary cross-entropy of sigmoid(input), times `weight`, for target 1 times `pos_weight`; `reduction` as in BCELoss.
 
     >>> BCEWithLogitsLoss()(Tensor([0.0]), Tensor([1.0]))
     Tensor(0.6931472)
@@ -163,7 +163,7 @@ class GaussianNLLLoss(Layer):
     reduction: str = "mean"
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
-        """input, target and var of one shape -> the loss, reduced."""
+        """Returns the loss, reduced; input, target and var have one shape."""
         return self._call(input, target, var)
 
 
@@ -208,7 +208,7 @@ class NLLLoss(Loss):
 
 @layer(functional.hinge_embedding_loss)
 class HingeEmbeddingLoss(Loss):
-    """input, or max(0, `margin` - input) where target is -1; `reduction`: "mean", "sum" or "none".
+    """input if target is 1, max(0, `margin` - input) if it is -1; `reduction`: "mean", "sum" or "none".
 
     >>> HingeEmbeddingLoss()(Tensor([0.25]), Tensor([-1.0]))
     Tensor(0.75)
@@ -232,7 +232,7 @@ class MarginRankingLoss(PairLoss):
 
 @layer(functional.cosine_embedding_loss)
 class CosineEmbeddingLoss(PairLoss):
-    """1 - cos, or max(0, cos - `margin`) where target is -1; `reduction`: "mean", "sum" or "none".
+    """1 - cos if target is 1, max(0, cos - `margin`) if it is -1; `reduction`: "mean", "sum" or "none".
 
     >>> CosineEmbeddingLoss()(Tensor([1.0, 0.0]), Tensor([0.0, 1.0]), Tensor(1.0))
     Tensor(1.)
@@ -259,7 +259,7 @@ class TripletMarginLoss(TripletLoss):
 
 @layer(functional.triplet_margin_with_distance_loss)
 class TripletMarginWithDistanceLoss(TripletLoss):
-    """max(0, `margin` + near - far) by `distance_function`; `swap` and `reduction` as in TripletMarginLoss.
+    """max(0, `margin` + near - far) with `distance_function`; `swap` and `reduction` as in TripletMarginLoss.
 
     >>> TripletMarginWithDistanceLoss()(Tensor([[0.0]]), Tensor([[3.0]]), Tensor([[1.0]]))
     Tensor(3.)
@@ -288,7 +288,7 @@ class MultiMarginLoss(Loss):
 
 @layer(functional.multilabel_margin_loss)
 class MultiLabelMarginLoss(Loss):
-    """max(0, 1 - x[j] + x[i]), j right and i wrong; `reduction`: "mean", "sum" or "none".
+    """max(0, 1 - x[j] + x[i]), j a right class and i a wrong one; `reduction`: "mean", "sum" or "none".
 
     >>> MultiLabelMarginLoss()(Tensor([[0.5, 0.25, 1.0]]), Tensor([[2, -1, 0]]))
     Tensor(0.25)
@@ -299,7 +299,7 @@ class MultiLabelMarginLoss(Loss):
 
 @layer(functional.multilabel_soft_margin_loss)
 class MultiLabelSoftMarginLoss(Loss):
-    """Mean cross-entropy of sigmoid(input) over classes, each times `weight`; `reduction`: "mean", "sum" or "none".
+    """Mean binary cross-entropy of sigmoid(input) over classes, times `weight`; `reduction`: "mean", "sum" or "none".
 
     >>> MultiLabelSoftMarginLoss()(Tensor([[0.0]]), Tensor([[1.0]]))
     Tensor(0.6931472)
@@ -311,7 +311,7 @@ class MultiLabelSoftMarginLoss(Loss):
 
 @layer(functional.ctc_loss, shown="")
 class CTCLoss(Layer):
-    """Likelihood of labels whose places are not known; `blank`, `reduction`, `zero_infinity` as in functional.ctc_loss.
+    """-log likelihood of unaligned labels; `blank`, `reduction`, `zero_infinity` as in functional.ctc_loss.
 
     >>> log_probs = Tensor.zeros(2, 1, 2).log_softmax(-1)
     >>> CTCLoss()(log_probs, Tensor([[1]]), [2], [1]).item()
@@ -329,14 +329,14 @@ class CTCLoss(Layer):
         input_lengths: Tensor | Sequence[int],
         target_lengths: Tensor | Sequence[int],
     ) -> Tensor:
-        """log_probs, targets, input_lengths and target_lengths as functional.ctc_loss takes them -> the loss, reduced."""
+        """Returns the loss, reduced; the arguments are those of functional.ctc_loss."""
         return self._call(log_probs, targets, input_lengths, target_lengths)
 
 
 # ---- distances ----
 @layer(functional.cosine_similarity, shown="")
 class CosineSimilarity(Layer):
-    """x1 . x2 / (|x1| |x2|) along axis `dim`, lengths held above `eps`.
+    """x1 . x2 / (|x1| |x2|) along axis `dim`, each norm at least `eps`.
 
     >>> CosineSimilarity()(Tensor([[1.0, 0.0]]), Tensor([[3.0, 4.0]]))
     Tensor([0.6])
@@ -351,7 +351,7 @@ class CosineSimilarity(Layer):
 
 
 class PairwiseDistance(Module):
-    """Norm of order `p` of x1 - x2 + `eps` along the last axis, which stays with length 1 if `keepdim`.
+    """Norm of order `p` of x1 - x2 + `eps` along the last axis, kept with length 1 if `keepdim`.
 
     >>> PairwiseDistance(eps=0.0)(Tensor([[1.0, 2.0]]), Tensor([[4.0, 6.0]]))
     Tensor([5.])
@@ -367,26 +367,26 @@ class PairwiseDistance(Module):
 
 # ---- many classes, the rare ones in clusters ----
 class ASMoutput(NamedTuple):
-    """The logarithm of each target's probability (N,), and their mean with the other sign."""
+    """Log-probabilities of the targets (N,), and minus their mean."""
 
     output: Tensor
     loss: Tensor
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """A loss of classes that are sorted by how often they come, the frequent ones in front, in clusters at `cutoffs`.
+    """Adaptive softmax: a loss of classes sorted by frequency, most frequent first, in clusters that end at `cutoffs`.
 
-    log p(class) = log p(cluster) + log p(class in cluster), cluster i seen through in_features / div_value^i numbers
+    log p(class) = log p(cluster) + log p(class in cluster); cluster i projects to in_features / div_value^i features
 
     Args:
       in_features:  C
       n_classes:    V
-      cutoffs:      rising numbers in 1..V-1: where clusters end
-      div_value:    by how much the numbers of a cluster become fewer from one to the next
-      head_bias:    the frequent classes have a bias
+      cutoffs:      increasing numbers in 1..V-1: the ends of clusters
+      div_value:    ratio of the features of consecutive clusters
+      head_bias:    give the first cluster a bias
 
     Raises:
-      ArgumentError: cutoffs do not rise within 1..V-1, or div_value is not above 0.
+      ArgumentError: cutoffs do not increase within 1..V-1, or div_value is not above 0.
 
     Cost:      all clusters are computed for each row.
 
@@ -424,16 +424,16 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(down, Linear(inner, ends[i + 1] - ends[i], False, device, dtype)))
 
     def reset_parameters(self) -> None:
-        """Draws the weights of all clusters."""
+        """Draws the weights of all clusters again."""
         for part in self.modules():
             if isinstance(part, Linear):
                 part.reset_parameters()
 
     def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
-        """Returns (output, loss): input (N, C), target (N,) -> (N,) and (); or of one row.
+        """Returns (output, loss): input (N, C), target (N,) -> (N,) and (); a single row without N.
 
         Raises:
-          ShapeError: input has neither one axis nor two, or target has another number of rows.
+          ShapeError: input has neither one axis nor two, or target has a different number of rows.
         """
         if input.ndim not in (1, 2) or target.shape != input.shape[:-1]:
             raise ShapeError(
@@ -443,7 +443,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return ASMoutput(output, -output.mean())
 
     def log_prob(self, input: Tensor) -> Tensor:
-        """Returns the logarithm of the probability of each class: input (N, C) -> (N, V).
+        """Returns the log-probability of each class: input (N, C) -> (N, V).
 
         >>> AdaptiveLogSoftmaxWithLoss(4, 10, [2, 6]).log_prob(Tensor.ones(3, 4)).shape
         (3, 10)

@@ -20,7 +20,7 @@ __all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Flatten", "Identity", "Line
 
 
 class Linear(Module):
-    """y = x @ weight.T + bias, weight (out_features, in_features), drawn evenly from +-1 / sqrt(in_features).
+    """y = x @ weight.T + bias, weight (out_features, in_features), drawn uniformly from +-1 / sqrt(in_features).
 
     >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
     (4, 2)
@@ -57,7 +57,7 @@ class Linear(Module):
 class Bilinear(Module):
     """y[n] = x1 @ weight[n] @ x2 + bias[n], weight (out_features, in1_features, in2_features).
 
-    Drawn evenly from +-1 / sqrt(in1_features); `bias=False`: none.
+    Weights are drawn uniformly from +-1 / sqrt(in1_features); `bias=False` leaves the bias out.
 
     >>> Bilinear(3, 4, 2)(Tensor.ones(5, 3), Tensor.ones(5, 4)).shape
     (5, 2)
@@ -94,7 +94,7 @@ class Bilinear(Module):
 
 
 class Identity(Module):
-    """The input itself; arguments `args` and `kwargs` are accepted and ignored.
+    """The identity; constructor arguments `args` and `kwargs` are ignored.
 
     >>> Identity()(Tensor([1.0]))
     Tensor([1.])
@@ -104,7 +104,7 @@ class Identity(Module):
         pass
 
     def forward(self, input: Any) -> Any:
-        """Returns input itself."""
+        """Returns input."""
         return input
 
 
@@ -120,7 +120,7 @@ class Flatten(Layer):
     end_dim: int = -1
 
     def forward(self, input: Tensor) -> Tensor:
-        """input (N, ...) -> (N, product of the others)."""
+        """Flattens the axes: with the defaults (N, ...) -> (N, product of the others)."""
         return input.flatten(self.start_dim, self.end_dim)
 
 
@@ -141,15 +141,15 @@ class Unflatten(Layer):
 
 
 class Embedding(Module):
-    """Rows of weight (num_embeddings, embedding_dim) by their numbers, drawn from the normal distribution.
+    """A table of rows (num_embeddings, embedding_dim), read by index; drawn from the normal distribution.
 
     Args:
       num_embeddings:      V
       embedding_dim:       D
-      padding_idx:         this row is 0 at the start and gets no gradient
-      max_norm:            rows that are looked up are made no longer than this
-      norm_type:           of max_norm
-      scale_grad_by_freq:  the gradient of a row is divided by how often it is looked up
+      padding_idx:         a row that starts as 0 and gets no gradient
+      max_norm:            rows that are read are scaled to at most this norm
+      norm_type:           order of that norm
+      scale_grad_by_freq:  divide the gradient of a row by how often it is read
       sparse:              has no effect: gradients are dense
 
     Raises:
@@ -194,7 +194,7 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """Returns a layer with the weight `embeddings` (V, D), which is not trained unless freeze=False.
+        """Returns a layer with the weight `embeddings` (V, D), frozen unless freeze=False.
 
         `padding_idx`, `max_norm`, `norm_type`, `scale_grad_by_freq`, `sparse`: as in Embedding.
 
@@ -217,14 +217,14 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """Sums or means of rows of weight (num_embeddings, embedding_dim) for each bag of numbers.
+    """Sums, means or maxima of rows of a table (num_embeddings, embedding_dim), one for each bag of indices.
 
     Args:
       num_embeddings:       V
       embedding_dim:        D
       max_norm, norm_type, scale_grad_by_freq, sparse, padding_idx: those of Embedding
-      mode:                 "sum", "mean", or "max" for bags that are rows
-      include_last_offset:  offsets end with the end of the last bag
+      mode:                 "sum", "mean" or "max"
+      include_last_offset:  the last of offsets is the end of the last bag
 
     Raises:
       ArgumentError: padding_idx is not a row.
@@ -273,7 +273,7 @@ class EmbeddingBag(Module):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> EmbeddingBag:
-        """Returns a layer with the weight `embeddings` (V, D), which is not trained unless freeze=False.
+        """Returns a layer with the weight `embeddings` (V, D), frozen unless freeze=False.
 
         `max_norm`, `norm_type`, `scale_grad_by_freq`, `mode`, `sparse`, `include_last_offset`, `padding_idx`: as in
         EmbeddingBag.
@@ -291,7 +291,7 @@ class EmbeddingBag(Module):
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """input (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights, for "sum", of its shape."""
+        """input (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights, for "sum", as input."""
         return functional.embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
             per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
@@ -303,11 +303,11 @@ class EmbeddingBag(Module):
 
 
 class MLP(Module):
-    """Linear layers with an activation between them, as in micrograd.
+    """A multi-layer perceptron: linear layers with activations between them, as in micrograd.
 
     Args:
-      nin:               features of the input
-      nouts:             features after each layer
+      nin:               number of input features
+      nouts:             number of features after each layer
       activation:        between layers
       final_activation:  after the last layer, or None
 

@@ -1,4 +1,4 @@
-"""Declared layers: the function of nn.functional that a layer calls, and those of its arguments that the layer keeps.
+"""Declared layers: a layer names its function of nn.functional, and declares the arguments that it keeps as fields.
 
     @layer(functional.softplus)         Softplus(2.0)                   has a constructor, typed, with defaults
     class Softplus(Unary):              Softplus(2.0)(x)                is functional.softplus(x, beta=2.0, threshold=20.0)
@@ -19,17 +19,17 @@ from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 
 L = TypeVar("L", bound="Layer")
-BUFFERS = ("Tensor", "Tensor | None")  # a field of these types is part of the state
+BUFFERS = ("Tensor", "Tensor | None")  # types of fields that are part of the state
 
 
 class Layer(Module):
     """Base of declared layers.
 
-    _function:  name in nn.functional of the function that is called
-    _passed:    names of its arguments that the layer's constructor has, too, or that are `training`
+    _function:  name of the called function in nn.functional
+    _passed:    names of fields that the function takes as arguments, and `training` if it takes that
     _fields:    types of the fields, as text
-    _defaults:  of the fields that have one
-    _shown:     text for the brackets of the repr, with {field}; None: all fields
+    _defaults:  default values, by field
+    _shown:     format of the repr's brackets, with {field}; None: all fields
     """
 
     _function: ClassVar[str]
@@ -39,7 +39,7 @@ class Layer(Module):
     _shown: ClassVar[str | None] = None
 
     def _keep(self, given: dict[str, Any]) -> None:
-        """Keeps the arguments of the constructor; a subclass that has something to say about them extends it."""
+        """Stores the arguments of the constructor; subclasses extend it to check them."""
         for name, kind in self._fields.items():
             if kind in BUFFERS:
                 self.register_buffer(name, given[name])
@@ -47,7 +47,7 @@ class Layer(Module):
                 setattr(self, name, given[name])
 
     def _call(self, *inputs: Any, **more: Any) -> Tensor:
-        """Calls the published function with inputs, with more, and with the fields of the layer."""
+        """Calls the public function with inputs, `more`, and the layer's fields."""
         kept = {name: getattr(self, name) for name in self._passed} if self._passed else {}
         return getattr(functional, self._function)(*inputs, **kept, **more)
 
@@ -59,15 +59,15 @@ class Layer(Module):
 
 
 class Unary(Layer):
-    """Base of layers of one tensor."""
+    """Base of layers with one input tensor."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """input -> the function of it: of the same shape where the layer says no other."""
+        """Applies the layer's function to input; the shape stays unless the layer says otherwise."""
         return self._call(input)
 
 
 class Spatial(Layer):
-    """Base of families that differ by the number of axes: `class Conv2d(_Conv, axes=2)`."""
+    """Base of families that differ in their number of axes: `class Conv2d(_Conv, axes=2)`."""
 
     axes: ClassVar[int] = 0
 
@@ -78,13 +78,13 @@ class Spatial(Layer):
 
 @dataclass_transform()
 def layer(function: Callable[..., Any] | None = None, shown: str | None = None) -> Callable[[type[L]], type[L]]:
-    """Returns a decorator that makes a class the layer of `function`, with a constructor where it adds fields.
+    """Returns a decorator that makes a class the layer of `function`; if it adds fields, it gets a constructor.
 
-    Fields after `_: KW_ONLY` are given by keyword. One that is a tensor becomes a buffer. `_keep` may check them.
-    A class that keeps an argument as another type writes the constructor itself.
+    Fields after `_: KW_ONLY` are keyword-only. Tensor fields become buffers. `_keep` may check arguments. A class that
+    converts an argument writes its own constructor.
 
     Args:
-      shown:  the text between the brackets of its repr, with {field}; by default all fields
+      shown:  format of the repr's brackets, with {field}; by default all fields
     """
 
     def declare(owner: type[L]) -> type[L]:
@@ -107,15 +107,15 @@ def layer(function: Callable[..., Any] | None = None, shown: str | None = None) 
 
 
 def _arguments(function: Any) -> tuple[str, ...]:
-    """Returns the names of a function's arguments; none for a constructor that is object's."""
+    """Returns the names of a function's arguments; none for object's constructor."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
 
 
 def _constructor(owner: type[Layer]) -> FunctionType:
-    """Returns an __init__ whose arguments are the fields: `_keep_all` with the names of these.
+    """Returns an __init__ with the fields as arguments: `_keep_all` under another signature.
 
-    Types are looked up in the module of the class. It takes a tenth of the time of writing the function as text.
+    Types are looked up in the module of the class. Compiling a function from text would take ten times as long.
     """
     kinds, defaults = owner._fields, owner._defaults
     names = [name for name in kinds if kinds[name] != "KW_ONLY"]

@@ -1,7 +1,7 @@
-"""Layers that learn from their first input how many features or channels come in.
+"""Layers that take their number of features or channels from their first input.
 
-Before its first input such a layer is the ordinary one for no features: its parameters exist, without elements, so
-that it can be moved; `weight` stays the same tensor when it gets its shape.
+Before that, such a layer is the ordinary one with 0 features: its parameters exist, without elements, so it can be moved;
+`weight` stays the same tensor when it gets its shape.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 class _Lazy(Module):
     """Base of lazy layers.
 
-    becomes:   the class of the ordinary layer, the last of the bases
-    features:  the name of its argument that is not known yet
+    becomes:   class of the ordinary layer, the last of the bases
+    features:  name of the argument that is still unknown
     """
 
     becomes: ClassVar[Any]
@@ -42,34 +42,34 @@ class _Lazy(Module):
             cls.becomes = ordinary
 
     def _postpone(self, given: dict[str, Any]) -> None:
-        """Makes the layer for no features, and keeps the arguments of its constructor until their number is known."""
+        """Makes the layer with 0 features, and keeps the constructor's arguments."""
         settings = {name: value for name, value in given.items() if name != "self"}
         self.becomes.__init__(self, **{self.features: 0}, **settings)
         self._settings = settings
         self._until_loaded = self.register_load_state_dict_pre_hook(_become_as_saved)
 
     def _coming_in(self, x: Tensor) -> int:
-        """Returns how many features an input has."""
+        """Returns the number of features of an input."""
         raise NotImplementedError
 
     def _length(self, x: Tensor, axis: int, ranks: tuple[int, ...]) -> int:
-        """Returns the length of an axis of an input, which must have as many axes as one of `ranks`."""
+        """Returns the length of an axis of an input; raises ShapeError unless its rank is one of `ranks`."""
         if x.ndim not in ranks:
             numbers = " or ".join(map(str, ranks))
             raise ShapeError(f"{type(self).__name__}: input must have {numbers} axes, got shape {x.shape}.")
         return x.shape[axis]
 
     def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
-        """Returns how many features a saved state is for; None: nothing in it says."""
+        """Returns the number of features of a saved state; None if the state does not tell."""
         return next((shape[0] for name, shape in shapes.items() if shape), None)
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Makes the layer the ordinary one for this input, and calls that with input, args and kwargs."""
+        """Becomes the ordinary layer for this input, and calls it with input, args and kwargs."""
         self._become(self._coming_in(input))
         return self.forward(input, *args, **kwargs)
 
     def _become(self, number: int) -> None:
-        """Takes over state and class of a module made for `number` features; its tensors stay the same objects."""
+        """Takes the state and class of a module made for `number` features; tensors stay the same objects."""
         made = self.becomes(**{self.features: number}, **self._settings)
         for name, drawn in made._named_tensors("parameter", "buffer"):
             held = getattr(self, name)
@@ -86,7 +86,7 @@ class _Lazy(Module):
 
 
 def _become_as_saved(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Lets a layer that has seen no input become one for the state it is about to load."""
+    """Becomes the layer of a state that is loaded before any input."""
     own = [name for name in module._kinds() if prefix + name in state_dict]
     number = module._saved({name: tuple(state_dict[prefix + name].shape) for name in own})
     if number:
@@ -248,7 +248,7 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     """InstanceNorm1d whose num_features are the channels of the first input; arguments as in `InstanceNorm1d`.
 
-    affine and track_running_stats are on here.
+    affine and track_running_stats are True by default here.
 
     >>> layer = LazyInstanceNorm1d()
     >>> layer(Tensor.ones(2, 3, 4)).shape, layer.num_features
@@ -259,7 +259,7 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
     """InstanceNorm2d whose num_features are the channels of the first input; arguments as in `InstanceNorm2d`.
 
-    affine and track_running_stats are on here.
+    affine and track_running_stats are True by default here.
 
     >>> layer = LazyInstanceNorm2d()
     >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.num_features
@@ -270,7 +270,7 @@ class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
     """InstanceNorm3d whose num_features are the channels of the first input; arguments as in `InstanceNorm3d`.
 
-    affine and track_running_stats are on here.
+    affine and track_running_stats are True by default here.
 
     >>> layer = LazyInstanceNorm3d()
     >>> layer(Tensor.ones(2, 3, 4, 4, 4)).shape, layer.num_features

@@ -1,4 +1,4 @@
-"""Layers that normalise features, groups of channels, channels by their neighbours, or channels over a batch."""
+"""Layers that normalize features, groups of channels, channels by their neighbours, or channels over a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def set_affine(weight: Tensor | None, bias: Tensor | None) -> None:
-    """Sets a weight to ones and a bias to zeros, where they exist."""
+    """Sets weight to ones and bias to zeros, if they exist."""
     if weight is not None:
         init.ones_(weight)
     if bias is not None:
@@ -30,13 +30,13 @@ def set_affine(weight: Tensor | None, bias: Tensor | None) -> None:
 
 # ---- over an example ----
 class LayerNorm(Module):
-    """Normalises the last axes to mean 0 and variance 1, then scales by weight (ones) and shifts by bias (zeros).
+    """Normalizes the last axes to mean 0 and variance 1, then scales by weight (ones) and shifts by bias (zeros).
 
     out = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
       normalized_shape:    lengths of the last axes, or of the last axis
-      elementwise_affine:  False: neither weight nor bias
+      elementwise_affine:  False: no weight and no bias
 
     >>> LayerNorm(2)(Tensor([[1.0, 3.0]])).round(3)
     Tensor([[-1.,  1.]], requires_grad=True)
@@ -75,7 +75,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divides the last axes by the root of the mean of their squares, then scales by weight (ones).
+    """Divides the last axes by their root mean square, then scales by weight (ones).
 
     out = x / sqrt(mean(x^2) + eps) * weight
 
@@ -116,14 +116,14 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalises each group of neighbouring channels of (N, C, ...), then scales and shifts each channel.
+    """Normalizes each group of consecutive channels of (N, C, ...), then scales and shifts each channel.
 
     Args:
-      num_groups:    divides num_channels
+      num_groups:    a divisor of num_channels
       num_channels:  C
-      eps:           in the units of var
-      affine:        False: neither weight nor bias
-      bias:          False: weight alone
+      eps:           in units of var
+      affine:        False: no weight and no bias
+      bias:          False: a weight, no bias
 
     Raises:
       ArgumentError: num_groups does not divide num_channels.
@@ -183,9 +183,9 @@ class LocalResponseNorm(Unary):
 
 # ---- with running statistics ----
 class _Running(Module):
-    """Base of both kinds: weight and bias, and buffers of running statistics.
+    """Base of batch and instance norms: weight and bias, and buffers of running statistics.
 
-    ranks: numbers of axes that inputs may have
+    ranks: accepted numbers of axes
     """
 
     weight: Tensor | None
@@ -201,7 +201,7 @@ class _Running(Module):
     def _start(
         self, num_features: int, affine: bool, bias: bool, tracked: bool, device: str | None, dtype: DType | None
     ) -> None:
-        """Makes weight and bias, where asked for, and the running statistics, where they are tracked."""
+        """Makes weight and bias, if affine, and the running statistics, if tracked."""
         self.num_features, self.affine, self.track_running_stats = num_features, affine, tracked
         add_parameter(self, "weight", (num_features,) if affine else None, device, dtype)
         add_parameter(self, "bias", (num_features,) if affine and bias else None, device, dtype)
@@ -212,12 +212,12 @@ class _Running(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Sets weight to ones, bias to zeros, and the running statistics back."""
+        """Resets weight to ones, bias to zeros, and the running statistics."""
         self.reset_running_stats()
         set_affine(self.weight, self.bias)
 
     def reset_running_stats(self) -> None:
-        """Sets the running statistics back to mean 0 and variance 1.
+        """Resets the running statistics to mean 0 and variance 1.
 
         >>> layer = nn.BatchNorm1d(2)
         >>> _ = layer(Tensor.rand(4, 2))
@@ -301,17 +301,17 @@ class _InstanceNorm(_Running):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalises each channel of (N, C) or (N, C, L) over the batch; in evaluation by running statistics.
+    """Normalizes each channel of (N, C) or (N, C, L) over the batch; in evaluation by running statistics.
 
     out = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
       num_features:         C
-      eps:                  in the units of var
-      momentum:             running += momentum (new - running); None: the running ones are means over all batches
-      affine:               False: neither weight nor bias
-      track_running_stats:  False: no running statistics; those of the batch in evaluation too
-      bias:                 False: weight alone
+      eps:                  in units of var
+      momentum:             running += momentum (new - running); None: running statistics average all batches
+      affine:               False: no weight and no bias
+      track_running_stats:  False: no running statistics; evaluation uses the batch's, too
+      bias:                 False: a weight, no bias
 
     State: weight, bias, running_mean, running_var (C,), num_batches_tracked ().
 
@@ -324,7 +324,7 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalises each channel of (N, C, H, W) over the batch; arguments as in `BatchNorm1d`.
+    """Normalizes each channel of (N, C, H, W) over the batch; arguments as in `BatchNorm1d`.
 
     >>> layer = BatchNorm2d(2)
     >>> layer(Tensor.rand(3, 2, 4, 4)).shape, layer.num_batches_tracked.item()
@@ -335,7 +335,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises each channel of (N, C, D, H, W) over the batch; arguments as in `BatchNorm1d`.
+    """Normalizes each channel of (N, C, D, H, W) over the batch; arguments as in `BatchNorm1d`.
 
     >>> layer = BatchNorm3d(2)
     >>> layer(Tensor.rand(3, 2, 4, 4, 4)).shape, layer.num_batches_tracked.item()
@@ -346,17 +346,17 @@ class BatchNorm3d(_BatchNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalises each channel of each example of (N, C, L).
+    """Normalizes each channel of each example of (N, C, L).
 
     out = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
       num_features:         C
-      eps:                  in the units of var
+      eps:                  in units of var
       momentum:             running += momentum (new - running)
       affine:               True: weight and bias
-      track_running_stats:  True: running statistics, which evaluation normalises by
-      bias:                 False: weight alone
+      track_running_stats:  True: running statistics, used in evaluation
+      bias:                 False: a weight, no bias
 
     >>> InstanceNorm1d(2)(Tensor.rand(3, 2, 4)).shape
     (3, 2, 4)
@@ -366,7 +366,7 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalises each channel of each example of (N, C, H, W); arguments as in `InstanceNorm1d`.
+    """Normalizes each channel of each example of (N, C, H, W); arguments as in `InstanceNorm1d`.
 
     >>> InstanceNorm2d(2)(Tensor.rand(3, 2, 4, 4)).shape
     (3, 2, 4, 4)
@@ -376,7 +376,7 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalises each channel of each example of (N, C, D, H, W); arguments as in `InstanceNorm1d`.
+    """Normalizes each channel of each example of (N, C, D, H, W); arguments as in `InstanceNorm1d`.
 
     >>> InstanceNorm3d(2)(Tensor.rand(3, 2, 4, 4, 4)).shape
     (3, 2, 4, 4, 4)

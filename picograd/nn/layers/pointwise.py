@@ -25,7 +25,7 @@ __all__ = [
 # ---- rectifiers ----
 @layer(functional.relu)
 class ReLU(Unary):
-    """0 where x <= 0, else x; `inplace` stores it in x.
+    """0 where x <= 0, else x; `inplace` stores the result in x.
 
     >>> ReLU()(Tensor([-1.0, 2.0]))
     Tensor([0., 2.])
@@ -36,7 +36,7 @@ class ReLU(Unary):
 
 @layer(functional.relu6)
 class ReLU6(Unary):
-    """x held between 0 and 6; `inplace` stores it in x.
+    """x clamped to [0, 6]; `inplace` stores the result in x.
 
     >>> ReLU6()(Tensor([-1.0, 8.0]))
     Tensor([0., 6.])
@@ -47,7 +47,7 @@ class ReLU6(Unary):
 
 @layer(functional.hardtanh)
 class Hardtanh(Unary):
-    """x held between `min_val` and `max_val`; `inplace` stores it in x.
+    """x clamped to [`min_val`, `max_val`]; `inplace` stores the result in x.
 
     >>> Hardtanh()(Tensor([-2.0, 0.5]))
     Tensor([-1. ,  0.5])
@@ -60,7 +60,7 @@ class Hardtanh(Unary):
 
 @layer(functional.hardsigmoid)
 class Hardsigmoid(Unary):
-    """x / 6 + 1/2, held between 0 and 1; `inplace` stores it in x.
+    """x / 6 + 1/2, clamped to [0, 1]; `inplace` stores the result in x.
 
     >>> Hardsigmoid()(Tensor([0.0, 4.0]))
     Tensor([0.5, 1. ])
@@ -71,7 +71,7 @@ class Hardsigmoid(Unary):
 
 @layer(functional.hardswish)
 class Hardswish(Unary):
-    """x * hardsigmoid(x); `inplace` stores it in x.
+    """x * hardsigmoid(x); `inplace` stores the result in x.
 
     >>> Hardswish()(Tensor([0.0, 4.0]))
     Tensor([0., 4.])
@@ -104,7 +104,7 @@ class Softshrink(Unary):
 
 @layer(functional.leaky_relu)
 class LeakyReLU(Unary):
-    """x where it is positive, else x * `negative_slope`; `inplace` stores it in x.
+    """x if it is positive, else x * `negative_slope`; `inplace` stores the result in x.
 
     >>> LeakyReLU(0.5)(Tensor([-1.0, 2.0]))
     Tensor([-0.5,  2. ])
@@ -115,11 +115,11 @@ class LeakyReLU(Unary):
 
 
 class PReLU(Module):
-    """x where it is positive, else x * weight, which is trained.
+    """x if it is positive, else x * weight, a trained slope.
 
     Args:
-      num_parameters:  1, or the channels (axis 1 of x), each with a slope
-      init:            the slopes at the start
+      num_parameters:  1, or the number of channels (axis 1), each with its own slope
+      init:            initial slope
 
     >>> PReLU()(Tensor([-1.0, 2.0])).tolist()
     [-0.25, 2.0]
@@ -133,7 +133,7 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Sets the slopes to those at the start, in the constructor and whenever it is called."""
+        """Resets the slopes to `init`."""
         constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -146,9 +146,9 @@ class PReLU(Module):
 
 @layer(functional.rrelu)
 class RReLU(Unary):
-    """x where it is positive, else x * a: drawn from [lower, upper) while training, their mean otherwise.
+    """x if it is positive, else x * a; a is uniform in [lower, upper) in training, and their mean otherwise.
 
-    `inplace` stores it in x.
+    `inplace` stores the result in x.
 
     >>> RReLU(0.25, 0.75).eval()(Tensor([-1.0, 2.0]))
     Tensor([-0.5,  2. ])
@@ -161,7 +161,7 @@ class RReLU(Unary):
 
 @layer(functional.elu)
 class ELU(Unary):
-    """x where it is positive, else `alpha` * (exp(x) - 1); `inplace` stores it in x.
+    """x if it is positive, else `alpha` * (exp(x) - 1); `inplace` stores the result in x.
 
     >>> ELU()(Tensor([0.0, 2.0]))
     Tensor([0., 2.])
@@ -173,7 +173,7 @@ class ELU(Unary):
 
 @layer(functional.selu)
 class SELU(Unary):
-    """1.0507 * elu(x, 1.6733), which keeps mean 0 and variance 1; `inplace` stores it in x.
+    """1.0507 * elu(x, 1.6733), which preserves mean 0 and variance 1; `inplace` stores the result in x.
 
     >>> SELU()(Tensor([0.0, 1.0])).round(4)
     Tensor([0.    , 1.0507])
@@ -184,7 +184,7 @@ class SELU(Unary):
 
 @layer(functional.celu)
 class CELU(Unary):
-    """x where it is positive, else `alpha` * (exp(x / alpha) - 1); `inplace` stores it in x.
+    """x if it is positive, else `alpha` * (exp(x / alpha) - 1); `inplace` stores the result in x.
 
     >>> CELU()(Tensor([0.0, 2.0]))
     Tensor([0., 2.])
@@ -196,7 +196,7 @@ class CELU(Unary):
 
 @layer(functional.threshold)
 class Threshold(Unary):
-    """x where it is above `threshold`, else `value`; `inplace` stores it in x.
+    """x if it is above `threshold`, else `value`; `inplace` stores the result in x.
 
     >>> Threshold(1.0, -1.0)(Tensor([0.5, 2.0]))
     Tensor([-1.,  2.])
@@ -228,7 +228,7 @@ class Sigmoid(Unary):
 
 @layer(functional.gelu)
 class GELU(Unary):
-    """x * Phi(x), or with approximate="tanh" its cheaper form.
+    """x * Phi(x); approximate="tanh" is cheaper.
 
     >>> GELU()(Tensor([0.0]))
     Tensor([0.])
@@ -239,7 +239,7 @@ class GELU(Unary):
 
 @layer(functional.silu)
 class SiLU(Unary):
-    """x * sigmoid(x); `inplace` stores it in x.
+    """x * sigmoid(x); `inplace` stores the result in x.
 
     >>> SiLU()(Tensor([0.0]))
     Tensor([0.])
@@ -250,7 +250,7 @@ class SiLU(Unary):
 
 @layer(functional.mish)
 class Mish(Unary):
-    """x * tanh(softplus(x)); `inplace` stores it in x.
+    """x * tanh(softplus(x)); `inplace` stores the result in x.
 
     >>> Mish()(Tensor([0.0]))
     Tensor([0.])
@@ -261,7 +261,7 @@ class Mish(Unary):
 
 @layer(functional.softplus)
 class Softplus(Unary):
-    """log(1 + exp(beta * x)) / beta, and x where beta * x is above `threshold`.
+    """log(1 + exp(beta * x)) / beta; x itself if beta * x is above `threshold`.
 
     >>> Softplus()(Tensor([0.0]))
     Tensor([0.6931472])
@@ -428,9 +428,9 @@ class Dropout3d(_Dropping):
 
 @layer(functional.alpha_dropout)
 class AlphaDropout(_Dropping):
-    """Replaces some elements by selu's least value in training, scaled and shifted to mean 0 and variance 1.
+    """Replaces some elements by selu's minimum in training, then scales and shifts to mean 0 and variance 1.
 
-    `p`: the probability of being replaced; `inplace`: stores the result in the input.
+    `p`: the probability of a replacement; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -444,7 +444,7 @@ class AlphaDropout(_Dropping):
 class FeatureAlphaDropout(_Dropping):
     """AlphaDropout of whole channels, in training.
 
-    `p`: the probability of being replaced; `inplace`: stores the result in the input.
+    `p`: the probability of a replacement; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].

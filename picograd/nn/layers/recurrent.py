@@ -1,6 +1,6 @@
-"""Recurrent layers: one step as a formula and as a module, RNNCell, LSTMCell, GRUCell; RNN, LSTM, GRU over sequences.
+"""Recurrent layers: steps as formulas; the cells RNNCell, LSTMCell, GRUCell; and RNN, LSTM, GRU over sequences.
 
-The products of all inputs with weight_ih come before the loop, as one product; the loop is one `scan`.
+The products of all inputs with weight_ih are one product before the loop; the loop is one `scan`.
 
 Letters: T steps, N batch, I features of the input, H features of the state, G gates (1, 4 or 3 in a step), D directions,
 L layers.
@@ -39,7 +39,7 @@ State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (N, H)
 # ---- one step: (N, G H) of the input, (N, G H) of the state, the state -> the new state ----
 def tanh_step(x: Op, h: Op, before: Op) -> tuple[Op, ...]:
     """Returns (tanh(x + h),): Elman 1990, "Finding structure in time"."""
-    return (cast(unary(OpCode.TANH, _both(OpCode.ADD, x, h)), before.dtype),)  # gates are of 16 bits in an autocast block
+    return (cast(unary(OpCode.TANH, _both(OpCode.ADD, x, h)), before.dtype),)  # gates have 16 bits under autocast
 
 
 def relu_step(x: Op, h: Op, before: Op) -> tuple[Op, ...]:
@@ -70,7 +70,7 @@ STEPS: dict[str, Callable[..., tuple[Op, ...]]] = {
 
 
 def _both(code: OpCode, a: Op, b: Op) -> Op:
-    """Returns an operation on two operands of one shape, in their common dtype."""
+    """Applies an operation to two operands of one shape, in their common dtype."""
     dtype = promoted(a, b)
     return Op(code, dtype, (cast(a, dtype), cast(b, dtype)))
 
@@ -86,13 +86,13 @@ def _gates(op: Op, count: int) -> list[Op]:
 
 @formula
 def cell_step(*ops: Op, cell: str, step: str, has_bias: bool, precision: DType | None, tf32: bool) -> tuple[Op, ...]:
-    """Returns the state after one step of a cell: its checks are made once for operands of a kind.
+    """Returns the state after one step of a cell; a form of operands is checked once.
 
     Args:
       ops:         input (N, I) or (I,), the state, W_ih, W_hh; b_ih, b_hh with `has_bias`
-      cell:        the name of its class
+      cell:        class name of the cell
       step:        a name in STEPS
-      precision, tf32: as of linear_op
+      precision, tf32: as for linear_op
     """
     x, *state = ops[: -4 if has_bias else -2]
     w_ih, w_hh = ops[len(state) + 1 : len(state) + 3]
@@ -107,26 +107,26 @@ def cell_step(*ops: Op, cell: str, step: str, has_bias: bool, precision: DType |
 
 
 def check_input(layer: str, x: Op, ranks: tuple[int, ...], shapes: str, features: Dim) -> None:
-    """Raises unless an input is a float of one of these ranks with that many features."""
+    """Raises an error unless an input is a float of one of these ranks with this many features."""
     need_float(layer, x, "input")
     if len(x.shape) not in ranks or x.shape[-1] != features:
         raise ShapeError(f"{layer}: input must be {shapes} with I = {features}, got {x.shape}.")
 
 
 def check_state(layer: str, given: Sequence[Shape], shapes: Sequence[Shape]) -> None:
-    """Raises unless the tensors of a state have these shapes."""
+    """Raises an error unless the tensors of a state have these shapes."""
     if [*given] != [*shapes]:
         wanted = f"{shapes[0]}" if len(shapes) == 1 else f"({', '.join(map(str, shapes))})"
         raise ShapeError(f"{layer}: the state must be {wanted}, got {[*given]}.")
 
 
 class Recurrent(Module):
-    """Base of layers and cells: weights (G H, I) and (G H, H) with their biases.
+    """Base of layers and cells: weights (G H, I) and (G H, H), and their biases.
 
-    gates:      G
-    states:     tensors of a state
-    folds_bias: the bias of the state can be added to the input's, before the loop
-    proj_size:  features of the state that an LSTM passes on, 0 for H
+    gates:      number of gates, G
+    states:     number of tensors of a state
+    folds_bias: the state's bias may be added to the input's before the loop
+    proj_size:  features of the projected state of an LSTM, 0 without a projection
     """
 
     gates = 1
@@ -141,17 +141,17 @@ class Recurrent(Module):
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
 
     def _kind(self) -> str:
-        """Returns the name of its step in STEPS."""
+        """Returns the name of the layer's step in STEPS."""
         raise ArgumentError(f"{type(self).__name__} has no step; use RNN, LSTM, GRU or one of their cells.")
 
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        """Returns the new state from the gates' parts of input and state, each (N, G H)."""
+        """Returns the new state from the gate inputs of x and of the state, each (N, G H)."""
         device = x.other_device(type(self).__name__, h, *state)
         made = STEPS[self._kind()](x.read(), h.read(), *[tensor.read() for tensor in state])
         return tuple([Tensor.from_op(op, device) for op in made])
 
     def _make_weights(self, suffix: str, features: int, device: str | None, dtype: DType | None) -> None:
-        """Makes the weights of one direction of one layer."""
+        """Makes the weights of one direction of a layer."""
         rows = self.gates * self.hidden_size
         handed_on = self.proj_size or self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, features), "weight_hh": (rows, handed_on)}
@@ -163,7 +163,7 @@ class Recurrent(Module):
             setattr(self, label + suffix, new_parameter(shape, device, dtype))
 
     def reset_parameters(self) -> None:
-        """Draws all weights and biases evenly from +-1 / sqrt(H), in the constructor and whenever it is called."""
+        """Draws all weights and biases uniformly from +-1 / sqrt(H)."""
         draw_evenly(self.hidden_size, *self.parameters())
 
     def _weights(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
@@ -172,11 +172,11 @@ class Recurrent(Module):
         return w_ih, w_hh, b_ih, b_hh  # type: ignore[return-value]
 
     def _state_shapes(self, *axes: int) -> list[tuple[int, ...]]:
-        """Returns the shape of each tensor of a state, with these axes before the features."""
+        """Returns the shape of each tensor of a state; `axes` come before the features."""
         return [(*axes, self.proj_size or self.hidden_size), *[(*axes, self.hidden_size)] * (self.states - 1)]
 
     def _start(self, hx: Any, shapes: list[tuple[int, ...]], x: Tensor) -> State:
-        """Returns the state to start from: zeros, or the user's after a look at its shapes."""
+        """Returns the initial state: zeros, or the user's, whose shapes are checked."""
         if hx is None:
             return tuple(Tensor.zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes)
         given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
@@ -189,7 +189,7 @@ class Recurrent(Module):
 
 # ---- one step of one layer ----
 class RNNCellBase(Recurrent):
-    """Base of RNNCell, LSTMCell and GRUCell, one step of one layer: `input_size`, `hidden_size` and `bias`.
+    """Base of RNNCell, LSTMCell and GRUCell, which do one step; arguments are `input_size`, `hidden_size` and `bias`.
 
     >>> isinstance(nn.GRUCell(3, 4), RNNCellBase)
     True
@@ -223,7 +223,7 @@ class RNNCellBase(Recurrent):
             precision=precision_mode.get(), tf32=uses_tf32(float32),
         )  # fmt: skip
         device = input.other_device(name, *tensors)
-        last = made[-1]  # NOTE: a long graph is computed once all of a state are tensors, or with one the others are lost
+        last = made[-1]  # NOTE: computing a long graph with only one of the states would lose the others
         return self._given(tuple([Tensor.from_op(op, device, settles=op is last) for op in made]))
 
     def extra_repr(self) -> str:
@@ -236,11 +236,11 @@ class RNNCell(RNNCellBase):
     Args:
       input_size:    I
       hidden_size:   H
-      bias:          has b_ih and b_hh
+      bias:          add b_ih and b_hh
       nonlinearity:  "tanh" or "relu"
 
     Raises:
-      ArgumentError: a number below 1, another nonlinearity.
+      ArgumentError: a size below 1, or an unknown nonlinearity.
 
     >>> RNNCell(3, 4)(Tensor.ones(2, 3)).shape
     (2, 4)
@@ -265,7 +265,7 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of LSTM, from (h, c) to (h', c'). `input_size`, `hidden_size` and `bias` are those of RNNCell.
+    """One step of LSTM, from (h, c) to (h', c'); `input_size`, `hidden_size` and `bias` as in RNNCell.
 
     >>> h, c = LSTMCell(3, 4)(Tensor.ones(2, 3))
     >>> h.shape, c.shape
@@ -280,7 +280,7 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of GRU, from h to h'. `input_size`, `hidden_size` and `bias` are those of RNNCell.
+    """One step of GRU, from h to h'; `input_size`, `hidden_size` and `bias` as in RNNCell.
 
     >>> GRUCell(3, 4)(Tensor.ones(2, 3)).shape
     (2, 4)
@@ -296,11 +296,11 @@ class GRUCell(RNNCellBase):
 class RNNBase(Recurrent):
     """Base of RNN, LSTM and GRU: layers over whole sequences; features of two directions are concatenated.
 
-    Their arguments are input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, see RNN, and
+    Arguments are input_size, hidden_size, num_layers, bias, batch_first, dropout and bidirectional, see RNN, and
     proj_size, see LSTM.
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is not a probability, or a proj_size that does not fit.
+      ArgumentError: a size below 1, a dropout that is not a probability, or a proj_size out of range.
 
     >>> isinstance(nn.LSTM(3, 4), RNNBase)
     True
@@ -337,10 +337,10 @@ class RNNBase(Recurrent):
         self.reset_parameters()
 
     def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
-        """Returns the states after every step, (T, N, D H), and the last one.
+        """Returns the states after all steps, (T, N, D H), and the last state.
 
-        input (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn: then the result is, too;
-        hx, the state to start from, (L D, N, H), or (L D, H)
+        input (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn, as then is the result;
+        hx, the initial state, (L D, N, H), or (L D, H)
         """
         if isinstance(input, PackedSequence):
             return self._run_packed(input, hx)
@@ -361,7 +361,7 @@ class RNNBase(Recurrent):
         return y_TNH, self._given(last)
 
     def _run_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        """Runs over padded sequences, whose states stay as they are where a sequence has no step."""
+        """Runs over padded sequences; the state of a sequence stays unchanged after its end."""
         x_TNI = packed.padded
         check_input(type(self).__name__, x_TNI.op, (3,), "packed (T, I)", self.input_size)
         places, batch = self.num_layers * (1 + self.bidirectional), x_TNI.shape[1]
@@ -370,7 +370,7 @@ class RNNBase(Recurrent):
         return packed_like(y_TNH, packed), self._given(last)
 
     def _run(self, x_TNI: Tensor, start: State, alive_TN1: Tensor | None = None) -> tuple[Tensor, State]:
-        """Runs layer after layer; returns the states after every step, (T, N, D H), and the last, (L D, N, H) each."""
+        """Runs all layers; returns the states after all steps, (T, N, D H), and the last ones, (L D, N, H) each."""
         directions = ("", "_reverse") if self.bidirectional else ("",)
         ends: list[State] = []
         for layer in range(self.num_layers):
@@ -388,7 +388,7 @@ class RNNBase(Recurrent):
     def _direction(
         self, x_TNI: Tensor, state: State, alive_TN1: Tensor | None, suffix: str, reverse: bool
     ) -> tuple[Tensor, State]:
-        """Runs one direction of one layer; returns the states after every step, (T, N, H), and the last."""
+        """Runs one direction of a layer; returns the states after all steps, (T, N, H), and the last one."""
         w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
         w_hr = getattr(self, "weight_hr" + suffix, None)
         if b_ih is not None and b_hh is not None and self.folds_bias:
@@ -409,7 +409,7 @@ class RNNBase(Recurrent):
         return y_TNH, end
 
     def flatten_parameters(self) -> None:
-        """Does nothing: weights need not be contiguous here.
+        """Does nothing: weights need not be contiguous.
 
         >>> nn.LSTM(3, 4).flatten_parameters()
         """
@@ -440,15 +440,15 @@ class RNN(RNNBase):
     Args:
       input_size:     I
       hidden_size:    H
-      num_layers:     L; each reads the states of the one before
+      num_layers:     L; each layer reads the states of the previous one
       nonlinearity:   "tanh" or "relu"
-      bias:           has b_ih and b_hh
+      bias:           add b_ih and b_hh
       batch_first:    sequences are (N, T, I) instead of (T, N, I); states stay (L D, N, H)
-      dropout:        probability, in training, on the input of each layer but the first
-      bidirectional:  a second set of weights runs from the end; D = 2
+      dropout:        probability, in training, on the input of each layer except the first
+      bidirectional:  add a second set of weights that runs backwards; D = 2
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is not a probability, another nonlinearity.
+      ArgumentError: a size below 1, a dropout that is not a probability, or an unknown nonlinearity.
 
     >>> output, last = RNN(3, 4)(Tensor.ones(5, 2, 3))
     >>> output.shape, last.shape
@@ -481,11 +481,11 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """c' = f c + i g, h' = o tanh(c') along a sequence, the gates i, f, g, o from W_ih x + b_ih + W_hh h + b_hh.
 
-    The state is (h, c). Arguments are those of RNN: input_size, hidden_size, num_layers, bias, batch_first, dropout,
-    bidirectional; and proj_size P: h' is multiplied by W_hr, P features (Sak et al. 2014, arXiv:1402.1128).
+    The state is (h, c). Arguments as in RNN: input_size, hidden_size, num_layers, bias, batch_first, dropout,
+    bidirectional; and proj_size P: h' is projected by W_hr to P features (Sak et al. 2014, arXiv:1402.1128).
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is not a probability, or a proj_size not below hidden_size.
+      ArgumentError: a size below 1, a dropout that is not a probability, or a proj_size not below hidden_size.
 
     >>> output, (h, c) = LSTM(3, 4, num_layers=2)(Tensor.ones(5, 2, 3))
     >>> output.shape, h.shape, c.shape
@@ -502,11 +502,11 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """h' = (1 - z) n + z h along a sequence, n = tanh(W_in x + b_in + r (W_hn h + b_hn)), r and z gates.
 
-    Arguments are those of RNN: input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional; proj_size
-    is for LSTM alone.
+    Arguments as in RNN: input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional; proj_size is
+    accepted by LSTM only.
 
     Raises:
-      ArgumentError: a number below 1, a dropout that is not a probability, or a proj_size.
+      ArgumentError: a size below 1, a dropout that is not a probability, or a proj_size.
 
     >>> output, last = GRU(3, 4, bidirectional=True)(Tensor.ones(5, 2, 3))
     >>> output.shape, last.shape

@@ -1,4 +1,4 @@
-"""Layers over spatial axes: convolutions, pooling, other lengths, margins; a family for 1, 2 and 3 axes is one class.
+"""Layers over spatial axes: convolutions, pooling, resizing, padding; families for 1, 2 and 3 axes share a class.
 
 Images are (N, C, *lengths), with or without N.
 """
@@ -37,7 +37,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Spatial):
-    """Base of all six: arguments, weight and bias, drawn evenly from +-1 / sqrt(C / groups * taps)."""
+    """Base of all six: arguments, and weight and bias drawn uniformly from +-1 / sqrt(C / groups * taps)."""
 
     bias: Tensor | None
 
@@ -70,7 +70,7 @@ class _Convolution(Spatial):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws weight and bias, in the constructor and whenever it is called."""
+        """Draws weight and bias again."""
         draw_evenly(math.prod(self.weight.shape[1:]), self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -86,7 +86,7 @@ class _Convolution(Spatial):
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
     def _padded(self, x: Tensor) -> tuple[Tensor, str | tuple[int, ...]]:
-        """Returns x with its margin, and the padding that is left to do."""
+        """Returns x with padding that the convolution cannot do, and the padding left for it."""
         if self.padding_mode == "zeros":
             return x, self.padding
         pairs: list[int] = []
@@ -105,7 +105,7 @@ class _Conv(_Convolution):
         return self._conv_forward(input, self.weight, self.bias)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The same of another weight: subclasses with masked or rounded ones call it, as in PyTorch."""
+        """Does the same with another weight: subclasses with masked or rounded weights call it, as in PyTorch."""
         input, padding = self._padded(input)
         return getattr(functional, f"conv{self.axes}d")(
             input, weight, bias, self.stride, padding, self.dilation, self.groups
@@ -133,7 +133,7 @@ class Conv2d(_Conv, axes=2):
       padding_mode:  "zeros", "reflect", "replicate" or "circular"
 
     Raises:
-      ArgumentError: groups that do not divide the channels, another padding or another padding_mode.
+      ArgumentError: groups does not divide the channels, or an unknown padding or padding_mode.
 
     >>> Conv2d(1, 8, 3, padding="same")(Tensor.ones(4, 1, 28, 28)).shape
     (4, 8, 28, 28)
@@ -164,7 +164,7 @@ class _ConvTranspose(_Convolution):
         self.output_padding = each_axis(type(self).__name__, "output_padding", output_padding, self.axes, 0)
 
     def _extra(self, x: Tensor, output_size: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Returns the output_padding that makes the result as long as asked for."""
+        """Returns the output_padding that gives the requested lengths."""
         if output_size is None:
             return self.output_padding
         name, axes = type(self).__name__, self.axes
@@ -181,7 +181,7 @@ class _ConvTranspose(_Convolution):
         return tuple(found)
 
     def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
-        """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths), of output_size if that is given."""
+        """input (N, in_channels, *lengths) -> (N, out_channels, *other lengths); output_size selects the lengths."""
         more = self._extra(input, output_size)
         return getattr(functional, f"conv_transpose{self.axes}d")(
             input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
@@ -207,7 +207,7 @@ class ConvTranspose2d(_ConvTranspose, axes=2):
       in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, dilation: as in
                      `functional.conv_transpose2d`
       bias:          add a number to each output channel
-      padding_mode:  "zeros"
+      padding_mode:  "zeros" only
 
     >>> ConvTranspose2d(3, 8, 4, stride=2, padding=1)(Tensor.ones(4, 3, 10, 10)).shape
     (4, 8, 20, 20)
@@ -230,7 +230,7 @@ WINDOWS = "kernel_size={kernel_size}, stride={stride}, padding={padding}"
 
 class _Pool(Layer):
     def forward(self, input: Tensor) -> Pooled:
-        """input (N, C, *lengths) -> (N, C, *lengths of the windows), or with return_indices a pair."""
+        """input (N, C, *lengths) -> (N, C, *counts of windows); with return_indices a pair."""
         return self._call(input)
 
 
@@ -248,7 +248,7 @@ class _MaxPool(_Pool):
 
 @layer(functional.max_pool1d)
 class MaxPool1d(_MaxPool):
-    """The greatest element of each window; arguments as in `functional.max_pool1d`.
+    """The largest element of each window; arguments as in `functional.max_pool1d`.
 
     >>> MaxPool1d(2)(Tensor([[1.0, 3.0, 2.0, 5.0]]))
     Tensor([[3., 5.]])
@@ -257,7 +257,7 @@ class MaxPool1d(_MaxPool):
 
 @layer(functional.max_pool2d)
 class MaxPool2d(_MaxPool):
-    """The greatest element of each window; arguments as in `functional.max_pool2d`.
+    """The largest element of each window; arguments as in `functional.max_pool2d`.
 
     >>> MaxPool2d(2)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
     Tensor([[[4.]]])
@@ -266,7 +266,7 @@ class MaxPool2d(_MaxPool):
 
 @layer(functional.max_pool3d)
 class MaxPool3d(_MaxPool):
-    """The greatest element of each window; arguments as in `functional.max_pool3d`.
+    """The largest element of each window; arguments as in `functional.max_pool3d`.
 
     >>> MaxPool3d(2)(Tensor.ones(1, 1, 4, 4, 4)).shape
     (1, 1, 2, 2, 2)
@@ -281,7 +281,7 @@ class _AdaptiveMaxPool(_Pool):
 
 @layer(functional.adaptive_max_pool1d)
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """The greatest element of each of output_size bins; arguments as in `functional.adaptive_max_pool1d`.
+    """The largest element of each of output_size bins; arguments as in `functional.adaptive_max_pool1d`.
 
     >>> AdaptiveMaxPool1d(2)(Tensor([[1.0, 3.0, 2.0, 5.0]]))
     Tensor([[3., 5.]])
@@ -290,7 +290,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
 @layer(functional.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """The greatest element of each of output_size bins; arguments as in `functional.adaptive_max_pool2d`.
+    """The largest element of each of output_size bins; arguments as in `functional.adaptive_max_pool2d`.
 
     >>> AdaptiveMaxPool2d(1)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
     Tensor([[[4.]]])
@@ -299,7 +299,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 @layer(functional.adaptive_max_pool3d)
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """The greatest element of each of output_size bins; arguments as in `functional.adaptive_max_pool3d`.
+    """The largest element of each of output_size bins; arguments as in `functional.adaptive_max_pool3d`.
 
     >>> AdaptiveMaxPool3d(2)(Tensor.ones(1, 1, 4, 4, 4)).shape
     (1, 1, 2, 2, 2)
@@ -314,13 +314,13 @@ class _MaxUnpool(Spatial):
         self.kernel_size, self.stride, self.padding = numbers
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """input (N, C, *lengths), indices of its shape -> (N, C, *lengths before), of output_size if that is given."""
+        """input (N, C, *lengths), indices of the same shape -> (N, C, *lengths before pooling, or output_size)."""
         return self._call(input, indices, output_size=output_size)
 
 
 @layer(functional.max_unpool1d)
 class MaxUnpool1d(_MaxUnpool, axes=1):
-    """Zeros with elements where MaxPool1d found them; arguments as in `functional.max_unpool1d`.
+    """Zeros with elements at the indices of MaxPool1d; arguments as in `functional.max_unpool1d`.
 
     >>> MaxUnpool1d(2)(Tensor([[3.0, 5.0]]), Tensor([[1, 3]]))
     Tensor([[0., 3., 0., 5.]])
@@ -329,7 +329,7 @@ class MaxUnpool1d(_MaxUnpool, axes=1):
 
 @layer(functional.max_unpool2d)
 class MaxUnpool2d(_MaxUnpool, axes=2):
-    """Zeros with elements where MaxPool2d found them; arguments as in `functional.max_unpool2d`.
+    """Zeros with elements at the indices of MaxPool2d; arguments as in `functional.max_unpool2d`.
 
     >>> MaxUnpool2d(2)(Tensor([[[4.0]]]), Tensor([[[2]]]))
     Tensor([[[0., 0.],
@@ -339,7 +339,7 @@ class MaxUnpool2d(_MaxUnpool, axes=2):
 
 @layer(functional.max_unpool3d)
 class MaxUnpool3d(_MaxUnpool, axes=3):
-    """Zeros with elements where MaxPool3d found them; arguments as in `functional.max_unpool3d`.
+    """Zeros with elements at the indices of MaxPool3d; arguments as in `functional.max_unpool3d`.
 
     >>> MaxUnpool3d(2)(Tensor.ones(1, 1, 1, 1, 1), Tensor([[[[[7]]]]])).sum().item()
     1.0
@@ -477,7 +477,7 @@ class _FractionalMaxPool(_Pool):
 
 @layer(functional.fractional_max_pool2d)
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """The greatest element of windows at drawn places; arguments as in `functional.fractional_max_pool2d`.
+    """The largest element of randomly placed windows; arguments as in `functional.fractional_max_pool2d`.
 
     >>> FractionalMaxPool2d(2, output_size=3)(Tensor.ones(1, 6, 6)).shape
     (1, 3, 3)
@@ -486,7 +486,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 @layer(functional.fractional_max_pool3d)
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The greatest element of windows at drawn places; arguments as in `functional.fractional_max_pool2d`.
+    """The largest element of randomly placed windows; arguments as in `functional.fractional_max_pool3d`.
 
     >>> FractionalMaxPool3d(2, output_ratio=0.5)(Tensor.ones(1, 6, 6, 6)).shape
     (1, 3, 3, 3)
@@ -496,7 +496,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 # ---- sizes ----
 @layer(functional.interpolate)
 class Upsample(Unary):
-    """Pictures (N, C, *lengths) of another size; arguments as in `functional.interpolate`.
+    """Resized images (N, C, *lengths); arguments as in `functional.interpolate`.
 
     >>> Upsample(scale_factor=2)(Tensor([[[1.0, 3.0]]]))
     Tensor([[[1., 1., 3., 3.]]])
@@ -516,9 +516,9 @@ class Upsample(Unary):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Pictures of another size, each element the nearest one: Upsample with mode "nearest".
+    """Images resized by nearest elements: Upsample with mode "nearest".
 
-    `size`, `scale_factor`: as there.
+    `size`, `scale_factor`: as in Upsample.
 
     >>> UpsamplingNearest2d(scale_factor=2)(Tensor.ones(1, 1, 2, 3)).shape
     (1, 1, 4, 6)
@@ -531,9 +531,9 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Pictures of another size, between elements: Upsample with mode "bilinear" and align_corners.
+    """Images resized by linear interpolation: Upsample with mode "bilinear" and align_corners=True.
 
-    `size`, `scale_factor`: as there.
+    `size`, `scale_factor`: as in Upsample.
 
     >>> UpsamplingBilinear2d(size=3)(Tensor([[[[1.0, 3.0], [1.0, 3.0]]]]))[0, 0, 0]
     Tensor([1., 2., 3.])
@@ -548,7 +548,7 @@ class UpsamplingBilinear2d(Upsample):
 # ---- windows and channels ----
 @layer(functional.unfold)
 class Unfold(Unary):
-    """The windows of a picture (N, C, H, W) as columns (N, C * taps, windows); arguments as in `functional.unfold`.
+    """Windows of an image (N, C, H, W) as columns (N, C * taps, windows); arguments as in `functional.unfold`.
 
     >>> Unfold(2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 12, 9)
@@ -562,7 +562,7 @@ class Unfold(Unary):
 
 @layer(functional.fold)
 class Fold(Unary):
-    """The sums (N, C, H, W) of windows (N, C * taps, windows) that overlap; arguments as in `functional.fold`.
+    """Sums of overlapping windows (N, C * taps, windows), (N, C, H, W); arguments as in `functional.fold`.
 
     >>> Fold(4, 2)(Tensor.ones(1, 12, 9)).shape
     (1, 3, 4, 4)
@@ -577,7 +577,7 @@ class Fold(Unary):
 
 @layer(functional.pixel_shuffle)
 class PixelShuffle(Unary):
-    """Channels become pixels, (..., C r r, H, W) -> (..., C, H r, W r); arguments as in `functional.pixel_shuffle`.
+    """Channels moved to pixels, (..., C r r, H, W) -> (..., C, H r, W r); arguments as in `functional.pixel_shuffle`.
 
     >>> PixelShuffle(2)(Tensor.ones(1, 8, 3, 3)).shape
     (1, 2, 6, 6)
@@ -588,7 +588,7 @@ class PixelShuffle(Unary):
 
 @layer(functional.pixel_unshuffle)
 class PixelUnshuffle(Unary):
-    """Pixels become channels, (..., C, H r, W r) -> (..., C r r, H, W); arguments as in `functional.pixel_unshuffle`.
+    """Pixels moved to channels, (..., C, H r, W r) -> (..., C r r, H, W); arguments as in `functional.pixel_unshuffle`.
 
     >>> PixelUnshuffle(2)(Tensor.ones(1, 2, 6, 6)).shape
     (1, 8, 3, 3)
@@ -599,7 +599,7 @@ class PixelUnshuffle(Unary):
 
 @layer(functional.channel_shuffle)
 class ChannelShuffle(Unary):
-    """The channels of groups of (N, C, ...) dealt out in turn; arguments as in `functional.channel_shuffle`.
+    """Interleaved channels of groups of (N, C, ...); arguments as in `functional.channel_shuffle`.
 
     >>> ChannelShuffle(2)(Tensor([[[1], [2], [3], [4]]])).flatten()
     Tensor([1, 3, 2, 4])
@@ -611,7 +611,7 @@ class ChannelShuffle(Unary):
 # ---- margins ----
 @layer(shown="{padding}")
 class _Margin(Spatial):
-    """padding: one number for all sides, or before and after for the last axis, then for the one before it, ..."""
+    """padding: one number for all sides, or numbers before and after the last axis, then the one before it, ..."""
 
     mode: ClassVar[str] = "constant"
 
@@ -623,7 +623,7 @@ class _Margin(Spatial):
         self.padding = each_axis(type(self).__name__, "padding", padding, 2 * self.axes, -(1 << 31))
 
     def forward(self, input: Tensor) -> Tensor:
-        """input (N, C, *lengths) -> (N, C, *lengths with margins)."""
+        """input (N, C, *lengths) -> (N, C, *padded lengths)."""
         return pad(input, self.padding, self.mode)
 
 
@@ -638,7 +638,7 @@ class _ConstantMargin(_Margin):
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
-        """input (..., *lengths) -> (..., *lengths with margins)."""
+        """input (..., *lengths) -> (..., *padded lengths)."""
         return pad(input, self.padding, self.mode, self.value)
 
 

@@ -1,7 +1,7 @@
-"""Attention with several heads, and the layers of transformers around it.
+"""Multi-head attention, and the layers of transformers.
 
-L queries, S keys and values, N batch, E features, H heads, D = E / H features of a head; of a transformer T steps of the
-target, S of the source. Masks: True is left out; floats are added to scores.
+Letters: L queries, S keys and values, N batch, E features, H heads, D = E / H features per head; in transformers T target
+steps, S source steps. Masks: True masks a key; floats are added to scores.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = [
 
 # ---- attention ----
 class MultiheadAttention(Module):
-    """Parallel heads, each softmax(q k.T / sqrt(D) + mask) v of projections of its own, joined by out_proj.
+    """Heads softmax(q k.T / sqrt(D) + mask) v with projections of their own, joined by out_proj.
 
     Args:
-      embed_dim:      E, of queries and of the result
-      num_heads:      H, divides E
-      dropout:        of the weights, in training
-      bias:           of all projections
-      add_bias_kv:    one more key and value that are trained, bias_k and bias_v
-      add_zero_attn:  one more key and value of zeros
-      kdim, vdim:     features of keys and values, E unless given
+      embed_dim:      E, features of queries and of the result
+      num_heads:      H, a divisor of E
+      dropout:        probability that a weight is dropped in training
+      bias:           give all projections a bias
+      add_bias_kv:    add a trained key and value, bias_k and bias_v
+      add_zero_attn:  add a key and a value of zeros
+      kdim, vdim:     features of keys and values, by default E
       batch_first:    (N, L, E), not (L, N, E)
 
-    State: in_proj_weight (3 E, E), or q_proj_weight, k_proj_weight, v_proj_weight where kdim or vdim differs;
+    State: in_proj_weight (3 E, E), or q_proj_weight, k_proj_weight, v_proj_weight if kdim or vdim differs from E;
     in_proj_bias (3 E,); out_proj.weight, out_proj.bias.
 
     Raises:
@@ -114,15 +114,15 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns the output, of the shape of query, and the weights, or None.
+        """Returns the output, of the shape of query, and the weights or None.
 
         query (L, N, E), key (S, N, kdim), value (S, N, vdim); batch_first: (N, L, E), ...; without a batch (L, E), ...
-        key_padding_mask (N, S) or (S,) and attn_mask (L, S) or (N H, L, S): True is left out; floats are added to scores.
-        need_weights: the weights (N, L, S), the mean over heads, or (N, H, L, S) without average_attn_weights.
-        is_causal: query i sees the keys 0 to i. A query that sees no key finds zeros.
+        key_padding_mask (N, S) or (S,) and attn_mask (L, S) or (N H, L, S): True masks; floats are added to scores.
+        need_weights: return the weights (N, L, S) averaged over heads, or (N, H, L, S) without average_attn_weights.
+        is_causal: query i sees keys 0 to i. A query that sees no key gets zeros.
 
         Raises:
-          ShapeError: the shapes do not fit each other.
+          ShapeError: the shapes do not match.
         """
         _check_layer_inputs(self, query, key, value)
         is_swapped = self.batch_first and query.ndim == 3
@@ -139,7 +139,7 @@ class MultiheadAttention(Module):
 
 
 def _check_layer_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raises ShapeError unless queries, keys and values fit the layer and each other."""
+    """Raises ShapeError unless queries, keys and values match the layer and each other."""
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
         raise ShapeError(f"MultiheadAttention: {shapes} must have three axes each, or two without a batch.")
@@ -156,9 +156,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "
 
 
 class _Layer(Module):
-    """Base of both kinds of layers: self-attention, and linear1, activation, linear2."""
+    """Base of encoder and decoder layers: self-attention, and linear1, activation, linear2."""
 
-    reads_memory = False  # a decoder layer does: it has another attention, norm and dropout for that
+    reads_memory = False  # True for decoder layers: another attention, norm and dropout read the encoder's result
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _Layer(Module):
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
     def _part(self, norm: LayerNorm, dropout: Dropout, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns x plus the result of a part, normalised before or after."""
+        """Returns x plus the result of a sublayer, normalized before or after."""
         return x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
@@ -206,21 +206,21 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention, then a feed-forward net, each added to its input and normalised.
+    """Self-attention, then a feed-forward network, each added to its input and normalized.
 
     Args:
       d_model:          E
-      nhead:            heads of each attention
+      nhead:            number of heads
       dim_feedforward:  features between linear1 and linear2
-      dropout:          of attention weights, between the linear layers, and before each addition
+      dropout:          on attention weights, between the linear layers, and before each addition
       activation:       "relu", "gelu" or a function
-      layer_norm_eps:   of the norms
+      layer_norm_eps:   eps of the norms
       batch_first:      (N, L, E), not (L, N, E)
-      norm_first:       normalise the input of each part, not its result
-      bias:             of linear layers and norms
+      norm_first:       normalize the input of each sublayer, not its result
+      bias:             give linear layers and norms a bias
 
     Raises:
-      ArgumentError: another activation, or nhead does not divide d_model.
+      ArgumentError: an unknown activation, or nhead does not divide d_model.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, figure 1, left.
 
@@ -235,7 +235,7 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """src (S, N, E), src_mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: no step sees a later one."""
+        """src (S, N, E), src_mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: mask later steps."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
@@ -245,21 +245,21 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's result, then a feed-forward net, each added and normalised.
+    """Self-attention, attention to the encoder's result, then a feed-forward network, each added and normalized.
 
     Args:
       d_model:          E
-      nhead:            heads of each attention
+      nhead:            number of heads of each attention
       dim_feedforward:  features between linear1 and linear2
-      dropout:          of attention weights, between the linear layers, and before each addition
+      dropout:          on attention weights, between the linear layers, and before each addition
       activation:       "relu", "gelu" or a function
-      layer_norm_eps:   of the norms
+      layer_norm_eps:   eps of the norms
       batch_first:      (N, L, E), not (L, N, E)
-      norm_first:       normalise the input of each part, not its result
-      bias:             of linear layers and norms
+      norm_first:       normalize the input of each sublayer, not its result
+      bias:             give linear layers and norms a bias
 
     Raises:
-      ArgumentError: another activation, or nhead does not divide d_model.
+      ArgumentError: an unknown activation, or nhead does not divide d_model.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, figure 1, right.
 
@@ -283,7 +283,7 @@ class TransformerDecoderLayer(_Layer):
         """tgt (T, N, E), memory (S, N, E) -> (T, N, E).
 
         tgt_mask (T, T), memory_mask (T, S), tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S);
-        tgt_is_causal, memory_is_causal: no step sees a later one.
+        tgt_is_causal, memory_is_causal: mask later steps.
         """
 
         def attend(x: Tensor) -> Tensor:
@@ -299,9 +299,9 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of `encoder_layer`, one after the other, then `norm`.
+    """`num_layers` copies of `encoder_layer` in sequence, then `norm`.
 
-    enable_nested_tensor, mask_check: taken, of no effect.
+    enable_nested_tensor, mask_check: accepted, without effect.
 
     >>> TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)(Tensor.rand(5, 3, 8)).shape
     (5, 3, 8)
@@ -325,14 +325,14 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """src (S, N, E), mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: no step sees a later one."""
+        """src (S, N, E), mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: mask later steps."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
         return src if self.norm is None else self.norm(src)
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of `decoder_layer`, one after the other, then `norm`.
+    """`num_layers` copies of `decoder_layer` in sequence, then `norm`.
 
     >>> decoder = TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2)
     >>> decoder(Tensor.rand(5, 3, 8), Tensor.rand(4, 3, 8)).shape
@@ -356,7 +356,7 @@ class TransformerDecoder(Module):
     ) -> Tensor:
         """tgt (T, N, E), memory (S, N, E) -> (T, N, E).
 
-        tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal: those of
+        tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal: as in
         TransformerDecoderLayer.
         """
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
@@ -370,19 +370,19 @@ class Transformer(Module):
 
     Args:
       d_model:          E
-      nhead:            heads of each attention
-      num_encoder_layers, num_decoder_layers:  layers of each
+      nhead:            number of heads of each attention
+      num_encoder_layers, num_decoder_layers:  number of layers
       dim_feedforward:  features between linear1 and linear2
-      dropout:          of attention weights, between the linear layers, and before each addition
+      dropout:          on attention weights, between the linear layers, and before each addition
       activation:       "relu", "gelu" or a function
-      layer_norm_eps:   of the norms
+      layer_norm_eps:   eps of the norms
       batch_first:      (N, L, E), not (L, N, E)
-      norm_first:       normalise the input of each part, not its result
-      bias:             of linear layers and norms
-      custom_encoder, custom_decoder:  in place of ours
+      norm_first:       normalize the input of each sublayer, not its result
+      bias:             give linear layers and norms a bias
+      custom_encoder, custom_decoder:  modules used instead of the built-in ones
 
     Raises:
-      ArgumentError: another activation, or nhead does not divide d_model.
+      ArgumentError: an unknown activation, or nhead does not divide d_model.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, figure 1.
 
@@ -442,7 +442,7 @@ class Transformer(Module):
         """src (S, N, E), tgt (T, N, E) -> (T, N, E).
 
         src_mask (S, S), tgt_mask (T, T), memory_mask (T, S); src_key_padding_mask, memory_key_padding_mask (N, S),
-        tgt_key_padding_mask (N, T); src_is_causal, tgt_is_causal, memory_is_causal: no step sees a later one.
+        tgt_key_padding_mask (N, T); src_is_causal, tgt_is_causal, memory_is_causal: mask later steps.
 
         Raises:
           ShapeError: src and tgt differ in batch or features.
@@ -456,7 +456,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: DType | None = None) -> Tensor:
-        """Returns (sz, sz): 0 where a step may look, -inf where it is later.
+        """Returns (sz, sz): 0 for steps that are visible, -inf for later ones.
 
         >>> nn.Transformer.generate_square_subsequent_mask(2)
         Tensor([[  0., -inf],

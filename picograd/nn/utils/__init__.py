@@ -1,4 +1,4 @@
-"""Tools around layers: norms of gradients, vectors of parameters, packed sequences, weights computed from others."""
+"""Tools around layers: norms of gradients, vectors of parameters, packed sequences, reparametrized weights."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _publish_late(globals(), _PAGES, _LATE)
 
 
 def skip_init(module_cls: type[_Module], *args: _Any, **kwargs: _Any) -> _Module:
-    """Returns module_cls(*args, **kwargs) whose parameters the caller loads or draws himself.
+    """Returns module_cls(*args, **kwargs); the caller loads or initializes its parameters.
 
-    Drawing is lazy: a parameter that is overwritten before it is read was never drawn. So nothing has to be skipped, and
-    a parameter that is read all the same holds numbers that were drawn, not old memory.
+    Initialization is lazy: values that are overwritten before they are read are never drawn, so there is nothing to skip.
+    Values that are read all the same are drawn as usual, not left as old memory.
 
     Args:
       module_cls:    a class of modules
-      args, kwargs:  for it
+      args, kwargs:  arguments of the class
 
     >>> nn.utils.skip_init(nn.Linear, 2, 3).weight.shape
     (3, 2)

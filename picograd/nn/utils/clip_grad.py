@@ -1,4 +1,4 @@
-"""All gradients together: their norm, and clipping; all parameters as one vector, and back."""
+"""Gradients together: their norm, and clipping; parameters as one vector, and back."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def get_total_norm(
 ) -> Tensor:
     """Returns the norm of all elements of all tensors together, a scalar.
 
-    norm = (sum |x|^norm_type)^(1 / norm_type), the greatest |x| for inf; 0 of no tensors
+    norm = (sum |x|^norm_type)^(1 / norm_type), the largest |x| for inf; 0 without tensors
 
     Args:
       tensors:    tensors of any shapes, or one
       norm_type:  2, inf, "inf", or another number
-      error_if_nonfinite:  look at the norm now, and raise when it is NaN or infinite
-      foreach:    taken, of no effect
+      error_if_nonfinite:  compute the norm now, and raise if it is NaN or infinite
+      foreach:    accepted, without effect
 
     Raises:
-      ArgumentError: norm_type is not a number, or the norm is not finite and that is an error.
+      ArgumentError: norm_type is not a number, or with error_if_nonfinite the norm is not finite.
 
     >>> get_total_norm([Tensor([3.0]), Tensor([[4.0]])])
     Tensor(5.)
@@ -64,19 +64,19 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients by one factor, so that their norm together is at most max_norm; returns the norm before.
+    """Scales all gradients by one factor so that their total norm is at most max_norm; returns the norm before.
 
     grad *= min(1, max_norm / (norm + 1e-6))
 
     Args:
-      parameters:          those without a gradient count for nothing
+      parameters:          those without a gradient are ignored
       max_norm:            at least 0
       norm_type:           2, inf, "inf", or another number
-      error_if_nonfinite:  look at the norm now, and raise when it is NaN or infinite
-      foreach:             taken, of no effect
+      error_if_nonfinite:  compute the norm now, and raise if it is NaN or infinite
+      foreach:             accepted, without effect
 
     Raises:
-      ArgumentError: max_norm is negative or NaN, or the norm is not finite and that is an error.
+      ArgumentError: max_norm is negative or NaN, or with error_if_nonfinite the norm is not finite.
 
     Source:    Pascanu, Mikolov, Bengio 2012, arXiv:1211.5063, algorithm 1.
 
@@ -98,9 +98,9 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Limits each element of the gradients of `parameters` to -clip_value ... clip_value, in place.
+    """Clips each element of the gradients of `parameters` to [-clip_value, clip_value], in place.
 
-    `foreach`: taken, of no effect.
+    `foreach`: accepted, without effect.
 
     Raises:
       ArgumentError: clip_value is negative or NaN.
@@ -120,9 +120,9 @@ def clip_grad_value_(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scales the gradients of `parameters` as clip_grad_norm_ does, by a norm that is known: `total_norm`.
+    """Scales the gradients of `parameters` as clip_grad_norm_ does, by a given `total_norm`.
 
-    grad *= min(1, max_norm / (total_norm + 1e-6)); `foreach`: taken, of no effect
+    grad *= min(1, max_norm / (total_norm + 1e-6)); `foreach`: accepted, without effect
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> (w * 4.0).sum().backward()
@@ -138,7 +138,7 @@ def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 
 def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
-    """Scales gradients whose norm together is `norm` so that it is at most max_norm."""
+    """Scales gradients with the total norm `norm` so that it is at most max_norm."""
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     if len(_devices([factor, *grads])) > 1:
         for grad in grads:
@@ -162,7 +162,7 @@ def _scaled(options: None, factor: Op, *ops: Op) -> list[Op]:
 
 
 def _devices(tensors: Sequence[Tensor]) -> set[str]:
-    """Returns the devices of tensors; constants live everywhere."""
+    """Returns the devices of tensors; constants are on all devices."""
     return {device for tensor in tensors if (device := tensor.cell.device) is not None}
 
 
@@ -177,10 +177,10 @@ def _finite(function: str, norm: Tensor) -> Tensor:
 
 # ---- one vector ----
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """Returns all elements of all `parameters` in one axis.
+    """Returns all elements of `parameters` as one vector.
 
     Raises:
-      ArgumentError: there are none.
+      ArgumentError: parameters is empty.
 
     >>> parameters_to_vector([Tensor([[1.0, 2.0]]), Tensor(3.0)])
     Tensor([1., 2., 3.])
@@ -193,10 +193,10 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 @no_grad()
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Stores the elements of `vec`, one after the other, in `parameters`, in place.
+    """Copies the elements of `vec` in order to `parameters`, in place.
 
     Raises:
-      ShapeError: vec is not a vector of as many elements as the parameters together.
+      ShapeError: vec is not a vector with one element for each of the parameters'.
 
     >>> w = Tensor([[0.0, 0.0]])
     >>> vector_to_parameters(Tensor([1.0, 2.0]), [w])

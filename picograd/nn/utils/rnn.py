@@ -1,9 +1,9 @@
 """Sequences of different lengths: padded to one length, or packed; `PackedSequence`, which recurrent layers take.
 
-A packed sequence looks like all first steps, then all second steps, ...; it holds the padded batch and its lengths. Both
-are Tensors, so inputs of plans: one plan serves all lengths.
+Packed data is all first steps, then all second steps, and so on. Here the padded batch and its lengths are kept instead: as
+Tensors they are inputs of plans, so one plan serves all lengths.
 
-T steps, B sequences.
+Shapes: T steps, B sequences.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Order(Record):
-    """Lengths of sequences as numbers of the host, and the order in which they are packed.
+    """Lengths of sequences as numbers on the host, and the order in which they are packed.
 
     lengths:  (B,), in the order of the padded batch
-    places:   (B,): which sequence is packed first, second, ...; None: as they are
+    places:   (B,): index of the sequence packed first, second, ...; None: in order
     """
 
     lengths: Array
@@ -47,7 +47,7 @@ class Order(Record):
 
     @property
     def sizes(self) -> Array:
-        """Number of sequences that reach each step, (longest,)."""
+        """Number of sequences that have each step, (longest,)."""
         return (self.lengths > np.arange(self.lengths.max(initial=0))[:, None]).sum(1)
 
     def rows(self) -> Array:
@@ -60,20 +60,20 @@ class Order(Record):
 
 @dataclass(init=False, eq=False, repr=False)
 class PackedSequence:
-    """Sequences of different lengths, as recurrent layers take them; unpacks like PyTorch's tuple of four.
+    """Sequences of different lengths, as recurrent layers take them; it unpacks as PyTorch's tuple of four.
 
-    padded:           (T, B, *), zeros behind the ends
+    padded:           (T, B, *), zeros after the ends
     lengths:          (B,), int64
-    sorted_indices:   (B,): which sequence is packed first, second, ...; None for the order as it is
+    sorted_indices:   (B,): index of the sequence packed first, second, ...; None: in order
 
-    From these it is made, when somebody asks for it (a copy, to be read):
+    Computed on first use, as copies to be read:
 
     data:             (sum of lengths, *): all first steps, then all second steps, ..., the longest sequence first
-    batch_sizes:      (longest,), int64: how many sequences have each step
-    unsorted_indices: (B,): the place of each sequence, or None
+    batch_sizes:      (longest,), int64: number of sequences that have each step
+    unsorted_indices: (B,): position of each sequence in the packed order, or None
 
-    In a traced function that gets lengths as a Tensor, data and batch_sizes have no shape, and asking for them is an
-    error. All that takes and gives packed sequences does without.
+    In a traced function that gets lengths as a Tensor, data and batch_sizes do not have a shape, so reading them is an
+    error. Layers and functions of packed sequences do not read them.
 
     >>> packed = nn.utils.rnn.pack_sequence([Tensor([1.0, 2.0]), Tensor([3.0])])
     >>> packed.data, packed.batch_sizes
@@ -94,12 +94,12 @@ class PackedSequence:
         """
         Args:
           data:              (sum of lengths, *)
-          batch_sizes:       (longest,), which never rise
+          batch_sizes:       (longest,), never increasing
           sorted_indices:    (B,), or None
-          unsorted_indices:  (B,), where each of them is in the other; found from it if None
+          unsorted_indices:  (B,), the inverse permutation; computed if None
 
         Raises:
-          ArgumentError: batch_sizes rise, or do not add up to the rows of data; or indices are missing.
+          ArgumentError: batch_sizes increase, or do not add up to the rows of data; or indices are missing.
         """
         sizes, rows = np.asarray(batch_sizes.reshape(-1).tolist(), np.int64), data.shape[0] if data.ndim else 0
         if np.any(sizes[1:] > sizes[:-1]) or np.any(sizes < 1) or sizes.sum() != rows:
@@ -122,8 +122,8 @@ class PackedSequence:
 
     def _set(self, padded: Tensor, lengths: Tensor, sorted_indices: Tensor | None, order: Order | None) -> None:
         self.padded, self.lengths, self.sorted_indices = padded, lengths, sorted_indices
-        self._order: Order | None = order  # where the lengths are known
-        self._data: Tensor | None = None  # once it is asked for
+        self._order: Order | None = order  # None if the lengths are not known
+        self._data: Tensor | None = None  # computed on first use
 
     @property
     def data(self) -> Tensor:
@@ -138,12 +138,12 @@ class PackedSequence:
 
     @property
     def batch_sizes(self) -> Tensor:
-        """Number of sequences that reach each step, (longest,)."""
+        """Number of sequences that have each step, (longest,)."""
         return Tensor(order_of(self, "batch_sizes").sizes)
 
     @property
     def unsorted_indices(self) -> Tensor | None:
-        """The place of each sequence among the packed ones, (B,)."""
+        """Position of each sequence in the packed order, (B,)."""
         if self.sorted_indices is None:
             return None
         if self._order is None or self._order.places is None:
@@ -151,7 +151,7 @@ class PackedSequence:
         return Tensor(np.argsort(self._order.places), device=self.sorted_indices.device)
 
     def to(self, *targets: Any, **named: Any) -> PackedSequence:
-        """Returns the same with its data on another device or in another dtype, `targets` or `named`, as Tensor.to.
+        """Returns the sequences on another device or in another dtype; `targets` or `named` are those of Tensor.to.
 
         >>> nn.utils.rnn.pack_sequence([Tensor([1.0])]).to(dtypes.float64).data.dtype
         float64
@@ -181,7 +181,7 @@ class PackedSequence:
 
     @property
     def is_cuda(self) -> builtins.bool:
-        """True where the sequences are on a GPU."""
+        """True if the sequences are on a GPU."""
         return self.padded.is_cuda
 
     def is_pinned(self) -> builtins.bool:
@@ -211,7 +211,7 @@ class PackedSequence:
         return 4
 
     def _replace(self, **named: Any) -> PackedSequence:
-        """Returns the same with others of its four parts; of another `data`, packed in the same way, nothing is read."""
+        """Returns a copy with some of its four parts replaced; replacing `data` alone reads no values."""
         if [*named] == ["data"]:
             order = order_of(self, "data")
             return packed_of(padded(named["data"], order), self.lengths, self.sorted_indices, order)
@@ -224,7 +224,7 @@ class PackedSequence:
         return f"PackedSequence({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def __copy__(self) -> PackedSequence:
-        # NOTE: a copy puts other Tensors in place of these, and the numbers on the host would be wrong for them.
+        # NOTE: a copy replaces these Tensors, and numbers kept on the host would be wrong for it.
         made = PackedSequence.__new__(PackedSequence)
         made._set(self.padded, self.lengths, self.sorted_indices, None)
         return made
@@ -232,27 +232,27 @@ class PackedSequence:
 
 # ---- for layers and functions that take them ----
 def packed_of(x_TB: Tensor, lengths: Tensor, sorted_indices: Tensor | None, order: Order | None) -> PackedSequence:
-    """Returns sequences whose padded batch is `x_TB` up to their ends; `order` where the lengths are known."""
+    """Returns packed sequences from the padded batch `x_TB`; `order` is given if the lengths are known."""
     made = PackedSequence.__new__(PackedSequence)
     made._set(x_TB.where(is_inside(x_TB, lengths), False), lengths, sorted_indices, order)
     return made
 
 
 def packed_like(x_TB: Tensor, packed: PackedSequence) -> PackedSequence:
-    """Returns (T, B, *), of the lengths and the order of `packed`."""
+    """Returns packed sequences of `padded` (T, B, *), with the lengths and the order of `packed`."""
     return packed_of(x_TB, packed.lengths, packed.sorted_indices, packed._order)
 
 
 def is_known(packed: PackedSequence) -> bool:
-    """Returns whether the lengths can be had as numbers now."""
+    """Returns whether the lengths are available as numbers now."""
     return packed._order is not None or trace.get() is None
 
 
 def order_of(packed: PackedSequence, wanted: str) -> Order:
-    """Returns the lengths as numbers; an error says that `wanted` needs them.
+    """Returns the lengths as numbers; an error names `wanted`, which needs them.
 
     Raises:
-      JitError: a function is traced that gets them as a Tensor.
+      JitError: a traced function gets the lengths as a Tensor.
     """
     if packed._order is None:
         if trace.get() is not None:
@@ -266,15 +266,15 @@ def order_of(packed: PackedSequence, wanted: str) -> Order:
 
 
 def is_inside(x_TB: Tensor, lengths: Tensor) -> Tensor:
-    """Returns (T, B, 1, ...) bools: which sequences have each step."""
+    """Returns (T, B, 1, ...) bools: whether a sequence has the step."""
     steps = Tensor.arange(x_TB.shape[0], device=x_TB.device).unsqueeze(1)
     return (steps < lengths).reshape(*x_TB.shape[:2], *[1] * (x_TB.ndim - 2))
 
 
 def padded(data: Tensor, order: Order) -> Tensor:
-    """Returns packed rows as (longest, B, *), zeros behind the ends."""
+    """Returns packed rows as (longest, B, *), zeros after the ends."""
     steps, batch = len(order.sizes), len(order.lengths)
-    places = np.full(steps * batch, len(data), np.int64)  # behind the data is one row of zeros
+    places = np.full(steps * batch, len(data), np.int64)  # index of a row of zeros after the data
     places[order.rows()] = np.arange(len(data))
     more = (0, 0) * (data.ndim - 1) + (0, 1)
     return data.pad(more).index_select(0, Tensor(places, device=data.device)).unflatten(0, (steps, batch))
@@ -287,19 +287,19 @@ def pack_padded_sequence(
     batch_first: bool = False,
     enforce_sorted: bool = True,
 ) -> PackedSequence:
-    """Packs a padded batch: elements behind the end of a sequence are left out.
+    """Packs a padded batch, without the elements after the end of each sequence.
 
     Args:
       input:           (T, B, *), or (B, T, *) if batch_first
       lengths:         (B,) integers, 1 to T
       batch_first:     the batch is the first axis
-      enforce_sorted:  lengths must fall already; False: sequences are sorted, and unsorted at the end
+      enforce_sorted:  require lengths that do not increase; False: sort the sequences, and restore the order at the end
 
     Returns:   a PackedSequence
 
     Raises:
-      ArgumentError: lengths are not B numbers from 1 to T, or do not fall while they must.
-      ShapeError:    input has less than two axes.
+      ArgumentError: lengths are not B numbers from 1 to T, or increase although enforce_sorted is True.
+      ShapeError:    input has fewer than two axes.
 
     >>> padded = Tensor([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
     >>> pack_padded_sequence(padded, [2, 3], batch_first=True, enforce_sorted=False).data
@@ -322,14 +322,14 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns a packed batch padded again, in its order of before, and the lengths.
+    """Returns a packed batch padded again, in its original order, and the lengths.
 
     Args:
-      sequence:       packed
+      sequence:       a packed batch
       batch_first:    the result is (B, T, *), not (T, B, *)
-      padding_value:  behind the ends
-      total_length:   T of the result, at least the longest length; that by default. Where a function is traced that gets
-                      lengths as a Tensor, the default is the T that was packed, and one sequence must have it
+      padding_value:  value after the ends
+      total_length:   T of the result, at least the longest length, which is the default. If a traced function gets the
+                      lengths as a Tensor, the default is the T that was packed, which one sequence must have
 
     Returns:   (T, B, *), and (B,) int64
 
@@ -369,13 +369,13 @@ def pad_sequence(
     Args:
       sequences:      (L, *) each
       batch_first:    the result is (B, T, *), not (T, B, *)
-      padding_value:  where a sequence has no steps
-      padding_side:   "right": behind its end; "left": before its start
+      padding_value:  value of missing steps
+      padding_side:   "right": pad at the end; "left": at the start
 
     Returns:   (T, B, *), dtype of the first sequence
 
     Raises:
-      ArgumentError: there are no sequences, or another side.
+      ArgumentError: there are no sequences, or padding_side is another text.
 
     >>> pad_sequence([Tensor([1, 2, 3]), Tensor([4])], batch_first=True, padding_value=-1)
     Tensor([[ 1,  2,  3],
@@ -399,13 +399,13 @@ def pad_sequence(
 
 
 def _are_data(sequences: Sequence[Tensor]) -> bool:
-    """True for stored sequences without gradients, outside a trace: their lengths differ from batch to batch."""
+    """True for stored sequences without gradients, outside a trace."""
     alike = len({(x.cell.device, x.dtype, *x.shape[1:]) for x in sequences}) == 1
     return alike and trace.get() is None and all(x.op.code is OpCode.BUFFER and not x.requires_grad for x in sequences)
 
 
 def _padded_on_host(sequences: Sequence[Tensor], longest: int, batch_first: bool, value: float, side: str) -> Tensor:
-    """Pads in host memory: on the device, each combination of lengths would be a plan."""
+    """Pads in host memory, since each combination of lengths would be a plan on the device."""
     arrays = [x.numpy() for x in sequences]
     shape = (len(arrays), longest, *arrays[0].shape[1:])
     rows = np.full(shape, value, arrays[0].dtype)
@@ -417,7 +417,7 @@ def _padded_on_host(sequences: Sequence[Tensor], longest: int, batch_first: bool
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False) -> list[Tensor]:
-    """Returns the sequences of a padded batch, each as long as it is.
+    """Returns the sequences of a padded batch, each in its own length.
 
     Args:
       padded_sequences:  (T, B, *), or (B, T, *) if batch_first
@@ -440,7 +440,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], ba
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Packs `sequences`, (L, *) each; lengths must fall unless `enforce_sorted` is False.
+    """Packs `sequences`, (L, *) each; lengths must not increase unless `enforce_sorted` is False.
 
     >>> pack_sequence([Tensor([1.0]), Tensor([2.0, 3.0])], enforce_sorted=False).data
     Tensor([2., 1., 3.])
@@ -450,7 +450,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """Returns the sequences that `packed_sequences` was made of.
+    """Returns the sequences in `packed_sequences`, each in its own length.
 
     >>> unpack_sequence(pack_sequence([Tensor([1.0, 2.0]), Tensor([3.0])]))
     [Tensor([1., 2.]), Tensor([3.])]
@@ -461,7 +461,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 # ---- lengths ----
 def _order_of(lengths: Tensor | Sequence[int], steps: int, batch: int, enforce_sorted: bool) -> Order:
-    """Returns lengths of padded sequences that are known."""
+    """Returns the order of padded sequences whose lengths are known."""
     known = np.asarray(lengths.tolist() if isinstance(lengths, Tensor) else list(lengths), np.int64)
     if known.shape != (batch,) or (batch and not (known.min() >= 1 and known.max() <= steps)):
         raise ArgumentError(f"pack_padded_sequence: lengths {known.tolist()} must be {batch} numbers from 1 to {steps}.")
@@ -473,7 +473,7 @@ def _order_of(lengths: Tensor | Sequence[int], steps: int, batch: int, enforce_s
 
 
 def _checked_lengths(lengths: Tensor, x_TB: Tensor, enforce_sorted: bool) -> Tensor:
-    """Returns lengths that are an input of a trace, checked when its plan runs."""
+    """Returns lengths that are an input of a trace; its plan checks them at each run."""
     steps, batch = x_TB.shape[:2]
     if lengths.shape != (batch,):
         raise ArgumentError(
@@ -487,7 +487,7 @@ def _checked_lengths(lengths: Tensor, x_TB: Tensor, enforce_sorted: bool) -> Ten
 
 
 def _checked_longest(lengths: Tensor, steps: int, total_length: int | None) -> Tensor:
-    """Returns lengths that are an input of a trace, whose longest is checked when its plan runs."""
+    """Returns lengths that are an input of a trace; its plan checks the longest at each run."""
     longest = lengths.max()
     if total_length is None:
         fault = "in a traced function one sequence must have all {} steps that were packed."
@@ -499,6 +499,6 @@ def _checked_longest(lengths: Tensor, steps: int, total_length: int | None) -> T
 def _refused_where(
     is_wrong: Tensor, lengths: Tensor, fault: str, hint: str | None = None, function: str = "pack_padded_sequence"
 ) -> Tensor:
-    """Returns the lengths, with an ArgumentError where something is wrong when they are computed."""
+    """Returns the lengths; computing them raises an ArgumentError if `is_wrong`."""
     kept = guarded(lengths.read(), is_wrong.logical_not().read(), f"{function}: {fault}", hint)
     return Tensor.from_op(kept, lengths.device)
