@@ -208,7 +208,7 @@ class Sequential(_Numbered):
 
 
 def _sequential(items: object) -> Sequential:
-    """Returns `other` if it is a Sequential, else raises ArgumentTypeError."""
+    """Returns `items` if it is a Sequential, else raises ArgumentTypeError."""
     if not isinstance(items, Sequential):
         fact = f"Sequential: another Sequential can be added, got {shown(items)}."
         raise ArgumentTypeError(fact, hint="extend takes a list.")

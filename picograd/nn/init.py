@@ -39,7 +39,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """Returns (fan in, fan out): for shape (out, in, *kernel) in * kernel elements and out * kernel elements.
+    """Returns (fan in, fan out) of `tensor`: for shape (out, in, *kernel) in * kernel elements and out * kernel elements.
 
     Raises:
       ShapeError: fewer than two axes.

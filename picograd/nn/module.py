@@ -53,7 +53,7 @@ class Module(ModuleState):
 
     # ---- a call ----
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the result from the subclass's arguments; calling the module calls it.
+        """Computes the result from the subclass's arguments (args, kwargs); calling the module calls it.
 
         >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
         (4, 3)
@@ -116,7 +116,7 @@ class Module(ModuleState):
             self._kinds()[name] = "module"  # it keeps its place
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """Does the same as add_module.
+        """Sets a `module` as the attribute `name`, as add_module does.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_module("next", nn.Tanh())

@@ -81,7 +81,8 @@ class Adam(Declared):
 class AdamW(Adam):
     """Adam with the weight decay taken from the parameter itself: p *= 1 - lr * weight_decay first.
 
-    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. The arguments have the meaning that they have for Adam.
+    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. params, lr, betas, eps, amsgrad, maximize, options: as
+    in Adam.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> (w * 3.0).sum().backward()

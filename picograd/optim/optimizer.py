@@ -313,7 +313,7 @@ class Optimizer:
         realize_apart([*self.parameters(), *self._state_tensors()])
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Adds a group, a dict with "params"; settings that it lacks are the optimizer's.
+        """Adds a group: `param_group`, a dict with "params"; settings that it lacks are the optimizer's.
 
         Raises:
           ArgumentError: see the class.

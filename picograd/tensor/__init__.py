@@ -1,1 +1,1 @@
-"""Tensors: what one is (cell.py, core.py, tensor.py), and a file for each subject of what it can do."""
+"""Tensors: the class (cell.py, core.py, tensor.py), and a file of functions for each subject."""

@@ -3,8 +3,8 @@
 In:    Ops whose values have been computed
 Out:   `look_at`, which raises an error if one of them has a NaN; `detect_anomaly`, `set_detect_anomaly`
 
-While this is on, each value that is computed is copied to the host and checked. If one has a NaN, the evaluator
-computes its graph once more, Op by Op, and the NaN is followed from source to source, up to an Op whose sources have none.
+While the check is on, each computed value is copied to the host. If one has a NaN, the evaluator computes its graph again,
+Op by Op, and the NaN is followed from operand to operand, up to an Op whose operands have none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
 
     def _set(self, is_on: bool, is_infinity_found: bool, is_at_once: bool) -> None:
         Anomaly.is_on, Anomaly.is_infinity_found = is_on, is_infinity_found
-        at_once.set(is_at_once)  # each Op then knows its line, and functions under jit run as they are
+        at_once.set(is_at_once)  # each Op then knows its line, and jitted functions run without jit
 
     def __enter__(self) -> None:
         pass
@@ -76,13 +76,13 @@ class set_detect_anomaly:  # noqa: N801  # by PyTorch's name
 def detect_anomaly(check_nan: bool = True, *, check_inf: bool = False) -> Iterator[None]:
     """Returns a context in which a NaN is an error that names the operation that made it, with the user's line.
 
-    A value is checked when it is computed, and backward() computes gradients at once. A NaN that reaches no value that is
-    computed, such as one that `where` does not choose, is not found. Functions under jit run without jit.
+    A value is checked when it is computed, and backward() computes gradients at once. A NaN that no computed value depends
+    on, such as one that `where` does not choose, is not found. Jitted functions run without jit.
 
     Args:
       check_nan:  False: nothing is checked, unless check_inf
-      check_inf:  True: infinity is an error, too, as in a loss that has grown without bound. A mask of -inf is not, as long
-                  as values computed from it are finite
+      check_inf:  True: infinity is an error, too, as in a loss that diverges. A mask of -inf is accepted as long as values
+                  computed from it are finite
 
     Cost:      every value is copied to the host; if a NaN is found, NumPy computes the graph once more.
 
@@ -115,7 +115,7 @@ def look_at(ops: Iterable[Op], kind: str) -> None:
       kind:  "result" or "gradient", for the error
 
     Raises:
-      AnomalyError: a value has a NaN that an operation made, or a gradient has a NaN that was in the data.
+      AnomalyError: an operation made a NaN, or a gradient has a NaN that was in the data.
     """
     for op in ops:
         if op.dtype.is_float and _is_wrong(_value_of(op)):
@@ -141,14 +141,14 @@ def _wrong(array: np.ndarray[Any, Any]) -> Any:
 
 
 def raise_for(op: Op, kind: str) -> None:
-    """Raises the error for a value with a NaN, except for a result whose NaN came with the data.
+    """Raises the error for a value with a NaN, unless the NaN of a result was in the data.
 
     Raises:
       AnomalyError: as it says.
     """
     root = _graph(op)
     values = _all_values(root)
-    way = [root]  # from the value to the Op that made its first NaN
+    way = [root]  # from the value to the Op that made the NaN
     while (source := next((s for s in _sources(way[-1]) if s in values and _is_wrong(values[s])), None)) is not None:
         way.append(source)
     made = way[-1]
@@ -163,18 +163,18 @@ def raise_for(op: Op, kind: str) -> None:
 
 
 def _sources(op: Op) -> tuple[Op, ...]:
-    """Returns the operands of an Op; for one of several results the operands of all."""
+    """Returns the operands of an Op; for one result of several the operands of all."""
     return op.src[0].src if op.code is OpCode.OUTPUT else op.src
 
 
 def _formula(op: Op) -> Op | None:
-    """Returns the formula whose result an Op is; None for any other Op."""
+    """Returns the formula whose result an Op is, or None."""
     made_by = op.src[0] if op.code is OpCode.OUTPUT else op
     return made_by if made_by.code is OpCode.FORMULA else None
 
 
 def _graph(op: Op) -> Op:
-    """Returns the graph of a value, even of a formula's result that has been computed."""
+    """Returns the graph of a value, even of a formula's computed result."""
     (root,) = written_out([op])
     formula = _formula(root)
     if formula is None:

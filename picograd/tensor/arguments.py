@@ -1,8 +1,8 @@
-"""Arguments: what they must be beyond their annotations, and the device on which operands meet.
+"""Checks of arguments beyond annotations, and the device of an operation on several operands.
 
-Operands of several devices follow PyTorch's rules (TensorIterator's `allow_cpu_scalars`, `index`, `index_put_`): CPU
-tensors of no axes go where the others are, by a COPY, through which gradients flow back. Every other function takes
-operands of one device.
+Operands on several devices follow PyTorch's rules (TensorIterator's `allow_cpu_scalars`, `index`, `index_put_`): 0-d CPU
+tensors are copied to the device of the others; gradients flow back through the COPY. Other functions take operands of one
+device.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Tensors = TypeVar("Tensors", bound=TensorCore)
 
 
 def at_least(function: str, name: str, value: Any, least: int) -> int:
-    """Returns an argument that must be an integer not below `least`.
+    """Returns an integer argument of at least `least`.
 
     Raises:
-      ArgumentError: it is not one.
+      ArgumentError: it is something else.
     """
     found = whole(function, name, value)
     if found < least:
@@ -43,27 +43,27 @@ def check_positive(function: str, name: str, value: float) -> None:
     """Checks a number that must be above 0.
 
     Raises:
-      ArgumentError: it is not.
+      ArgumentError: it is not above 0.
     """
     if not value > 0:
         raise ArgumentError(f"{function}: {name} must be positive, got {value}.")
 
 
 def check_nonnegative(function: str, name: str, value: float) -> None:
-    """Checks a number that must be 0 or more.
+    """Checks a number that must be at least 0.
 
     Raises:
-      ArgumentError: it is not.
+      ArgumentError: it is negative.
     """
     if not value >= 0:
         raise ArgumentError(f"{function}: {name} must not be negative, got {value}.")
 
 
 def check_one_of(function: str, name: str, value: Any, allowed: Iterable[str]) -> None:
-    """Checks a word that must be one of several.
+    """Checks a word that must be one of `allowed`.
 
     Raises:
-      ArgumentError: it is another.
+      ArgumentError: it is a different word.
     """
     words = tuple(allowed)
     if value not in words:
@@ -71,10 +71,10 @@ def check_one_of(function: str, name: str, value: Any, allowed: Iterable[str]) -
 
 
 def number(function: str, name: str, value: Any) -> Any:
-    """Returns an argument that must be a number.
+    """Returns an argument that is a number.
 
     Raises:
-      ArgumentTypeError: it is not one.
+      ArgumentTypeError: it is something else.
     """
     if not fits(value, float):
         raise ArgumentTypeError(f"{function}: {name} must be a number, got {shown(value)}.")
@@ -82,10 +82,10 @@ def number(function: str, name: str, value: Any) -> Any:
 
 
 def tensor_of(function: str, name: str, value: Any) -> Tensor:
-    """Returns an argument that must be a tensor.
+    """Returns an argument that is a tensor.
 
     Raises:
-      ArgumentError: it is not one.
+      ArgumentError: it is something else.
     """
     found: Tensor = value
     if not isinstance(value, TensorCore):
@@ -94,15 +94,15 @@ def tensor_of(function: str, name: str, value: Any) -> Tensor:
 
 
 def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:
-    """Returns several tensors, or a single one, as a list."""
+    """Returns tensors, or a single one, as a list."""
     return [tensors] if isinstance(tensors, TensorCore) else list(tensors)
 
 
 def saved_state(owner: object, state: Any, *keys: str) -> dict[str, Any]:
-    """Returns a copy of load_state_dict's argument: a dict as the state_dict() of such an object returns it.
+    """Returns a copy of load_state_dict's argument, after a check of its keys.
 
     Args:
-      keys:  that it must have
+      keys:  required keys
 
     Raises:
       ArgumentTypeError: it is not a dict.
@@ -124,14 +124,14 @@ def saved_state(owner: object, state: Any, *keys: str) -> dict[str, Any]:
 
 
 # ---- devices of operands ----
-GOES_ALONG = "CPU"  # the device whose tensors may go where others are
+GOES_ALONG = "CPU"  # the device whose tensors may be moved to the others'
 
 
 def meeting_device(function: str, first: TensorCore, *others: TensorCore) -> str | None:
     """Returns the device on which an operation on elements takes place.
 
     Raises:
-      DeviceError: they are on two devices, and not because of CPU tensors of no axes alone.
+      DeviceError: operands are on two devices, and those on the CPU are not all 0-d.
     """
     tensors = (first, *others)
     staying = [tensor for tensor in tensors if tensor.cell.device != GOES_ALONG or tensor.op.shape]
@@ -140,10 +140,10 @@ def meeting_device(function: str, first: TensorCore, *others: TensorCore) -> str
 
 
 def brought_to(function: str, tensor: TensorCore, *brought: TensorCore) -> str | None:
-    """Returns the device of `tensor`, to which CPU tensors are brought: its indices, or a number that is filled in.
+    """Returns the device of `tensor`, to which CPU tensors are copied: indices, or a number to fill in.
 
     Raises:
-      DeviceError: one of them is on a third device, or `tensor` is on the CPU and one of them is not.
+      DeviceError: an operand is on a third device, or `tensor` is on the CPU and an operand is not.
     """
     home = tensor.cell.device
     staying = [other for other in brought if home in (None, GOES_ALONG) or other.cell.device != GOES_ALONG]
@@ -151,16 +151,16 @@ def brought_to(function: str, tensor: TensorCore, *brought: TensorCore) -> str |
 
 
 def storing_device(function: str, target: TensorCore, value: TensorCore) -> str | None:
-    """Returns the device on which a value is stored where indices say: the target's, where values of no axes go.
+    """Returns the target's device, to which 0-d values are copied.
 
     Raises:
-      DeviceError: the value has axes, and is on another device.
+      DeviceError: the value has axes and is on a different device.
     """
     return target.cell.device if target.cell.device and not value.op.shape else target.other_device(function, value)
 
 
 def value_at(tensor: TensorCore, device: str | None) -> Op:
-    """Returns a tensor's value as an operand of a graph on a device; constants are on all devices."""
+    """Returns a tensor's value as an operand on a device; constants are on all devices."""
     op = tensor.read()
     if device is None or tensor.cell.device in (None, device) or op.code is OpCode.CONST:
         return op

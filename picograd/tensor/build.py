@@ -1,4 +1,4 @@
-"""Constructors of Ops beside those of ir/build.py: broadcasting, promotion, steps of views, axes as users write them."""
+"""Constructors of Ops for users' arguments: broadcasting, promotion, steps of views, axes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from picograd.ir.origin import Graphless, graphless_in, is_graphless
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
+CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # as in PyTorch: within one category a 0-d tensor does not widen the other
 
 
 # ---- views ----
@@ -41,7 +41,7 @@ def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
 # ---- broadcasting ----
 @functools.lru_cache(maxsize=1024)
 def broadcast_shapes(function: str, *shapes: Shape) -> Shape:
-    """Returns the shape that all `shapes` repeat to, by NumPy's rule; a network asks for the same few at every step.
+    """Returns the shape that all `shapes` broadcast to, by NumPy's rule; cached, since a network repeats the same few.
 
     Raises:
       ShapeError: two lengths of one axis differ and neither is 1.
@@ -62,12 +62,12 @@ def broadcast_shapes(function: str, *shapes: Shape) -> Shape:
 
 
 def broadcasts(shape: Shape, whole: Shape) -> bool:
-    """Returns whether a shape can be repeated up to another one."""
+    """Returns whether a shape can be broadcast to another one."""
     return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape[::-1], whole[::-1]))
 
 
 def broadcast_to(op: Op, shape: Shape) -> Op:
-    """Returns `op` with axes of length 1 added in front and repeated up to `shape`."""
+    """Returns `op` broadcast to `shape`: axes of length 1 are added in front, then repeated."""
     if op.shape == shape:
         return op
     if op.shape and len(op.shape) < len(shape):
@@ -76,14 +76,14 @@ def broadcast_to(op: Op, shape: Shape) -> Op:
 
 
 def same_as_iota(op: Op, shape: Shape) -> Op:
-    """Returns, over shape = (*op.shape, n), whether op equals the position along the last axis."""
+    """Returns, with shape (*op.shape, n), whether op equals the position along the last axis."""
     line = cast(iota(shape[-1]), op.dtype)
     return equal(broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
 
 
 # ---- dtypes ----
 def as_bits(op: Op, dtype: DType) -> Op:
-    """Returns the bits of `op` as a dtype of its width; those of a bool are a byte, which is true unless it is 0."""
+    """Returns the bits of `op` as a dtype of its width; a bool is a byte, and every byte except 0 is true."""
     if op.dtype is dtype:
         return op
     if op.dtype is dtypes.bool_:
@@ -94,7 +94,7 @@ def as_bits(op: Op, dtype: DType) -> Op:
 
 
 def promoted(a: Op, b: Op) -> DType:
-    """Returns the dtype of `a op b` by PyTorch's rule: a 0-d operand only lifts the other to its category."""
+    """Returns the dtype of `a op b` by PyTorch's rule: a 0-d operand can only raise the other's category."""
     if a.dtype is b.dtype:
         return a.dtype
     if bool(a.shape) != bool(b.shape):
@@ -106,7 +106,7 @@ def promoted(a: Op, b: Op) -> DType:
 
 
 def common_dtype(ops: Sequence[Op]) -> DType:
-    """Returns the common dtype of `ops`, each of which counts as if it had an axis."""
+    """Returns the common dtype of `ops`; 0-d Ops count like others."""
     return functools.reduce(dtypes.promote, dict.fromkeys([op.dtype for op in ops]))
 
 
@@ -116,10 +116,10 @@ def to_float(op: Op) -> Op:
 
 
 def need_float(function: str, op: Op, name: str = "") -> Op:
-    """Returns an operand that must be a float; `name` is what a function with several calls it.
+    """Returns an operand that is a float; errors call it `name` if a function has several.
 
     Raises:
-      DTypeError: it is not one.
+      DTypeError: it is not a float.
     """
     if op.dtype.kind != "f":
         rule = f"{name} must be a float" if name else "needs a float"
@@ -128,32 +128,32 @@ def need_float(function: str, op: Op, name: str = "") -> Op:
 
 
 def computed_in(dtype: DType, function: Callable[..., Op], ops: Sequence[Op], *args: Any) -> Op:
-    """Returns `function` of operands of one dtype, computed in a wider one: rounded once, not after each of its steps."""
+    """Applies `function` to operands of one dtype in a wider one, so that the result is rounded only once."""
     result = function(*[cast(op, dtype) for op in ops], *args)
     return cast(result, ops[0].dtype) if result.dtype.kind == "f" else result
 
 
 def detached(op: Op) -> Op:
-    """Returns `op` with no gradient."""
+    """Returns `op` without gradient."""
     return Op(OpCode.DETACH, op.dtype, (op,)) if op.needs_grad or Graphless.living and is_graphless(op) else op
 
 
 # ---- values that a function refuses ----
 def guarded(op: Op, inside: Op, fact: str, hint: str | None = None) -> Op:
-    """Returns `op`; when it is computed, it is an error that something broadcast to its shape is not `inside`."""
+    """Returns `op`; computing it raises an error unless all of `inside`, which broadcasts to its shape, is true."""
     wrong = where(inside, filled(0, dtypes.int64, inside.shape), 1)
     passed = checked(wrong, 1, Site(fact, hint, of_values=True))
     return where(broadcast_to(equal(passed, 0), op.shape), op, 0)
 
 
 def not_negative(function: str, name: str, op: Op) -> Op:
-    """Returns `op`; when it is computed, an element that is negative is an error, NaN is not."""
+    """Returns `op`; computing it raises an error for a negative element. NaN is accepted."""
     inside = either(less_equal(0, op), differs(op, op))
     return guarded(op, inside, f"{function}: an element of {name} is negative.")
 
 
 def divisor(op: Op) -> Op:
-    """Returns the divisor of a rounded quotient; of integers 0 is an error, at once or when it is computed."""
+    """Returns the divisor of a rounded quotient; an integer 0 is an error, now or when it is computed."""
     if op.dtype.is_float or const_value(op) not in (None, 0) or not op.numel:
         return op
     fact, hint = "division: an integer is divided by 0.", "x / y gives floats; y.masked_fill(y == 0, 1) has no 0."
@@ -167,8 +167,8 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
     """Returns `axis` counted from the front.
 
     Raises:
-      IndexingError: the shape has no such axis.
-      ArgumentError: it is not an int; True, which is one in Python, is a flag in the wrong place.
+      IndexingError: the shape does not have the axis.
+      ArgumentError: it is not an int; True, an int in Python, is probably a misplaced flag.
     """
     rank = len(shape) + extra
     if axis.__class__ is not int:
@@ -181,25 +181,25 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
 
 
 def is_integer(value: Any) -> TypeIs[int]:
-    """True for one integer: Python's, NumPy's, or an array or tensor of integers without axes."""
+    """True for an integer: Python's, NumPy's, or a 0-d array or tensor of integers."""
     if not hasattr(type(value), "__index__") or getattr(value, "ndim", False):
         return False
     return getattr(getattr(value, "dtype", None), "kind", "i") in "iu"
 
 
 def whole(function: str, name: str, value: Any) -> int:
-    """Returns an argument that must be an integer.
+    """Returns an argument that is an integer.
 
     Raises:
-      ArgumentError: it is not one.
+      ArgumentError: it is something else.
     """
     if not hasattr(type(value), "__index__") or (isinstance(value, np.ndarray) and not is_integer(value)):
         raise ArgumentError(f"{function}: {name} must be an int, got {shown(value)}.")
-    return int(operator.index(value))  # True is 1: Ops are equal where their arguments are
+    return int(operator.index(value))  # True becomes 1: equal Ops have equal arguments
 
 
 def one_name(function: str, dim: Any, axis: Any, default: Any = None) -> Any:
-    """Returns the argument that is called `dim` or `axis`: `dim`, which has a default, unless `axis` was given.
+    """Returns `axis` if it was given, else `dim`, which has a default.
 
     Raises:
       ArgumentError: both names were given.
@@ -212,12 +212,12 @@ def one_name(function: str, dim: Any, axis: Any, default: Any = None) -> Any:
 
 
 def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: Any = None) -> tuple[int, ...]:
-    """Returns the axes that `dim` (or its other name `axis`) means, in rising order; None is all of them.
+    """Returns the axes that `dim` (or its other name `axis`) selects, in rising order; None selects all.
 
     Raises:
-      ArgumentTypeError: it is neither an axis nor several.
-      ArgumentError:     both names were given, or an axis twice.
-      IndexingError:     the shape has no such axis.
+      ArgumentTypeError: it is neither an axis nor a sequence of axes.
+      ArgumentError:     both names were given, or an axis occurs twice.
+      IndexingError:     the shape does not have the axis.
     """
     dim = dim if axis is None else one_name(function, dim, axis)
     if dim is None:
@@ -234,7 +234,7 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
 
 
 def static(dim: Dim) -> int:
-    """Returns a length that must be known now.
+    """Returns a length that is a number.
 
     Raises:
       ShapeError: it is symbolic.
@@ -245,7 +245,7 @@ def static(dim: Dim) -> int:
 
 
 def static_numel(shape: Sequence[Dim]) -> int:
-    """Returns the number of elements, which must be known now.
+    """Returns the number of elements of a shape of numbers.
 
     Raises:
       ShapeError: a length is symbolic.
@@ -257,7 +257,7 @@ def sizes(function: str, args: tuple[Any, ...], named: Any = None) -> tuple[Any,
     """Returns the dimensions given as f(2, 3), as f((2, 3)) or by name.
 
     Raises:
-      ArgumentError: in two of these ways.
+      ArgumentError: given in two of these ways.
     """
     if named is not None:
         if args:

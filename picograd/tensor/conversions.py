@@ -1,4 +1,4 @@
-"""Dtypes and devices: what a tensor is, and conversions to another."""
+"""Dtypes and devices of a tensor, and conversions to others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_nonzero(self: T) -> builtins.bool:
     """Returns True if the one element is not 0; reads it.
 
     Raises:
-      ShapeError: there is not exactly one.
+      ShapeError: it does not have exactly one element.
 
     >>> Tensor([2.0]).is_nonzero()
     True
@@ -81,7 +81,7 @@ def ndimension(self: T) -> builtins.int:
 
 # ---- questions that have one answer here ----
 def one_answer(name: str, answer: S, why: str) -> Callable[[Any], S]:
-    """Returns a method that answers a question of PyTorch's alike for every tensor, and says why in its docstring."""
+    """Returns a method with one answer for every tensor; its docstring gives the reason."""
 
     def method(self: Any) -> S:
         return answer
@@ -100,9 +100,9 @@ is_inference = one_answer("is_inference", False, "a tensor that inference_mode m
 
 # ---- its layout: elements are in order, for any view, since nothing is stored before it is computed ----
 def stride(self: T, dim: builtins.int | None = None) -> Any:
-    """Returns the distance in elements between neighbours along each axis, or one, when the elements are in order.
+    """Returns the distance in elements between neighbours along each axis, or along axis `dim`, for row-major order.
 
-    PyTorch says so of memory. Here a view has none of its own, so the answer follows from the shape alone.
+    In PyTorch strides describe memory. Here a view has no memory of its own, so they follow from the shape alone.
 
     Raises:
       IndexingError: there is no axis `dim`.
@@ -116,7 +116,7 @@ def stride(self: T, dim: builtins.int | None = None) -> Any:
 
 
 def pin_memory(self: T) -> T:
-    """Returns the tensor itself: a copy to a GPU is complete when it returns, from any memory.
+    """Returns the tensor itself: copies to a GPU are complete when they return, from any memory.
 
     >>> x = Tensor([1.0])
     >>> x.pin_memory() is x
@@ -126,7 +126,7 @@ def pin_memory(self: T) -> T:
 
 
 def get_device(self: T) -> builtins.int:
-    """Returns the number of the GPU that holds it, 0, or -1 on the host.
+    """Returns the number of its GPU, 0, or -1 for the host.
 
     >>> Tensor([1.0]).get_device()
     -1
@@ -135,7 +135,7 @@ def get_device(self: T) -> builtins.int:
 
 
 # ---- conversions ----
-NAMES = {  # as PyTorch calls tensors of a dtype
+NAMES = {  # PyTorch's words for dtypes
     dtypes.float32: "Float", dtypes.float64: "Double", dtypes.float16: "Half", dtypes.bfloat16: "BFloat16",
     dtypes.uint8: "Byte", dtypes.int8: "Char", dtypes.int16: "Short", dtypes.int32: "Int", dtypes.int64: "Long",
     dtypes.bool_: "Bool",
@@ -143,7 +143,7 @@ NAMES = {  # as PyTorch calls tensors of a dtype
 
 
 def cast(self: T, dtype: DType) -> T:
-    """Returns the elements as another dtype; floats become integers toward zero.
+    """Returns the elements cast to another dtype; floats are truncated toward zero to become integers.
 
     Raises:
       DTypeError: `dtype` is not a picograd dtype.
@@ -179,12 +179,12 @@ def to(
     non_blocking: builtins.bool = False,
     copy: builtins.bool = False,
 ) -> T:
-    """Returns the tensor on a device, as a dtype, or both; or like another tensor: what `targets` name.
+    """Returns the tensor on the device and in the dtype that `targets` name, or those of another tensor.
 
-    With copy=True it has storage of its own in any case; non_blocking is always so, and changes nothing.
+    copy=True copies in any case; non_blocking is always the case and changes nothing.
 
     Raises:
-      ArgumentError: a target is not one of these.
+      ArgumentError: a target is neither a device, a dtype nor a tensor.
 
     >>> Tensor([1.5]).to(dtypes.int32).tolist()
     [1]
@@ -226,24 +226,24 @@ def cuda(self: T, device: str | builtins.int | None = None, non_blocking: builti
 
     Args:
       device:        0, "cuda" or "cuda:0": each process has one GPU
-      non_blocking:  it is always so: changes nothing
+      non_blocking:  always the case: changes nothing
 
     Raises:
-      ArgumentError: `device` names another device.
-      DeviceError:   another number than 0.
+      ArgumentError: `device` is not a CUDA device.
+      DeviceError:   its number is not 0.
     """
     return _to_device(self, gpu_named(device))
 
 
 def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
-    """Returns the name of the tensor's type, or the elements as another dtype.
+    """Returns the name of the tensor's type, or the elements cast to another dtype.
 
     Args:
       dtype:         a dtype or the name of a type, such as "picograd.FloatTensor"; None: the name is returned
       non_blocking:  changes nothing
 
     Raises:
-      DTypeError: `dtype` is neither.
+      DTypeError: `dtype` is neither a dtype nor the name of a type.
 
     >>> Tensor([1, 2]).type()
     'picograd.LongTensor'
@@ -262,7 +262,7 @@ def type(self: T, dtype: Any = None, non_blocking: builtins.bool = False) -> Any
 
 
 def type_as(self: T, other: Tensor) -> T:
-    """Returns the elements as the dtype of `other`.
+    """Returns the elements cast to the dtype of `other`.
 
     >>> Tensor([1, 2]).type_as(Tensor([0.5]))
     Tensor([1., 2.])
@@ -272,11 +272,11 @@ def type_as(self: T, other: Tensor) -> T:
 
 # ---- by name ----
 def named_cast(dtype: DType, about: str, example: str, via: str = "to") -> Callable[[S], S]:
-    """Returns a method called by the name in NAMES of a dtype, which hands that to the method `via`.
+    """Returns a method named after a dtype, by NAMES, which calls the method `via` with that dtype.
 
     Args:
-      about:    the beginning of its docstring: its result
-      example:  of a call, with {} for its name, up to what has the dtype
+      about:    first words of its docstring: its result
+      example:  doctest of a call, with {} for the name, except the dtype at its end
     """
 
     def method(self: S) -> S:

@@ -1,7 +1,7 @@
 """The core of a Tensor: a view of a cell, with the identity under which gradients are collected.
 
 `Tensor` (tensor.py) is the subclass with all methods. The annotations Tensor and `T`, here and in the files of functions,
-mean that class, which is made after them.
+mean that class, which is defined after them.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ else:
     of_class = several_of_class = classmethod
 
 new = object.__new__
-FEW_ELEMENTS_MAX = 4096  # elements of a value that is computed as a whole when some of them are asked for
+FEW_ELEMENTS_MAX = 4096  # when some elements are read, a value with at most this many is computed as a whole
 leaf_ids = itertools.count()  # each LEAF has a number, so that no two are equal
-copies: LivingSet[Cell] = LivingSet()  # values of clones of results, whose Op is that of the result
-frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves that require no grad now; they keep their number
+copies: LivingSet[Cell] = LivingSet()  # clones of results: both have the same Op
+frozen: LivingKeys[TensorCore, LeafNumber] = LivingKeys()  # leaves without requires_grad now; they keep their number
 
 
 class Size(tuple[int, ...]):
@@ -98,7 +98,7 @@ class Size(tuple[int, ...]):
 
 
 class ShownLengths:
-    """While a function is traced for any length, the function from a shape to the one that `x.shape` shows; else None."""
+    """While a function is traced for any length: the function from a shape to what `x.shape` returns; else None."""
 
     of: Callable[[Shape], Shape] | None = None
 
@@ -136,7 +136,7 @@ class TensorCore:
 
         Raises:
           ShapeError: the list is ragged.
-          DTypeError: the data is neither numbers nor bools, or requires_grad is asked of integers.
+          DTypeError: the data is neither numbers nor bools, or integers are to require grad.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).shape
         (2, 2)
@@ -155,7 +155,7 @@ class TensorCore:
             record(op)
             cell = Cell(op, place)
         self.cell, self.steps, self._grad = cell, (), None
-        # When this view was last read: the cell's value, the view's, and that without a gradient, if it was read without.
+        # Cached by the last read: the cell's value, the view's, and the view's without gradient, if it was read so.
         self._shown: tuple[Op, ...] | None = None
         if requires_grad:
             self.requires_grad_()
@@ -170,7 +170,7 @@ class TensorCore:
 
     @classmethod
     def from_op(cls, op: Op, device: str | None = None, settles: bool = True) -> Self:
-        """Returns a tensor with new storage whose value is `op`; if it `settles`, a very long graph is computed now."""
+        """Returns a tensor with new storage for the value `op`; if it `settles`, a very long graph is computed now."""
         tensor = new(cls)  # from_cell and Cell written out: every operation ends here
         if op.code is OpCode.BUFFER or trace.get() is not None:
             cell = Cell(op, device)
@@ -206,7 +206,7 @@ class TensorCore:
         return self.viewed_by(((code, arg),))
 
     def viewed_by(self, steps: View) -> Self:
-        """Returns a view of the same storage, several steps further; steps that change nothing are left out."""
+        """Returns a view of the same storage, several steps further; steps without effect are left out."""
         op, base, taken = self.read(), self.cell.op, self.steps
         if op is not (self.op if taken else base):
             taken = (*taken, (OpCode.DETACH, None))
@@ -232,13 +232,13 @@ class TensorCore:
         return shown[1]
 
     def forget_old(self) -> None:
-        """Drops the view of a value that the cell no longer holds, since it keeps memory alive."""
+        """Drops the cached view of a value that the cell no longer holds, to free its memory."""
         shown = self._shown
         if shown is not None and shown[0] is not self.cell.op:
             self._shown = None
 
     def read(self) -> Op:
-        """Returns the value as an operand of a new graph: without gradient under no_grad, and noted by a trace."""
+        """Returns the value as an operand of a new graph; without gradient under no_grad; a trace records the read."""
         active = trace.get()
         if active is not None:
             active.on_read(self.cell)
@@ -260,7 +260,7 @@ class TensorCore:
             return op
         if not (self.steps and op.needs_grad):
             return detached(op)
-        shown = self._shown  # a parameter is read so at each step of a loop
+        shown = self._shown  # a loop reads its parameters so at each step
         if shown is None or len(shown) < 3 or shown[1] is not op:
             self._shown = shown = base, op, detached(op)
         return shown[2]
@@ -269,7 +269,7 @@ class TensorCore:
         """Stores `value`, of this tensor's shape, in the places this tensor shows; returns self.
 
         Raises:
-          GradientError: this is (a view of) a leaf that requires grad, outside no_grad.
+          GradientError: this is, or is a view of, a leaf that requires grad, outside no_grad.
         """
         if grad_mode.get():
             self._check_writable(function)
@@ -304,7 +304,7 @@ class TensorCore:
         return self
 
     def _check_writable(self, function: str) -> None:
-        """Raises GradientError where this shows a leaf that requires grad."""
+        """Raises GradientError if this shows a leaf that requires grad."""
         op = self.cell.op
         leaf = False
         for code, arg in self.steps:
@@ -322,7 +322,7 @@ class TensorCore:
         """Returns the one device of this tensor and `others`.
 
         Raises:
-          DeviceError: they are on two devices.
+          DeviceError: they are on different devices.
         """
         device = self.cell.device
         for other in others:
@@ -403,7 +403,7 @@ class TensorCore:
     # ---- identity ----
     @property
     def requires_grad(self) -> bool:
-        """True where gradients flow: it is, or depends on, a leaf that requires grad."""
+        """True if gradients flow: it is a leaf that requires grad, or depends on one."""
         if not self.steps:
             return self.cell.held() is None and self.cell.op.needs_grad
         return self.steps[-1][0] is OpCode.LEAF or self.op.needs_grad
@@ -423,7 +423,7 @@ class TensorCore:
 
         Raises:
           DTypeError:    it is not a float.
-          GradientError: it is a result, which always needs gradients.
+          GradientError: it is a result; results always need gradients.
 
         >>> Tensor([1.0]).requires_grad_()
         Tensor([1.], requires_grad=True)
@@ -449,7 +449,7 @@ class TensorCore:
         return self
 
     def retain_grad(self) -> None:
-        """Lets backward() collect the gradient of this result too, that of its last value where it is written in place.
+        """Makes backward() collect the gradient of this result, too; after a write in place that of its last value.
 
         Raises:
           GradientError: no gradient flows here.
@@ -474,7 +474,7 @@ class TensorCore:
         return op.code is OpCode.LEAF and (leaf_tensors.get(op.arg) is self or not isinstance(op.arg, LeafNumber))
 
     def _become_leaf(self, collects: bool = True) -> None:
-        """Makes this tensor a LEAF: the present value if it is a result in its own storage, else the view as such."""
+        """Makes this tensor a LEAF: its present value if it is a result with its own storage, else the view itself."""
         begin_apart(self.cell)
         may_be_used = self.op.needs_grad and (bool(self.steps) or _references(self.cell) > UNUSED)
         kind, device, op = type(self), self.cell.device, self.op
@@ -495,7 +495,7 @@ class TensorCore:
         record(self.op)
 
     def _without_hooks_of_views(self, value: Op) -> Op:
-        """Keeps the hooks of views with the values that these show before a write; returns `value` without those hooks."""
+        """Keeps the hooks of views at the values that they show before a write; returns `value` without those hooks."""
         for number in sorted(LeafNumber.hooked & LeafNumber.results):
             view = leaf_tensors.get(number)
             if view is not None and view.cell is self.cell and view.steps and view.steps[-1][1] == number:
@@ -517,9 +517,9 @@ class TensorCore:
 
     # ---- computing ----
     def _written_on_host(self, value: Op) -> Op | None:
-        """Returns the cell's memory with a number in the place this shows; None if a plan has to compute the write.
+        """Returns the cell's memory with a number stored in the element this shows; None if that takes a plan.
 
-        As graphs, writes to chosen elements would have a form for each way in which their places coincide.
+        As graphs, writes to chosen elements would have a different form for each pattern of equal positions.
         """
         cell = self.cell  # NOTE: the elements of a graph, such as a clone of a transpose, may be in another order
         given = cell.held() is None or value.needs_grad or is_shared(cell)
@@ -640,7 +640,7 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
 
 
 def chosen_on_host(tensor: T, mask: TensorCore) -> T | None:
-    """Returns the elements of a small value in host memory that a mask chooses; None for others, which take a plan."""
+    """Returns the elements of a small value in host memory that a mask selects; None for values that need a plan."""
     op = tensor.read()
     if op.needs_grad or not is_small(op) or mask.op.shape != op.shape[: mask.ndim]:
         return None

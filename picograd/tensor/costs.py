@@ -1,12 +1,12 @@
-"""Costs of tensors: Ops, kernels and programs without running anything, and memory by PyTorch's names.
+"""Costs of tensors: Ops, kernels and programs without running them, and memory by PyTorch's names.
 
-Memory is that of all live buffers, and while a plan runs on the CPU that of its temporaries. Memory kept for the next
-plan does not count between two runs; results of up to 4 KiB that a jitted function keeps, to overwrite them, do count.
+Memory counts all live buffers, and while a plan runs on the CPU its temporaries. Memory kept for the next plan does not
+count between runs; results of up to 4 KiB that a jitted function keeps to overwrite do count.
 
-Scratch of kernels is not a tensor: packed operands of a product, pairs that are sorted. PyTorch's figures for the CPU
-leave it out as well, since BLAS and oneDNN allocate it. `scratch=True` counts it, too, except for operands that a
-thread packs on its stack. All plans of a GPU have their temporaries and scratch in one block, one after the other:
-while a plan is submitted, its part of the block is in every figure.
+Scratch of kernels (packed operands of a product, pairs being sorted) is not counted by default, as in PyTorch's figures for
+the CPU, since BLAS and oneDNN allocate it. `scratch=True` counts it, except operands that a thread packs on its stack. On
+a GPU all plans share one block for temporaries and scratch, one plan after the other: every figure contains a plan's part
+of the block while the plan is submitted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # ---- Ops, kernels, programs ----
-STAGES = config.STAGES[:-1]  # without the plan, which would run
+STAGES = config.STAGES[:-1]  # except the plan, which would run
 
 
 def explain(*tensors: Tensor, stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
@@ -40,11 +40,11 @@ def explain(*tensors: Tensor, stages: Sequence[str] = STAGES, target: Target | N
 
     Args:
       tensors:  tensors that are not computed yet; values that are computed already are inputs
-      stages:   some of "graph", "schedule", "kernel", "choice" (tiles), "program" (loops), "source" (LLVM IR or CUDA C)
+      stages:   any of "graph", "schedule", "kernel", "choice" (tiles), "program" (loops), "source" (LLVM IR or CUDA C)
       target:   another machine of the same kind, e.g. one with shorter vectors
 
     Raises:
-      ArgumentError: no tensors, a stage has no such name, or the target is of another kind than the tensors' device.
+      ArgumentError: no tensors, an unknown stage, or a target of a different kind than the tensors' device.
 
     >>> x = Tensor([1.0, 2.0])
     >>> print(explain(x + x, stages=["graph"]))
@@ -62,12 +62,12 @@ def explain(*tensors: Tensor, stages: Sequence[str] = STAGES, target: Target | N
 
 
 def stage_texts(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
-    """Returns the text of some stages, for the graphs' own device or for another target of the same language.
+    """Returns the text of stages, for the graphs' own device or for another target of the same language.
 
-    The evaluator has no stages after the schedule, which is that of a CPU.
+    The evaluator has the schedule of a CPU, and no later stages.
 
     Args:
-      stages: some of STAGES
+      stages: names from STAGES
 
     Raises:
       ArgumentError: the target speaks another language than the graphs' device.
@@ -92,11 +92,11 @@ def stage_texts(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Tar
 
 
 def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:
-    """Returns the number of operations of each kind that compute tensors; views and changes of shape are free.
+    """Returns the number of operations of each kind that compute tensors; views and reshapes are free.
 
     Args:
       tensors:  tensors that are not computed yet: values, gradients, directional derivatives
-      known:    tensors whose own operations do not count, such as the loss for its gradients
+      known:    tensors whose operations are not counted, such as the loss for its gradients
 
     >>> x = Tensor([0.5, 1.5], requires_grad=True)
     >>> y = x.sin() * x
@@ -115,13 +115,13 @@ def count_ops(*tensors: Tensor, known: Iterable[Tensor] = ()) -> dict[str, int]:
 def memory_allocated(device: str | None = None) -> int:
     """Returns the bytes that tensors hold on a device now.
 
-    memory_allocated = sum of nbytes of live buffers + arenas of plans that run        (memory kept for reuse is not in it)
+    memory_allocated = sum of nbytes of live buffers + arenas of running plans        (without memory kept for reuse)
 
     Args:
       device:  name of a device; default PICOGRAD_DEVICE
 
     Raises:
-      DeviceError: there is no such device, or this machine cannot use it.
+      DeviceError: the device is unknown, or this machine cannot use it.
 
     >>> import picograd as pg
     >>> x = pg.Tensor([1.0, 2.0, 3.0])
@@ -132,16 +132,16 @@ def memory_allocated(device: str | None = None) -> int:
 
 
 def max_memory_allocated(device: str | None = None, *, scratch: bool = False) -> int:
-    """Returns the most bytes that tensors held on a device at one time.
+    """Returns the peak of bytes that tensors held on a device.
 
     max_memory_allocated = max over time of memory_allocated, since reset_peak_memory_stats or the start
 
     Args:
       device:   name of a device; default PICOGRAD_DEVICE
-      scratch:  whether workspace of kernels, such as packed operands of products, counts, too
+      scratch:  count workspace of kernels, such as packed operands of products, too
 
     Raises:
-      DeviceError: there is no such device, or this machine cannot use it.
+      DeviceError: the device is unknown, or this machine cannot use it.
 
     >>> import picograd as pg
     >>> pg.reset_peak_memory_stats()
@@ -160,7 +160,7 @@ def reset_peak_memory_stats(device: str | None = None) -> None:
       device:  name of a device; default PICOGRAD_DEVICE
 
     Raises:
-      DeviceError: there is no such device, or this machine cannot use it.
+      DeviceError: the device is unknown, or this machine cannot use it.
 
     >>> import picograd as pg
     >>> pg.reset_peak_memory_stats("CPU")

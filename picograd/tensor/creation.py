@@ -1,4 +1,4 @@
-"""New tensors of one number or of numbers in a row, and identity matrices.
+"""New tensors: constants, evenly spaced numbers, and identity matrices.
 
 Each is a constant graph: it takes no memory until it is realized, and fuses with its readers.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # ---- constants ----
 def made(cls: type[T], op: Op, device: str | None, requires_grad: bool = False) -> T:
-    """Returns a tensor of a constant graph, on the default device unless another is named."""
+    """Returns a tensor of a constant graph, by default on the default device."""
     chosen = device if device is not None else chosen_device()
     place = usable_device(chosen) if chosen is not None else None
     if place is not None and place != default_device():
@@ -48,7 +48,7 @@ def full(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns `fill_value` repeated over the shape `size`; the dtype is the number's unless given.
+    """Returns `fill_value` broadcast to the shape `size`; the default dtype is the number's.
 
     >>> Tensor.full((2,), 7)
     Tensor([7, 7])
@@ -84,7 +84,7 @@ def ones(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns ones of `shape`, or of the shape `size`; float32 unless said otherwise.
+    """Returns ones of `shape`, or of the shape `size`; float32 by default.
 
     >>> Tensor.ones((2,), dtype=dtypes.int32)
     Tensor([1, 1], dtype=int32)
@@ -101,7 +101,7 @@ def empty(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns a tensor of `shape`, or of the shape `size`, to be written to; it holds zeros.
+    """Returns a tensor of `shape`, or of the shape `size`, to be overwritten; it holds zeros.
 
     >>> Tensor.empty(2, 3).shape
     (2, 3)
@@ -189,7 +189,7 @@ def empty_like(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns a tensor of the shape of `tensor` to be written to; it holds zeros.
+    """Returns a tensor of the shape of `tensor`, to be overwritten; it holds zeros.
 
     >>> Tensor.empty_like(Tensor([1, 2])).shape
     (2,)
@@ -207,7 +207,7 @@ def new_full(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns `fill_value` in the shape `size`, with this dtype, on this device, unless others are named.
+    """Returns `fill_value` in the shape `size`, by default with this tensor's dtype and device.
 
     >>> Tensor([1, 2]).new_full((3,), 7)
     Tensor([7, 7, 7])
@@ -224,7 +224,7 @@ def new_zeros(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns zeros of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
+    """Returns zeros of `shape`, or of the shape `size`, by default with this tensor's dtype and device.
 
     >>> Tensor([1, 2]).new_zeros(3)
     Tensor([0, 0, 0])
@@ -240,7 +240,7 @@ def new_ones(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns ones of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
+    """Returns ones of `shape`, or of the shape `size`, by default with this tensor's dtype and device.
 
     >>> Tensor([1, 2]).new_ones(3)
     Tensor([1, 1, 1])
@@ -256,7 +256,7 @@ def new_empty(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns a tensor of `shape`, or of the shape `size`, with this dtype, on this device, to be written to: zeros.
+    """Returns a tensor of `shape`, or of the shape `size`, to be overwritten; by default with this dtype and device.
 
     >>> Tensor([1, 2]).new_empty(3)
     Tensor([0, 0, 0])
@@ -267,7 +267,7 @@ def new_empty(
 def new_tensor(
     self: T, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> T:
-    """Returns a copy of `data` with this dtype, on this device, unless others are named.
+    """Returns a copy of `data`, by default with this tensor's dtype and device.
 
     >>> Tensor([1.0, 2.0]).new_tensor([3, 4])
     Tensor([3., 4.])
@@ -279,7 +279,7 @@ def shape_of_sizes(function: str, args: tuple[Any, ...], named: Any = None) -> S
     """Returns the shape given as f(2, 3), as f((2, 3)) or by name.
 
     Raises:
-      ShapeError: a length is negative or no integer.
+      ShapeError: a length is negative or not an integer.
     """
     given = held(sizes(function, args, named))
     found = tuple([n if isinstance(n, Op) else int(n) if is_integer(n) else -1 for n in given])
@@ -299,7 +299,7 @@ def arange(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns start, start + step, ... up to but without `end`; arange(n) counts from 0.
+    """Returns start, start + step, ... below `end`; arange(n) counts from 0.
 
     Both ends may be symbolic integers, in steps of 1.
 
@@ -340,10 +340,10 @@ def linspace(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns `steps` numbers from `start` to `end`, both included, at equal distances.
+    """Returns `steps` equally spaced numbers from `start` to `end`, both included.
 
     Raises:
-      ArgumentError: steps is negative, or no integer.
+      ArgumentError: steps is negative or not an integer.
 
     >>> Tensor.linspace(0.0, 1.0, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
@@ -364,10 +364,10 @@ def logspace(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns base ** x for `steps` numbers x from `start` to `end`, both included, at equal distances.
+    """Returns base ** x for `steps` equally spaced numbers x from `start` to `end`, both included.
 
     Raises:
-      ArgumentError: steps is negative, or no integer.
+      ArgumentError: steps is negative or not an integer.
 
     >>> Tensor.logspace(0.0, 2.0, 3)
     Tensor([  1.,  10., 100.])
@@ -380,10 +380,10 @@ def logspace(
 
 
 def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
-    """Returns start, start + 1, ... up to but without end, one of them or both symbolic integers."""
+    """Returns start, start + 1, ... below end; at least one of them is a symbolic integer."""
     first, last = held((start, end))
     if step != 1 or not all(isinstance(dim, int | Op) for dim in (first, last)):
-        operator.index(end if isinstance(end, Op | Length) else start)  # raises: it is in the place of a number
+        operator.index(end if isinstance(end, Op | Length) else start)  # raises: a symbolic integer cannot be converted
     count = subtract(last, first)
     if bounds(count)[1] < 0:
         raise ArgumentError(f"arange: step 1 does not lead from {start} to {end}.")
@@ -394,7 +394,7 @@ def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
 
 
 def _evenly(start: float, end: float, steps: int, dtype: DType) -> Op:
-    """Returns numbers at equal distances in float64, counted from the nearer end, so that both ends are exact.
+    """Returns equally spaced numbers in float64, computed from the nearer end, so that both ends are exact.
 
     The ends are of `dtype`: for integers they lose their fractions first.
     """

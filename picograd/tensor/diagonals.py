@@ -29,11 +29,11 @@ __all__ = [
 
 
 # ---- windows and diagonals ----
-PIECE_ELEMENTS_MIN = 4  # of a step: with shorter ones windows at each place are at most three times as many
+PIECE_ELEMENTS_MIN = 4  # a step with fewer elements takes windows at each position, which are at most three times as many
 
 
 def unfold(self: T, dimension: int, size: int, step: int) -> T:
-    """Returns the view of all windows along one axis: `size` elements each, `step` from one to the next.
+    """Returns the view of all windows along one axis: `size` elements each, `step` elements apart.
 
     out[..., i, ..., j] = self[..., i * step + j, ...]; the elements of a window are the last axis. Windows that
     overlap cannot be written to.
@@ -57,7 +57,7 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
     span = (windows - 1) * step + count
     if step < min(count, PIECE_ELEMENTS_MIN) and count % step:
         return _thinned(_overlapping(line, count).movedim(-2, 0), step).movedim(0, axis)
-    if step < count:  # a window is several pieces of `step` elements, the last of which may be cut
+    if step < count:  # a window has several pieces of `step` elements; the last may be cut
         parts = ceildiv(count, step)
         used = (windows - 1 + parts) * step
         pieces = cut(_with_margin(line, max(0, used - length)), self.ndim - 1, 0, used)
@@ -69,7 +69,7 @@ def unfold(self: T, dimension: int, size: int, step: int) -> T:
 
 
 def _last_two_joined(self: T) -> T:
-    """Returns a view in which the last two axes are one."""
+    """Returns a view in which the last two axes are joined."""
     *others, rows, columns = self.shape
     return self.view(*others, rows * columns)
 
@@ -82,7 +82,7 @@ def _with_margin(self: T, after: Dim) -> T:
 def _overlapping(self: T, count: int) -> T:
     """Returns the view (..., windows, count) of all windows along the last axis.
 
-    The line again and again, cut into rows longer by one: so row j begins with element j.
+    The line is repeated and cut into rows that are longer by one, so row j begins with element j.
     """
     rows, length = self.shape[:-1], self.shape[-1]
     lines = _last_two_joined(self.unsqueeze(-2).expand(*rows, count + 1, length))
@@ -91,13 +91,13 @@ def _overlapping(self: T, count: int) -> T:
 
 
 def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
-    """Returns the view of a diagonal of two axes, which become the last one.
+    """Returns the view of a diagonal of two axes; the diagonal becomes the last axis.
 
-    out[..., i] = self[..., i, i + offset] with `dim1` and `dim2` as last axes; below the main diagonal where
-    `offset` is negative.
+    out[..., i] = self[..., i, i + offset] with `dim1` and `dim2` as last axes; a negative `offset` is below the main
+    diagonal.
 
     Raises:
-      ArgumentError: dim1 and dim2 are one axis.
+      ArgumentError: dim1 and dim2 are the same axis.
       ShapeError:    there are fewer than two axes.
 
     >>> Tensor([[1, 2], [3, 4]]).diagonal()
@@ -120,7 +120,7 @@ def diagonal(self: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
     square = cut(square, self.ndim - 1, left, add(count, left))
     if isinstance(count, int) and count < 2:
         return square.view(*square.shape[:-2], count)
-    # count x count elements and count zeros, in rows longer by one: the diagonal is the first column
+    # count x count elements and count zeros, in rows that are longer by one: the diagonal is the first column
     line = _with_margin(_last_two_joined(square), count)
     rows_of = line.view(*line.shape[:-1], count, add(count, 1))
     return cut(rows_of, self.ndim - 1, 0, 1).view(*rows_of.shape[:-2], count)
@@ -131,7 +131,7 @@ def diag(self: T, diagonal: int = 0) -> T:
     """Returns a copy of a diagonal of a matrix; or a square matrix with a vector as its diagonal.
 
     Raises:
-      ShapeError: there are other than one or two axes.
+      ShapeError: there are neither one axis nor two.
 
     >>> Tensor([[1, 2], [3, 4]]).diag()
     Tensor([1, 4])
@@ -155,15 +155,15 @@ def diagflat(self: T, offset: int = 0) -> T:
 
 @of_tensors
 def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
-    """Returns square matrices with the last axis along the diagonal of the axes `dim1` and `dim2`, zeros elsewhere.
+    """Returns square matrices with the last axis on the diagonal of axes `dim1` and `dim2`, zeros elsewhere.
 
     Args:
       offset:      above the main diagonal, below it if negative
       dim1, dim2:  axes of the result; self[..., i] is at (i, i + offset)
 
     Raises:
-      ArgumentError: dim1 and dim2 are one axis.
-      ShapeError:    there is no axis.
+      ArgumentError: dim1 and dim2 are the same axis.
+      ShapeError:    self is 0-d.
 
     >>> Tensor([1, 2]).diag_embed(1).tolist()
     [[0, 1, 0], [0, 0, 2], [0, 0, 0]]
@@ -175,7 +175,7 @@ def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
     first, second = (axis_of("diag_embed", shape, dim, extra=1) for dim in (dim1, dim2))
     if first == second:
         raise ArgumentError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are one axis.")
-    # The diagonal is the first column of rows longer by one: see diagonal.
+    # The diagonal is the first column of rows that are longer by one: see diagonal.
     rows = self.unsqueeze(-1).viewed(OpCode.PAD, ((0, 0),) * len(shape) + ((0, length),)).flatten(-2)
     square = cut(rows, self.ndim - 1, 0, mul(length, length)).reshape(*shape, length)
     margins = ((max(0, -start), max(0, start)), (max(0, start), max(0, -start)))
@@ -185,7 +185,7 @@ def diag_embed(self: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
 
 # ---- pieces put back ----
 def _with_piece(self: T, function: str, src: Tensor, view: Callable[[T], T]) -> T:
-    """Returns a copy with `src` in the place of a view."""
+    """Returns a copy in which `src` replaces a view."""
     whole = self.from_op(self.read(), self.cell.device)
     piece = view(whole)
     if src.shape != piece.shape:
@@ -199,7 +199,7 @@ def select_scatter(self: T, src: Tensor, dim: int, index: int) -> T:
     """Returns a copy with `src` at `index` along one axis.
 
     Raises:
-      ShapeError: src does not fit.
+      ShapeError: the shape of src differs.
 
     >>> Tensor([[1, 2], [3, 4]]).select_scatter(Tensor([8, 9]), 0, 1).tolist()
     [[1, 2], [8, 9]]
@@ -212,7 +212,7 @@ def slice_scatter(self: T, src: Tensor, dim: int = 0, start: int | None = None, 
     """Returns a copy with `src` in the slice from `start` up to `end`, by `step`, along one axis.
 
     Raises:
-      ShapeError:    src does not fit.
+      ShapeError:    the shape of src differs.
       ArgumentError: the step is not positive.
 
     >>> Tensor([1, 2, 3]).slice_scatter(Tensor([8, 9]), 0, 0, None, 2)
@@ -236,7 +236,7 @@ def _thinned(self: T, step: int) -> T:
 
 @of_tensors
 def diagonal_scatter(self: T, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
-    """Returns a copy with `src` in a diagonal of two axes, as `diagonal` shows it.
+    """Returns a copy with `src` on a diagonal of two axes, as selected by `diagonal`.
 
     Args:
       src:         the new diagonal, of the shape of self.diagonal(offset, dim1, dim2)
@@ -244,7 +244,7 @@ def diagonal_scatter(self: T, src: Tensor, offset: int = 0, dim1: int = 0, dim2:
       dim1, dim2:  the two axes
 
     Raises:
-      ShapeError: src does not fit.
+      ShapeError: the shape of src differs.
 
     >>> Tensor([[1, 2], [3, 4]]).diagonal_scatter(Tensor([8, 9])).tolist()
     [[8, 2], [3, 9]]
@@ -256,11 +256,11 @@ def fill_diagonal_(self: T, fill_value: Scalar, wrap: bool = False) -> T:
     """Stores the number `fill_value` along the diagonal in place.
 
     Args:
-      fill_value:  what is stored
+      fill_value:  the number
       wrap:        the diagonal of a matrix with more rows than columns starts again after each block of n + 1 rows
 
     Raises:
-      ShapeError: fewer than two axes, or more than two that are not of one length.
+      ShapeError: fewer than two axes, or more than two of different lengths.
 
     >>> Tensor.zeros(2, 3).fill_diagonal_(7)
     Tensor([[7., 0., 0.],

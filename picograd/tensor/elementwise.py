@@ -1,4 +1,4 @@
-"""Functions of each element: exponentials, trigonometry, activations, roundings, special functions."""
+"""Elementwise functions: exponentials, trigonometry, activations, rounding, special functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def composed(self: T, function: pointwise.Function, *args: Any) -> T:
 
 
 def float_composed(self: T, function: pointwise.Function, *args: Any) -> T:
-    """Returns a composition, of narrow floats in float32."""
+    """Returns a method that applies a composed formula; 16-bit floats are computed in float32."""
     op = to_float(self.read())
     return self.from_op(computed_in(op.dtype.compute_dtype, function, (op,), *args), self.cell.device)
 
@@ -203,7 +203,7 @@ def tanh(self: T) -> T:
 
 
 def acos(self: T) -> T:
-    """Returns the angle with the cosine x, in 0..pi; NaN beyond 1.
+    """Returns the angle in [0, pi] whose cosine is x; NaN if |x| > 1.
 
     >>> Tensor([1.0, 0.0, -1.0]).acos()
     Tensor([0.       , 1.5707964, 3.1415927])
@@ -212,7 +212,7 @@ def acos(self: T) -> T:
 
 
 def asin(self: T) -> T:
-    """Returns the angle with the sine x, in -pi/2..pi/2; NaN beyond 1.
+    """Returns the angle in [-pi/2, pi/2] whose sine is x; NaN if |x| > 1.
 
     >>> Tensor([0.0, 1.0]).asin()
     Tensor([0.       , 1.5707964])
@@ -221,7 +221,7 @@ def asin(self: T) -> T:
 
 
 def atan(self: T) -> T:
-    """Returns the angle with the tangent x, in -pi/2..pi/2.
+    """Returns the angle in [-pi/2, pi/2] whose tangent is x.
 
     >>> Tensor([0.0, 1.0]).atan()
     Tensor([0.       , 0.7853981])
@@ -230,7 +230,7 @@ def atan(self: T) -> T:
 
 
 def acosh(self: T) -> T:
-    """Returns the number >= 0 with the hyperbolic cosine x; NaN below 1.
+    """Returns the number >= 0 whose hyperbolic cosine is x; NaN below 1.
 
     >>> Tensor([1.0, 2.0]).acosh()
     Tensor([0.      , 1.316958])
@@ -239,7 +239,7 @@ def acosh(self: T) -> T:
 
 
 def asinh(self: T) -> T:
-    """Returns the number with the hyperbolic sine x.
+    """Returns the number whose hyperbolic sine is x.
 
     >>> Tensor([0.0, 1.0]).asinh()
     Tensor([0.       , 0.8813736])
@@ -248,7 +248,7 @@ def asinh(self: T) -> T:
 
 
 def atanh(self: T) -> T:
-    """Returns the number with the hyperbolic tangent x; infinite at -1 and 1, NaN beyond.
+    """Returns the number whose hyperbolic tangent is x; infinite at -1 and 1, NaN beyond.
 
     >>> Tensor([0.0, 0.5]).atanh()
     Tensor([0.        , 0.54930615])
@@ -277,7 +277,7 @@ def rad2deg(self: T) -> T:
 
 # ---- activations ----
 def relu(self: T) -> T:
-    """Returns 0 where x <= 0, else x.
+    """Returns x if it is positive, else 0.
 
     >>> Tensor([-1.5, 0.0, 2.5]).relu()
     Tensor([0. , 0. , 2.5])
@@ -304,10 +304,10 @@ def silu(self: T) -> T:
 
 
 def gelu(self: T, approximate: str = "none") -> T:
-    """Returns x * Phi(x), Phi the normal distribution function; approximate="tanh" is the cheaper form.
+    """Returns x * Phi(x), Phi the normal distribution function; approximate="tanh" is cheaper.
 
     Raises:
-      ArgumentError: another word than "none" or "tanh".
+      ArgumentError: approximate is neither "none" nor "tanh".
 
     >>> Tensor([0.0, 2.0]).gelu()
     Tensor([0.       , 1.9544997])
@@ -318,7 +318,7 @@ def gelu(self: T, approximate: str = "none") -> T:
 
 
 def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
-    """Returns log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold.
+    """Returns log(1 + exp(beta * x)) / beta; x itself if beta * x is above the threshold.
 
     >>> Tensor([0.0, 30.0]).softplus()
     Tensor([ 0.6931472, 30.       ])
@@ -327,10 +327,10 @@ def softplus(self: T, beta: float = 1.0, threshold: float = 20.0) -> T:
 
 
 def hardshrink(self: T, lambd: float = 0.5) -> T:
-    """Returns 0 where -lambd <= x <= lambd, else x.
+    """Returns 0 if -lambd <= x <= lambd, else x.
 
     Raises:
-      DTypeError: of integers.
+      DTypeError: x is not a float.
 
     >>> Tensor([-1.0, 0.25, 1.0]).hardshrink()
     Tensor([-1.,  0.,  1.])
@@ -340,7 +340,7 @@ def hardshrink(self: T, lambd: float = 0.5) -> T:
 
 
 def in_one_rounding(function: Callable[..., T], first: T, *others: Any) -> T:
-    """Returns a function of tensors, some of which may be numbers; of narrow floats in float32 and rounded at the end."""
+    """Returns a function of tensors and numbers that computes 16-bit floats in float32 and rounds once."""
     kind = type(first)
     operands: list[Any] = [
         kind.from_op(one.read(), one.cell.device) if isinstance(one, TensorCore) else one for one in (first, *others)
@@ -357,7 +357,7 @@ def in_one_rounding(function: Callable[..., T], first: T, *others: Any) -> T:
 class FrexpResult(NamedTuple):
     """The result of frexp.
 
-    mantissa:  of 1/2 <= |m| < 1, or 0
+    mantissa:  1/2 <= |mantissa| < 1, or 0
     exponent:  int32
     """
 
@@ -403,7 +403,7 @@ def floor(self: T) -> T:
 
 
 def ceil(self: T) -> T:
-    """Returns the least integer >= x, in the dtype of x.
+    """Returns the smallest integer >= x, in the dtype of x.
 
     >>> Tensor([-1.5, 0.0, 2.5]).ceil()
     Tensor([-1.,  0.,  3.])
@@ -412,7 +412,7 @@ def ceil(self: T) -> T:
 
 
 def trunc(self: T) -> T:
-    """Returns x without its fraction, in the dtype of x.
+    """Returns x rounded toward zero, in the dtype of x.
 
     >>> Tensor([-1.5, 0.0, 2.5]).trunc()
     Tensor([-1.,  0.,  2.])
@@ -421,7 +421,7 @@ def trunc(self: T) -> T:
 
 
 def round(self: T, decimals: int = 0) -> T:
-    """Returns x rounded to `decimals` places, halves to the even digit.
+    """Returns x rounded to `decimals` decimal places, halves to the even digit.
 
     >>> Tensor([0.5, 1.5, 2.347]).round()
     Tensor([0., 2., 2.])
@@ -437,7 +437,7 @@ def frac(self: T) -> T:
     """Returns x - trunc(x).
 
     Raises:
-      DTypeError: of integers.
+      DTypeError: x is not a float.
 
     >>> Tensor([1.5, -1.5]).frac()
     Tensor([ 0.5, -0.5])
@@ -450,7 +450,7 @@ def frexp(self: T) -> FrexpResult:
     """Returns (mantissa, exponent) with x = mantissa * 2 ** exponent and 1/2 <= |mantissa| < 1.
 
     Raises:
-      DTypeError: of integers.
+      DTypeError: x is not a float.
 
     >>> mantissa, exponent = Tensor([8.0, -0.75]).frexp()
     >>> mantissa.tolist(), exponent.tolist()
@@ -470,7 +470,7 @@ def sgn(self: T) -> T:
 
 
 def signbit(self: T) -> T:
-    """Returns True where the sign bit is set: below 0, and of -0.0.
+    """Returns True if the sign bit is set: for negative numbers and -0.0.
 
     >>> Tensor([-1.0, -0.0, 0.0]).signbit()
     Tensor([ True,  True, False])
@@ -540,7 +540,7 @@ def isreal(self: T) -> T:
 
 
 def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> T:
-    """Returns x with `nan` for NaN, `posinf` and `neginf` for infinities: the dtype's ends unless given.
+    """Returns x with NaN replaced by `nan` and infinities by `posinf` and `neginf`, by default the dtype's bounds.
 
     >>> Tensor([float("nan"), float("inf")]).nan_to_num(posinf=9.0)
     Tensor([0., 9.])
@@ -554,7 +554,7 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
 
 # ---- as a complex number with no imaginary part ----
 def angle(self: T) -> T:
-    """Returns pi where x < 0, else 0; NaN stays.
+    """Returns pi if x < 0, else 0; NaN for NaN.
 
     >>> Tensor([-1.0, 1.0]).angle()
     Tensor([3.1415927, 0.       ])
@@ -580,7 +580,7 @@ def positive(self: T) -> T:
     """Returns x itself.
 
     Raises:
-      DTypeError: of bools.
+      DTypeError: x is bool.
 
     >>> Tensor([-1.5]).positive()
     Tensor([-1.5])
@@ -607,7 +607,7 @@ def erf(self: T) -> T:
 
 
 def erfc(self: T) -> T:
-    """Returns 1 - erf(x), with all digits where that is small.
+    """Returns 1 - erf(x), accurate where it is small.
 
     >>> Tensor([0.0, 3.0]).erfc()
     Tensor([1.0000000e+00, 2.2090497e-05])

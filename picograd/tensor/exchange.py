@@ -1,13 +1,13 @@
-"""Tensors and the rest of the world: arrays, Python's numbers and protocols, DLPack, copies, the array API.
+"""Exchange of tensors: arrays, Python numbers and protocols, DLPack, copies, pickles, the array API.
 
-NumPy makes and consumes DLPack's capsules, and gives memory back when its last user is gone. A dtype that NumPy lacks
-travels as unsigned integers: only its name in the capsule is changed.
+NumPy makes and consumes DLPack's capsules, and frees memory after its last user. A dtype that NumPy lacks travels as
+unsigned integers; only its name in the capsule is changed.
 Source: DLPack 1.1, dlpack.h.
 
-A deep copy has all of the storage that its original is a view of, as in PyTorch, and so all views of one storage that
-are copied together. A pickle has it where the view shows all of it; a part, such as a row of a data set, is pickled
-alone. Graphs are neither copied nor pickled. As in PyTorch a deep copy of a result that needs gradients is refused, and
-one that is pickled comes back as a leaf.
+A deep copy copies the whole storage of a view, as in PyTorch, once for all views of it that are copied together. A pickle
+has the whole storage if the view shows all of it; a part, such as a row of a data set, is pickled alone. Graphs are
+neither copied nor pickled. As in PyTorch, a deep copy of a result that needs gradients is refused, and a pickled one
+comes back as a leaf.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def shown_array(function: str, tensor: Tensor, copy: bool | None) -> Array:
 
     Raises:
       GradientError: gradients would be lost.
-      SharingError:  copy=False where a copy is needed.
+      SharingError:  copy=False, and only a copy is possible.
       JitError:      inside a captured function.
     """
     if tensor.requires_grad:
@@ -85,10 +85,10 @@ def shown_array(function: str, tensor: Tensor, copy: bool | None) -> Array:
 
 
 def address_of(function: str, tensor: Tensor) -> int:
-    """Returns the address of the first element of a tensor whose elements are in order; computes it.
+    """Returns the address of the first element of a contiguous tensor; computes it.
 
     Raises:
-      SharingError: they are not in order.
+      SharingError: the tensor is not contiguous.
       JitError:     inside a captured function.
     """
     if (active := trace.get()) is not None:
@@ -100,7 +100,7 @@ def address_of(function: str, tensor: Tensor) -> int:
     buffer, shape = held
     memory = buffer.memory
     start = memory.ctypes.data if isinstance(memory, np.ndarray) else int(memory.address)
-    # An array that is never read or filled: it tells where a view begins, on a GPU too.
+    # An array that is never read or filled: it gives the address of a view, on a GPU, too.
     line = np.empty([int(dim) for dim in shape], buffer.dtype.numpy)
     shown = stepped(line, shown_steps(tensor))
     if shown is None or not shown.flags.c_contiguous:
@@ -133,7 +133,7 @@ def stepped(array: Array, steps: View) -> Array | None:
 
 
 def strided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Returns a view of an array's memory; as integers on the way, since NumPy takes no dtype of ml_dtypes here."""
+    """Returns a view of an array's memory; through an integer dtype, since NumPy does not take ml_dtypes here."""
     integers = array.view(f"u{array.itemsize}")
     view = np.lib.stride_tricks.as_strided(integers, shape, strides, writeable=array.flags.writeable)
     return view.view(array.dtype)
@@ -141,9 +141,9 @@ def strided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array
 
 # ---- in ----
 def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
-    """Returns a tensor on the memory of an array; None where only a copy will do.
+    """Returns a tensor on the memory of an array; None if it would have to be copied.
 
-    Elements at distances which are multiples of each other are a view: of memory padded to whole rows, say.
+    A view needs strides that are multiples of each other, as for memory padded to whole rows.
     """
     found = steps_to(array) if array.flags.aligned else None
     if found is None:
@@ -161,12 +161,12 @@ def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
 
 
 def steps_to(array: Array, room: int = 0) -> tuple[int, View] | None:
-    """Returns how many elements of flat memory an array is on, and the steps from these to it; None where there are none.
+    """Returns the number of elements of flat memory, and the steps from it to the array; None if there are no such steps.
 
-    There are some where the strides are multiples of each other, and elements do not overlap.
+    There are some if strides are multiples of each other and elements do not overlap.
 
     Args:
-      room:  elements that there are from the first one on; where that is enough nothing is padded
+      room:  number of elements from the first one to the end of the memory; if it suffices, nothing is padded
     """
     if not array.size or any(stride % array.itemsize for stride in array.strides):
         return None
@@ -211,8 +211,8 @@ def _steps(array: Array, moved: list[int], counts: list[int], distances: list[in
 # ---- DLPack ----
 CPU = 1  # kDLCPU
 CUDA = 2  # kDLCUDA
-VERSION = (1, 0)  # the newest whose layout is known here
-FOREIGN = {(4, 16): dtypes.bfloat16, (10, 8): dtypes.float8_e4m3, (12, 8): dtypes.float8_e5m2}  # by code and bits
+VERSION = (1, 0)  # the newest version whose layout is known here
+FOREIGN = {(4, 16): dtypes.bfloat16, (10, 8): dtypes.float8_e4m3, (12, 8): dtypes.float8_e5m2}  # by type code and bits
 CODES = {dtype: code for (code, _), dtype in FOREIGN.items()}
 UNSIGNED = 1  # kDLUInt
 
@@ -242,7 +242,7 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.
 
 
 class _Carrier:
-    """A capsule as the object NumPy asks for."""
+    """A capsule in the form of the object that NumPy expects."""
 
     def __init__(self, capsule: Any):
         self.capsule = capsule
@@ -258,11 +258,11 @@ def array_of(x: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     """Returns an array on the memory of an object with __dlpack__; it may be read-only.
 
     Args:
-      copy:  what the object is asked for: True, a copy; False, never one
+      copy:  True: ask for a copy; False: never copy
 
     Raises:
-      SharingError: its memory is not the CPU's, and it makes no copy there.
-      DTypeError:   its elements have no dtype of picograd's.
+      SharingError: its memory is not the CPU's, and it does not copy it there.
+      DTypeError:   picograd does not have the dtype of its elements.
     """
     capsule = _asked(x, copy)
     kind = _dtype_in(capsule)
@@ -300,7 +300,7 @@ def capsule_of(array: np.ndarray[Any, Any], dtype: DType, max_version: tuple[int
 
 
 def _asked(x: Any, copy: bool | None) -> Any:
-    """Returns the capsule of an object, in the newest layout it knows."""
+    """Returns the capsule of an object, in the newest layout that it supports."""
     kind, _ = x.__dlpack_device__()
     wanted: dict[str, Any] = {"max_version": VERSION}
     if copy is not None:
@@ -312,14 +312,14 @@ def _asked(x: Any, copy: bool | None) -> Any:
     try:
         return x.__dlpack__(**wanted)
     except TypeError:
-        if int(kind) != CPU:  # an object of an older version makes no copies
+        if int(kind) != CPU:  # objects of older versions do not copy
             fact = f"from_dlpack: memory of DLPack device type {int(kind)} is not the CPU's."
             raise SharingError(fact, hint="copy it to the CPU before.") from None
         return x.__dlpack__()
 
 
 def _dtype_in(capsule: Any) -> _DType:
-    """Returns the dtype in a capsule; to be used only while that lives."""
+    """Returns the dtype in a capsule; the capsule must stay alive."""
     if _is_valid(capsule, b"dltensor_versioned"):
         return _Versioned.from_address(_pointer(capsule, b"dltensor_versioned")).tensor.dtype
     if _is_valid(capsule, b"dltensor"):
@@ -332,10 +332,10 @@ VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the arr
 
 
 def numpy(self: T, *, force: bool = False) -> np.ndarray[Any, Any]:
-    """Returns a copy as a NumPy array; bfloat16 and float8 come as ml_dtypes.
+    """Returns a copy as a NumPy array; bfloat16 and float8 become dtypes of ml_dtypes.
 
     Args:
-      force:  also where gradients are lost by it
+      force:  allow the loss of gradients
 
     Raises:
       GradientError: gradients would be lost.
@@ -352,7 +352,7 @@ def numpy(self: T, *, force: bool = False) -> np.ndarray[Any, Any]:
 
 
 def __array__(self: T, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-    """Returns the value as an array: a copy, or with copy=False one on the tensor's memory.
+    """Returns the value as an array: a copy, or with copy=False an array on the tensor's memory.
 
     >>> import numpy as np
     >>> np.asarray(Tensor([1, 2]))
@@ -371,16 +371,16 @@ def __array__(self: T, dtype: Any = None, copy: bool | None = None) -> np.ndarra
 def from_dlpack(cls: type[T], x: Any, *, device: str | None = None, copy: bool | None = None) -> T:
     """Returns a tensor on the memory of an array of another library: each sees what the other writes.
 
-    A graph that reads such a tensor is computed from the memory's content at that moment, each time again, so values not
-    realized before the other library wrote are the new ones. A write by picograd is computed at once.
+    A graph that reads such a tensor reads the memory when it is computed, each time again, so values that are not realized
+    before the other library writes are the new ones. A write by picograd is computed at once.
 
     Args:
       x:     has __dlpack__ and __dlpack_device__: an array of NumPy, PyTorch, JAX, CuPy ...; or a capsule of to_dlpack
-      copy:  True: in memory of its own. False: never copied; None: where the device or the layout need it
+      copy:  True: always copy. False: never; None: if the device or the layout requires it
 
     Raises:
-      SharingError: copy=False where a copy is needed.
-      DTypeError:   elements that picograd has no dtype for, or x is no such array.
+      SharingError: copy=False, and only a copy is possible.
+      DTypeError:   picograd lacks the dtype of the elements, or x is not an array.
 
     >>> import numpy as np
     >>> array = np.zeros(2)
@@ -415,17 +415,17 @@ def __dlpack__(
     dl_device: tuple[Any, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """Returns a DLPack capsule on this tensor's memory; what `from_dlpack` says of writes holds here, too.
+    """Returns a DLPack capsule on this tensor's memory; for writes see `from_dlpack`.
 
     Args:
       stream:       None, on the CPU
-      max_version:  the newest version of DLPack the consumer knows
-      dl_device:    where the memory is wanted: (1, 0), the CPU; None: where it is
-      copy:         True: a copy. False: never; None: where the view cannot be said in strides
+      max_version:  the newest version of DLPack that the consumer supports
+      dl_device:    requested device: (1, 0), the CPU; None: the tensor's
+      copy:         True: always copy. False: never; None: if strides cannot express the view
 
     Raises:
       GradientError: gradients would be lost.
-      SharingError:  copy=False where a copy is needed, or the memory is wanted where it cannot be.
+      SharingError:  copy=False and only a copy is possible, or the memory cannot be on the requested device.
 
     >>> import numpy as np
     >>> np.from_dlpack(Tensor([1, 2]))
@@ -442,7 +442,7 @@ def __dlpack__(
 
 
 def __dlpack_device__(self: T) -> tuple[int, int]:
-    """Returns the DLPack device type, 1 of a CPU or 2 of a GPU, and the number of the device.
+    """Returns the DLPack device type, 1 for a CPU or 2 for a GPU, and the device's number.
 
     >>> Tensor([1, 2]).__dlpack_device__()
     (1, 0)
@@ -453,10 +453,10 @@ def __dlpack_device__(self: T) -> tuple[int, int]:
 def data_ptr(self: T) -> int:
     """Returns the address of the first element in memory; computes the tensor.
 
-    It stays where it is until the tensor is written to or forgotten.
+    It stays valid until the tensor is written to or freed.
 
     Raises:
-      SharingError: a view whose elements are not in order.
+      SharingError: the view is not contiguous.
       JitError:     inside a captured function.
 
     >>> x = Tensor([1.0, 2.0]).realize()
@@ -471,14 +471,14 @@ def __array_namespace__(self: T, *, api_version: str | None = None) -> ModuleTyp
     """Returns `picograd.array_api`, whose functions take tensors and return Arrays.
 
     Raises:
-      ArgumentError: another version of the standard than those that the namespace follows.
+      ArgumentError: a version of the standard that the namespace does not follow.
 
     >>> Tensor([1, 2]).__array_namespace__().__name__
     'picograd.array_api'
     """
     if api_version not in (None, *VERSIONS):
         raise ArgumentError(f"__array_namespace__: there are the versions {', '.join(VERSIONS)}, not {api_version!r}.")
-    # An array has to know the functions on it, which are built on it: the one import against the order.
+    # Arrays refer to functions that are built on them: the one import against the order of packages.
     return load_late("picograd.array_api")
 
 
@@ -486,10 +486,10 @@ def to_device(self: T, device: str, /, *, stream: Any = None) -> T:
     """Returns the tensor on a device, as the array API spells `to`.
 
     Args:
-      stream:  None; the order of operations is kept without
+      stream:  None; the order of operations is kept anyway
 
     Raises:
-      ArgumentError: a stream is given.
+      ArgumentError: stream is not None.
 
     >>> Tensor([1]).to_device("CPU").device
     device(type='cpu')
@@ -500,10 +500,10 @@ def to_device(self: T, device: str, /, *, stream: Any = None) -> T:
 
 
 def item(self: T) -> bool | int | float:
-    """Returns the one element as a Python number.
+    """Returns the only element as a Python number.
 
     Raises:
-      ShapeError: there is not exactly one.
+      ShapeError: there is not exactly one element.
 
     >>> Tensor([2.5]).item()
     2.5
@@ -591,7 +591,7 @@ def __repr__(self: T) -> str:
     name = type(self).__name__
     array = self._host("repr")
     notes = [text_of(array, self.dtype, f"{name}(")]
-    if is_shortened(array) or (not array.size and array.ndim > 1):  # which the text does not show
+    if is_shortened(array) or (not array.size and array.ndim > 1):  # the text does not show these
         notes.append(f"shape={array.shape}")
     if self.dtype.name not in ("float32", "int64", "bool"):
         notes.append(f"dtype={self.dtype}")
@@ -601,7 +601,7 @@ def __repr__(self: T) -> str:
 
 
 def _repr_html_(self: T) -> str:
-    """Returns the HTML for notebooks: a table of a vector or a matrix, the text of any other tensor."""
+    """Returns HTML for notebooks: a table for a vector or a matrix, text for other tensors."""
     array = self._host("repr")
     if array.ndim not in (1, 2) or not array.size:
         return text_block(repr(self))
@@ -618,7 +618,7 @@ def copied(self: T) -> T:
 
 
 def deep_copied(self: T, memo: dict[int, Any]) -> T:
-    """Returns the result of copy.deepcopy: a view of a copy of the storage, one for all views that `memo` knows."""
+    """Returns the result of copy.deepcopy: a view of a copy of the storage; `memo` keeps one copy for all its views."""
     if self.requires_grad and not self.is_leaf:
         raise GradientError(
             f"deepcopy: a tensor of shape {self.shape} is the result of a graph, which a copy would not have.",
@@ -631,7 +631,7 @@ def deep_copied(self: T, memo: dict[int, Any]) -> T:
     memo[id(self)] = copy
     if self.requires_grad:
         copy.requires_grad_()
-    if getattr(self, "_role", None) != "parameter":  # a copy of those has no gradient and no attributes in PyTorch, either
+    if getattr(self, "_role", None) != "parameter":  # in PyTorch, copied parameters lack both
         if isinstance(self._grad, TensorCore):
             copy._grad = deep_copied(self._grad, memo)
         vars(copy).update(deepcopy(vars(self), memo))
@@ -639,7 +639,7 @@ def deep_copied(self: T, memo: dict[int, Any]) -> T:
 
 
 def reduced(self: Tensor) -> tuple[Any, ...]:
-    """Returns how a tensor is made again; pickle calls it."""
+    """Returns the arguments from which pickle makes the tensor again."""
     cell, steps = self.cell, shown_steps(self)
     known = all(isinstance(dim, int) for dim in (*self.op.shape, *cell.op.shape))
     if not known or self.op.numel < cell.op.numel:
@@ -648,12 +648,12 @@ def reduced(self: Tensor) -> tuple[Any, ...]:
 
 
 def shown_steps(tensor: Tensor) -> View:
-    """Returns the steps of a view that move elements, without those that concern gradients."""
+    """Returns the steps of a view that move elements; steps about gradients are left out."""
     return tuple(step for step in tensor.steps if step[0] not in (OpCode.LEAF, OpCode.DETACH))
 
 
 def _reduce_cell(cell: Cell) -> tuple[Any, ...]:
-    """Returns how a cell is made again; pickle does so once for all of its views."""
+    """Returns the arguments from which pickle makes a cell again, once for all of its views."""
     return _cell_of, (TensorCore.from_cell(cell)._host("pickle"), cell.op.dtype)
 
 
@@ -672,14 +672,14 @@ def _rebuilt(cls: type[T], cell: Cell, steps: View, requires_grad: bool, role: s
 
 
 def _with_role(tensor: T, original: T) -> T:
-    """Returns a copy that modules hold as they hold the original."""
+    """Returns a copy with the same role in a module."""
     if hasattr(original, "_role"):
         tensor._role = original._role
     return tensor
 
 
 # ---- functions of NumPy called with tensors ----
-# By ufunc: the operator with the tensor at its left side, and with the tensor at its right.
+# By ufunc: the operator with the tensor on its left, and with the tensor on its right.
 OPERATORS = {
     "add": ("__add__", "__radd__"), "subtract": ("__sub__", "__rsub__"), "multiply": ("__mul__", "__rmul__"),
     "divide": ("__truediv__", "__rtruediv__"), "floor_divide": ("__floordiv__", "__rfloordiv__"),
@@ -689,17 +689,17 @@ OPERATORS = {
     "equal": ("__eq__", "__eq__"), "not_equal": ("__ne__", "__ne__"), "less": ("__lt__", "__gt__"),
     "less_equal": ("__le__", "__ge__"), "greater": ("__gt__", "__lt__"), "greater_equal": ("__ge__", "__le__"),
 }  # fmt: skip
-# By ufunc: the method, where it has another name.
+# By ufunc: the method, if its name differs.
 METHODS = {"invert": "bitwise_not", "rint": "round", "fabs": "abs", "conjugate": "conj"}
 
 
 def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    """Returns the result of picograd's function of that name: a tensor, with a gradient where one is recorded.
+    """Returns the result of picograd's function for a NumPy ufunc: a tensor, with gradients if they are recorded.
 
-    A value that is stored into an array, as by `array += tensor`, is computed by NumPy, of the tensor's values.
+    NumPy itself computes values that are stored in an array, as by `array += tensor`.
 
     Raises:
-      ArgumentTypeError: there is none, a reduction or an argument such as where= is asked for.
+      ArgumentTypeError: picograd lacks the function, or the call is a reduction or has an argument such as where=.
 
     >>> import numpy as np
     >>> np.exp(Tensor([0.0, 1.0])) + np.array([1.0, 2.0], np.float32)

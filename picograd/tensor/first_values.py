@@ -1,12 +1,12 @@
-"""First values: those that a program begins with, such as random weights and zeros, are computed before its steps.
+"""First values, such as random weights and zeros, which are computed before the steps of a program.
 
-In:    the first values of leaves and of tensors that are written to, and constants that need memory of their own
+In:    first values of leaves and of tensors that are written to, and constants that need memory of their own
 Out:   `compute_first`: has them computed before the next plan;  `take_starts`: those of them that need a kernel;
        `begin_apart`: makes a constant one tensor's own;  `evaluate_first`, `evaluated`
 
-A kernel that draws a weight runs once. It takes 10 ms to compile, on a GPU more than 100; NumPy draws a small weight in one
-or two. So the evaluator computes small weights. Graphs of one kind that come a second time are left to a plan, since they
-may come a third time. Both give the same bits, because only Ops are evaluated whose rounding IEEE 754 fixes.
+A kernel that draws weights runs once, but takes 10 ms to compile, on a GPU more than 100; NumPy draws a small tensor in one
+or two. So the evaluator computes small first values. Graphs of a form that comes a second time are left to a plan, since
+they may come again. Both give the same bits, because only Ops whose rounding IEEE 754 fixes are evaluated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from picograd.ir.op import Op, is_memory, unshared
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op, trace
 
-ELEMENTS_MAX = 1 << 17  # of all graphs of one kind: NumPy draws them in 8 ms
+ELEMENTS_MAX = 1 << 17  # of all graphs of one form: NumPy draws them in 8 ms
 EXACT = frozenset({
     OpCode.LEAF, OpCode.DETACH, OpCode.CONST, OpCode.IOTA, OpCode.THREEFRY, OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND,
     OpCode.PAD, OpCode.SHRINK, OpCode.CAST, OpCode.BITCAST, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.NEG,
@@ -44,8 +44,8 @@ _met: Latest[Hashable, None] = Latest(1024)  # keys of graphs that were computed
 def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
     """Has values computed before the next plan, in a plan of their own; constants only if they `begin_apart`.
 
-    A network begins with them. Its random numbers are made by one kernel, not by each kernel that reads them, and its first
-    step has the plan of later steps, which find all these values in memory.
+    A network begins with them. One kernel makes its random numbers, not each kernel that reads them, and the plan of its
+    first step is that of later steps, which find these values in memory.
 
     Args:
       starts:  values, each with the device of its tensor
@@ -58,15 +58,15 @@ def compute_first(starts: Iterable[tuple[Op, str | None]]) -> None:
 
 
 def take_starts() -> list[Op]:
-    """Takes the first values of leaves and of tensors that are written to; returns those that need a kernel.
+    """Takes all first values; stores constants, evaluates small graphs, and returns those that need a kernel.
 
-    Constants are stored from the host, small graphs are evaluated.
+    Constants are stored from the host.
     """
     starts, pending.starts = [(reference(), device) for reference, device in pending.starts], []
     left = {op: device for op, device in starts if op is not None and not is_memory(op)}
     for op, device in left.items():
         if begins_apart(op):
-            with suppress(OutOfMemoryError):  # it then stays a constant
+            with suppress(OutOfMemoryError):  # else it stays a constant
                 op.realized = stored_fill(op, device)
     rest = [op for op in left if not begins_apart(op)]
     evaluate_first(rest)
@@ -80,9 +80,9 @@ def evaluate_beginnings() -> None:
 
 # ---- constants with memory of their own ----
 def begin_apart(cell: Cell) -> None:
-    """Gives a constant that is about to be trained or written to, such as zeros, an Op of its own, and so its own memory.
+    """Gives a constant that will be trained or written to, such as zeros, an Op and memory of its own.
 
-    Other equal constants are one Op.
+    Equal constants otherwise share one Op.
     """
     op = cell.op
     if is_fill(op) and trace.get() is None:
@@ -95,17 +95,17 @@ def apart(fill: Op) -> Op:
 
 
 def begins_apart(op: Op) -> bool:
-    """True for a constant that is an Op of its own."""
+    """True for a constant with an Op of its own."""
     return is_fill(op) and Op(op.code, op.dtype, op.src, op.arg) is not op
 
 
 def is_fill(op: Op) -> bool:
-    """True for one value in a fixed shape."""
+    """True for one value broadcast to a fixed shape."""
     return op.code is OpCode.EXPAND and op.src[0].code is OpCode.CONST and all(dim.__class__ is int for dim in op.shape)
 
 
 def stored_fill(fill: Op, device: str | None) -> Op:
-    """Returns memory that holds a constant in a fixed shape, written by the host, since a kernel would run only once."""
+    """Returns memory that holds a constant, written by the host, since a kernel would run only once."""
     value = np.broadcast_to(np.asarray(fill.src[0].arg, fill.dtype.numpy), cast("tuple[int, ...]", fill.shape))
     return from_host(value, fill.dtype, device or default_device())
 

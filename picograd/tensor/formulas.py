@@ -1,8 +1,8 @@
-"""Formulas: functions whose graph is made together with its plan; until then one Op stands for it (ir/bodies.py).
+"""Formulas: functions whose graph is built with its plan; until then a single Op stands for it (ir/bodies.py).
 
 In:    a function of Ops, or of Tensors
-Out:   `formula`: the function that returns that one Op, or its results;  `by_formula`: the same at the call;
-       `of_tensors`: the same for a function that is written with Tensors
+Out:   `formula`: a function that returns that Op, or one per result;  `by_formula`: the same for one call;
+       `of_tensors`: the same for a function of Tensors
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Results = TypeVar("Results", Op, tuple[Op, ...])
 OPERANDS = frozenset({"Tensor", "Tensor | None", "T", "Operand", "Any"})  # annotations of arguments that may be Tensors
-_lengths: Latest[Hashable, Lengths] = Latest(1024)  # of the operands of calls that differ in lengths alone
+_lengths: Latest[Hashable, Lengths] = Latest(1024)  # lengths of the operands of calls that differ in nothing else
 _lock = lock()
-PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # arguments of formulas besides Ops
+PLAIN = frozenset({bool, int, float, str, type(None), tuple, DType, ConvArg})  # types of arguments of formulas besides Ops
 
 
 def formula(function: Callable[P, Results]) -> Callable[P, Results]:
-    """Has a function return an Op, or several, whose graph is made later; in a trace it returns the graph itself.
+    """Makes a function return an Op per result, whose graph is built later; in a trace it returns the graph itself.
 
-    The function takes Ops first, by position, then all else that decides its graph (hashable; the graph is the same for 0.0
-    and -0.0), and reads nothing else: no mode, no value. Gradients flow through the Op if they flow through one of the
-    graph's results. Errors of dtypes and shapes are raised at the call: the first call with such operands makes the graph
-    on trial.
+    The function takes Ops first, by position, then everything else that decides its graph (hashable; 0.0 and -0.0 must give
+    the same graph), and depends on nothing else: no mode, no value. Gradients flow through the Op if they flow through one
+    of the graph's results. Errors of dtypes and shapes are raised at the call: the first call with such operands builds the
+    graph on trial.
     """
     count, gives_several = _num_ops(function), function.__annotations__["return"] != "Op"
 
@@ -56,7 +56,7 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
         if trace.get() is not None or bodies.at_once.get() or not PLAIN.issuperset(map(type, others)):
             return function(*args, **named)
         src = args[:count]
-        kinds, depth, needs_grad = [], 0, False  # in one loop, since every function of several Ops passes here
+        kinds, depth, needs_grad = [], 0, False  # one loop, since every function of several Ops passes here
         for s in src:
             kinds.append((s.dtype, s.shape))
             if s.depth > depth:
@@ -80,10 +80,10 @@ def formula(function: Callable[P, Results]) -> Callable[P, Results]:
 
 @lru_cache(maxsize=1024)
 def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
-    """Returns the formula of a call with such operands; from the third length on, one trial is for many lengths.
+    """Returns the formula of a call with such operands; from the third length on, one trial serves many lengths.
 
     Raises:
-      PicogradError: the function takes no such operands.
+      PicogradError: the function does not accept the operands.
     """
     parts = [shape_of(shape) for _, shape in kinds]
     sample = tuple([length for _, lengths in parts for length in lengths])
@@ -99,14 +99,14 @@ def _formula_of(options: tuple[Any, ...], kinds: tuple[Kind, ...]) -> Formula:
         dims = iter(cast("tuple[Dim, ...]", sizes.dims))
         try:
             found = bodies.formula_of(options, tuple([(dtype, with_dims(shape, dims)) for dtype, shape in kinds]))
-        except Exception as error:  # it needs a number; the user's error comes from the trial of these lengths
+        except Exception as error:  # it needs a number; the trial of these lengths raises the user's error
             known.refuse(getattr(error, "unequal", ()))
             return bodies.formula_of(options, kinds)
-    has_symbols = any(isinstance(dim, Op) for _, shape in kinds for dim in shape)  # of the user's, which stay
+    has_symbols = any(isinstance(dim, Op) for _, shape in kinds for dim in shape)  # the user's symbols stay
     number = with_variables if has_symbols else dim_value
     shapes = [tuple([number(dim, sizes.values) for dim in shape]) for _, shape in found.kinds]
     lengths = [dim for shape in shapes for dim in shape if isinstance(dim, int)]
-    if lengths and min(lengths) < 1:  # a trial of these very lengths says which is too short
+    if lengths and min(lengths) < 1:  # a trial of these very lengths names the one that is too short
         return bodies.formula_of(options, kinds)
     return replace(found, kinds=tuple([(dtype, shape) for (dtype, _), shape in zip(found.kinds, shapes)]))
 
@@ -126,7 +126,7 @@ def _num_ops(function: Callable[..., Any]) -> int:
 def by_formula(
     function: Callable[..., Sequence[Op]], options: Hashable, operands: Sequence[Op | float], kinds: tuple[Kind, ...]
 ) -> Sequence[Op]:
-    """Returns function(options, *operands) as graphs that are made later; in most traces as the graphs themselves.
+    """Returns function(options, *operands) as graphs that are built later; in most traces as the graphs themselves.
 
     Args:
       kinds:  dtype and shape of each result
@@ -140,14 +140,14 @@ def by_formula(
 
 # ---- functions of Tensors ----
 def of_tensors(function: Callable[P, R], container: Callable[..., Any] | None = None) -> Callable[P, R]:
-    """Has a function of Tensors return a Tensor whose graph is made later, as `formula` does for a function of Ops.
+    """Makes a function of Tensors return a Tensor whose graph is built later, as `formula` does for Ops.
 
     The graph must follow from dtypes, shapes and the other arguments: the function reads no value, makes no tensor of host
-    data, gives no warning and returns no view. With arguments that formulas do not take, with operands on several devices,
-    in a trace and in modes of precision the function itself is called.
+    data, gives no warning and returns no view. For arguments that formulas do not take, operands on several devices, in a
+    trace and in modes of precision the function itself is called.
 
     Args:
-      container:  makes one object of several results; default: a tuple
+      container:  joins several results in one object; default: a tuple
     """
 
     parameters = inspect.signature(function).parameters
@@ -188,10 +188,10 @@ def _at_once() -> bool:
 def _tensors_and_others(
     names: Sequence[str], values: Sequence[Any], operands: Collection[str]
 ) -> tuple[list[TensorCore], tuple[Any, ...], str | None] | None:
-    """Returns the Tensors among arguments, the others, and the one device; None if the graph must be made at once.
+    """Returns Tensors, other arguments, and the one device; None if the graph must be built at once.
 
     Args:
-      operands:  names of the arguments that may be Tensors; of a Tensor in another argument the value is read
+      operands:  names of arguments that may be Tensors; a Tensor in another argument is read as a value
     """
     tensors: list[TensorCore] = []
     others, device = [], None

@@ -1,7 +1,7 @@
-"""Functions that are not methods: tensors of anything, indices into shapes, functions that take a number first.
+"""Functions that are not methods: tensors from data, indices, functions whose first argument may be a number.
 
-Binomial and Poisson counts are drawn by rank: a uniform number of 53 bits becomes the count of that rank, on the host,
-so each element has one draw.
+Binomial and Poisson counts are drawn by inversion on the host: a uniform number of 53 bits is mapped to the count at that
+quantile, so each element takes one draw.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def is_tensor(obj: object) -> bool:
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """Returns `data` itself where it is a tensor of that dtype and device, else a tensor with its values.
+    """Returns `data` itself if it is a tensor of that dtype and device, else a new tensor with its values.
 
     >>> x = tensor([1, 2])
     >>> as_tensor(x) is x
@@ -87,10 +87,10 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Returns `obj` as a tensor: itself where it is one already, a copy where copy=True.
+    """Returns `obj` as a tensor: itself if it is one, a copy with copy=True.
 
     Raises:
-      ArgumentError: copy=False and `obj` is not a tensor of that dtype and device, so that only a copy can be one.
+      ArgumentError: copy=False, and `obj` is not a tensor of that dtype and device.
 
     >>> asarray([1, 2], dtype=dtypes.float32)
     Tensor([1., 2.])
@@ -104,10 +104,10 @@ def asarray(
 
 
 def from_numpy(ndarray: Any) -> Tensor:
-    """Returns a tensor with the values of an array. They are copied: later changes of `ndarray` are not seen.
+    """Returns a tensor with a copy of the values of an array; later changes of `ndarray` have no effect.
 
-    PyTorch's shares its memory. Here a graph is computed when its value is asked for, so a batch that is filled again
-    before that would change tensors built on it. pg.from_dlpack(ndarray) shares the memory, and says what that means.
+    PyTorch shares the memory. Here graphs are computed late, so a batch that is refilled before then would change tensors
+    built on it. pg.from_dlpack(ndarray) shares the memory, and its docstring says how writes behave.
 
     Raises:
       ArgumentError: it is not a NumPy array.
@@ -124,7 +124,7 @@ def from_numpy(ndarray: Any) -> Tensor:
 def scalar_tensor(
     s: Scalar, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Returns the number `s` as a tensor with no axis, float32 unless said otherwise.
+    """Returns the number `s` as a 0-d tensor, float32 by default.
 
     >>> scalar_tensor(2)
     Tensor(2.)
@@ -133,7 +133,7 @@ def scalar_tensor(
 
 
 def fill(input: Tensor, value: Scalar | Tensor) -> Tensor:  # noqa: A002
-    """Returns `value` in the shape and dtype of `input`: a number, or a tensor of no axes, through which gradients flow.
+    """Returns `value` in the shape and dtype of `input`: a number, or a 0-d tensor, through which gradients flow.
 
     >>> fill(tensor([1, 2]), 7)
     Tensor([7, 7])
@@ -143,7 +143,7 @@ def fill(input: Tensor, value: Scalar | Tensor) -> Tensor:  # noqa: A002
 
 # ---- indices ----
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """Returns (2, N) places of the lower triangle of a (row, col) matrix, up to the diagonal `offset`, row by row.
+    """Returns (2, N) indices of the lower triangle of a (row, col) matrix, up to the diagonal `offset`, row by row.
 
     >>> tril_indices(2, 2).tolist()
     [[0, 1, 1], [0, 0, 1]]
@@ -152,7 +152,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = N
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """Returns (2, N) places of the upper triangle of a (row, col) matrix, from the diagonal `offset` on, row by row.
+    """Returns (2, N) indices of the upper triangle of a (row, col) matrix, from the diagonal `offset` on, row by row.
 
     >>> triu_indices(2, 2).tolist()
     [[0, 0, 1], [0, 1, 1]]
@@ -163,7 +163,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType | None = N
 def _places(
     function: str, find: Callable[..., Any], row: int, col: int, offset: int, dtype: DType | None, device: str | None
 ) -> Tensor:
-    """Returns the result of NumPy's function of that name, as one tensor."""
+    """Returns the result of a NumPy function as one tensor."""
     row, col, offset = (whole(function, *named) for named in (("row", row), ("col", col), ("offset", offset)))
     if row < 0 or col < 0:
         raise ShapeError(f"{function}: lengths of axes must not be negative, got ({row}, {col}).")
@@ -171,7 +171,7 @@ def _places(
 
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Returns the index along each axis of places in a flattened tensor of `shape`.
+    """Returns the index along each axis of positions in the flattened tensor of `shape`.
 
     Args:
       indices:  integers of any shape
@@ -204,9 +204,9 @@ def normal(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Returns normal numbers with `mean` and deviation `std`: tensors that broadcast, or numbers for a shape `size`.
+    """Returns normal numbers with `mean` and standard deviation `std`: tensors that broadcast, or numbers with a `size`.
 
-    `requires_grad`: numbers of a shape `size` alone may be a leaf.
+    `requires_grad`: makes the numbers of a `size` a leaf.
 
     Raises:
       ArgumentError: both are numbers and size is not given; std is negative, a tensor's element when it is computed;
@@ -233,7 +233,7 @@ def normal(
 
 # ---- a number may come first ----
 def number_first(name: str, method: Callable[Concatenate[Any, P], Tensor]) -> Callable[Concatenate[Operand, P], Tensor]:
-    """Returns a method of two operands as a function: the first may be a number, if the second is a tensor."""
+    """Makes a function of a method of two operands; the first may be a number if the second is a tensor."""
 
     @functools.wraps(method)
     def function(input: Operand, *args: P.args, **kwargs: P.kwargs) -> Tensor:  # noqa: A002
@@ -257,10 +257,10 @@ subtract, multiply, divide, true_divide = sub, mul, div, div
 
 
 def where(condition: Tensor, input: Operand | None = None, other: Operand | None = None) -> Any:  # noqa: A002
-    """Returns `input` where the condition holds, else `other`, all broadcast; of the condition alone, where it holds.
+    """Returns `input` if the condition is true, else `other`, all broadcast; with the condition alone its true positions.
 
     Raises:
-      ArgumentError: just one of input and other is given.
+      ArgumentError: only one of input and other is given.
 
     >>> where(tensor([True, False]), 1, tensor([5, 6]))
     Tensor([1, 6])
@@ -294,12 +294,12 @@ def float_power(input: Operand, exponent: Operand) -> Tensor:  # noqa: A002
 
 
 def bucketize(input: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:  # noqa: A002
-    """Returns the number of the bucket of each element of `input`, which may be a number.
+    """Returns the bucket index of each element of `input`, which may be a number.
 
     Args:
-      boundaries: where one bucket ends and the next begins
-      out_int32:  the result is int32, else int64
-      right:      an element equal to a boundary is after it
+      boundaries: bounds between consecutive buckets
+      out_int32:  return int32, else int64
+      right:      an element equal to a boundary comes after it
 
     >>> bucketize(4, tensor([1, 3, 5]))
     Tensor(2)
@@ -308,11 +308,11 @@ def bucketize(input: Operand, boundaries: Tensor, *, out_int32: bool = False, ri
 
 
 def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Returns True for each of `elements` that is among `test_elements`; one of them may be a number.
+    """Returns True for each of `elements` that is in `test_elements`; one of them may be a number.
 
     Args:
-      assume_unique:  neither has an element twice: it changes nothing here
-      invert:         says the opposite
+      assume_unique:  promises that elements are distinct; without effect
+      invert:         return the opposite
 
     >>> isin(3, tensor([1, 3]))
     Tensor(True)
@@ -331,14 +331,14 @@ def polygamma(n: int, input: Tensor) -> Tensor:  # noqa: A002
 
 
 def _second(function: str, operand: Any) -> Tensor:
-    """Returns the second operand, which has to be a tensor where the first is a number."""
+    """Returns the second operand; raises an error if it is not a tensor although the first is a number."""
     if not isinstance(operand, Tensor):
         raise DTypeError(f"{function}: one of both must be a tensor, got {type(operand).__name__} beside a number.")
     return operand
 
 
 def tensor_beside(function: str, operand: Any, other: Any) -> Tensor:
-    """Returns the operand, a number in the dtype it has next to `other`, which then has to be a tensor.
+    """Returns the operand as a tensor; a number gets the dtype that it has next to `other`, which must be a tensor.
 
     Raises:
       DTypeError: both are numbers.
@@ -370,7 +370,7 @@ def to_dlpack(tensor: Tensor) -> Any:
 
 # ---- dtypes of results ----
 def promote_types(type1: DType, type2: DType) -> DType:
-    """Returns the dtype that tensors of `type1` and `type2`, both with axes, are brought to.
+    """Returns the common dtype of tensors of `type1` and `type2`, both with axes.
 
     >>> promote_types(dtypes.int32, dtypes.float16)
     float16
@@ -394,7 +394,7 @@ def result_type(tensor1: Operand, tensor2: Operand) -> DType:
 
 
 def can_cast(from_: DType, to: DType) -> bool:
-    """Returns True if a result of dtype `from_` may be stored in place as `to`: no float as integer, no number as bool.
+    """Returns True if a result of dtype `from_` may be stored in place as `to`; floats never as integers, numbers as bools.
 
     >>> can_cast(dtypes.float64, dtypes.float32), can_cast(dtypes.float32, dtypes.int64)
     (True, False)
@@ -418,14 +418,14 @@ def _drawn(function: str, generator: Generator | None, *parameters: Tensor) -> T
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:  # noqa: A002
-    """Returns for each rate a count of Poisson's distribution: k with probability rate^k e^-rate / k!.
+    """Returns a Poisson count for each rate: k with probability rate^k e^-rate / k!.
 
     Args:
-      input:  rates, not negative
+      input:  nonnegative rates
 
     Raises:
-      DTypeError:    they are not floats.
-      ArgumentError: when the result is computed: one is negative.
+      DTypeError:    input is not a float.
+      ArgumentError: when the result is computed: a rate is negative.
 
     >>> poisson(Tensor([0.0, 0.0]))
     Tensor([0., 0.])
@@ -434,11 +434,11 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:  # noq
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
-    """Returns how many of `count` tries succeed, each with probability `prob`.
+    """Returns the number of successes in `count` tries with probability `prob` each.
 
     Args:
       count:  whole numbers as floats
-      prob:   chances in 0..1; both broadcast
+      prob:   probabilities; both broadcast
 
     Raises:
       DTypeError: one is not a float.
@@ -451,9 +451,9 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 # ---- constructors by dtype ----
 class OldType(str):
-    """The name of a type of tensors, which makes them: of lengths f(2, 3) or a Size to be written to, of data f([1, 2]).
+    """A tensor type by PyTorch's old name; calling it makes tensors: f(2, 3) or f(Size), to be overwritten, or f([1, 2]).
 
-    dtype:  of the tensors
+    dtype:  dtype of the tensors
 
     >>> FloatTensor(2, 3).shape, LongTensor([1.5, 2.0])
     ((2, 3), Tensor([1, 2]))

@@ -3,8 +3,8 @@
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
 Outside a trace the host knows the number and computes the key, which enters the graph as a small buffer, so that
 equal draws are equal programs. Inside a trace the cell holds the number, as state that the captured plan advances. A draw
-outside a jitted function advances at once, whatever becomes of its tensor; a jitted call that raises has drawn
-nothing.
+outside a jitted function advances the number at once, even if its tensor is never computed; a jitted call that raises an
+error does not advance it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 ]  # fmt: skip
 
 MASK = 0xFFFFFFFF  # 32 bits
-AHEAD = 64  # keys that are computed together: NumPy takes as long for all of them as Python for ten
+AHEAD = 64  # keys computed together: NumPy takes as long for all of them as Python for ten
 
 
 class Word(Cell):
-    """A cell of one uint64 that the host usually knows; it gets memory when a plan reads it.
+    """A cell with one uint64 that the host usually knows; it gets memory when a plan reads it.
 
     number:  its value; None once a plan may have written to it
     """
@@ -54,7 +54,7 @@ class Word(Cell):
         """The present value, as of any cell; memory for it is made here."""
         while (held := _content.__get__(self)) is None:
             assert self.device is not None
-            if (number := self.number) is not None:  # else another thread is giving it memory
+            if (number := self.number) is not None:  # None: another thread is giving it memory
                 made = _word(number, self.device).arg
                 with changing:
                     if _content.__get__(self) is None and self.number == number:  # no other thread has drawn
@@ -67,7 +67,7 @@ class Word(Cell):
         _content.__set__(self, value)
 
     def on_host(self) -> int:
-        """Returns its value, which is read from the device only if the host does not know it."""
+        """Returns the value; it is read from the device only if the host does not know it."""
         number = self.number
         if number is None:
             if (active := trace.get()) is not None:
@@ -80,7 +80,7 @@ class Word(Cell):
         return number
 
     def start(self, number: int) -> None:
-        """Gives it a number; outside a trace without the device, which a forked child must not use."""
+        """Sets the number; outside a trace without the device, which a forked child must not use."""
         if trace.get() is not None:
             set_op(self, _word(number, self.device or default_device()))
             return
@@ -99,7 +99,7 @@ class Word(Cell):
             number = self.number
             number = self.on_host() if number is None else number
             with changing:
-                if self.number == number:  # no other thread has it
+                if self.number == number:  # no other thread has taken it
                     _content.__set__(self, None)
                     self.number = (number + 1) % 2**64
                     return number
@@ -137,7 +137,7 @@ class GeneratorState:
         number, place = divmod(count, AHEAD)
         if known and begun == number and of == seed:
             return known[place]
-        if place or not number:  # few draws need further keys
+        if place or not number:  # programs with few draws do not need further keys
             return int(threefry(count, seed))
         keys: list[int] = threefry(count + np.arange(AHEAD, dtype=np.uint64), seed).tolist()
         self.ahead = seed, number, keys
@@ -148,8 +148,8 @@ class Generator:
     """A sequence of random bits determined by a seed. Each device runs through the same sequence.
 
     Args:
-      seed:    a number; None: one from the operating system. A name is that of a device, as in PyTorch
-      device:  the default device of get_state and set_state; None: that of new tensors
+      seed:    a number; None: one from the operating system. A name is a device, as in PyTorch
+      device:  device of get_state and set_state; None: that of new tensors
 
     >>> a, b = Generator(1), Generator(1)
     >>> bool((Tensor.rand(3, generator=a) == Tensor.rand(3, generator=b)).all())
@@ -166,7 +166,7 @@ class Generator:
 
     @property
     def device(self) -> Device:
-        """The default device of get_state and set_state.
+        """Device of get_state and set_state.
 
         >>> Generator(device="cpu").device
         device(type='cpu')
@@ -180,7 +180,7 @@ class Generator:
         return _generator, (self._seed, {device: self.get_state(device) for device in list(self.states)})
 
     def manual_seed(self, seed: int) -> Generator:
-        """Starts the sequence of `seed` again on every device; returns self.
+        """Restarts the sequence with `seed` on every device; returns self.
 
         >>> a = Generator(1)
         >>> Tensor.rand(2, generator=a)
@@ -196,7 +196,7 @@ class Generator:
         return self
 
     def initial_seed(self) -> int:
-        """Returns the seed with which the sequence was last started.
+        """Returns the seed of the last restart.
 
         >>> Generator(7).initial_seed()
         7
@@ -204,7 +204,7 @@ class Generator:
         return self._seed
 
     def get_state(self, device: str | None = None) -> tuple[int, int]:
-        """Returns the position in the sequence on a device, for saving: the seed and the number of draws so far.
+        """Returns the position in the sequence on a device: the seed and the number of draws so far.
 
         Args:
           device: default: that of new tensors
@@ -226,7 +226,7 @@ class Generator:
           device:    default: that of new tensors
 
         Raises:
-          ArgumentError: new_state is not such a state.
+          ArgumentError: new_state is not a result of get_state.
 
         >>> Generator(1).set_state(Generator(7).get_state()).initial_seed()
         7
@@ -240,12 +240,12 @@ class Generator:
         return self
 
     def state(self, device: str) -> GeneratorState:
-        """Returns the state on a device, made at the first request."""
+        """Returns the state on a device, made on first use."""
         found = self.states.get(device)
         if found is None:
-            with Mode(trace, self._made_in):  # it counts as old as its generator, even if a later trace makes it
+            with Mode(trace, self._made_in):  # it counts as made where its generator was
                 made = GeneratorState(self._seed, str(device))
-                return self.states.setdefault(str(device), made)  # another thread may have been faster
+                return self.states.setdefault(str(device), made)  # another thread may have been first
         return found
 
     def next_key(self, device: str) -> Op:
@@ -270,7 +270,7 @@ def _generator(seed: int, states: dict[str, tuple[int, int]]) -> Generator:
 
 
 def threefry(counter: Any, key: int) -> Any:
-    """Returns OpCode.THREEFRY of two numbers of 64 bits, 20 rounds on their halves; or of an array and a number.
+    """Returns OpCode.THREEFRY of two 64-bit numbers: 20 rounds on their halves; or of an array and a number.
 
     Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
     """
@@ -291,7 +291,7 @@ def _word(value: int, device: str) -> Op:
 
 
 def _plus_one(number: Op) -> Op:
-    """Returns number + 1, with one ADD however often it is applied."""
+    """Returns number + 1; repeated calls make one ADD of a larger number."""
     if number.code is OpCode.ADD and number.src[1].code is OpCode.CONST:
         return number.src[0] + const(int(number.src[1].arg) + 1, number.dtype)
     return number + const(1, number.dtype)
@@ -302,7 +302,7 @@ default_generator = Generator(0)
 
 @whole_context
 def resumed() -> Iterator[None]:
-    """Opens a block after which the default generator continues, on every device, from its position before."""
+    """Opens a block; at its end the default generator returns to its old position on every device."""
     begun = default_generator.initial_seed()
     states = {name: default_generator.get_state(name) for name in {*default_generator.states, default_device()}}
     try:
@@ -314,7 +314,7 @@ def resumed() -> Iterator[None]:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Starts the default generator's sequence of `seed`; returns the generator.
+    """Restarts the default generator with `seed`; returns the generator.
 
     >>> _ = manual_seed(7)
     """
@@ -322,7 +322,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Starts the default generator from a seed of the operating system; returns the seed.
+    """Restarts the default generator with a seed of the operating system; returns the seed.
 
     >>> isinstance(seed(), int)
     True
@@ -332,7 +332,7 @@ def seed() -> int:
 
 
 def initial_seed() -> int:
-    """Returns the seed with which the default generator was last started.
+    """Returns the seed of the default generator's last restart.
 
     >>> _ = manual_seed(7)
     >>> initial_seed()
@@ -342,7 +342,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> tuple[int, int]:
-    """Returns the default generator's position on the device of new tensors, for saving: see `Generator.get_state`.
+    """Returns the default generator's position on the device of new tensors: see `Generator.get_state`.
 
     >>> _ = manual_seed(7)
     >>> get_rng_state()
@@ -352,7 +352,7 @@ def get_rng_state() -> tuple[int, int]:
 
 
 def set_rng_state(new_state: Sequence[int]) -> None:
-    """Has the default generator continue from the position `new_state`, a result of `get_rng_state`.
+    """Sets the default generator to the position `new_state`, a result of `get_rng_state`.
 
     >>> state = get_rng_state()
     >>> first = Tensor.rand(2)

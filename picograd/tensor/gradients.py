@@ -1,7 +1,7 @@
-"""Gradients: returned by grad and jvp, or collected in `.grad` by backward().
+"""Gradients: returned by grad and jvp, or accumulated in `.grad` by backward().
 
-A gradient is a graph like any other: nothing is computed until someone reads it. So a graph is never used up, and
-`retain_graph`, which says that it shall not be, is taken for the sake of PyTorch's programs and changes nothing.
+A gradient is a lazy graph, computed when it is read. Graphs are never freed by backward(), so `retain_graph` is accepted
+for PyTorch's programs and changes nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
 
 # ---- gradients that are kept ----
 class UsedUp:
-    """Stands in place of a gradient that a jitted function made and used up: it was never stored.
+    """Placeholder of a gradient that a jitted function made and consumed; it was never stored.
 
     function:    its name
-    leaf:        how the user would write the tensor
-    is_of_steps: it is what the last of several steps left
+    leaf:        the user's expression for the tensor
+    is_of_steps: the gradient is from the last of several steps
     """
 
     def __init__(self, function: str, leaf: str, is_of_steps: bool = False):
@@ -64,7 +64,7 @@ class UsedUp:
 
 
 def read_grad(tensor: Tensor) -> Any:
-    """Returns the gradient of a tensor; tells a trace."""
+    """Returns the gradient of a tensor; a trace records the read."""
     active = trace.get()
     if active is not None:
         active.on_look(tensor)
@@ -80,9 +80,9 @@ def store_grad(tensor: Tensor, value: Any) -> None:
     Raises:
       ArgumentTypeError: it is neither a tensor nor None.
       ArgumentError:     it is the tensor itself.
-      ShapeError:        it is of another shape.
-      DTypeError:        it is of another dtype.
-      DeviceError:       it is on another device.
+      ShapeError:        its shape differs.
+      DTypeError:        its dtype differs.
+      DeviceError:       it is on a different device.
     """
     if value is not None:
         if not isinstance(value, TensorCore):
@@ -102,7 +102,7 @@ def store_grad(tensor: Tensor, value: Any) -> None:
 
 
 def zero_grads(tensors: Iterable[Tensor], set_to_none: bool) -> None:
-    """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
+    """Drops the gradients of tensors; set_to_none=False sets them to 0 instead."""
     active = trace.get()
     for tensor in tensors:
         if set_to_none:
@@ -122,7 +122,7 @@ Several = Union["Tensor", Sequence["Tensor"]]  # noqa: UP007  # Tensor is made o
 
 # ---- arguments ----
 def weights_of(function: str, roots: Sequence[TensorCore], given: Any) -> list[TensorCore | None]:
-    """Returns the weights of each root, None where none were given."""
+    """Returns the weights of each root, None for roots without weights."""
     if given is None:
         return [None] * len(roots)
     weights = [given] if isinstance(given, TensorCore) else list(given)
@@ -132,19 +132,19 @@ def weights_of(function: str, roots: Sequence[TensorCore], given: Any) -> list[T
 
 
 def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[TensorCore | None], hint: str) -> dict[Op, Op]:
-    """Returns the gradient that arrives at each root.
+    """Returns the incoming gradient of each root.
 
     Raises:
       GradientError: a root has no weights and is not a scalar.
-      ShapeError:    weights have another shape than their root.
-      JitError:      a root comes from a result of a jitted function, which has no graph.
+      ShapeError:    the shapes of weights and root differ.
+      JitError:      a root depends on a result of a jitted function, which does not have a graph.
     """
     check_graphs(function, roots)
     return arriving([(root.op, _seed(function, root, weight, hint)) for root, weight in zip(roots, weights)])
 
 
 def check_graphs(function: str, roots: Sequence[TensorCore]) -> None:
-    """Raises JitError where what a root was computed from has lost its graph in a jitted function."""
+    """Raises JitError if a root depends on a value whose graph a jitted function has dropped."""
     lost = graphless_in(root.op for root in roots)
     if lost is not None:
         name = lost.function
@@ -167,15 +167,15 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
 
 
 # ---- on graphs ----
-FORMS = frozenset({OpCode.RESHAPE, OpCode.PERMUTE})  # two of which become one when they are built
-UNCLEAR = FORMS | {OpCode.LEAF}  # of which other tensors may have what a result has
+FORMS = frozenset({OpCode.RESHAPE, OpCode.PERMUTE})  # two of a kind become one when they are built
+UNCLEAR = FORMS | {OpCode.LEAF}  # a result of these may share its source with other tensors
 
 
 def leaves_among(ops: Sequence[Op]) -> list[Op]:
-    """Returns the LEAFs among the Ops that gradients reach.
+    """Returns the LEAFs among Ops that gradients reach.
 
     Raises:
-      GradientError: one of them represents a value whose graph is gone.
+      GradientError: one of them stands for a value whose graph is gone.
     """
     found = [op for op in ops if op.code is OpCode.LEAF]
     for op in found:
@@ -189,10 +189,10 @@ def leaves_among(ops: Sequence[Op]) -> list[Op]:
 
 
 def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]]:
-    """Returns for each Op those by which graphs have it: a LEAF that is not a result is known by its number.
+    """Returns, for each Op, the keys that identify it in graphs; a LEAF of a leaf tensor is identified by its number.
 
-    A tensor that has been computed, or written, since a graph was built has another LEAF than in that graph. A result that
-    got a hook after its use has no LEAF in the graph, but its source.
+    A tensor that was computed or written after a graph was built has a different LEAF than in that graph. A result whose
+    hook was added after its use has no LEAF in the graph; its source is there.
     """
     by_number: dict[int | None, list[Op]] = {}
     for op in on_the_way:
@@ -211,7 +211,7 @@ def as_used(leaves: Iterable[Op], on_the_way: Sequence[Op]) -> dict[Op, list[Op]
 def used_before(on_the_way: Collection[Op]) -> dict[Op, LeafNumber]:
     """Returns numbers of results that were used before they got a hook or retained their gradient, by the Op that was read.
 
-    Nothing on the way reads their LEAF, or others do that came later; of a clone of a leaf, that Op is the leaf's.
+    Their LEAF is read later or not at all on the path; for a clone of a leaf, that Op is the leaf's.
     """
     tensors = [tensor for number in sorted(LeafNumber.results) if (tensor := leaf_tensors.get(number)) is not None]
     among = {*on_the_way} if tensors else ()
@@ -222,9 +222,9 @@ def used_before(on_the_way: Collection[Op]) -> dict[Op, LeafNumber]:
 
 
 def _used_before_and_after(on_the_way: Collection[Op]) -> dict[Op, Op]:
-    """Returns LEAFs of results on the way, by their sources, which others read there: users from before there was a LEAF.
+    """Returns LEAFs of results, by their sources, if other Ops on the path read the source: uses before the LEAF.
 
-    A view, or a clone, has its source in common with other tensors: its own users read its LEAF.
+    A view or a clone shares its source with other tensors; its own uses read its LEAF.
     """
     leaves: dict[Op, Op] = {}
     for op in on_the_way:
@@ -237,10 +237,10 @@ def _used_before_and_after(on_the_way: Collection[Op]) -> dict[Op, Op]:
 
 
 def _without_leaves(tensor: TensorCore, seen: Collection[int]) -> Op:
-    """Returns the Op that users of a result read before it, or what it is a view of, got a hook or retained its gradient.
+    """Returns the Op that uses of a result read before it, or the tensor it is a view of, became a LEAF.
 
     Args:
-      seen:  the numbers of the LEAFs that were there already
+      seen:  numbers of the LEAFs on the path
     """
     op = tensor.cell.op
     while op.code is OpCode.LEAF and op.src[0].needs_grad and op.arg not in seen:
@@ -249,14 +249,14 @@ def _without_leaves(tensor: TensorCore, seen: Collection[int]) -> Op:
 
 
 def _as_read(results: Sequence[Op], among: Collection[Op]) -> dict[Op, Op]:
-    """Returns the results among these Ops; in place of a formula perhaps its graph, as a gradient of a gradient has it."""
+    """Returns the results among these Ops; a formula may be replaced by its graph, as in gradients of gradients."""
     others = [op for op in results if op not in among]
     forms = zip(others, written_out(others, constants_stay=True))
     return {op: op for op in results if op in among} | {op: form for op, form in forms if form in among}
 
 
 def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> dict[Op, TensorCore]:
-    """Returns the results on the way that retain their gradient, by the Op whose gradient that is: their last value.
+    """Returns the results on the path that retain their gradient, by the Op of their last value.
 
     Args:
       asked:  only results that depend on one of these Ops; None: all
@@ -272,7 +272,7 @@ def retaining(on_the_way: Sequence[Op], asked: Collection[Op] | None = None) -> 
 
 
 def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
-    """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
+    """Returns the gradients of leaves; gradients of leaves with hooks pass through these."""
     late = used_before(reached(list(seeds))) if LeafNumber.hooked and LeafNumber.results else {}
     every = written_out([*seeds, *seeds.values(), *leaves, *late], constants_stay=True)
     roots, weights, wanted = every[: len(seeds)], every[len(seeds) : 2 * len(seeds)], every[2 * len(seeds) :]
@@ -281,7 +281,7 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: boo
     hooked |= {op: hooks_of(number) for op, number in zip(wanted[len(leaves) :], late.values())}
     with Mode(grad_mode, create_graph) if hooked else nullcontext():
         found = reverse(arriving(zip(roots, weights)), set(wanted), chain_rules, changes=hooked)
-    of_leaves: dict[Op, Op] = {}  # two forms of a LEAF may be one where graphs are written out: the first has its gradient
+    of_leaves: dict[Op, Op] = {}  # forms of one LEAF may be joined when graphs are expanded; the first one has the gradient
     for leaf, op in zip(leaves, wanted):
         if leaf.code is OpCode.LEAF:
             of_leaves.setdefault(op, leaf)
@@ -291,10 +291,10 @@ def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: boo
 def gradients_for_later(
     seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], may_be_prepared: bool = False
 ) -> dict[Op, Op]:
-    """Returns the gradients that arrive at leaves, whose graphs may not be made before a plan needs them.
+    """Returns the gradients of leaves as graphs that may be built only when a plan needs them.
 
     Args:
-      may_be_prepared:  backward() asks: its gradients may have been computed already, when its loss was read
+      may_be_prepared:  for backward(): the gradients may have been computed with the loss already
     """
     is_hooked = bool(LeafNumber.hooked) and bool(hooks_among(leaves_among(on_the_way)) or used_before(on_the_way))
     is_hooked |= any(leaf.code is not OpCode.LEAF for leaf in leaves)
@@ -310,7 +310,7 @@ def gradients_for_later(
 
 
 def may_be_written_out(leaf: Op) -> bool:
-    """True for a result: one that is not on the way may be there as the graph of its formula, in a gradient's gradient."""
+    """True for a result: in a gradient's gradient, a formula off the path may appear as its graph."""
     return leaf.code is not OpCode.LEAF or leaf.src[0].needs_grad
 
 
@@ -326,30 +326,30 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Returns the gradient of `outputs` by each of `inputs`; results on the way that retain_grad() get theirs, too.
+    """Returns the gradient of `outputs` with respect to each of `inputs`; also fills retain_grad() results on the way.
 
-    A result is known by its graph: two results of one computation on the same operands are one input. A reshaped or
-    permuted tensor that is also used in another form needs a retain_grad() before it is used. The gradient of a gradient
-    by a result in the middle depends on where formulas read that result: exp's gradient may be grad * y or grad * exp(x).
+    A result is identified by its graph: two results of the same computation count as one input. A reshaped or permuted
+    tensor that is also used in another form needs retain_grad() before that use. A second-order gradient with respect to an
+    intermediate result depends on which values formulas read: exp's gradient may be grad * y or grad * exp(x).
 
     Args:
-      outputs:            scalars, or with grad_outputs any shapes; the gradient is that of their sum
-      inputs:             leaves, or results on the way to the outputs
-      grad_outputs:       for each output a tensor of its shape, its weights
-      retain_graph:       changes nothing: a graph is never used up
-      create_graph:       the gradients can be differentiated themselves
-      only_inputs:        True: no `.grad` is touched, here as in PyTorch the only way
-      allow_unused:       None is the gradient of an input that the outputs do not depend on, not an error
-      is_grads_batched:   grad_outputs have an axis more in front, and so have the gradients: one for each row of weights
-      materialize_grads:  zeros are the gradient of such an input
+      outputs:            scalars, or with grad_outputs any shapes; the gradient is that of their (weighted) sum
+      inputs:             leaves, or intermediate results
+      grad_outputs:       for each output its weights, of its shape
+      retain_graph:       changes nothing: graphs are never freed
+      create_graph:       make the gradients differentiable
+      only_inputs:        must be True, as in PyTorch: no `.grad` is changed
+      allow_unused:       return None for inputs that the outputs do not depend on, instead of an error
+      is_grads_batched:   grad_outputs have an additional first axis, and so have the gradients
+      materialize_grads:  return zeros for such inputs
 
     Returns:   a tensor of the shape of each input
 
     Raises:
-      GradientError: an output has no weights and is not a scalar, an input needs no gradient, or the outputs do not depend
-                     on it.
-      ShapeError:    weights have another shape than their output.
-      ArgumentError: the number of weights is not that of the outputs, only_inputs=False, or allow_unused=False with
+      GradientError: an output has no weights and is not a scalar, an input does not require grad, or the outputs do not
+                     depend on it.
+      ShapeError:    the shapes of weights and output differ.
+      ArgumentError: the number of weights differs from that of the outputs, only_inputs=False, or allow_unused=False with
                      materialize_grads.
 
     >>> x = Tensor(2.0, requires_grad=True)
@@ -391,7 +391,7 @@ def grad(
 
 
 def _check_used(leaves: Iterable[Op], found: Mapping[Op, Op]) -> None:
-    """Raises GradientError where a leaf has no gradient."""
+    """Raises GradientError if a leaf has no gradient."""
     for leaf in leaves:
         if leaf not in found:
             raise GradientError(
@@ -407,10 +407,10 @@ def _unchanged(op: Op) -> Op:
 def _inputs_on_the_way(
     function: str, on_the_way: Sequence[Op], roots: Sequence[TensorCore], inputs: Sequence[TensorCore]
 ) -> list[Op]:
-    """Returns the Ops of inputs of grad() or backward(), each of which must belong to one tensor.
+    """Returns the Ops of inputs of grad() or backward(), after a check that each belongs to one tensor.
 
-    Two reshapes become one when they are built, and so do two orders of axes: what was made of such a result may lead
-    past its Op. So nothing else but it may use what it shows.
+    Two consecutive reshapes become one Op when they are built, as do two permutes, so a path from such a result may bypass
+    its Op. Therefore the Op that such a result shows must have no other reader on the path.
     """
     if not inputs:
         raise ArgumentError(f"{function}: inputs must not be empty.")
@@ -435,7 +435,7 @@ def _inputs_on_the_way(
 
 
 def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op], create_graph: bool) -> dict[Op, Op]:
-    """Returns the gradients of leaves, as graphs that are made later where they are not differentiated."""
+    """Returns the gradients of leaves; graphs are built late unless they are to be differentiated."""
     among = {*on_the_way}
     if create_graph or Anomaly.is_on or any(leaf not in among and may_be_written_out(leaf) for leaf in leaves):
         return _where_needed(seeds, leaves, create_graph)
@@ -444,7 +444,7 @@ def _asked(seeds: Mapping[Op, Op], leaves: Sequence[Op], on_the_way: Sequence[Op
 
 
 def _asked_by_rows(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Sequence[TensorCore | None]) -> dict[Op, Op]:
-    """Returns the gradients of leaves for each row of the weights."""
+    """Returns the gradients of leaves for each row of weights."""
     rows: dict[Op, Op] = {}
     for root, weight in zip(roots, weights):
         if weight is None or not weight.shape or weight.shape[1:] != root.shape:
@@ -472,7 +472,7 @@ def _where_needed(seeds: Mapping[Op, Op], leaves: Sequence[Op], create_graph: bo
 
 
 def _with_zeros(found: dict[Op, Op], on_the_way: Sequence[Op], leaves: Sequence[Op], everywhere: bool) -> dict[Op, Op]:
-    """Returns gradients, with zeros where only flat functions, such as floor, lead to a leaf; or `everywhere` else."""
+    """Returns gradients, with zeros for leaves reached only through flat functions such as floor, or if `everywhere`."""
     missing = [leaf for leaf in leaves if leaf not in found]
     if missing and not everywhere:
         missing = [leaf for leaf, ops in as_used(missing, on_the_way).items() if not set(ops).isdisjoint(on_the_way)]
@@ -480,9 +480,9 @@ def _with_zeros(found: dict[Op, Op], on_the_way: Sequence[Op], leaves: Sequence[
 
 
 def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
-    """Returns the derivative of `outputs` when each input moves along its tangent: forward mode.
+    """Returns the directional derivative of `outputs` along the inputs' tangents: forward mode.
 
-    J v, with J the derivatives of outputs by inputs and v the tangents.
+    J v, with J the Jacobian of outputs with respect to inputs, and v the tangents.
 
     Args:
       outputs:   any shape
@@ -493,8 +493,8 @@ def jvp(outputs: Tensor, inputs: Several, tangents: Several) -> Any:
 
     Raises:
       GradientError: an input is not a leaf.
-      ShapeError:    a tangent has another shape than its input.
-      ArgumentError: there are not as many tangents as inputs.
+      ShapeError:    the shapes of tangent and input differ.
+      ArgumentError: the numbers of tangents and inputs differ.
 
     >>> x = Tensor([2.0, 3.0], requires_grad=True)
     >>> jvp(x * x, [x], [Tensor([1.0, 0.0])])
@@ -524,9 +524,9 @@ REDUCTIONS = {OpCode.ADD: "sum", OpCode.MUL: "prod"}
 
 
 class GradFn:
-    """The operation that made a result, as gradients see it: two of one operation are equal.
+    """The operation that made a result, for autograd; objects of the same operation are equal.
 
-    next_functions:  those that made its operands, each with a 0, as PyTorch has them
+    next_functions:  pairs of the operations that made its operands and 0, as in PyTorch
     """
 
     __slots__ = ("_op",)
@@ -565,15 +565,15 @@ class GradFn:
 
 
 def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
-    """Lets a function see, and replace, the gradient of this tensor whenever backward() or grad() finds it.
+    """Calls a function with this tensor's gradient whenever backward() or grad() finds it; it may replace the gradient.
 
-    A result that is written in place afterwards has the hook at the value that it had. The function gets the gradient as a
-    graph; nothing is computed unless it reads it.
+    If a result is written in place later, the hook stays at its old value. The function gets the gradient as a graph, which
+    is computed only if the function reads it.
 
     Args:
-      hook: gradient -> another one of its shape and dtype, or None to leave it as it is
+      hook: gradient -> a replacement of the same shape and dtype, or None to keep it
 
-    Returns:   a handle whose remove() removes the function
+    Returns:   a handle whose remove() removes the hook
 
     Raises:
       GradientError: no gradient flows here.
@@ -592,12 +592,12 @@ def register_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
 
 
 def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> RemovableHandle:
-    """Lets a function see this leaf whenever backward() has added to its `.grad`.
+    """Calls a function with this leaf whenever backward() has added to its `.grad`.
 
     Args:
-      hook: a function of the tensor; it may use up the gradient and set it to None
+      hook: a function of the tensor; it may consume the gradient and set it to None
 
-    Returns:   a handle whose remove() removes the function
+    Returns:   a handle whose remove() removes the hook
 
     Raises:
       GradientError: the tensor is not a leaf that requires grad.
@@ -617,21 +617,21 @@ def register_post_accumulate_grad_hook(self: T, hook: Callable[[Any], Any]) -> R
 
 # ---- what a tensor is to gradients ----
 def made_by(self: Tensor) -> GradFn | None:
-    """Returns the operation that made a tensor, where gradients flow through that; None for a leaf."""
+    """Returns the operation that made a tensor, if gradients flow through it; None for a leaf."""
     op = self.op
-    while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # of retain_grad() or a hook
+    while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # from retain_grad() or a hook
         op = op.src[0]
     return None if self.is_leaf else GradFn(op)
 
 
 def retains_grad(self: Tensor) -> bool:
-    """True for a result whose gradient backward() collects, since retain_grad() was called."""
+    """True for a result whose gradient backward() collects, after retain_grad()."""
     op = self.op
     return op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects
 
 
 def detach_(self: T) -> T:
-    """Lets gradients no longer flow here; returns self.
+    """Stops gradients from flowing through this tensor; returns self.
 
     >>> x = Tensor([1.0], requires_grad=True)
     >>> y = (x * 2).detach_()
@@ -650,19 +650,19 @@ def backward(
     create_graph: bool = False,
     inputs: Several | None = None,
 ) -> None:
-    """Adds the gradients of several tensors to `.grad` of every leaf they depend on; computes nothing yet.
+    """Adds the gradients of tensors to `.grad` of each leaf that they depend on; computes nothing yet.
 
     Args:
-      tensors:       scalars, or with grad_tensors of any shape
-      grad_tensors:  for each of them its weights, or None for a scalar
-      retain_graph:  changes nothing: backward() can always be called again
-      create_graph:  the gradients can be differentiated themselves
+      tensors:       scalars, or with grad_tensors any shapes
+      grad_tensors:  for each tensor its weights, or None for a scalar
+      retain_graph:  changes nothing: graphs are never freed
+      create_graph:  make the gradients differentiable
       inputs:        the only tensors whose `.grad` changes, leaves or results; None: all leaves
 
     Raises:
-      GradientError: a tensor depends on no leaf that requires grad, one without weights is not a scalar, or an input needs
-                     no gradient.
-      ArgumentError: inputs are empty.
+      GradientError: a tensor depends on no leaf that requires grad, one without weights is not a scalar, or an input does
+                     not require grad.
+      ArgumentError: inputs is empty.
 
     >>> x = Tensor(3.0, requires_grad=True)
     >>> backward([x * x, x * 2])
@@ -680,12 +680,12 @@ def backward(
     at_once = create_graph or Anomaly.is_on or not among.issuperset(leaves)
     grads = gradients_at(seeds, leaves, create_graph) if at_once else gradients_for_later(seeds, leaves, on_the_way, True)
     together = [tensor.cell for tensor in roots if not tensor.op.shape]
-    hooked: list[tuple[TensorCore, LeafNumber]] = []  # which may read one gradient, and find all of them computed
+    hooked: list[tuple[TensorCore, LeafNumber]] = []  # these may read one gradient, and then all are computed
     for leaf in leaves:
         if (owner := collecting.get(leaf)) is None or (leaf not in grads and leaf not in among):
             continue
-        found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
-        if not isinstance(owner._grad, UsedUp):  # which it stays, whatever is added
+        found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and other flat functions have none
+        if not isinstance(owner._grad, UsedUp):  # it stays one, whatever is added
             together.append(_accumulate(owner, found if create_graph else detached(found)))
         if isinstance(leaf.arg, LeafNumber) and leaf.arg.after:
             hooked.append((owner, leaf.arg))
@@ -703,7 +703,7 @@ def backward(
 
 
 def _check_differentiable(roots: Sequence[Tensor]) -> None:
-    """Raises GradientError where a tensor depends on none that requires grad."""
+    """Raises GradientError if a tensor depends on no leaf that requires grad."""
     for tensor in roots:
         if not tensor.op.needs_grad:
             check_graphs("backward", roots)
@@ -718,8 +718,8 @@ def _collecting(
 ) -> tuple[dict[Op, TensorCore], list[Op]]:
     """Returns the tensors whose `.grad` backward() adds to, and the Ops whose gradients are computed.
 
-    Each tensor is found by the Op whose gradient it is: of a result its last value. The tensor of a leaf may be gone; hooks
-    on the way to it are called all the same.
+    A tensor is found by the Op whose gradient it collects: for a result its last value. The tensor of a leaf may have been
+    freed; hooks on the path to it are called all the same.
     """
     if inputs is None:
         leaves = leaves_among(on_the_way)

@@ -1,7 +1,7 @@
-"""Functions that gradients pass through: they belong to the number of a leaf, so they live as long as a graph with it.
+"""Hooks of gradients; they belong to a leaf's number, so they live as long as a graph with it.
 
 In:    a leaf, and functions of its gradient
-Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: the functions of some leaves
+Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: hooks of some leaves
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _keys = itertools.count()
 class LeafNumber(int):
     """The number of a LEAF, with facts about its tensor.
 
-    make:      Op -> tensor of the kind and on the device of the leaf
-    collects:  backward() adds to the `.grad` of its tensor
-    hooks:     functions that its gradient passes through, in order
-    after:     functions of its tensor that are called when backward() has added to `.grad`
-    hooked:    numbers of the leaves that have hooks now; usually empty, so that nothing is searched
-    results:   numbers of the leaves that are results and may have been used before they became leaves
+    make:      Op -> a tensor like the leaf's, on its device
+    collects:  backward() adds to the tensor's `.grad`
+    hooks:     functions of its gradient, in order
+    after:     functions of its tensor, called when backward() has added to `.grad`
+    hooked:    numbers of all leaves with hooks; usually empty, so nothing is searched
+    results:   numbers of leaves that are results and may have been used before they became leaves
     """
 
     make: Callable[[Op], Any]
@@ -48,7 +48,7 @@ class LeafNumber(int):
 
 
 class RemovableHandle:
-    """A hook of a tensor, a module or an optimizer, which can be removed; as a `with` block it is removed at the end.
+    """A hook of a tensor, a module or an optimizer; remove() removes it, as does the end of a `with` block.
 
     >>> x = Tensor(3.0, requires_grad=True)
     >>> with x.register_hook(lambda grad: grad * 10):
@@ -59,11 +59,11 @@ class RemovableHandle:
     """
 
     def __init__(self, take_away: Callable[[], None]):
-        """take_away: the function that removes the hook; called again it does nothing."""
+        """take_away: removes the hook; further calls have no effect."""
         self._take_away = take_away
 
     def remove(self) -> None:
-        """Removes the function.
+        """Removes the hook.
 
         >>> x = Tensor(3.0, requires_grad=True)
         >>> x.register_hook(print).remove()
@@ -79,7 +79,7 @@ class RemovableHandle:
 
 
 def add_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
-    """Adds a function to those that the gradient of a leaf passes through."""
+    """Adds a function of a leaf's gradient."""
     key = next(_keys)
     number.hooks[key] = hook
     last_change.note()
@@ -89,7 +89,7 @@ def add_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
 
 
 def add_after_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
-    """Adds a function to those that are called with the tensor of a leaf when backward() has added to its `.grad`."""
+    """Adds a function that gets the tensor of a leaf when backward() has added to its `.grad`."""
     key = next(_keys)
     number.after[key] = hook
     last_change.note()
@@ -109,7 +109,7 @@ def _take_away(hooks: dict[int, Callable[[Any], Any]], number: int, key: int) ->
 
 
 def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
-    """Returns for each leaf with hooks the function that its gradient passes through."""
+    """Returns, for each leaf with hooks, the composition of its hooks."""
     return {leaf: hooks_of(leaf.arg) for leaf in leaves if isinstance(leaf.arg, LeafNumber) and leaf.arg.hooks}
 
 

@@ -1,4 +1,4 @@
-"""Linear algebra on Ops: checks of operands, and the results of functions of the host taken apart."""
+"""Linear algebra on Ops: checks of operands, and calls of host functions, whose results become Ops."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, detached
 
 # ---- operands ----
 def floats(function: str, op: Op) -> Op:
-    """Returns an operand that must be of 32 or 64 bits.
+    """Returns an operand that is a float of 32 or 64 bits.
 
     Raises:
-      DTypeError: it is not.
+      DTypeError: it has a different dtype.
     """
     if op.dtype not in (dtypes.float32, dtypes.float64):
         raise DTypeError(f"{function}: needs float32 or float64, got {op.dtype} of shape {op.shape}.", "x.float()")
@@ -47,11 +47,11 @@ def floats(function: str, op: Op) -> Op:
 
 
 def matrix(function: str, op: Op, square: bool = False) -> Op:
-    """Returns an operand that must be a stack of matrices of floats, of known rows and columns.
+    """Returns an operand that is a stack of float matrices with known rows and columns.
 
     Raises:
-      DTypeError: it is not of 32 or 64 bits.
-      ShapeError: it has fewer than two axes, a symbolic length among the last two, or is not square where it must be.
+      DTypeError: it is not a float of 32 or 64 bits.
+      ShapeError: it has fewer than two axes, a symbolic number of rows or columns, or must be square and is not.
     """
     floats(function, op)
     if len(op.shape) < 2:
@@ -65,14 +65,14 @@ def matrix(function: str, op: Op, square: bool = False) -> Op:
 
 
 def sides(op: Op) -> tuple[int, int]:
-    """Returns rows and columns of an Op that `matrix` has let pass."""
+    """Returns rows and columns of an Op that `matrix` has checked."""
     rows, columns = op.shape[-2:]
     assert isinstance(rows, int) and isinstance(columns, int)
     return rows, columns
 
 
 def in_one_batch(function: str, *ops: Op) -> list[Op]:
-    """Returns stacks of matrices with the batch axes that all of them broadcast to."""
+    """Broadcasts stacks of matrices to common batch axes."""
     batch = broadcast_shapes(function, *(op.shape[:-2] for op in ops))
     return [broadcast_to(op, (*batch, *op.shape[-2:])) for op in ops]
 
@@ -80,20 +80,20 @@ def in_one_batch(function: str, *ops: Op) -> list[Op]:
 def call(
     name: str, *src: Op, options: Options = (), site: Site | None = None, dtype: DType | None = None
 ) -> Op:  # fmt: skip
-    """Returns a function of the host; the user's line is its own."""
+    """Returns an Op that calls a function of the host; it records the user's line."""
     op = host_call(name, dtype or src[0].dtype, src, options, site)
     record(op)
     return op
 
 
 def refusal(function: str, batch: Shape, what: str, hint: str) -> Site:
-    """Returns the words of an error about one matrix of a stack."""
+    """Returns the text of an error about one matrix of a stack."""
     which = f"matrix {{}} of a stack of {numel(batch)}" if batch else "the matrix"
     return Site(f"{function}: {which} {what}.", hint)
 
 
 def singular(function: str, op: Op) -> Site:
-    """Returns the words for a matrix without an inverse."""
+    """Returns the error text for a matrix without an inverse."""
     return refusal(function, op.shape[:-2], "is singular", "pg.linalg.pinv takes any matrix.")
 
 
@@ -104,7 +104,7 @@ def inverse(function: str, a: Op) -> Op:
 
 
 def _system(function: str, a: Op, b: Op) -> list[Op]:
-    """Returns both sides of a x = b in one batch: stacks (..., n, n) and (..., n, k) that broadcast."""
+    """Returns both sides of a x = b in one batch: (..., n, n) and (..., n, k)."""
     matrix(function, a, square=True)
     matrix(function, b)
     if a.shape[-1] != b.shape[-2]:
@@ -119,7 +119,7 @@ def solution(function: str, a: Op, b: Op) -> Op:
 
 
 def triangular(function: str, a: Op, b: Op, upper: bool, unit: bool = False) -> Op:
-    """Returns x with a x = b, where only one triangle of a is read."""
+    """Returns x with a x = b; only one triangle of a is read."""
     return call("solve_triangular", *_system(function, a, b), options=(upper, unit))
 
 
@@ -133,13 +133,13 @@ def cholesky(function: str, a: Op, upper: bool = False) -> Op:
 
 
 def eigh(function: str, a: Op, upper: bool = False) -> tuple[Op, Op]:
-    """Returns eigenvalues, rising, and eigenvectors as columns."""
+    """Returns eigenvalues in rising order, and eigenvectors as columns."""
     matrix(function, a, square=True)
     return _values_and_vectors(call("eigh", swap_last(a) if upper else a, site=not_converged(function, a)))
 
 
 def eig(function: str, a: Op) -> tuple[Op, Op]:
-    """Returns eigenvalues, rising, and eigenvectors as columns, of a matrix whose eigenvalues are real."""
+    """Returns eigenvalues in rising order, and eigenvectors as columns, of a matrix with real eigenvalues."""
     matrix(function, a, square=True)
     what = "has complex eigenvalues, or NaN, and there are no complex tensors"
     site = refusal(function, a.shape[:-2], what, "pg.linalg.eigh is for symmetric matrices.")
@@ -147,42 +147,42 @@ def eig(function: str, a: Op) -> tuple[Op, Op]:
 
 
 def _values_and_vectors(joined: Op) -> tuple[Op, Op]:
-    """Returns the first row of a matrix, as a vector, and the others."""
+    """Splits a matrix into its first row, as a vector, and the others."""
     n, batch = sides(joined)[1], joined.shape[:-2]
     first = shrink_axis(joined, -2, 0, 1)
     return reshape(first, (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
 
 
 def not_converged(function: str, a: Op) -> Site:
-    """Returns the words for a matrix whose iteration has no end: NaN is in it, most often."""
+    """Returns the error text for a matrix whose iteration does not converge, usually because of NaN."""
     return refusal(function, a.shape[:-2], "has no factors: the iteration did not converge", "look for NaN and inf in it.")
 
 
 def eigenvalues(function: str, a: Op, upper: bool) -> Op:
-    """Returns the eigenvalues of a symmetric matrix, rising."""
+    """Returns the eigenvalues of a symmetric matrix in rising order."""
     matrix(function, a, square=True)
     return call("eigvalsh", swap_last(a) if upper else a, site=not_converged(function, a))
 
 
 def svd(function: str, a: Op) -> tuple[Op, Op, Op]:
-    """Returns u (..., m, k), singular values (..., k), falling, and vh (..., k, n), with k = min(m, n)."""
+    """Returns u (..., m, k), singular values (..., k) in falling order, and vh (..., k, n), k = min(m, n)."""
     rows, columns = sides(matrix(function, a))
     return factors_of(call("svd", a, site=not_converged(function, a)), rows, columns)
 
 
 def singular_values(function: str, a: Op) -> Op:
-    """Returns the singular values, falling."""
+    """Returns the singular values in falling order."""
     return call("svdvals", matrix(function, a), site=not_converged(function, a))
 
 
 def completed(q: Op) -> Op:
-    """Returns orthonormal columns with those that make them a basis; a gradient flows to the given ones alone."""
+    """Completes orthonormal columns to a basis; gradients flow to the given ones only."""
     rows, columns = sides(q)
     return q if rows <= columns else beside(q, call("complement", detached(q)))
 
 
 def beside(a: Op, b: Op, axis: int = -1) -> Op:
-    """Returns two matrices next to each other, along columns (-1), or one below the other (-2)."""
+    """Concatenates two matrices along columns (-1) or rows (-2)."""
     left, right = sides(a)[axis], sides(b)[axis]
     return pad_axis(a, axis, 0, right) + pad_axis(b, axis, left, 0) if left and right else a if left else b
 
@@ -200,7 +200,7 @@ def qr(function: str, a: Op) -> tuple[Op, Op]:
 
 
 def lu(function: str, a: Op, pivot: bool = True) -> tuple[Op, Op]:
-    """Returns L below the diagonal and U on it and above, of the rows in their new order, and that order (..., m)."""
+    """Returns L below the diagonal and U on and above it, in one matrix of pivoted rows, and the rows' order (..., m)."""
     m, n = sides(matrix(function, a))
     k, rank = min(m, n), len(a.shape)
     if pivot:
@@ -213,7 +213,7 @@ def lu(function: str, a: Op, pivot: bool = True) -> tuple[Op, Op]:
     if n > k:
         joined = beside(corner, call("solve_triangular", corner, shrink_axis(a, -1, k, n), options=(False, True)))
     if m > k:
-        # NOTE: a column without a pivot is 0 from there on, and so are its factors.
+        # NOTE: a column without a pivot is 0 from the diagonal on, and so are its factors.
         pivots = diagonal(corner)
         some = where(equal(pivots, 0), pivots.filled(1), pivots)
         upper = swap_last(with_diagonal(triangle(corner, False), some))
@@ -232,12 +232,12 @@ def lu_parts(joined: Op) -> tuple[Op, Op]:
 
 
 def first_zero_pivot(function: str, a: Op) -> Op:
-    """Returns the `zero_pivot` of the LU of matrices: 0 where there is an inverse."""
+    """Returns `zero_pivot` of the LU factors of matrices: 0 for invertible ones."""
     return zero_pivot(lu(function, detached(a))[0])
 
 
 def zero_pivot(joined: Op) -> Op:
-    """Returns the number, from 1, of the first pivot of LU that is 0; 0 where there is none; int32."""
+    """Returns the number, from 1, of LU's first pivot that is 0; 0 if all are nonzero; int32."""
     pivots = diagonal(joined)
     last = len(pivots.shape) - 1
     count = int(pivots.shape[last])
@@ -247,7 +247,7 @@ def zero_pivot(joined: Op) -> Op:
 
 
 def where_possible(a: Op, info: Op) -> Op:
-    """Returns the matrices whose info is 0, and for the others the identity."""
+    """Returns matrices with info 0 unchanged, and the identity for the others."""
     impossible = differs(info, 0)
     whole = broadcast_to(reshape(impossible, (*impossible.shape, 1, 1)), a.shape)
     one = with_diagonal(zeros_like(a), filled(1, a.dtype, a.shape[:-1]))

@@ -1,10 +1,10 @@
 """Indexing: x[...] as views and gathers, x[...] = v as writes, and selection by index tensors.
 
-x[mask] *= 2 reads x[mask], multiplies, and stores under the same mask. Elements that the mask leaves out are 1
-meanwhile, at which no arithmetic and no derivative of it is infinite.
+x[mask] *= 2 reads x[mask], multiplies, and stores under the same mask. In a trace, elements outside the mask are 1
+meanwhile, where no arithmetic and no derivative of it is infinite.
 
-Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
-decide, so it is computed at once; in a trace all elements are (`Chosen`).
+Ints, slices, None and ... give views. Integer arrays give GATHER. The values of a bool mask decide the shape, so the mask
+is computed at once; in a trace all elements are kept instead (`Chosen`).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 class Chosen:
     """The result of x[mask] in a trace.
 
-    whole:   a tensor of the shape of x
+    whole:   a tensor of the shape of x; its elements outside the mask do not count
     mask:    over its leading axes, and
-    chosen:  its value, when it was read
+    chosen:  the value of the mask when it was read
     """
 
     def __init__(self, whole: TensorCore, mask: TensorCore, chosen: Op):
@@ -58,30 +58,30 @@ class Chosen:
 
     @classmethod
     def of(cls, tensor: TensorCore, mask: TensorCore) -> Chosen:
-        """Returns the elements of a tensor that a mask chooses."""
+        """Returns the elements of a tensor that a mask selects."""
         op, device = tensor.read(), brought_to("index", tensor, mask)
         over_all = mask_over("x[mask]", mask, op, device)
         return cls(type(tensor).from_op(where(over_all, op, 1), device), mask, mask.op)
 
     def is_of(self, mask: Any) -> bool:
-        """Returns whether these were chosen by a mask of this value."""
+        """Returns whether a mask of this value selected these."""
         return is_mask(mask) and mask.op is self.chosen
 
     def _with(self, call: Callable[[Any, Any], Any], other: Any) -> Chosen:
-        """Returns the result of arithmetic with another operand in the chosen places."""
+        """Applies arithmetic to the selected elements and another operand."""
         if isinstance(other, Chosen):
             if not other.is_of(self.mask):
                 self._refuse()
             other = other.whole
         elif isinstance(other, TensorCore):
-            num_others = self.whole.ndim - self.mask.ndim  # axes behind the one of the chosen
+            num_others = self.whole.ndim - self.mask.ndim  # axes after those of the mask
             if other.ndim > num_others + 1 or other.ndim == num_others + 1 and other.shape[0] != 1:
                 self._refuse()
         copy = type(self.whole).from_op(self.whole.read(), self.whole.cell.device)  # in-place arithmetic writes to it
         return Chosen(call(copy, other), self.mask, self.chosen)
 
     def __hash__(self) -> int:
-        self._refuse()  # it is not a plain value, which a plan could return
+        self._refuse()  # it is not an ordinary value, which a plan could return
 
     def __neg__(self) -> Chosen:
         return Chosen(-self.whole, self.mask, self.chosen)  # type: ignore[operator]
@@ -92,7 +92,7 @@ class Chosen:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        self.mask._host("index")  # which a trace refuses
+        self.mask._host("index")  # a trace refuses this
         raise AssertionError("chosen: used where nothing is traced")
 
 
@@ -108,10 +108,10 @@ for _name in ARITHMETIC:
 
 
 def mask_over(function: str, mask: TensorCore, op: Op, device: str | None) -> Op:
-    """Returns a mask over the leading axes of a value, for all of its axes.
+    """Returns a mask over the leading axes of a value, broadcast to all of its axes.
 
     Raises:
-      ShapeError: the mask does not fit.
+      ShapeError: the shapes of mask and value do not match.
     """
     if mask.op.shape != op.shape[: mask.ndim]:
         raise ShapeError(f"{function}: a mask of shape {mask.shape} does not fit {op.shape}.")
@@ -119,27 +119,27 @@ def mask_over(function: str, mask: TensorCore, op: Op, device: str | None) -> Op
 
 
 def is_mask(index: Any) -> bool:
-    """Returns whether an index is one mask with axes."""
+    """Returns whether an index is a single mask with axes."""
     return isinstance(index, TensorCore) and index.dtype.kind == "b" and index.ndim > 0
 
 
 # ---- brackets, taken apart ----
 Position = int | Length
-ENDS = (int, type(None), TensorCore)  # of a slice
+ENDS = (int, type(None), TensorCore)  # types of a slice's ends
 
 
 class NewAxis(Record):
-    """A mask of no axes: the places, [0] or [], that it takes of a new axis of length 1."""
+    """A mask of no axes: the positions, [0] or [], that it selects of a new axis of length 1."""
 
     places: Array
 
 
 class Span(Record):
-    """The elements of one axis that a view has: every `step`-th of a block.
+    """The elements of one axis in a view: every `step`-th of a block.
 
-    begin, end:  of the block, in the reversed axis if `is_flipped`
-    count:       of the elements
-    margin:      elements that the block has less than count * step
+    begin, end:  bounds of the block, in the reversed axis if `is_flipped`
+    count:       number of elements
+    margin:      elements that the block lacks to count * step
     """
 
     begin: Dim
@@ -151,11 +151,11 @@ class Span(Record):
 
 
 class Subscript(Record):
-    """An index taken apart.
+    """A parsed index.
 
-    steps:   view steps for all that is not an array
-    arrays:  integer arrays (tensors, or host arrays: along an axis of known length checked and not negative)
-    places:  for each array the axis of the view it selects from
+    steps:   view steps for everything except arrays
+    arrays:  integer arrays: tensors, or checked nonnegative host arrays along an axis of known length
+    places:  for each array the axis of the view that it selects from
     """
 
     steps: tuple[Step, ...]
@@ -164,10 +164,10 @@ class Subscript(Record):
 
 
 def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> Subscript:
-    """Returns `index` taken apart for a tensor of `shape`; masks are read on the host.
+    """Parses `index` for a tensor of `shape`; masks are read on the host.
 
     Raises:
-      IndexingError: an index is outside its axis, or no int, slice, None, ..., integer array or bool mask; or there are
+      IndexingError: an index is outside its axis, or not an int, slice, None, ..., integer array or bool mask; or there are
                      more indices than axes.
     """
     block = _one_block(index, shape)
@@ -190,7 +190,7 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
 
 
 def _one_block(index: Any, shape: Shape) -> tuple[Step, ...] | None:
-    """Returns the view steps for ints and slices of step 1, the commonest; None for others, and for no elements."""
+    """Returns view steps for ints and slices of step 1, the most common case; None for others, and for no elements."""
     items = index if index.__class__ is tuple else (index,)
     if len(items) > len(shape):
         return None
@@ -222,17 +222,17 @@ def _is_whole(item: Any) -> bool:
 
 
 def one_place(axis: int, index: Position, shape: Shape) -> tuple[Step, ...]:
-    """Returns the view steps for one index along one axis, which disappears.
+    """Returns the view steps for one index along one axis, which is removed.
 
     Raises:
-      IndexingError: it is outside the axis.
+      IndexingError: the index is outside the axis.
     """
     items = [index if a == axis else slice(None) for a in range(len(shape))]
     return _view_steps(items, shape)[0]
 
 
 def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> list[Any]:
-    """Returns the index as a list: lists as arrays, each mask of k axes as the k arrays of its true places."""
+    """Returns the index as a list: lists become arrays, and a mask of k axes the k arrays of its true positions."""
     if isinstance(index, list) and any(isinstance(part, (list, tuple, range, np.ndarray, TensorCore)) for part in index):
         kind = "lists" if any(isinstance(part, (list, tuple, range)) for part in index) else "tensors"
         fact = f"index: a list of {kind} is an index for each axis to PyTorch, and one index of two axes to NumPy."
@@ -259,7 +259,7 @@ def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], 
 
 
 def _as_item(item: Any) -> Any:
-    """Returns lists and bools as arrays, NumPy's numbers as Python's."""
+    """Converts lists and bools to arrays, and NumPy's numbers to Python's."""
     if isinstance(item, (list, tuple, range)):
         return np.asarray(item, dtype=None if len(item) else np.int64)
     if isinstance(item, np.generic):
@@ -268,7 +268,7 @@ def _as_item(item: Any) -> Any:
 
 
 def _num_axes(item: Any) -> int:
-    """Returns how many axes one part of an index takes."""
+    """Returns the number of axes that one item of an index takes."""
     if isinstance(item, (TensorCore, np.ndarray)) and item.dtype.kind == "b":
         return item.ndim
     return int(item is not None and item is not Ellipsis)
@@ -286,7 +286,7 @@ def _check_kind(item: Any) -> None:
 
 
 def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
-    """Returns one item for each axis, and the Nones."""
+    """Returns one item per axis, and the Nones."""
     used = sum(item is not None and item is not Ellipsis and not isinstance(item, NewAxis) for item in items)
     if used > len(shape):
         raise IndexingError(f"index: {used} indices are too many for shape {shape}.")
@@ -299,7 +299,7 @@ def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
 
 
 def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-    """Returns the steps for ints, slices and Nones, and the axes left for the arrays."""
+    """Returns the steps for ints, slices and Nones, and the axes that are left for arrays."""
     spans: list[Span] = []
     final: list[Dim] = []
     places: list[int] = []
@@ -316,7 +316,7 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
 
 
 def _span(item: Any, axis: int, shape: Shape) -> Span:
-    """Returns the elements of an axis that an item takes: all of them for an array, which chooses from them later."""
+    """Returns the elements of an axis that an item selects; for an array all of them."""
     dim = shape[axis]
     if isinstance(item, (TensorCore, np.ndarray)):
         return Span(0, dim, dim)
@@ -337,7 +337,7 @@ def _span(item: Any, axis: int, shape: Shape) -> Span:
 
 
 def _bound(item: slice, axis: int, shape: Shape) -> Span:
-    """Returns the elements of `x[:n]`, `x[n:]`, `x[n : n + 2]` where an end or the axis is symbolic."""
+    """Returns the elements of `x[:n]`, `x[n:]` or `x[n : n + 2]` with a symbolic end or length."""
     if item.step not in (None, 1):
         raise IndexingError(
             f"index: a slice to a symbolic length has step 1; got step {item.step} along axis {axis} of shape {shape}."
@@ -354,7 +354,7 @@ def _bound(item: slice, axis: int, shape: Shape) -> Span:
 
 
 def _place(given: Any, default: Position, dim: Dim) -> Position:
-    """Returns one end of a slice, an int counted from the front."""
+    """Returns one end of a slice, counted from the front."""
     if given is None:
         return default
     if isinstance(given, Length):
@@ -364,12 +364,12 @@ def _place(given: Any, default: Position, dim: Dim) -> Position:
 
 
 def _end(dim: Dim) -> Position:
-    """Returns the length of an axis as a place in it."""
+    """Returns the length of an axis as a position in it."""
     return Length(dim, _now(dim), length_name(dim)) if isinstance(dim, Op) else dim
 
 
 def _needs_order(a: Position, b: Position, fact: str) -> None:
-    """Raises IndexingError where a > b; in a trace, where some value of the symbolic integers would make it so."""
+    """Raises IndexingError if a > b; in a trace, if that is so for some value of the symbolic integers."""
     first, last = (place.op if isinstance(place, Length) else place for place in (a, b))
     if bounds(subtract(last, first))[0] >= 0:
         return
@@ -381,7 +381,7 @@ def _needs_order(a: Position, b: Position, fact: str) -> None:
 
 
 def _now(dim: Op) -> int:
-    """Returns the value a symbolic length has now; ShapeError if none, as in a formula that is tried for many lengths."""
+    """Returns the present value of a symbolic length; ShapeError if there is none, as in trials for many lengths."""
     return static(with_values(dim, {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}))
 
 
@@ -395,7 +395,7 @@ def _slice_indices(item: slice, dim: int) -> tuple[int, int, int]:
 
 
 def _strided(item: slice, dim: int) -> Span:
-    """Returns the elements of a slice of numbers."""
+    """Returns the elements of a slice with numbers as ends."""
     start, stop, step = _slice_indices(item, dim)
     count = len(range(start, stop, step))
     is_flipped = step < 0
@@ -410,7 +410,7 @@ def _strided(item: slice, dim: int) -> Span:
 
 
 def _as_steps(shape: Shape, spans: Sequence[Span], final: Shape) -> tuple[Step, ...]:
-    """Returns the view steps: reversed, cut, thinned out (by a shape with the stride as an axis), final shape."""
+    """Returns the view steps: flip, cut, take every step-th element (the step is an axis of a reshape), final shape."""
     steps: list[Step] = []
     flips = tuple([axis for axis, span in enumerate(spans) if span.is_flipped])
     blocks = tuple([(span.begin, span.end) for span in spans])
@@ -444,7 +444,7 @@ def _checked(array: Array, dim: int, axis: int, shape: Shape) -> Array:
 
 
 def common_shape(arrays: tuple[TensorCore | Array, ...]) -> Shape:
-    """Returns the shape index arrays repeat to.
+    """Returns the shape that index arrays broadcast to.
 
     Raises:
       ShapeError: they do not broadcast.
@@ -463,16 +463,16 @@ def __getitem__(self: T, index: Any) -> T:
 
     Raises:
       IndexingError: an index is outside its axis, or there are too many.
-      DTypeError:    an index is of another kind.
+      DTypeError:    an index has another dtype.
 
     >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
     [2, 1, 0]
     """
     if isinstance(index, TensorCore):
         kind = index.dtype.kind
-        if kind == "i" and index.cell.device is self.cell.device and (op := self.read()).shape:  # the commonest
+        if kind == "i" and index.cell.device is self.cell.device and (op := self.read()).shape:  # the most common case
             return self.from_op(_rows(op, index.read()), self.cell.device)
-        if kind == "b" and index.ndim and trace.get() is not None:  # where no value is known
+        if kind == "b" and index.ndim and trace.get() is not None:  # a trace has no values
             return Chosen.of(self, index)  # type: ignore[return-value]  # for arithmetic alone
         if kind == "b" and index.ndim and (chosen := chosen_on_host(self, index)) is not None:
             return chosen
@@ -490,18 +490,18 @@ def __getitem__(self: T, index: Any) -> T:
 
 @formula
 def _rows(op: Op, index: Op) -> Op:
-    """Returns the rows that an index names."""
+    """Returns the rows with the indices in `index`."""
     return gather_op(op, positions("index", index, op.shape, 0), 0)
 
 
 def __setitem__(self: T, index: Any, value: Any) -> None:
-    """Stores `value`, broadcast, in the places that x[index] shows.
+    """Stores `value`, broadcast, in the elements that x[index] selects.
 
-    A view takes a value from any device; places that arrays or masks choose take one of no axes.
+    A view takes a value from any device; elements selected by arrays or masks take a 0-d value.
 
     Raises:
       ShapeError:    the value does not broadcast to x[index].
-      GradientError: self is (a view of) a leaf that requires grad, outside no_grad.
+      GradientError: self is, or is a view of, a leaf that requires grad, outside no_grad.
     """
     if isinstance(index, TensorCore) and index.dtype.kind == "b" and _is_single(value):
         return _fill_mask(self, index, value)
@@ -512,7 +512,7 @@ def __setitem__(self: T, index: Any, value: Any) -> None:
     if not subscript.arrays:
         same = isinstance(value, TensorCore) and value.cell is self.cell and value.steps == view.steps
         if same and not view.op.needs_grad:
-            return None  # x[index] += y has written it
+            return None  # x[index] += y has already written it
         view.write("x[...] = value", _stored(self, value, view.op.shape, from_anywhere=True))
         return None
     shape = _selected_shape(self, subscript, view.op.shape)
@@ -521,7 +521,7 @@ def __setitem__(self: T, index: Any, value: Any) -> None:
 
 
 def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
-    """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
+    """Returns this value with `updates` stored, or combined by `code`, in the elements that a subscript's arrays select."""
     before = self.read()
     subscript, self.cell.device = _beside(self, function, subscript)
     subscript = _without_gaps(self, subscript, before.shape)
@@ -531,13 +531,13 @@ def _combined(self: T, function: str, subscript: Subscript, updates: Op, code: O
     return _unmerge(scattered, before.shape, order)
 
 
-MOVED_PARTS_MAX = 16  # of the elements: a smaller part is written one by one, rather than all moved and moved back
+MOVED_PARTS_MAX = 16  # a write to less than 1 / 16 of the elements is done one by one, others by moving axes
 
 
 def _without_gaps(self: T, subscript: Subscript, shape: Shape) -> Subscript:
-    """Returns the subscript of a write with an array for each whole axis among the others, if it names few elements.
+    """Replaces whole axes between a write's arrays by arrays, if few elements are selected.
 
-    x[i, :, j] is x[i[:, None], arange(n), j[:, None]], for which no axis of x is moved.
+    x[i, :, j] becomes x[i[:, None], arange(n), j[:, None]], for which no axis of x is moved.
     """
     places, common = subscript.places, common_shape(subscript.arrays)
     gaps = [axis for axis in range(places[-1]) if axis not in places]
@@ -556,14 +556,14 @@ def _without_gaps(self: T, subscript: Subscript, shape: Shape) -> Subscript:
 
 
 def _selected_shape(self: T, subscript: Subscript, shape: Shape) -> Shape:
-    """Returns the shape of the selection by the arrays of a subscript from a view of `shape`."""
+    """Returns the shape that a subscript's arrays select from a view of `shape`."""
     others = tuple(dim for axis, dim in enumerate(shape) if axis not in subscript.places)
     at = _front(subscript)
     return (*others[:at], *common_shape(subscript.arrays), *others[at:])
 
 
 def _fill_mask(self: T, mask: TensorCore, value: Any) -> None:
-    """Stores one number, or values for all places, where the mask, over the leading axes, holds."""
+    """Stores a number, or a value per element, where a mask over the leading axes is true."""
     op, device = self.read(), brought_to("x[mask] = value", self, mask)
     over_all = mask_over("x[mask] = value", mask, op, device)
     self.cell.device = device
@@ -571,7 +571,7 @@ def _fill_mask(self: T, mask: TensorCore, value: Any) -> None:
 
 
 def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> Op:
-    """Returns a value to be written, as this dtype and repeated to `shape`; where it may come from_anywhere, moved."""
+    """Returns a value to be written, cast to this dtype and broadcast to `shape`; from_anywhere: copied from its device."""
     if isinstance(value, TensorCore):
         if not (from_anywhere and self.cell.device):
             self.cell.device = storing_device("x[...] = value", self, value)
@@ -588,7 +588,7 @@ def _stored(self: T, value: Any, shape: Shape, from_anywhere: bool = False) -> O
 
 
 def _beside(self: T, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
-    """Returns a subscript with its arrays on this tensor's device, and the device of the selection."""
+    """Returns a subscript with its arrays on this tensor's device, and the device of the result."""
     given = subscript.arrays
     device = brought_to(function, self, *(tensors := [a for a in given if isinstance(a, TensorCore)]))
     if all(a.cell.device is device for a in tensors):
@@ -598,9 +598,9 @@ def _beside(self: T, function: str, subscript: Subscript) -> tuple[Subscript, st
 
 
 def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "index") -> tuple[Op, int, tuple[int, ...]]:
-    """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
+    """Returns (index, axis, order): the selection is a GATHER along axis after the axes in `order` are made adjacent.
 
-    Several arrays become one index into the merged axes.
+    Several arrays become one index into the joined axes.
     """
     places, axis = subscript.places, _front(subscript)
     others = [a for a in range(len(shape)) if a not in places]
@@ -615,7 +615,7 @@ def _selection(self: T, subscript: Subscript, shape: Shape, function: str = "ind
 
 
 def _names_each_row(subscript: Subscript, shape: Shape) -> bool:
-    """True for x[arange(n), index]: the first arrays count all rows, so that one element of each is chosen."""
+    """True for x[arange(n), index]: the first arrays count all rows, so one element of each row is selected."""
     counting, rows = subscript.arrays[:-1], shape[: len(subscript.arrays) - 1]
     if not rows or subscript.places != tuple(range(len(rows) + 1)) or common_shape(subscript.arrays) != rows:
         return False
@@ -623,7 +623,7 @@ def _names_each_row(subscript: Subscript, shape: Shape) -> bool:
 
 
 def _counts(array: TensorCore | Array, axis: int, shape: Shape) -> bool:
-    """True for an index array that is 0, 1, ... along one axis of `shape`, whole, and the same along the others."""
+    """True for an index array that counts 0, 1, ... along a whole axis of `shape`, the same along all others."""
     line = (*(1 for _ in shape[:axis]), shape[axis], *(1 for _ in shape[axis + 1 :]))
     rank = len(array.shape)
     if not len(shape) - axis <= rank <= len(shape) or tuple(array.shape) != line[-rank:]:
@@ -637,7 +637,7 @@ def _counts(array: TensorCore | Array, axis: int, shape: Shape) -> bool:
 
 
 def _one_of_each_row(self: T, subscript: Subscript, op: Op) -> Op:
-    """Returns the elements that the last array of such a subscript names: GATHER with the rows as batch."""
+    """Returns the elements that the last array of such a subscript selects: GATHER with rows as batch."""
     rank, last = len(subscript.arrays) - 1, subscript.arrays[-1]
     rows, others = op.shape[:rank], op.shape[rank + 1 :]
     index = broadcast_to(index_op(self, "index", last, op.shape, rank), rows)
@@ -646,7 +646,7 @@ def _one_of_each_row(self: T, subscript: Subscript, op: Op) -> Op:
 
 
 def index_op(self: T, function: str, array: TensorCore | np.ndarray[Any, Any], shape: Shape, axis: int) -> Op:
-    """Returns an index array as int64, negative ones counted from the end."""
+    """Returns an index array as int64; negative indices count from the end."""
     dim = shape[axis]
     op = array.read() if isinstance(array, TensorCore) else type(self)(array, dtypes.int64, self.device).op
     if not isinstance(array, TensorCore) and isinstance(dim, int):
@@ -655,7 +655,7 @@ def index_op(self: T, function: str, array: TensorCore | np.ndarray[Any, Any], s
 
 
 def positions(function: str, index: Op, shape: Shape, axis: int) -> Op:
-    """Returns an index as int64, negative ones counted from the end of the axis, and checked."""
+    """Returns an index as checked int64; negative indices count from the end of the axis."""
     op = cast(index, dtypes.int64)
     if index.dtype.kind == "u":
         return along_axis(function, op, shape, axis)
@@ -664,17 +664,17 @@ def positions(function: str, index: Op, shape: Shape, axis: int) -> Op:
 
 
 def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:
-    """Returns a copy with `values`, broadcast, in the places that x[indices] shows.
+    """Returns a copy with `values`, broadcast, stored in the elements that x[indices] selects.
 
     Args:
-      indices:     a tuple of integer tensors, bool masks and Nones, which mean whole axes
+      indices:     a tuple of integer tensors, bool masks, and None for whole axes
       values:      a tensor of this dtype
-      accumulate:  add to the elements there; where a place is named several times, each time
+      accumulate:  add to the present elements, once for each occurrence of an index
 
     Raises:
       ShapeError:    the values do not broadcast to x[indices].
-      DTypeError:    the values are of another dtype.
-      ArgumentError: there is no index.
+      DTypeError:    the dtypes of values and self differ.
+      ArgumentError: indices is empty.
 
     >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
     Tensor([31,  2,  3])
@@ -684,7 +684,7 @@ def index_put(self: T, indices: Sequence[Any], values: Any, accumulate: bool = F
 
 
 def index_put_(self: T, indices: Sequence[Any], values: Any, accumulate: bool = False) -> T:
-    """Stores `values`, broadcast, in the places that x[indices] shows, or adds them if `accumulate`.
+    """Stores `values`, broadcast, in the elements that x[indices] selects, or adds them if `accumulate`.
 
     >>> Tensor([1, 2, 3]).index_put_((Tensor([0, 2]),), Tensor([8, 9]))
     Tensor([8, 2, 9])
@@ -714,15 +714,15 @@ def needs_dtype(self: T, function: str, name: str, source: Any) -> None:
 
 # ---- selection by tensors ----
 def gather(self: T, dim: int, index: Tensor) -> T:
-    """Returns self[..., index, ...]: each element taken from the place along `dim` that `index` says.
+    """Returns self[..., index, ...]: `index` has the position of each result along `dim`.
 
-    out[i][j] = self[index[i][j]][j] for dim=0; `index` is no longer than self along the other axes. Without elements it
-    may have any shape; a tensor of no axes counts as one of one element.
+    out[i][j] = self[index[i][j]][j] for dim=0; along the other axes `index` must not be longer than self. An empty index
+    may have any shape; a 0-d tensor counts as one with a single element.
 
     Raises:
       ShapeError: the ranks differ, or index is too long along another axis.
       DTypeError: index is not an integer tensor.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
     Tensor([[2],
@@ -744,7 +744,7 @@ def gather(self: T, dim: int, index: Tensor) -> T:
 
 
 def take(self: T, index: Tensor) -> T:
-    """Returns the elements of the flattened tensor at `index`, in its shape; negative ones count from the end.
+    """Returns the elements of the flattened tensor at `index`, in its shape; negative indices count from the end.
 
     Raises:
       DTypeError: index is not an integer tensor.
@@ -759,7 +759,7 @@ def take(self: T, index: Tensor) -> T:
 
 
 def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
-    """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end.
+    """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones count from the end.
 
     Raises:
       ShapeError: indices has another number of axes, or does not broadcast.
@@ -786,10 +786,10 @@ def take_along_dim(self: T, indices: Tensor, dim: int | None = None) -> T:
 
 
 def index_select(self: T, dim: int, index: Tensor) -> T:
-    """Returns the slices along one axis that `index`, a 1-d integer tensor, names.
+    """Returns the slices along one axis with the indices in `index`, a 1-d integer tensor.
 
     Raises:
-      ShapeError: index has several axes, or not one element for a tensor of no axes.
+      ShapeError: index has several axes, or not a single element for a 0-d tensor.
       DTypeError: index is not an integer tensor.
 
     >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1]))
@@ -812,9 +812,9 @@ def index_select(self: T, dim: int, index: Tensor) -> T:
 
 
 def _front(subscript: Subscript) -> int:
-    """Returns the number of axes before those that the arrays select: none, if a slice separates the arrays.
+    """Returns the number of axes before those that the arrays select: 0 if a slice separates the arrays.
 
-    An array of no axes is an int to PyTorch: its axis is gone before the places of the other arrays are asked for.
+    PyTorch treats a 0-d array as an int: its axis is removed before the other arrays are placed.
     """
     places = subscript.places
     lines = [place for place, array in zip(places, subscript.arrays) if array.ndim] or places[:1]
@@ -824,10 +824,10 @@ def _front(subscript: Subscript) -> int:
 
 # ---- on Ops ----
 def along_axis(function: str, index: Op, shape: Shape, axis: int, from_end: bool = False) -> Op:
-    """Returns an index as int64, which ends a run with an IndexingError where it is outside the axis.
+    """Returns an index as int64; computing it raises an IndexingError if an element is outside the axis.
 
     Args:
-      from_end: the user's negative ones were counted from the end before
+      from_end: the user's negative indices have been converted already
     """
     if not shape:
         return cast(index, dtypes.int64)
@@ -851,14 +851,14 @@ def _repeated(dim: Dim, shape: Shape) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Returns a length or a shape, symbolic integers by name: their values are not part of the computation."""
+    """Returns the text of a length or a shape; symbolic integers are shown by name, since their values may change."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))}{',' * (len(value) == 1)})"
     return str(value.src[0].arg[0]) if isinstance(value, Op) and value.code is OpCode.BIND else str(value)
 
 
 def along(op: Op, index: Op, axis: int) -> Op:
-    """Returns op[..., index, ...] where both have the same other axes: GATHER with all of those as batch."""
+    """Returns op[..., index, ...] with all other axes in common: GATHER with these as batch."""
     rank = len(op.shape)
     last = (*(a for a in range(rank) if a != axis), axis)
     taken = gather_op(permute(op, last), permute(index, last), rank - 1, rank - 1)
@@ -866,7 +866,7 @@ def along(op: Op, index: Op, axis: int) -> Op:
 
 
 def _merge(op: Op, places: tuple[int, ...], order: tuple[int, ...]) -> Op:
-    """Returns `op` with the axes at `places` made one: in place if they are adjacent, else in front."""
+    """Joins the axes of `op` at `places`: where they are if adjacent, else in front."""
     if len(places) == 1:
         return op
     moved = permute(op, order)

@@ -1,4 +1,4 @@
-"""Twins in place: the result of a method is stored where its tensor is, and every view of that storage sees it.
+"""In-place twins: the result of a method is stored in its tensor; all views of the storage see it.
 
 Twins are declared at the end of the file of their methods, `exp_ = in_place(exp)`, and take the same arguments.
 """
@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 # ---- storing ----
 def stored(function: str, target: T, result: TensorCore) -> T:
-    """Stores a result in `target`, which it must fit; returns `target`. Errors call the operation `function`."""
+    """Stores a result in `target`; returns `target`. Errors call the operation `function`."""
     op = fitting_op(function, target, result.op)
     if result.cell.device is not target.cell.device:
         target.cell.device = target.other_device(function, result)
@@ -33,10 +33,10 @@ def stored(function: str, target: T, result: TensorCore) -> T:
 
 
 def fitting_op(function: str, target: TensorCore, result: Op) -> Op:
-    """Returns a result, which is of the target's shape and category.
+    """Returns a result, after a check of its shape and category.
 
     Raises:
-      DTypeError: a float result does not fit an integer tensor, nor a number a bool one.
+      DTypeError: a float result for an integer tensor, or a number for a bool one.
       ShapeError: broadcasting made the result larger.
     """
     dtype, shape = target.cell.op.dtype, target.op.shape
@@ -51,17 +51,17 @@ def fitting_op(function: str, target: TensorCore, result: Op) -> Op:
 
 
 def become_view(function: str, target: T, method: Callable[..., TensorCore], *args: Any, **kwargs: Any) -> T:
-    """Makes `target` the view that a method of it returns; other tensors on the storage keep their shapes.
+    """Makes `target` the view that a method returned; other tensors on the storage keep their shapes.
 
     Raises:
-      GradientError: it is a leaf, or keeps its gradient, which has its shape.
+      GradientError: target is a leaf, or retains its gradient, which has its old shape.
     """
     if any(code is OpCode.LEAF for code, _ in target.steps) or target._has_leaf_of_its_own():
         raise GradientError(
             f"{function}: a tensor of shape {target.shape} that collects gradients keeps its shape.",
             hint=f"y = x.{function.removesuffix('_')}(...)",
         )
-    with enable_grad():  # under no_grad, too, the value stays the one that it was
+    with enable_grad():  # the value stays the same, so its history does, too
         view = method(target, *args, **kwargs)
     if view.steps != target.steps:
         last_change.note()
@@ -71,11 +71,11 @@ def become_view(function: str, target: T, method: Callable[..., TensorCore], *ar
 
 # ---- twins ----
 def in_place(function: Callable[Concatenate[Any, P], object], name: str = "") -> Callable[Concatenate[S, P], S]:
-    """Returns the twin of a method that stores what it returns; `name`: where it is not the method's with a last _."""
+    """Returns the in-place twin of a method; `name`: if it is not the method's with an underscore."""
     method = cast(FunctionType, function)
     name = name or f"{method.__name__}_"
 
-    def alone(self: Any) -> Any:  # as few calls as by hand: one without arguments is not published
+    def alone(self: Any) -> Any:  # without arguments a twin takes as few calls as one written by hand
         return stored(name, self, method(self))
 
     def twin(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +86,7 @@ def in_place(function: Callable[Concatenate[Any, P], object], name: str = "") ->
 
 
 def in_place_view(function: Callable[Concatenate[Any, P], object]) -> Callable[Concatenate[S, P], S]:
-    """Returns the twin of a method that makes its tensor the view that the method returns."""
+    """Returns the twin of a view method that turns its tensor into the view."""
     method = cast(FunctionType, function)
     name = f"{method.__name__}_"
 
@@ -97,7 +97,7 @@ def in_place_view(function: Callable[Concatenate[Any, P], object]) -> Callable[C
 
 
 def _twin(template: Callable[..., Any], method: FunctionType, name: str, does: str) -> FunctionType:
-    """Returns a template as a function with a name of its own in tracebacks and profiles, and the method's text in help."""
+    """Returns a copy of a template with its own name for tracebacks and profiles, and the method's docstring."""
     made = renamed(cast(FunctionType, template), name, "")
     update_wrapper(made, method)
     made.__name__, made.__qualname__ = name, method.__qualname__.removesuffix(method.__name__) + name

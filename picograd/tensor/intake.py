@@ -1,4 +1,4 @@
-"""The intake of the host's values: numbers, nested lists and arrays become arrays of a dtype, or are refused."""
+"""Conversion of host values: numbers, nested lists and arrays become arrays of a dtype, or are refused."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Array = np.ndarray[Any, Any]
 
 
 def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
-    """Returns an array of `data` and the dtype it is kept in.
+    """Returns `data` as an array, and its dtype.
 
     Raises:
       ShapeError: the list is ragged.
-      DTypeError: the data is neither numbers nor bools, `dtype` is not a DType, or Python's integers do not fit it.
+      DTypeError: the data is neither numbers nor bools, `dtype` is not a DType, or Python integers are out of its range.
     """
-    if isinstance(data, int) and isinstance(dtype, int):  # NOTE: not a DType, as PyTorch's Tensor(5, 4) has it
+    if isinstance(data, int) and isinstance(dtype, int):  # NOTE: not a DType: PyTorch's Tensor(5, 4)
         raise DTypeError(f"Tensor: takes data and a dtype, got {data} and {dtype}.", hint=f"empty({data}, {dtype}, ...)")
     if dtype is not None:
         dtype = dtypes.known("Tensor", dtype, dtypes.default_float)
@@ -53,7 +53,7 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
 
 
 def _said(data: Any, array: np.ndarray[Any, Any]) -> str:
-    """Returns the entry that is not a number: the first of a list of objects, or an integer of more than 64 bits."""
+    """Returns the first item that is not a number, or the first integer of more than 64 bits."""
     for one in array.flat if array.dtype.kind == "O" else ():
         if not fits(one, float):
             return shown(one)
@@ -63,7 +63,7 @@ def _said(data: Any, array: np.ndarray[Any, Any]) -> str:
 
 
 def _instead(array: np.ndarray[Any, Any]) -> str | None:
-    """Returns a hint for an array of values that no tensor holds."""
+    """Returns a hint for an array that no tensor can hold."""
     if array.dtype.kind == "c":
         return "the real and the imaginary part are two tensors; pg.fft takes such pairs."
     if array.dtype.kind == "O" and all(one is None or fits(one, float) for one in array.flat):
@@ -72,26 +72,26 @@ def _instead(array: np.ndarray[Any, Any]) -> str | None:
 
 
 def array_of(value: Any) -> Array:
-    """Returns a number, an array or a tensor of another library, which may need gradients there, as an array."""
+    """Returns a number, an array, or a tensor of another library (also one that needs gradients) as an array."""
     return np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value)
 
 
-_quiet = Context()  # in which NumPy does not warn; a copy of it takes less than an np.errstate
+_quiet = Context()  # NumPy gives no warnings in it; copying it is cheaper than an np.errstate
 _quiet.run(np.seterr, invalid="ignore", over="ignore")
 
 
 def convert(array: Array, dtype: DType) -> Array:
-    """Returns `array` in the layout of `dtype`; integers wrap, floats become integers toward zero."""
+    """Converts `array` to `dtype`; integers wrap, floats are truncated toward zero."""
     if array.dtype == dtype.numpy:
         return array
     return _quiet.copy().run(array.astype, dtype.numpy)
 
 
 def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
-    """Returns a number that is to be stored as `dtype`.
+    """Returns a number for storage as `dtype`.
 
     Raises:
-      DTypeError: an integer dtype that cannot hold it (floats lose their fraction; -1 of an unsigned one wraps).
+      DTypeError: an integer dtype cannot hold it (floats lose their fraction; -1 wraps in an unsigned one).
     """
     if dtype.kind not in "iu":
         return value

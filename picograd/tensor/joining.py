@@ -1,4 +1,4 @@
-"""Tensors joined and rearranged: repeated, reversed, padded, joined, stacked, brought to one shape."""
+"""Tensors rearranged and joined: repeated, reversed, padded, concatenated, stacked, broadcast."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ __all__ = [
 
 
 # ---- repetitions, margins, joins ----
-DATA_PIECES_MIN = 5  # of a join on the host: fewer are a kernel's
-DATA_OPS_MAX = 8  # of the graph of a piece
-DATA_NBYTES_MAX = 1 << 24  # of all of them: the host copies them in a few milliseconds
-DATA_PIECES_LATE = 4  # one in this many may still have to be computed
+DATA_PIECES_MIN = 5  # of a join on the host; a kernel joins fewer
+DATA_OPS_MAX = 8  # in the graph of a piece
+DATA_NBYTES_MAX = 1 << 24  # of all pieces: the host copies them in a few milliseconds
+DATA_PIECES_LATE = 4  # at most one in four pieces may still have to be computed
 
 
 def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
@@ -53,7 +53,7 @@ def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
 
     Raises:
       ShapeError:    there are fewer repeats than axes.
-      ArgumentError: one is negative.
+      ArgumentError: a number is negative.
 
     >>> Tensor([1, 2]).repeat(2, 2).tolist()
     [[1, 2, 1, 2], [1, 2, 1, 2]]
@@ -72,7 +72,7 @@ def repeat(self: T, *times: Any, repeats: Sequence[int] | None = None) -> T:
 
 
 def tile(self: T, *times: Any, dims: Sequence[int] | None = None) -> T:
-    """Returns the tensor tiled `times`, or `dims`, times along its last axes; fewer leave the first axes as they are.
+    """Returns the tensor tiled `times`, or `dims`, times along its last axes; missing numbers are 1.
 
     >>> Tensor([1, 2]).tile(2, 2).tolist()
     [[1, 2, 1, 2], [1, 2, 1, 2]]
@@ -111,7 +111,7 @@ def flipud(self: T) -> T:
     """Returns the elements in reverse order along axis 0.
 
     Raises:
-      ShapeError: there is no axis.
+      ShapeError: the tensor is 0-d.
 
     >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
     [[3, 4], [1, 2]]
@@ -141,15 +141,15 @@ def rot90(self: T, k: int = 1, dims: Sequence[int] = (0, 1)) -> T:
 
 
 def pad(self: T, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> T:
-    """Returns the tensor with `value` around it.
+    """Returns the tensor padded with `value`.
 
     Args:
-      pad:   before and after for the last axis, then for the one before it, ...; negative numbers cut off
+      pad:   elements before and after the last axis, then the one before it, ...; negative numbers crop
       mode:  "constant"
-      value: what is filled in
+      value: value of the padding
 
     Raises:
-      ArgumentError: an odd count of numbers, more than two for each axis, or another mode.
+      ArgumentError: an odd count of numbers, more than two per axis, or an unknown mode.
 
     >>> Tensor([1, 2]).pad((1, 2), value=9)
     Tensor([9, 1, 2, 9, 9])
@@ -171,12 +171,12 @@ def pad(self: T, pad: Sequence[int], mode: str = "constant", value: float = 0.0)
 
 
 def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> T:
-    """Returns the elements moved by `shifts` along `dims`, those pushed out coming in at the other end.
+    """Returns the elements shifted by `shifts` along `dims`; those pushed out come in at the other end.
 
-    Without `dims` the flattened tensor is rolled.
+    Without `dims` the flattened tensor is shifted.
 
     Raises:
-      ArgumentError: there are not as many shifts as dims.
+      ArgumentError: the numbers of shifts and dims differ.
 
     >>> Tensor([1, 2, 3]).roll(1)
     Tensor([3, 1, 2])
@@ -192,18 +192,18 @@ def roll(self: T, shifts: int | Sequence[int], dims: int | Sequence[int] | None 
         axis = axis_of("roll", self.shape, dim)
         length = self.op.shape[axis]
         first = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
-        twice = result.cat([result, result], axis)  # so that another shift is another offset, and no other length
+        twice = result.cat([result, result], axis)  # so shifts differ in an offset, not in a length
         result = self.from_op(cut(twice, axis, first, add(first, length)).read(), self.cell.device)
     return result
 
 
 def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> T:
-    """Returns tensors joined along one axis; their other axes must be equal.
+    """Returns tensors concatenated along one axis; their other axes must be equal.
 
     Raises:
-      ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
-      DTypeError:    one of them is not a tensor.
-      ArgumentError: there is no tensor.
+      ShapeError:    another axis differs, or tensors are 0-d. Empty vectors are ignored.
+      DTypeError:    an item is not a tensor.
+      ArgumentError: tensors is empty.
 
     >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
     [1, 2, 3]
@@ -218,11 +218,11 @@ def cat(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | No
     if () in shapes:
         raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
     device, dtype = tensors[0].other_device("cat", *tensors[1:]), common_dtype(ops)
-    if (0,) in shapes and any(len(shape) > 1 for shape in shapes):  # empty vectors are ignored in any join
+    if (0,) in shapes and any(len(shape) > 1 for shape in shapes):  # empty vectors are ignored
         tensors, ops = [t for t in tensors if t.op.shape != (0,)], [op for op in ops if op.shape != (0,)]
     first = ops[0].shape
     chosen = dim if axis is None else axis
-    axis = axis_of("cat", first, 0 if {*shapes} == {(0,)} else chosen)  # empty vectors have any axis
+    axis = axis_of("cat", first, 0 if {*shapes} == {(0,)} else chosen)  # empty vectors accept any axis
     for op in ops:
         if op.shape[:axis] != first[:axis] or op.shape[axis + 1 :] != first[axis + 1 :]:
             shown = ", ".join(map(str, shapes))
@@ -240,7 +240,7 @@ def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | 
 
     Raises:
       ShapeError:    the shapes differ.
-      ArgumentError: there is no tensor.
+      ArgumentError: tensors is empty.
 
     >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
     Tensor([[1, 3],
@@ -265,15 +265,15 @@ def stack(cls: type[T], tensors: Sequence[Tensor], dim: int = 0, *, axis: int | 
 def _joined_data(
     tensors: Sequence[Tensor], ops: Sequence[Op], axis: int, dtype: DType, is_new: bool = False
 ) -> np.ndarray[Any, Any] | None:
-    """Returns many small pieces of data joined on the host, where they are; None for anything else.
+    """Joins many small pieces of data on the host; returns None if the host should not.
 
-    Why: a batch has other pieces each time, in places or of lengths of their own, and on the device each combination of
-    lengths would be a plan. Where lengths differ, a piece that is a few operations from memory is computed by itself, by
-    the evaluator if its bits are those of a kernel: each length would be a kernel. A list to which each turn of a loop adds
-    its own piece would be a plan for each number of pieces, so the latest are computed for it.
+    Why: each batch consists of other pieces, at positions or of lengths of their own, and on the device each combination of
+    lengths would be a plan. If lengths differ, a piece that is a few operations from memory is computed by itself, by the
+    evaluator if its bits are those of a kernel: each length would be a kernel. A list to which a loop adds a piece at each
+    turn would be a plan per number of pieces, so the latest pieces are computed for it.
 
     Args:
-      is_new:  the axis is a new one
+      is_new:  join along a new axis
     """
     if len(ops) < DATA_PIECES_MIN or trace.get() is not None:
         return None
@@ -304,7 +304,7 @@ def _joined_data(
 
 
 def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
-    """Returns `op` with `value` around it."""
+    """Returns `op` padded with `value`."""
     padded = padded_op(op, margins)
     if padded is op or op.dtype.scalar(value) == 0:
         return padded
@@ -313,7 +313,7 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
 
 
 def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
-    """Returns a hint for tensors that cannot be joined: the axis along which they can, if there is one, or what differs."""
+    """Returns a hint for tensors that cannot be joined: an axis along which they can be, or the lengths that differ."""
     shapes = [tensor.op.shape for tensor in tensors]
     if len({len(shape) for shape in shapes}) > 1:
         return "all need as many axes: unsqueeze or flatten the others."
@@ -324,13 +324,13 @@ def _axis_that_fits(tensors: Sequence[Tensor]) -> str:
 
 
 def _joined(options: tuple[int, DType], *ops: Op) -> list[Op]:
-    """Returns Ops joined along an axis, in a dtype."""
+    """Concatenates Ops along an axis, in a dtype."""
     axis, dtype = options
     return [joined([cast(op, dtype) for op in ops], axis)]
 
 
 def stacked_ops(options: tuple[int, DType], *ops: Op) -> list[Op]:
-    """Returns Ops joined along a new axis, in a dtype."""
+    """Stacks Ops along a new axis, in a dtype."""
     axis, _ = options
     return _joined(options, *[reshape(op, (*op.shape[:axis], 1, *op.shape[axis:])) for op in ops])
 
@@ -341,7 +341,7 @@ CHOSEN_AT_ONCE = 1 << 16
 
 # ---- at least one, two or three axes ----
 def atleast_1d(cls: Any, *tensors: Any) -> Any:
-    """Returns views with one axis or more: of one tensor, or a tuple for several `tensors`.
+    """Returns views with at least one axis: one for a single tensor, a tuple for several `tensors`.
 
     >>> Tensor.atleast_1d(Tensor(3))
     Tensor([3])
@@ -350,7 +350,7 @@ def atleast_1d(cls: Any, *tensors: Any) -> Any:
 
 
 def atleast_2d(cls: Any, *tensors: Any) -> Any:
-    """Returns views with two axes or more, new ones in front: of one tensor, or a tuple for several `tensors`.
+    """Returns views with at least two axes, new ones in front: one for a single tensor, a tuple for several `tensors`.
 
     >>> Tensor.atleast_2d(Tensor([1, 2])).tolist()
     [[1, 2]]
@@ -359,9 +359,9 @@ def atleast_2d(cls: Any, *tensors: Any) -> Any:
 
 
 def atleast_3d(cls: Any, *tensors: Any) -> Any:
-    """Returns views with three axes or more: a vector in the middle one, a matrix in the first two.
+    """Returns views with at least three axes: a vector becomes the middle one, a matrix the first two.
 
-    One view for one tensor, or a tuple for several `tensors`.
+    One view for a single tensor, a tuple for several `tensors`.
 
     >>> Tensor.atleast_3d(Tensor([1, 2])).shape
     (1, 2, 1)
@@ -415,7 +415,7 @@ def row_stack(cls: type[T], tensors: Sequence[Tensor]) -> T:
 
 
 def dstack(cls: type[T], tensors: Sequence[Tensor]) -> T:
-    """Returns `tensors` joined along axis 2, as `atleast_3d` shows them.
+    """Returns `tensors` joined along axis 2, after `atleast_3d`.
 
     >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
     [[[1, 3], [2, 4]]]
@@ -435,7 +435,7 @@ def column_stack(cls: type[T], tensors: Sequence[Tensor]) -> T:
 
 # ---- one shape ----
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
-    """Returns the shape that tensors of all `shapes` repeat to; a number is the shape of a vector.
+    """Returns the shape that all `shapes` broadcast to; a number is the shape of a vector.
 
     Raises:
       ShapeError: two lengths of one axis differ and neither is 1.
@@ -448,7 +448,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast_tensors(cls: type[T], *tensors: Any) -> tuple[T, ...]:
-    """Returns views of `tensors` that repeat to their common shape.
+    """Returns views of `tensors` broadcast to their common shape.
 
     Raises:
       ShapeError: two lengths of one axis differ and neither is 1.
@@ -464,16 +464,16 @@ def broadcast_tensors(cls: type[T], *tensors: Any) -> tuple[T, ...]:
 
 
 def meshgrid(cls: type[T], *tensors: Any, indexing: str = "ij") -> tuple[T, ...]:
-    """Returns views that repeat each vector along the axes of all the others.
+    """Returns views of vectors, each broadcast along the axes of all others.
 
-    out[k][i, j, ...] is element i, j, ... of vector k, whichever of these is its own.
+    out[k][i, j, ...] is vector k's element at its own index among i, j, ...
 
     Args:
-      tensors:   vectors, or numbers as vectors of one element
-      indexing:  "ij": axis k belongs to vector k; "xy": the first two are exchanged
+      tensors:   vectors; numbers count as vectors of one element
+      indexing:  "ij": axis k belongs to vector k; "xy": the first two axes are exchanged
 
     Raises:
-      ArgumentError: another word.
+      ArgumentError: indexing is neither.
       ShapeError:    a tensor has several axes.
 
     >>> [x.tolist() for x in Tensor.meshgrid(Tensor([1, 2]), Tensor([3, 4]))]
@@ -504,7 +504,7 @@ def block_diag(cls: type[T], *tensors: Any) -> T:
     """Returns a matrix with `tensors` along its diagonal, and zeros elsewhere.
 
     Args:
-      tensors: matrices; a vector is a row, a number one element
+      tensors: matrices; a vector is a row, a number a 1 x 1 matrix
 
     Raises:
       ShapeError: a tensor has more than two axes.
@@ -527,10 +527,10 @@ def block_diag(cls: type[T], *tensors: Any) -> T:
 
 
 def cartesian_prod(cls: type[T], *tensors: Any) -> T:
-    """Returns all choices of one element of each vector, a row each, the last changing fastest.
+    """Returns all combinations of one element of each vector as rows; the last element changes fastest.
 
     Args:
-      tensors: vectors; of a single one it is that vector
+      tensors: vectors; a single vector is returned unchanged
 
     >>> Tensor.cartesian_prod(Tensor([1, 2]), Tensor([3, 4])).tolist()
     [[1, 3], [1, 4], [2, 3], [2, 4]]
@@ -541,16 +541,16 @@ def cartesian_prod(cls: type[T], *tensors: Any) -> T:
 
 
 def combinations(self: T, r: int = 2, with_replacement: bool = False) -> T:
-    """Returns all choices of `r` elements of a vector, a row each, in its order.
+    """Returns all combinations of `r` elements of a vector as rows, in order.
 
     Args:
-      r:                 how many are chosen
-      with_replacement:  an element may be chosen again
+      r:                 number of elements per combination
+      with_replacement:  allow repeated elements
 
     Raises:
       ShapeError:       it is not a vector.
       ArgumentError:    r is negative.
-      OutOfMemoryError: there are too many choices.
+      OutOfMemoryError: there are too many combinations.
 
     >>> Tensor([1, 2, 3]).combinations().tolist()
     [[1, 2], [1, 3], [2, 3]]
@@ -567,10 +567,10 @@ def combinations(self: T, r: int = 2, with_replacement: bool = False) -> T:
 
 
 def _choices(length: int, r: int, with_replacement: bool) -> np.ndarray[Any, Any]:
-    """Returns (choices, r): which of `length` elements each choice takes; an interrupt comes between two pieces of it.
+    """Returns (combinations, r): indices below `length` of each combination, computed in interruptible pieces.
 
     Raises:
-      OutOfMemoryError: they are too many.
+      OutOfMemoryError: there are too many.
     """
     count = math.comb(length + r - 1, r) if with_replacement and length else math.comb(length, r)
     try:

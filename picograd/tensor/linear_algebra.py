@@ -1,4 +1,4 @@
-"""Linear algebra that torch.Tensor has as methods; picograd_math/linalg/ has all of torch.linalg, of the same Ops."""
+"""Linear algebra that torch.Tensor has as methods; picograd_math/linalg/ has all of torch.linalg, on the same Ops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 # ---- inverses, determinants, factors ----
 class QR(NamedTuple):
-    """Orthonormal columns and a triangle whose product is the matrix."""
+    """Orthonormal columns Q and a triangle R whose product is the matrix."""
 
     Q: Any
     R: Any
@@ -75,7 +75,7 @@ def inverse(self: T) -> T:
 
     Raises:
       ShapeError: a matrix is not square.
-      DTypeError: integers, or floats of 16 bits.
+      DTypeError: self is not a float of 32 or 64 bits.
 
     A singular matrix raises LinAlgError when its value is computed.
 
@@ -99,7 +99,7 @@ def det(self: T) -> T:
 
 
 def slogdet(self: T) -> LogDet:
-    """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
+    """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf for a singular one.
 
     Raises:
       ShapeError: a matrix is not square.
@@ -111,7 +111,7 @@ def slogdet(self: T) -> LogDet:
 
 
 def logdet(self: T) -> T:
-    """Returns the logarithm of the determinant of each matrix: NaN where that is negative.
+    """Returns the logarithm of the determinant of each matrix: NaN if the determinant is negative.
 
     Raises:
       ShapeError: a matrix is not square.
@@ -125,7 +125,7 @@ def logdet(self: T) -> T:
 
 
 def matrix_power(self: T, n: int) -> T:
-    """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
+    """Returns each matrix raised to the power n; a negative n inverts it; n = 0 gives the identity.
 
     Args:
       n:  an integer
@@ -165,7 +165,7 @@ def cholesky(self: T, upper: bool = False) -> T:
     """Returns the lower triangular L with L @ L.T = self, for symmetric positive definite matrices.
 
     Args:
-      upper:  the upper triangle is read, and L.T returned
+      upper:  read the upper triangle, and return L.T
 
     Raises:
       ShapeError: a matrix is not square.
@@ -182,11 +182,11 @@ def cholesky_solve(self: T, input2: Any, upper: bool = False) -> T:
     """Returns X with A X = self, where L is the Cholesky factor of A.
 
     Args:
-      input2:  L (..., n, n), as `cholesky` gives it
-      upper:   it is the upper triangle
+      input2:  L (..., n, n), the result of `cholesky`
+      upper:   input2 is upper triangular
 
     Raises:
-      ShapeError: the shapes do not fit.
+      ShapeError: the shapes do not match.
 
     >>> Tensor([[4.0]]).cholesky_solve(Tensor([[2.0]])).item()
     1.0
@@ -196,10 +196,10 @@ def cholesky_solve(self: T, input2: Any, upper: bool = False) -> T:
 
 
 def cholesky_inverse(self: T, upper: bool = False) -> T:
-    """Returns the inverse of the matrix whose Cholesky factor this is.
+    """Returns the inverse of the matrix with this Cholesky factor.
 
     Args:
-      upper:  it is the upper triangle
+      upper:  self is upper triangular
 
     Raises:
       ShapeError:    a matrix is not square.
@@ -233,10 +233,10 @@ def qr(self: T, some: bool = True) -> QR:
 
 
 def svd(self: T, some: bool = True, compute_uv: bool = True) -> SVD:
-    """Returns U, S and V with U @ diag(S) @ V.T = self; S falls. NOTE: pg.linalg.svd returns V.T.
+    """Returns U, S and V with U @ diag(S) @ V.T = self; S is in falling order. NOTE: pg.linalg.svd returns V.T.
 
     Args:
-      some:        False: U (..., m, m) and V (..., n, n) are whole
+      some:        False: full U (..., m, m) and V (..., n, n)
       compute_uv:  False: U and V are zeros
 
     Raises:
@@ -321,7 +321,7 @@ def complete_qr(function: str, a: Op) -> tuple[Op, Op]:
 
 
 def greatest_value(function: str, a: Op) -> Op:
-    """Returns the largest singular value of each matrix, with no gradient; 0 where there are none."""
+    """Returns the largest singular value of each matrix, without gradient; 0 for empty matrices."""
     values = host_calls.singular_values(function, detached(a))
     if values.shape[-1] == 0:
         return filled(0, a.dtype, a.shape[:-2])
@@ -330,14 +330,14 @@ def greatest_value(function: str, a: Op) -> Op:
 
 # ---- solutions by factors ----
 class LUData(NamedTuple):
-    """L below the diagonal and U; for each column the row that is exchanged with its own, counted from 1."""
+    """L below the diagonal and U; for each column the number, from 1, of the row exchanged with its own."""
 
     LU: Any
     pivots: Any
 
 
 class LUDataInfo(NamedTuple):
-    """L and U and the exchanges of rows, as in LUData; info is the number of the first pivot that is 0, from 1, or 0."""
+    """L and U and the exchanges of rows, as in LUData; info is the number, from 1, of the first zero pivot, or 0."""
 
     LU: Any
     pivots: Any
@@ -345,18 +345,18 @@ class LUDataInfo(NamedTuple):
 
 
 class TriangularSolution(NamedTuple):
-    """The solution, and the matrix that it is of."""
+    """The solution, and the triangular matrix."""
 
     solution: Any
     cloned_coefficient: Any
 
 
 def lu(self: T, pivot: bool = True, get_infos: bool = False) -> Any:
-    """Returns L and U in one matrix and the rows that are exchanged, for lu_solve and lu_unpack.
+    """Returns L and U in one matrix, and the exchanges of rows, for lu_solve and lu_unpack.
 
     Args:
-      pivot:      False: rows stay
-      get_infos:  info is returned too
+      pivot:      False: rows are not exchanged
+      get_infos:  return info, too
 
     Raises:
       ShapeError: there are fewer than two axes.
@@ -371,14 +371,14 @@ def lu(self: T, pivot: bool = True, get_infos: bool = False) -> Any:
 
 
 def lu_solve(self: T, LU_data: Tensor, LU_pivots: Tensor) -> T:
-    """Returns X with A X = self, from what `lu` gave for A.
+    """Returns X with A X = self, from the result of `lu` for A.
 
     Args:
       LU_data:    (..., n, n)
       LU_pivots:  (..., n)
 
     Raises:
-      ShapeError: the shapes do not fit.
+      ShapeError: the shapes do not match.
 
     >>> factors = Tensor([[1.0, 2.0], [2.0, 2.0]]).lu()
     >>> Tensor([[3.0], [4.0]]).lu_solve(*factors).tolist()
@@ -392,16 +392,16 @@ def lu_solve(self: T, LU_data: Tensor, LU_pivots: Tensor) -> T:
 def triangular_solve(
     self: T, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolution:
-    """Returns X with A X = self, for a triangular A; only its triangle is read.
+    """Returns X with A X = self for a triangular A; the other triangle is not read.
 
     Args:
       A:              (..., n, n)
       upper:          A is upper triangular, else lower
       transpose:      A.T X = self
-      unitriangular:  the diagonal is not read, but taken as ones
+      unitriangular:  assume ones on the diagonal
 
     Raises:
-      ShapeError: a matrix is not square, or self does not fit it.
+      ShapeError: a matrix is not square, or the shapes do not match.
 
     >>> Tensor([[2.0], [3.0]]).triangular_solve(Tensor([[2.0, 0.0], [1.0, 1.0]]), upper=False).solution.tolist()
     [[1.0], [2.0]]
@@ -417,7 +417,7 @@ def triangular_solve(
 
 # ---- on Ops ----
 def pivots_of(a: Op, pivot: bool) -> Op:
-    """Returns the row that each column exchanges with its own, from 1, as int32."""
+    """Returns the number, from 1, of the row that each column exchanges with its own, int32."""
     k = min(host_calls.sides(a))
     shape = (*a.shape[:-2], k)
     found = host_calls.call("lu_pivots", detached(a), dtype=dtypes.int64) if pivot else positions(shape, len(shape) - 1) + 1
@@ -436,18 +436,18 @@ def lu_solution(name: str, joined: Op, b: Op, exchanged: Op, adjoint: bool = Fal
     if adjoint:  # U.T L.T P.T x = b
         y = host_calls.triangular(name, swap_last(joined), b, upper=False)
         z = host_calls.triangular(name, swap_last(joined), y, upper=True, unit=True)
-        back = argsort(rows, batch)  # where each row went
+        back = argsort(rows, batch)  # new position of each row
         return gather(z, back, batch, batch)
     y = host_calls.triangular(name, joined, gather(b, rows, batch, batch), upper=False, unit=True)
     return host_calls.triangular(name, joined, y, upper=True)
 
 
 def rows_of(name: str, exchanged: Op, n: int) -> Op:
-    """Returns the order that `n` rows have after their exchanges, pivots counted from 1.
+    """Returns the order of `n` rows after their exchanges; pivots count from 1.
 
     Raises:
       DTypeError:    the pivots are not integers.
-      IndexingError: when the result is computed: a pivot names no row.
+      IndexingError: when the result is computed: a pivot is not a row.
     """
     if not exchanged.dtype.is_int:
         raise DTypeError(f"{name}: pivots must be integers, got {exchanged.dtype} of shape {exchanged.shape}.")
@@ -457,7 +457,7 @@ def rows_of(name: str, exchanged: Op, n: int) -> Op:
 
 
 def order_matrix(rows: Op, like: Op) -> Op:
-    """Returns P (..., m, m) of the dtype of another Op, for which P @ x has row i of x at place rows[i]."""
+    """Returns P (..., m, m) in the dtype of another Op, with row i of x at position rows[i] of P @ x."""
     m, last = rows.shape[-1], len(rows.shape)
     shape = (*rows.shape, m)
     chosen = broadcast_to(reshape(rows, (*rows.shape[:-1], 1, m)), shape)

@@ -1,6 +1,6 @@
-"""Contexts that are also decorators: whether gradients are recorded, and in which precision products run.
+"""Modes, as contexts and decorators: whether gradients are recorded, and the precision of products.
 
-An Op's precision is decided when it is built, so a graph says it; jit, which builds no graph at a replay, has one for each
+An Op's precision is fixed when it is built, so graphs contain it; jit, whose replays build no graph, has a plan for each
 precision.
 """
 
@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 class Mode(Generic[T]):
-    """Gives a context variable a value, in a `with` block or in a decorated function."""
+    """Sets a context variable in a `with` block or in a decorated function."""
 
     def __init__(self, variable: ContextVar[T], value: T):
         self._variable, self._value = variable, value
-        self._blocks: list[tuple[T, Ends]] = []  # for each block that has begun the value before it
-        self._before: tuple[T] | None = None  # the value before, if it was replaced before the block began
+        self._blocks: list[tuple[T, Ends]] = []  # for each open block the value before it
+        self._before: tuple[T] | None = None  # the value before, if it was replaced before the block
 
     def __enter__(self) -> None:
         ends = Ends()
@@ -66,7 +66,7 @@ class Mode(Generic[T]):
             return cast(R, run(function, *args, **kwargs))
 
         @functools.wraps(function)
-        def stepped(*args: P.args, **kwargs: P.kwargs) -> Any:  # a generator's steps have the mode, its caller does not
+        def stepped(*args: P.args, **kwargs: P.kwargs) -> Any:  # the mode holds in a generator's steps, not in its caller
             generator: Any = function(*args, **kwargs)
             step, given = generator.send, None
             while True:
@@ -86,7 +86,7 @@ class Mode(Generic[T]):
 
 
 class GradSwitch(Mode[bool]):
-    """Turns the recording of gradients on or off at once; as a `with` block until its end."""
+    """Switches the recording of gradients on or off at once, or as a `with` block until its end."""
 
     _before: tuple[bool]
 
@@ -96,7 +96,7 @@ class GradSwitch(Mode[bool]):
         grad_mode.set(record)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        grad_mode.set(*self._before)  # it was made to decorate
+        grad_mode.set(*self._before)  # it was made as a decorator
         return super().__call__(function)
 
 
@@ -107,11 +107,11 @@ def no_grad(function: Callable[P, R]) -> Callable[P, R]: ...
 def no_grad(function: Any = None) -> Any:
     """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
 
-    A result that is changed in place here, or through `.data`, keeps its history: gradients that arrive at the new value
-    go on to the one that was replaced.
+    A result that is changed in place here, or through `.data`, keeps its history: gradients of the new value flow to the
+    replaced one.
 
     Args:
-      function:  the decorated function, for @no_grad without brackets
+      function:  the decorated function, for @no_grad without parentheses
 
     >>> x = Tensor(1.0, requires_grad=True)
     >>> with no_grad():
@@ -122,7 +122,7 @@ def no_grad(function: Any = None) -> Any:
 
 
 def _decorated(mode: Mode[bool], function: Any) -> Any:
-    """Returns the function that a mode decorates."""
+    """Returns the decorated function."""
     if not callable(function):
         raise ArgumentTypeError(f"no_grad: decorates functions, got {shown(function)}.", hint="with no_grad(): ...")
     return mode(function)
@@ -136,7 +136,7 @@ def enable_grad(function: Any = None) -> Any:
     """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
 
     Args:
-      function:  the decorated function, for @enable_grad without brackets
+      function:  the decorated function, for @enable_grad without parentheses
 
     >>> with no_grad(), enable_grad():
     ...     is_grad_enabled()
@@ -146,10 +146,10 @@ def enable_grad(function: Any = None) -> Any:
 
 
 def set_grad_enabled(mode: bool) -> Mode[bool]:
-    """Turns the recording of gradients on or off from here on; as a `with` block until its end, or as a decorator.
+    """Switches the recording of gradients on or off at once; as a `with` block until its end, or as a decorator.
 
     Args:
-      mode: True records
+      mode: True: record gradients
 
     >>> with set_grad_enabled(False):
     ...     is_grad_enabled()
@@ -161,12 +161,12 @@ def set_grad_enabled(mode: bool) -> Mode[bool]:
 
 
 def inference_mode(mode: bool = True) -> Mode[bool]:
-    """Returns a context, or decorator, in which results need no gradients: no_grad by PyTorch's other name.
+    """Returns a context, or decorator, in which results need no gradients: PyTorch's other name of no_grad.
 
-    A tensor made in it is like any other, and may be used where gradients are recorded.
+    Its tensors are ordinary ones, and may be used where gradients are recorded.
 
     Args:
-      mode: False leaves the recording on
+      mode: False: has no effect
 
     >>> x = Tensor(1.0, requires_grad=True)
     >>> with inference_mode():
@@ -177,7 +177,7 @@ def inference_mode(mode: bool = True) -> Mode[bool]:
 
 
 def is_grad_enabled() -> bool:
-    """Returns True where gradients are recorded.
+    """Returns True if gradients are recorded.
 
     >>> is_grad_enabled()
     True
@@ -186,29 +186,29 @@ def is_grad_enabled() -> bool:
 
 
 # ---- precision ----
-IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 by default, as PyTorch's does
-PRECISIONS = ("highest", "high", "medium")  # of products of float32, as PyTorch calls them
+IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices whose default is float16, as in PyTorch
+PRECISIONS = ("highest", "high", "medium")  # of float32 products, in PyTorch's words
 float32_mode: ContextVar[str] = ContextVar("float32", default="highest")
-precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products; None: their operands'
+precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products; None: the operands' dtype
 
 
 class autocast(Mode[DType | None]):  # noqa: N801  # PyTorch's name
-    """Computes products of float32 in 16 bits inside a `with` block or a decorated function; the innermost block counts.
+    """Computes products of float32 in 16 bits within a `with` block or a decorated function; the innermost block counts.
 
-    Products (matmul, addmm, einsum, linear, attention, convolution) take and give `dtype`. Losses and norms of
-    picograd.nn.functional, and its softmax, log_softmax and grid_sample, take 16-bit floats as float32. All else is
-    computed in the dtype of its operands, prelu in that of its input; recurrent layers keep that of their state.
-    float64 stays.
+    Products (matmul, addmm, einsum, linear, attention, convolution) take and return `dtype`. Losses, norms, softmax,
+    log_softmax and grid_sample of picograd.nn.functional convert 16-bit floats to float32. Everything else is computed in
+    the dtype of its operands, prelu in that of its input; recurrent layers keep the dtype of their state. float64 is not
+    changed.
 
     Args:
-      device_type:    a device's name, which decides the default of dtype
+      device_type:    a device's name; it selects the default dtype
       dtype:          bfloat16 or float16; default float16 for "cuda" (and PTX, CUDASIM), else bfloat16
-      enabled:        False: the block computes as outside of autocast
+      enabled:        False: compute as outside autocast
       cache_enabled:  has no effect: equal casts are one Op
 
     Raises:
-      ArgumentError: another dtype.
-      DeviceError:   there is no such device.
+      ArgumentError: dtype is neither.
+      DeviceError:   the device is unknown.
 
     >>> x = Tensor([[1.0, 2.0]])
     >>> with pg.autocast("cpu"):
@@ -235,7 +235,7 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Returns whether products are computed in 16 bits here.
 
     Args:
-      device_type:  has no effect: a block of autocast holds for every device
+      device_type:  has no effect: autocast holds for all devices
 
     >>> with pg.autocast("cpu"):
     ...     is_autocast_enabled()
@@ -245,27 +245,27 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
 
 def lowered(dtype: DType) -> DType:
-    """Returns the dtype that operands of a product get here."""
+    """Returns the dtype of a product's operands in the present mode."""
     return lowered_to(precision_mode.get(), dtype)
 
 
 def lowered_to(precision: DType | None, dtype: DType) -> DType:
-    """Returns the dtype that operands of a product get in this precision."""
+    """Returns the dtype of a product's operands in this precision."""
     return dtype if precision is None or not dtype.is_float or dtype is dtypes.float64 else precision
 
 
 def set_float32_matmul_precision(precision: str) -> None:
     """Sets the precision of later products of float32: matmul, linear, convolution, attention.
 
-    With "high" a GPU's matrix instructions may round operands to TF32, from 24 bits of significand to 11: the relative
-    error of each is at most 2^-11; sums stay float32. An A100 then has 156 TFLOP/s, not 19.5 (data sheet). Devices without
-    such instructions compute as before. It holds in this thread, and for the gradients of such products.
+    With "high", a GPU's matrix instructions may round operands to TF32, from 24 bits of significand to 11: each relative
+    error is at most 2^-11; sums stay float32. An A100 then has 156 TFLOP/s, not 19.5 (data sheet). Devices without such
+    instructions compute as before. The setting holds in this thread, and for the gradients of such products.
 
     Args:
       precision:  "highest" (the default), "high", or "medium", which means "high" here
 
     Raises:
-      ArgumentError: it is not one of these.
+      ArgumentError: precision is another word.
 
     >>> pg.set_float32_matmul_precision("high")
     >>> pg.get_float32_matmul_precision()
@@ -286,5 +286,5 @@ def get_float32_matmul_precision() -> str:
 
 
 def uses_tf32(dtype: DType) -> bool:
-    """Returns whether a product of this dtype may use TF32 here."""
+    """Returns whether a product of this dtype may use TF32 in the present mode."""
     return dtype is dtypes.float32 and float32_mode.get() != "highest"

@@ -1,6 +1,6 @@
 """PyTorch's functions by their names: torch.NAME is picograd.NAME.
 
-A file says in `__all__` which of its functions are free functions, too; methods of the class and the core are named here.
+A file's `__all__` names its functions that are also free functions; methods of the class and the core are named here.
 """
 # ruff: noqa: F403
 

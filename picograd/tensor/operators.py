@@ -1,4 +1,4 @@
-"""Operators: arithmetic, comparisons and bits, both operand orders."""
+"""Operators: arithmetic, comparisons and bit operations, with either operand first."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from picograd.tensor.intake import fitting
 
 __all__ = ["bitwise_not", "eq", "ge", "gt", "le", "logical_and", "logical_not", "logical_or", "lt", "ne", "not_equal"]
 
-OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray, Op)  # types of the other operand; of Ops: scalar_of
+OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray, Op)  # types of the other operand; scalar_of handles Ops
 
 
 # ---- operands ----
 def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[Op, Op]:
-    """Returns both operands with one dtype and one shape; an array becomes a tensor with its values.
+    """Returns both operands in one dtype and shape; an array is copied to a tensor.
 
     Raises:
       DTypeError:  `other` is not a tensor, an array or a number of 64 bits, or the common dtype is not one of `kinds`.
@@ -38,7 +38,7 @@ def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[
     rhs: Op | None
     if isinstance(other, TensorCore):
         rhs = other.read()
-        if other.cell.device is not self.cell.device:  # names are interned
+        if other.cell.device is not self.cell.device:  # device names are interned
             device = meeting_device(function, self, other)
             lhs, rhs = value_at(self, device), value_at(other, device)
         dtype = lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs)
@@ -54,7 +54,7 @@ def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[
     if lhs.dtype is not dtype:
         lhs = cast(lhs, dtype)
     if rhs is None:
-        # NOTE: the number becomes the common dtype at once: by way of uint8, 1000 in x / 1000 would be 232.
+        # NOTE: the number is cast to the common dtype directly: through uint8, 1000 in x / 1000 would be 232.
         return lhs, filled(value, dtype, lhs.shape)
     if rhs.dtype is not dtype:
         rhs = cast(rhs, dtype)
@@ -65,7 +65,7 @@ def _operands(self: T, function: str, other: Any, kinds: str = "biuf") -> tuple[
 
 
 def _lifted(self: T, function: str, dtype: DType, kinds: str) -> DType:
-    """Returns a dtype of `kinds` for one that is not: the default float for a division; else raises DTypeError."""
+    """Returns the default float for the operands of a division; else raises DTypeError."""
     if kinds == "f":
         return dtypes.default_float
     if dtype.kind == "b" and kinds == "iuf":
@@ -74,7 +74,7 @@ def _lifted(self: T, function: str, dtype: DType, kinds: str) -> DType:
 
 
 def result_of(self: T, function: str, op: Op, other: Any) -> T:
-    """Returns the tensor of an Op, on the device where its operands meet; an array went to the device of `self`."""
+    """Returns an Op as a tensor on the device of both operands; an array is on that of `self`."""
     if isinstance(other, TensorCore) and other.cell.device is not self.cell.device:
         return self.from_op(op, meeting_device(function, self, other))
     return self.from_op(op, self.cell.device if not isinstance(other, np.ndarray) else str(self.device))
@@ -132,7 +132,7 @@ def div(self: T, other: Operand, *, rounding_mode: str | None = None) -> T:
     """Returns self / other as a float; rounding_mode "floor" or "trunc" rounds the quotient.
 
     Raises:
-      ArgumentError: another rounding_mode; a rounded quotient of integers by 0, of a tensor's element when it is computed.
+      ArgumentError: an unknown rounding_mode; an integer divided by 0 with rounding (a tensor: when it is computed).
 
     >>> Tensor([7, -7]).div(2, rounding_mode="trunc")
     Tensor([ 3, -3])
@@ -148,11 +148,11 @@ def div(self: T, other: Operand, *, rounding_mode: str | None = None) -> T:
 
 
 def floor_divide(self: T, other: Operand) -> T:
-    """Returns the quotient rounded to minus infinity.
+    """Returns the quotient rounded down.
 
     Raises:
-      DTypeError:    bools.
-      ArgumentError: an integer divided by 0, a tensor's element when it is computed.
+      DTypeError:    both operands are bools.
+      ArgumentError: an integer divided by 0 (a tensor: when it is computed).
 
     >>> Tensor([7, -7]).floor_divide(2)
     Tensor([ 3, -4])
@@ -161,11 +161,11 @@ def floor_divide(self: T, other: Operand) -> T:
 
 
 def remainder(self: T, other: Operand) -> T:
-    """Returns the remainder of floor division; it has the sign of the divisor, whose gradient is NaN where it is 0.
+    """Returns the remainder of floor division; it has the sign of the divisor; the divisor's gradient is NaN at 0.
 
     Raises:
-      DTypeError:    bools.
-      ArgumentError: an integer divided by 0, a tensor's element when it is computed.
+      DTypeError:    both operands are bools.
+      ArgumentError: an integer divided by 0 (a tensor: when it is computed).
 
     >>> Tensor([7, -7]).remainder(3)
     Tensor([1, 2])
@@ -174,7 +174,7 @@ def remainder(self: T, other: Operand) -> T:
 
 
 def _rounded(self: T, function: str, code: OpCode, other: Operand, swap: bool = False) -> T:
-    """Returns a quotient rounded to minus infinity, or its remainder."""
+    """Returns a quotient rounded down, or its remainder."""
     lhs, rhs = self._operands(function, other, "iuf")
     lhs, rhs = (rhs, divisor(lhs)) if swap else (lhs, divisor(rhs))
     if code is OpCode.IDIV and lhs.dtype.is_float:
@@ -185,10 +185,10 @@ def _rounded(self: T, function: str, code: OpCode, other: Operand, swap: bool = 
 def pow(self: T, exponent: Operand) -> T:
     """Returns self ** exponent; small constant exponents are products, as in PyTorch.
 
-    At zeros and infinities gradients are limits, where PyTorch has NaN of 0 times infinity.
+    At zeros and infinities gradients are limits; PyTorch's are NaN there, from 0 times infinity.
 
     Raises:
-      ArgumentError: integers to a negative integer power.
+      ArgumentError: an integer base with a negative integer exponent.
       DTypeError:    both are bools.
 
     >>> Tensor([2.0, 3.0]).pow(2)
@@ -277,7 +277,7 @@ def __pos__(self: T) -> T:
 
 # ---- comparisons ----
 def lt(self: T, other: Operand) -> T:
-    """Returns True where self < other.
+    """Returns True if self < other, element by element.
 
     >>> Tensor([1, 2, 3]).lt(2)
     Tensor([ True, False, False])
@@ -286,7 +286,7 @@ def lt(self: T, other: Operand) -> T:
 
 
 def le(self: T, other: Operand) -> T:
-    """Returns True where self <= other.
+    """Returns True if self <= other, element by element.
 
     >>> Tensor([1, 2, 3]).le(2)
     Tensor([ True,  True, False])
@@ -295,7 +295,7 @@ def le(self: T, other: Operand) -> T:
 
 
 def gt(self: T, other: Operand) -> T:
-    """Returns True where self > other.
+    """Returns True if self > other, element by element.
 
     >>> Tensor([1, 2, 3]).gt(2)
     Tensor([False, False,  True])
@@ -304,7 +304,7 @@ def gt(self: T, other: Operand) -> T:
 
 
 def ge(self: T, other: Operand) -> T:
-    """Returns True where self >= other.
+    """Returns True if self >= other, element by element.
 
     >>> Tensor([1, 2, 3]).ge(2)
     Tensor([False,  True,  True])
@@ -313,7 +313,7 @@ def ge(self: T, other: Operand) -> T:
 
 
 def eq(self: T, other: Operand) -> T:
-    """Returns True where self == other.
+    """Returns True if self == other, element by element.
 
     >>> Tensor([1, 2, 3]).eq(2)
     Tensor([False,  True, False])
@@ -322,7 +322,7 @@ def eq(self: T, other: Operand) -> T:
 
 
 def ne(self: T, other: Operand) -> T:
-    """Returns True where self != other.
+    """Returns True if self != other, element by element.
 
     >>> Tensor([1, 2, 3]).ne(2)
     Tensor([ True, False,  True])
@@ -356,7 +356,7 @@ def __ne__(self: T, other: Any) -> T:
 
 # ---- bits ----
 def __and__(self: T, other: Any) -> T:
-    """Returns the bits set in both; of bools: both hold.
+    """Returns the bits set in both; for bools: and.
 
     >>> Tensor([6, 5]) & 3
     Tensor([2, 1])
@@ -365,7 +365,7 @@ def __and__(self: T, other: Any) -> T:
 
 
 def __or__(self: T, other: Any) -> T:
-    """Returns the bits set in one of both; of bools: one holds.
+    """Returns the bits set in at least one; for bools: or.
 
     >>> Tensor([6, 5]) | 3
     Tensor([7, 7])
@@ -374,7 +374,7 @@ def __or__(self: T, other: Any) -> T:
 
 
 def __xor__(self: T, other: Any) -> T:
-    """Returns the bits that differ; of bools: just one holds.
+    """Returns the bits that differ; for bools: exclusive or.
 
     >>> Tensor([6, 5]) ^ 3
     Tensor([5, 6])
@@ -383,7 +383,7 @@ def __xor__(self: T, other: Any) -> T:
 
 
 def __lshift__(self: T, other: Any) -> T:
-    """Returns self * 2 ** other, as integers wrap.
+    """Returns self * 2 ** other, wrapping as integers do.
 
     >>> Tensor([1, 3]) << 2
     Tensor([ 4, 12])
@@ -409,7 +409,7 @@ def __rrshift__(self: T, other: Any) -> T:
 
 
 def __invert__(self: T) -> T:
-    """Returns all bits inverted: -1 - self; of bools: not.
+    """Returns all bits inverted: -1 - self; for bools: not.
 
     >>> ~Tensor([0, 5])
     Tensor([-1, -6])
@@ -423,7 +423,7 @@ bitwise_left_shift, bitwise_right_shift = __lshift__, __rshift__
 
 
 def logical_not(self: T) -> T:
-    """Returns True where the element is zero.
+    """Returns True for zeros.
 
     >>> Tensor([0, 2]).logical_not()
     Tensor([ True, False])
@@ -432,7 +432,7 @@ def logical_not(self: T) -> T:
 
 
 def logical_and(self: T, other: Operand) -> T:
-    """Returns True where both are not zero.
+    """Returns True if both are nonzero.
 
     >>> Tensor([0, 2]).logical_and(Tensor([1, 1]))
     Tensor([False,  True])
@@ -441,7 +441,7 @@ def logical_and(self: T, other: Operand) -> T:
 
 
 def logical_or(self: T, other: Operand) -> T:
-    """Returns True where one is not zero.
+    """Returns True if at least one is nonzero.
 
     >>> Tensor([0, 2]).logical_or(Tensor([0, 0]))
     Tensor([False,  True])
@@ -471,7 +471,7 @@ __ilshift__, __irshift__ = bitwise_left_shift_, bitwise_right_shift_
 
 
 def is_true(function: str, other: Operand) -> Operand:
-    """Returns where an operand is not zero."""
+    """Returns whether elements are nonzero."""
     return other.ne(0) if isinstance(other, TensorCore) else bool(scalar_of(function, other))
 
 
@@ -479,8 +479,8 @@ def scalar_of(function: str, value: Any) -> Scalar:
     """Returns a number as a Python scalar.
 
     Raises:
-      DTypeError: it is not one.
-      ShapeError: it is a symbolic length, which has no one value; Python would compare it as an object.
+      DTypeError: it is not a number.
+      ShapeError: it is a symbolic length, which does not have a single value; Python would compare it as an object.
     """
     if isinstance(value, (int, float)):
         return value
@@ -494,10 +494,10 @@ def scalar_of(function: str, value: Any) -> Scalar:
 
 
 def scaled(function: str, op: Op, factor: Scalar | TensorCore, name: str = "alpha") -> Op:
-    """Returns factor * op, of the dtype of op.
+    """Returns factor * op in the dtype of op.
 
     Raises:
-      DTypeError: a float factor of integers or bools, or a bool one of anything else than bools.
+      DTypeError: a float factor for integers or bools, or a bool factor for anything but bools.
     """
     if isinstance(factor, TensorCore):
         return op * broadcast_to(cast(factor.read(), op.dtype), op.shape)

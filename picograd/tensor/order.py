@@ -1,8 +1,8 @@
-"""Elements in order: sorts, ranks, searches, sets.
+"""Order: sorts, ranks, searches, sets.
 
-A sort costs n; an element of a rank costs less, and so do few first places: no others are put in order. A search halves
-what is left at each step: log2(n) reads for each value. A set is found by sorting, after which equal values are
-neighbours; only the number of its values is read on the host.
+Selecting a rank or a few first elements costs less than a sort, since other elements are not ordered. A search halves its
+range at each step: log2(n) reads per value. Sets are found by sorting, which makes equal values neighbours; only their
+number is read on the host.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ __all__ = [
 # ---- places in rows that are in order ----
 @formula
 def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
-    """Returns how many elements of a row (..., N) in order come before each value (..., M).
+    """Returns the number of elements of a sorted row (..., N) that come before each value (..., M).
 
-    The last place known to come before is moved on by halves of the rest: 2^k, ... 2, 1.
+    The lower bound advances by halves of the remaining range: 2^k, ... 2, 1.
     """
     batch = len(ordered.shape) - 1
-    count = filled(0, dtypes.int64, values.shape)  # at least this number comes before
+    count = filled(0, dtypes.int64, values.shape)  # at least this number of elements comes before
     for bit in reversed(range(length.bit_length())):
         further = count + (1 << bit)
         place = minimum(further, length) - 1
@@ -85,7 +85,7 @@ def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
 
 
 def below(a: Op, b: Op) -> Op:
-    """Returns a < b, NaN being greater than every number."""
+    """Returns a < b; NaN counts as greater than every number."""
     is_less = less(a, b)
     if not a.dtype.is_float:
         return is_less
@@ -93,7 +93,7 @@ def below(a: Op, b: Op) -> Op:
 
 
 def not_above(a: Op, b: Op) -> Op:
-    """Returns a <= b, NaN being greater than every number and equal to itself."""
+    """Returns a <= b; NaN counts as greater than every number and equal to itself."""
     is_less = less_equal(a, b)
     return either(is_less, differs(b, b)) if a.dtype.is_float else is_less
 
@@ -103,7 +103,7 @@ class SortResult(NamedTuple):
     """The result of sort and topk.
 
     values:   the elements in order
-    indices:  original position of each, int64
+    indices:  original position of each element, int64
     """
 
     values: Any
@@ -111,9 +111,9 @@ class SortResult(NamedTuple):
 
 
 def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> T:
-    """Returns the positions that sort the elements along `dim`, int64; greatest first if `descending`.
+    """Returns the positions that sort the elements along `dim`, int64; largest first if `descending`.
 
-    Equal elements keep their order, whether `stable` asks for that or not.
+    Equal elements keep their order, with or without `stable`.
 
     >>> Tensor([3, 1, 2]).argsort()
     Tensor([1, 2, 0])
@@ -127,9 +127,9 @@ def argsort(self: T, dim: int = -1, descending: bool = False, stable: bool = Tru
 
 
 def sort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> SortResult:
-    """Returns the elements in order along `dim`, and their original positions; greatest first if `descending`.
+    """Returns the sorted elements along `dim`, and their original positions; largest first if `descending`.
 
-    Equal elements keep their order, whether `stable` asks for that or not.
+    Equal elements keep their order, with or without `stable`.
 
     >>> Tensor([3, 1, 2]).sort(descending=True).values
     Tensor([3, 2, 1])
@@ -139,7 +139,7 @@ def sort(self: T, dim: int = -1, descending: bool = False, stable: bool = True, 
 
 
 def msort(self: T) -> T:
-    """Returns the elements in order along axis 0.
+    """Returns the elements sorted along axis 0.
 
     >>> Tensor([3, 1, 2]).msort()
     Tensor([1, 2, 3])
@@ -156,12 +156,12 @@ def topk(
     *,
     axis: int | None = None,
 ) -> SortResult:
-    """Returns the k greatest elements along `dim`, or the least unless `largest`, and their positions.
+    """Returns the k largest elements along `dim`, or the smallest unless `largest`, and their positions.
 
-    They come in order whether `sorted` says so or not.
+    They are sorted, with or without `sorted`.
 
     Raises:
-      ArgumentError: k is not an integer, negative, or more than the axis has.
+      ArgumentError: k is not an integer, or outside [0, length of the axis].
 
     >>> Tensor([3, 1, 2]).topk(2)
     SortResult(values=Tensor([3, 2]), indices=Tensor([0, 2]))
@@ -178,7 +178,7 @@ def topk(
 
 
 def _first_places(self: T, k: int, descending: bool) -> T:
-    """Returns the positions of the first k elements of the order along the last axis: argsort, without the rest."""
+    """Returns the first k positions of argsort along the last axis."""
     op = self.read()
     return self.from_op(Op(OpCode.SORT, dtypes.int64, (op,), (len(op.shape) - 1, descending, k)), self.cell.device)
 
@@ -188,7 +188,7 @@ def _taken(self: T, order: T, dim: int) -> SortResult:
 
 
 # ---- ranks ----
-RANKED_ROW_PARTS_MIN = 64  # an element in the first of this many parts of its row is found by its places, others by rank
+RANKED_ROW_PARTS_MIN = 64  # an element in the first 1 / 64 of its row is found by its position, others by rank
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -196,10 +196,10 @@ INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
     """Returns the k-th smallest element along `dim`, and its position; `k` counts from 1.
 
-    The first of equal elements counts as the smaller, and has the gradient of its rank; PyTorch may name another.
+    The first of equal elements counts as smaller and gets the gradient of its rank; PyTorch may choose another.
 
     Raises:
-      ArgumentError: k is not from 1 to the length of the axis.
+      ArgumentError: k is outside [1, length of the axis].
 
     >>> Tensor([3, 1, 2]).kthvalue(2)
     SortResult(values=Tensor(2), indices=Tensor(2))
@@ -216,12 +216,12 @@ def kthvalue(self: T, k: int, dim: int = -1, keepdim: bool = False, *, axis: int
 
 
 def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
-    """Returns the median of all elements, or along one axis and its position; the lower of two in the middle.
+    """Returns the median of all elements, or along one axis with its position; for an even count the lower of two.
 
-    NaN where there is a NaN. The elements equal to the median of all share its gradient.
+    NaN if there is a NaN. All elements equal to the median of a whole tensor share its gradient.
 
     Raises:
-      ShapeError: the axis has no element.
+      ShapeError: the axis is empty.
 
     >>> Tensor([3.0, 1.0, 2.0, 4.0]).median()
     Tensor(2.)
@@ -232,10 +232,10 @@ def median(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int 
 
 
 def nanmedian(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None) -> Any:
-    """Returns the median of all elements that are not NaN; along one axis also its position.
+    """Returns the median of all elements except NaN, or along one axis with its position.
 
     Raises:
-      ShapeError: the axis has no element.
+      ShapeError: the axis is empty.
 
     >>> Tensor([3.0, float("nan"), 2.0, 1.0]).nanmedian()
     Tensor(2.)
@@ -244,7 +244,7 @@ def nanmedian(self: T, dim: int | None = None, keepdim: bool = False, *, axis: i
 
 
 def _median(self: T, function: str, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
-    """Returns the median of all elements, or along an axis with its place: of an even count the lower of both."""
+    """Returns the median of all elements, or along an axis with its position; for an even count the lower of two."""
     if dim is None:
         flat = self.flatten()
         if not flat.shape[0]:
@@ -282,12 +282,12 @@ def _median_along(self: T, function: str, dim: int, keepdim: bool, skips_nan: bo
 
 @partial(of_tensors, container=SortResult)
 def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = None) -> SortResult:
-    """Returns the element found most often along `dim`, the smallest of several, and its last position.
+    """Returns the most frequent element along `dim`, the smallest of several, and its last position.
 
-    No NaN equals another; PyTorch counts them, or not, by their places.
+    No NaN equals another; PyTorch's result depends on their positions.
 
     Raises:
-      ShapeError: the axis has no element.
+      ShapeError: the axis is empty.
 
     >>> Tensor([3, 1, 1, 3, 2]).mode()
     SortResult(values=Tensor(1), indices=Tensor(2))
@@ -304,7 +304,7 @@ def mode(self: T, dim: int = -1, keepdim: bool = False, *, axis: int | None = No
 
 
 def _row(self: T, function: str, dim: int) -> T:
-    """Returns the tensor with one axis moved behind the others; a number as a vector."""
+    """Returns the tensor with one axis moved to the end; a number becomes a vector."""
     axis = axis_of(function, self.op.shape, dim)
     if not self.ndim:
         return self.reshape(1)
@@ -313,7 +313,7 @@ def _row(self: T, function: str, dim: int) -> T:
 
 
 def _at_rank(self: T, places: T, dim: int, keepdim: bool, ndim: int) -> SortResult:
-    """Returns the elements of rows at `places` (..., 1), with the last axis moved back or dropped."""
+    """Returns the elements of rows at positions `places` (..., 1), with the last axis moved back or dropped."""
     values = self.take_along_dim(places, -1)
     if not ndim:
         return SortResult(values.reshape(()), places.reshape(()))
@@ -332,18 +332,18 @@ def quantile(
     interpolation: str = "linear",
     axis: int | None = None,
 ) -> T:
-    """Returns the value with a fraction `q` of the elements below it, between neighbours by `interpolation`.
+    """Returns the quantile at a fraction `q`, between neighbours by `interpolation`.
 
-    The rank q * (n - 1) is rounded down for i; out = x[i] + (rank - i) * (x[i + 1] - x[i]), x in order.
+    With x sorted, rank = q * (n - 1) and i = floor(rank): out = x[i] + (rank - i) * (x[i + 1] - x[i]).
 
     Args:
-      q:              from 0 to 1: a number, or a vector of this dtype, whose axis comes first in the result
+      q:              a number in [0, 1], or a vector of such in self's dtype, which becomes the first axis of the result
       interpolation:  "linear", "lower", "higher", "midpoint" or "nearest"
 
     Raises:
-      ArgumentError: another word, or a number outside 0 to 1, of a tensor when it is computed.
-      DTypeError:    self is not a float, or q of another dtype.
-      ShapeError:    there is no element, or q has several axes.
+      ArgumentError: an unknown interpolation, or q outside [0, 1] (a tensor: when it is computed).
+      DTypeError:    self is not a float, or the dtype of q differs.
+      ShapeError:    there are no elements, or q has several axes.
 
     >>> Tensor([3.0, 1.0, 2.0, 4.0]).quantile(0.5)
     Tensor(2.5)
@@ -361,16 +361,16 @@ def nanquantile(
     interpolation: str = "linear",
     axis: int | None = None,
 ) -> T:
-    """Returns the value with a fraction `q` of the elements that are not NaN below it.
+    """Returns the quantile at a fraction `q` of the elements that are not NaN.
 
     Args:
-      q:              from 0 to 1: a number, or a vector of this dtype, whose axis comes first in the result
+      q:              a number in [0, 1], or a vector of such in self's dtype, which becomes the first axis of the result
       interpolation:  "linear", "lower", "higher", "midpoint" or "nearest"
 
     Raises:
-      ArgumentError: another word, or a number outside 0 to 1, of a tensor when it is computed.
-      DTypeError:    self is not a float, or q of another dtype.
-      ShapeError:    there is no element, or q has several axes.
+      ArgumentError: an unknown interpolation, or q outside [0, 1] (a tensor: when it is computed).
+      DTypeError:    self is not a float, or the dtype of q differs.
+      ShapeError:    there are no elements, or q has several axes.
 
     >>> Tensor([3.0, float("nan"), 2.0]).nanquantile(0.5)
     Tensor(2.5)
@@ -379,7 +379,7 @@ def nanquantile(
 
 
 def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool) -> T:
-    """Returns the quantiles `q`: a vector of them is a new first axis."""
+    """Returns the quantiles at `q`; a vector q is a new first axis."""
     check_one_of(function, "interpolation", interpolation, INTERPOLATIONS)
     need_float(function, self.op)
     if 0 in [known(function, self.shape, a) for a in range(self.ndim)]:
@@ -399,7 +399,7 @@ def _quantile(self: T, function: str, q: Any, dim: int | None, keepdim: bool, in
 
 
 def _fractions(self: T, function: str, q: Any) -> Op:
-    """Returns q as a vector; computing it is an error where it is outside 0 to 1."""
+    """Returns q as a vector; computing it raises an error if an element is outside [0, 1]."""
     if not isinstance(q, TensorCore):
         if not isinstance(q, (int, float)) or not 0 <= q <= 1:
             raise ArgumentError(f"{function}: q must be a number from 0 to 1, got {q!r}.")
@@ -415,7 +415,7 @@ def _fractions(self: T, function: str, q: Any) -> Op:
 
 # ---- on Ops ----
 def _shared_by_equals(op: Op, value: Op) -> Op:
-    """Returns `value`, an element of the vector `op`, as the maximum of all that equal it: they share its gradient."""
+    """Returns `value`, an element of the vector `op`, as the maximum of all its equals, which then share its gradient."""
     wanted = broadcast_to(value, op.shape)
     chosen = equal(op, wanted)
     if op.dtype.is_float:
@@ -424,7 +424,7 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
 
 
 def starts_run(ordered: Op) -> Op:
-    """Returns, along the last axis, whether an element differs from the one before it."""
+    """Returns, along the last axis, whether an element differs from the previous one."""
     last, length = len(ordered.shape) - 1, ordered.shape[-1]
     is_new = differs(shrink_axis(ordered, last, 1, length), shrink_axis(ordered, last, 0, length - 1))
     first = equal(positions(ordered.shape, last), 0)
@@ -432,19 +432,19 @@ def starts_run(ordered: Op) -> Op:
 
 
 def _place_in_run(ordered: Op) -> Op:
-    """Returns, along the last axis, how many equal elements come directly before each."""
+    """Returns, along the last axis, the number of equal elements directly before each."""
     axis = len(ordered.shape) - 1
     place = positions(ordered.shape, axis)
     return place - scan(where(starts_run(ordered), place, 0), OpCode.MAX, axis)
 
 
 def _places_of_ranks(rows: Op, ranks: Op) -> Op:
-    """Returns the positions of the elements of these ranks (..., R) in rows (..., N)."""
+    """Returns the positions of the elements with these ranks (..., R) in rows (..., N)."""
     return Op(OpCode.SORT, dtypes.int64, (rows, ranks), (len(rows.shape) - 1, False))
 
 
 def _ranks(rows: Op, fractions: Op, skips_nan: bool) -> Op:
-    """Returns the rank (..., Q), a float, of each fraction in rows (..., N); of a row with NaN the last."""
+    """Returns the rank (..., Q), a float, of each fraction in rows (..., N); for a row with NaN the last rank."""
     axis, length, wide = len(rows.shape) - 1, rows.shape[-1], rows.dtype.compute_dtype
     assert isinstance(length, int)
     shape = (*rows.shape[:-1], *fractions.shape)
@@ -460,7 +460,7 @@ def _ranks(rows: Op, fractions: Op, skips_nan: bool) -> Op:
 
 
 def _between(rows: Op, rank: Op, interpolation: str) -> Op:
-    """Returns the values at ranks between those of elements."""
+    """Returns the values at fractional ranks."""
     if interpolation == "nearest":
         rank = pointwise.round_even(rank)
     below, above = pointwise.floor(rank), pointwise.ceil(rank)
@@ -489,20 +489,20 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> T:
-    """Returns where each value of `input` would be inserted into the rows of this tensor to keep their order.
+    """Returns the position in the rows of this tensor at which each value of `input` keeps them sorted.
 
-    The first place i with self[i - 1] < v <= self[i]; with `right`, self[i - 1] <= v < self[i]. NaN is greatest.
+    The first i with self[i - 1] < v <= self[i]; with `right`, self[i - 1] <= v < self[i]. NaN is largest.
 
     Args:
-      input:      values: for a vector a number or a tensor of any shape, else of self's shape but for the last axis
-      out_int32:  the result is int32, else int64
-      right:      behind equal elements, not before them
-      side:       "left" or "right", in place of `right`
-      sorter:     self.argsort(), where the rows are not in order themselves
+      input:      values: for a vector self a number or a tensor of any shape, else self's shape except the last axis
+      out_int32:  return int32, else int64
+      right:      after equal elements, not before them
+      side:       "left" or "right", instead of `right`
+      sorter:     self.argsort(), if the rows are not sorted
 
     Raises:
       ShapeError:    the rows of input are not those of self.
-      ArgumentError: side says another thing than right, or another word.
+      ArgumentError: side contradicts right, or is an unknown word.
 
     >>> Tensor([1, 3, 3, 5]).searchsorted(Tensor([0, 3, 9]))
     Tensor([0, 1, 4])
@@ -520,14 +520,14 @@ def searchsorted(
 
 
 def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> T:
-    """Returns the number of each element's bucket; `boundaries`, a vector in order, separate buckets.
+    """Returns the bucket index of each element; `boundaries`, a sorted vector, separate buckets.
 
     boundaries[i - 1] < x <= boundaries[i]; with `right`, boundaries[i - 1] <= x < boundaries[i].
 
     Args:
-      boundaries: where one bucket ends and the next begins
-      out_int32:  the result is int32, else int64
-      right:      an element equal to a boundary is after it
+      boundaries: bounds between consecutive buckets
+      out_int32:  return int32, else int64
+      right:      an element equal to a boundary comes after it
 
     Raises:
       ShapeError: boundaries is not a vector.
@@ -543,12 +543,12 @@ def bucketize(self: T, boundaries: Tensor, *, out_int32: bool = False, right: bo
 
 @of_tensors
 def isin(self: T, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> T:
-    """Returns True for each element that is among `test_elements`; with `invert`, False.
+    """Returns True for each element that is in `test_elements`; with `invert`, False.
 
     Args:
-      test_elements:  a tensor of any shape, or a number; they are sorted, and searched
-      assume_unique:  neither has an element twice: it changes nothing here
-      invert:         says the opposite
+      test_elements:  a tensor of any shape, or a number; they are sorted, then searched
+      assume_unique:  promises that elements are distinct; without effect
+      invert:         return the opposite
 
     >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
     Tensor([ True, False,  True])
@@ -565,7 +565,7 @@ def isin(self: T, test_elements: Any, *, assume_unique: bool = False, invert: bo
 
 
 def places_of(self: T, function: str, values: Any, right: bool, out_int32: bool) -> T:
-    """Returns the places of values in rows in order."""
+    """Returns the positions of values in sorted rows."""
     if not self.ndim:
         raise ShapeError(f"{function}: a sequence in order needs an axis, got shape ().")
     if not isinstance(values, TensorCore):
@@ -589,16 +589,16 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """Returns every element once, in order; computes the tensor. NaNs are all different.
+    """Returns the distinct elements, sorted; computes the tensor. No NaN equals another.
 
     Args:
-      sorted:          in order, which they are in any case
-      return_inverse:  also, for each element, its place in the result: out[inverse] = self
-      return_counts:   also how often each one came
-      dim:             the slices along this axis are compared, from their first element on; None: all elements
+      sorted:          without effect: the result is always sorted
+      return_inverse:  also return the position in the result of each element: out[inverse] = self
+      return_counts:   also return how often each element occurs
+      dim:             compare slices along this axis, lexicographically; None: elements
 
     Raises:
-      ShapeError: an axis other than `dim` has no elements.
+      ShapeError: an axis other than `dim` is empty.
 
     >>> Tensor([3, 1, 3]).unique()
     Tensor([1, 3])
@@ -609,15 +609,15 @@ def unique(
 
 
 def unique_consecutive(self: T, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-    """Returns the first of each run of equal elements; computes the tensor.
+    """Returns the first element of each run of equal elements; computes the tensor.
 
     Args:
-      return_inverse:  also, for each element, the place of its run in the result
-      return_counts:   also how long each run is
-      dim:             the slices along this axis are compared; None: all elements
+      return_inverse:  also return the index of each element's run
+      return_counts:   also return the length of each run
+      dim:             compare slices along this axis; None: elements
 
     Raises:
-      ShapeError: an axis other than `dim` has no elements.
+      ShapeError: an axis other than `dim` is empty.
 
     >>> Tensor([3, 3, 1, 3]).unique_consecutive()
     Tensor([3, 1, 3])
@@ -626,14 +626,14 @@ def unique_consecutive(self: T, return_inverse: bool = False, return_counts: boo
 
 
 def _once_on_host(self: T, function: str, inverse: bool, counts: bool, sorts: bool) -> list[T]:
-    """Returns the results of `_once` where the host has them sooner than a plan; else an empty list."""
+    """Returns the results of `_once` if the host computes them sooner than a plan; else an empty list."""
     op = self.read()
     if op.needs_grad or op.dtype.numpy.kind not in "biuf":
         return []
     value: np.ndarray[Any, Any] | None = None
     if is_small(op):
         value = self._host(function)
-    elif not sorts and trace.get() is None:  # a long value is sorted sooner by a plan
+    elif not sorts and trace.get() is None:  # a plan sorts a long value sooner
         value = value_on_host(op)
     if value is None:
         return []
@@ -641,7 +641,7 @@ def _once_on_host(self: T, function: str, inverse: bool, counts: bool, sorts: bo
 
 
 def _runs(value: np.ndarray[Any, Any], inverse: bool, counts: bool, sorts: bool) -> list[np.ndarray[Any, Any]]:
-    """Returns the first of each run of equal elements; if asked for the run of each element, and the length of each run."""
+    """Returns the first of each run of equal elements; if requested the run of each element, and the runs' lengths."""
     shape, value = value.shape, value.reshape(-1)
     order = value.argsort(kind="stable") if sorts else np.arange(len(value))
     ordered = value[order]
@@ -659,7 +659,7 @@ def _runs(value: np.ndarray[Any, Any], inverse: bool, counts: bool, sorts: bool)
 
 
 def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, sorts: bool) -> Any:
-    """Returns the first of each run of equal elements or slices, once sorted if asked for."""
+    """Returns the first of each run of equal elements or slices, which are sorted first if `sorts`."""
     axis, shape, device = axis_of(function, self.op.shape, dim or 0), self.op.shape, self.cell.device
     for a in range(len(shape)):
         known(function, self.shape, a)
@@ -674,14 +674,14 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
     order = argsort_op(keys, 0) if sorts else iota(length)
     ordered = self.from_op(gather(keys, order, 0, 0) if sorts else keys, device)
     starts = starts_run(ordered.op) if length else filled(False, dtypes.bool_, (0,))
-    count = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # the number of its run
+    count = scan(where(starts, filled(1, dtypes.int64, (length,)), 0), OpCode.ADD, 0) - 1  # index of the element's run
     held = [self.from_op(op, device) for op in (order, count, shrink_axis(count, 0, max(0, length - 1), length))]
-    compute_together(each.cell for each in (ordered, *held))  # what the results are made of is there once their number is
+    compute_together(each.cell for each in (ordered, *held))  # the results' operands are computed with their number
     total = int(held[-1]._host(function)[0]) + 1 if length else 0
     (order, number, _), starts = (each.read() for each in held), starts_run(ordered.read()) if length else starts
     begins = scatter(iota(total), where(starts, number, -1), iota(length), None, 0, 0)
     if keys is detached(line) and not line.needs_grad:
-        taken = gather(ordered.read(), begins, 0, 0)  # contiguous, where the elements themselves are anywhere
+        taken = gather(ordered.read(), begins, 0, 0)  # contiguous, unlike the elements themselves
     else:
         taken = gather(line, gather(order, begins, 0, 0), 0, 0)
     result = self.from_op(taken, device)
@@ -698,9 +698,9 @@ def _once(self: T, function: str, inverse: bool, counts: bool, dim: int | None, 
 
 # ---- on Ops ----
 def _dense_ranks(rows: Op) -> Op:
-    """Returns one integer for each row, in the order of rows compared from their first element on.
+    """Returns one integer per row, in the lexicographic order of rows.
 
-    Columns are ranked; then two and two of them become one, of pairs of ranks, which is ranked again: log2(columns) rounds.
+    Columns are ranked; then pairs of columns are joined to pairs of ranks, and ranked again: log2(columns) rounds.
     """
     length = rows.shape[0]
     if length == 0:
@@ -718,7 +718,7 @@ def _dense_ranks(rows: Op) -> Op:
 
 
 def _ranked(columns: Op) -> Op:
-    """Returns, in each column, how many different values are less than each."""
+    """Returns, for each element of a column, the number of smaller distinct values."""
     order = argsort_op(columns, 0)
     ordered = Op(OpCode.PERMUTE, columns.dtype, (along(columns, order, 0),), (1, 0))
     number = scan(where(starts_run(ordered), filled(1, dtypes.int64, ordered.shape), 0), OpCode.ADD, 1) - 1

@@ -1,4 +1,4 @@
-"""Functions of two tensors, or of a tensor and a number, that have words instead of signs."""
+"""Functions of two tensors, or of a tensor and a number, without an operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 # ---- extremes, bounds, conditions ----
 def maximum(self: T, other: Operand) -> T:
-    """Returns the greater of both; NaN wins.
+    """Returns the larger of both; NaN if one is NaN.
 
     >>> Tensor([1, 5]).maximum(3)
     Tensor([3, 5])
@@ -46,7 +46,7 @@ def maximum(self: T, other: Operand) -> T:
 
 
 def minimum(self: T, other: Operand) -> T:
-    """Returns the smaller of both; NaN wins.
+    """Returns the smaller of both; NaN if one is NaN.
 
     >>> Tensor([1, 5]).minimum(3)
     Tensor([1, 3])
@@ -55,10 +55,10 @@ def minimum(self: T, other: Operand) -> T:
 
 
 def clamp(self: T, min: Operand | None = None, max: Operand | None = None) -> T:  # noqa: A002
-    """Returns x held between `min` and `max`, tensors or numbers; NaN where a bound is NaN.
+    """Returns x clamped to [`min`, `max`], tensors or numbers; NaN if a bound is NaN.
 
     Raises:
-      ArgumentError: neither bound is given, or an integer dtype has no value within one.
+      ArgumentError: no bound is given, or no value of an integer dtype is within a bound.
 
     >>> Tensor([-1.5, 0.0, 2.5]).clamp(min=-1.0, max=1.0)
     Tensor([-1.,  0.,  1.])
@@ -67,7 +67,7 @@ def clamp(self: T, min: Operand | None = None, max: Operand | None = None) -> T:
         raise ArgumentError("clamp: give min, max or both.")
     result = self
     if not self.dtype.is_float and (isinstance(min, float) or isinstance(max, float)):
-        result = self.from_op(to_float(self.read()), self.cell.device)  # both bounds count in the final dtype
+        result = self.from_op(to_float(self.read()), self.cell.device)  # both bounds are in the final dtype
     for bound, low in ((min, True), (max, False)):
         if bound is not None and not _beyond(result.dtype, bound, low):
             x, limit = result._operands("clamp", bound)
@@ -76,7 +76,7 @@ def clamp(self: T, min: Operand | None = None, max: Operand | None = None) -> T:
 
 
 def clamp_min(self: T, min: Operand) -> T:  # noqa: A002
-    """Returns x, or `min` where that is greater.
+    """Returns x, or `min` if that is larger.
 
     >>> Tensor([-1.0, 2.0]).clamp_min(0.0)
     Tensor([0., 2.])
@@ -85,7 +85,7 @@ def clamp_min(self: T, min: Operand) -> T:  # noqa: A002
 
 
 def clamp_max(self: T, max: Operand) -> T:  # noqa: A002
-    """Returns x, or `max` where that is smaller.
+    """Returns x, or `max` if that is smaller.
 
     >>> Tensor([-1.0, 2.0]).clamp_max(0.0)
     Tensor([-1.,  0.])
@@ -94,7 +94,7 @@ def clamp_max(self: T, max: Operand) -> T:  # noqa: A002
 
 
 def where(self: T, condition: Tensor, other: Operand) -> T:
-    """Returns self where the condition holds, else `other`, all broadcast.
+    """Returns self if the condition is true, else `other`, all broadcast.
 
     Raises:
       DTypeError: the condition is not bool.
@@ -106,7 +106,7 @@ def where(self: T, condition: Tensor, other: Operand) -> T:
 
 
 def choose(cls: type[T], condition: Tensor, a: Operand, b: Operand) -> T:
-    """Returns `a` where the condition holds, else `b`, all broadcast: `pg.where`.
+    """Returns `a` if the condition is true, else `b`, all broadcast: `pg.where`.
 
     Raises:
       DTypeError: the condition is not bool.
@@ -134,20 +134,20 @@ def choose(cls: type[T], condition: Tensor, a: Operand, b: Operand) -> T:
 
 @of_tensors
 def prelu(self: T, weight: Tensor) -> T:
-    """Returns x where it is positive, else x * weight: nn.functional.prelu, which says what shapes there are.
+    """Returns x if it is positive, else x * weight; nn.functional.prelu documents the shapes.
 
     Args:
-      weight:  one slope, or one for each channel
+      weight:  one slope, or one per channel
 
     Raises:
-      ShapeError: weight is neither one number nor one for each channel.
+      ShapeError: weight is neither a single number nor one per channel.
       DTypeError: the dtypes differ, or are not floats.
 
     >>> Tensor([-1.0, 2.0]).prelu(Tensor([0.5]))
     Tensor([-0.5,  2. ])
     """
     if precision_mode.get() is not None and weight.dtype.is_float and self.dtype.is_float:
-        weight = weight.from_op(cast(weight.read(), self.dtype), weight.device)  # a layer's stays float32
+        weight = weight.from_op(cast(weight.read(), self.dtype), weight.device)  # a layer's weight stays float32
     if not self.dtype.is_float or weight.dtype is not self.dtype:
         raise DTypeError(f"prelu: input and weight must be floats of one dtype, got {self.dtype} and {weight.dtype}.")
     slopes: Tensor = weight
@@ -163,7 +163,7 @@ def prelu(self: T, weight: Tensor) -> T:
 
 
 def masked_fill(self: T, mask: Tensor, value: Operand) -> T:
-    """Returns `value` where the mask holds, else self, both broadcast.
+    """Returns `value` where the mask is true, else self, both broadcast.
 
     Raises:
       ShapeError: a tensor as value has axes.
@@ -183,7 +183,7 @@ def masked_fill(self: T, mask: Tensor, value: Operand) -> T:
 
 
 def lerp(self: T, end: Tensor, weight: Operand) -> T:
-    """Returns self + weight * (end - self), from a weight of 1/2 on as end - (1 - weight) * (end - self), exact at 1.
+    """Returns self + weight * (end - self); from a weight of 1/2 on end - (1 - weight) * (end - self), exact at 1.
 
     >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.25)
     Tensor([ 2.5, 12.5])
@@ -205,7 +205,7 @@ def lerp_(self: T, end: Tensor, weight: Operand) -> T:
 
 
 def _between(self: T, end: Tensor, weight: Operand) -> Op | None:
-    """Returns the interpolation of floats for a weight that is a number; else None."""
+    """Returns the interpolation of floats for a Python number as weight; else None."""
     start, last = self._operands("lerp", end, "iuf")
     if isinstance(weight, TensorCore) or start.dtype.kind != "f":
         return None
@@ -224,18 +224,18 @@ def _towards(start: Any, end: Any, weight: Any) -> Any:
 
 @formula
 def between(start: Op, last: Op, weight: Op) -> Op:
-    """start + weight * (last - start), for a weight of no axes."""
+    """start + weight * (last - start), for a 0-d weight."""
     return start + (last - start) * broadcast_to(weight, start.shape)
 
 
 @formula
 def back_from(start: Op, last: Op, share: Op) -> Op:
-    """last + share * (last - start), for a share of no axes: interpolation by 1 + share."""
+    """last + share * (last - start), for a 0-d share: interpolation by 1 + share."""
     return last + (last - start) * broadcast_to(share, start.shape)
 
 
 def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:
-    """True for a bound that no value of an integer dtype reaches; ArgumentError where every value is past it."""
+    """True for a bound outside the range of an integer dtype; ArgumentError if it excludes every value."""
     if isinstance(bound, TensorCore) or dtype.kind not in "iu" or dtype.min <= bound <= dtype.max:
         return False
     if (bound < dtype.min) != low:
@@ -245,14 +245,14 @@ def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:
 
 # ---- arithmetic of two ----
 def _pair(self: T, function: str, make: Any, other: Any) -> T:
-    """Returns a composition of both operands as floats, of narrow floats in float32."""
+    """Applies a formula to both operands as floats; 16-bit floats are computed in float32."""
     lhs, rhs = self._operands(function, other, "f")
     return result_of(self, function, computed_in(lhs.dtype.compute_dtype, make, (lhs, rhs)), other)
 
 
 # ---- of floats ----
 def atan2(self: T, other: Operand) -> T:
-    """Returns the angle of the point (other, self), in -pi..pi.
+    """Returns the angle of the point (other, self), in [-pi, pi].
 
     >>> Tensor([1.0, -1.0]).atan2(Tensor([1.0, -1.0]))
     Tensor([ 0.7853981, -2.3561945])
@@ -261,7 +261,7 @@ def atan2(self: T, other: Operand) -> T:
 
 
 def hypot(self: T, other: Operand) -> T:
-    """Returns sqrt(self^2 + other^2), with no overflow between.
+    """Returns sqrt(self^2 + other^2) without overflow.
 
     >>> Tensor([3.0, 5.0]).hypot(Tensor([4.0, 12.0]))
     Tensor([ 5., 13.])
@@ -280,14 +280,14 @@ def _incomplete_gamma(self: T, function: str, name: str, other: Operand) -> T:
 
 
 def igamma(self: T, other: Operand) -> T:
-    """Returns the lower incomplete gamma function, of order self up to `other`, as a part of the whole: 0..1.
+    """Returns the regularized lower incomplete gamma function of order self at `other`, in [0, 1].
 
-    1 / gamma(self) times the integral of t^(self - 1) e^-t from 0 to other; NaN where one is negative or both are 0
+    1 / gamma(self) times the integral of t^(self - 1) e^-t from 0 to other; NaN if one is negative or both are 0
 
     Raises:
       DTypeError: both are integers.
 
-    Gradient: by other alone, as in PyTorch.
+    Gradient: with respect to other only, as in PyTorch.
 
     >>> Tensor([1.0, 2.0]).igamma(Tensor([1.0, 2.0]))
     Tensor([0.63212055, 0.59399414])
@@ -296,12 +296,12 @@ def igamma(self: T, other: Operand) -> T:
 
 
 def igammac(self: T, other: Operand) -> T:
-    """Returns the upper incomplete gamma function, 1 - self.igamma(other), with its digits where it vanishes.
+    """Returns the upper incomplete gamma function, 1 - self.igamma(other), accurate where it is small.
 
     Raises:
       DTypeError: both are integers.
 
-    Gradient: by other alone, as in PyTorch.
+    Gradient: with respect to other only, as in PyTorch.
 
     >>> Tensor([1.0, 2.0]).igammac(Tensor([1.0, 2.0]))
     Tensor([0.36787945, 0.40600586])
@@ -310,7 +310,7 @@ def igammac(self: T, other: Operand) -> T:
 
 
 def copysign(self: T, other: Operand) -> T:
-    """Returns |self| with the sign of `other`, -0.0 counting as negative.
+    """Returns |self| with the sign of `other`; -0.0 counts as negative.
 
     >>> Tensor([1.0, -2.0]).copysign(-0.0)
     Tensor([-1., -2.])
@@ -319,7 +319,7 @@ def copysign(self: T, other: Operand) -> T:
 
 
 def nextafter(self: T, other: Operand) -> T:
-    """Returns the next float after self in the direction of `other`, with the gradient 1 of self.
+    """Returns the next float after self in the direction of `other`; its gradient is self's.
 
     >>> Tensor([1.0]).nextafter(2.0)
     Tensor([1.0000001])
@@ -329,7 +329,7 @@ def nextafter(self: T, other: Operand) -> T:
 
 
 def logaddexp(self: T, other: Operand) -> T:
-    """Returns log(e^self + e^other), with no overflow between.
+    """Returns log(e^self + e^other) without overflow.
 
     Equal infinities share the gradient, as equal numbers do; PyTorch's is NaN there.
 
@@ -340,7 +340,7 @@ def logaddexp(self: T, other: Operand) -> T:
 
 
 def logaddexp2(self: T, other: Operand) -> T:
-    """Returns log2(2^self + 2^other), with no overflow between.
+    """Returns log2(2^self + 2^other) without overflow.
 
     >>> Tensor([1000.0]).logaddexp2(Tensor([1000.0]))
     Tensor([1001.])
@@ -349,7 +349,7 @@ def logaddexp2(self: T, other: Operand) -> T:
 
 
 def xlogy(self: T, other: Operand) -> T:
-    """Returns self * log(other), and 0 where self is 0.
+    """Returns self * log(other), and 0 if self is 0.
 
     >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0]))
     Tensor([0., 0.])
@@ -358,7 +358,7 @@ def xlogy(self: T, other: Operand) -> T:
 
 
 def float_power(self: T, exponent: Operand) -> T:
-    """Returns self ** exponent, computed in float64 and of that dtype; gradients at its edges are those of `pow`.
+    """Returns self ** exponent in float64; gradients at its edges are those of `pow`.
 
     >>> Tensor([2, 3]).float_power(2)
     Tensor([4., 9.], dtype=float64)
@@ -371,7 +371,7 @@ def float_power_(self: T, exponent: Operand) -> T:
     """Raises to the power `exponent` in place, in float64.
 
     Raises:
-      DTypeError: self is not float64, which the result needs.
+      DTypeError: self is not float64, the dtype of the result.
 
     >>> Tensor([2.0, 3.0], dtype=dtypes.float64).float_power_(2)
     Tensor([4., 9.], dtype=float64)
@@ -385,7 +385,7 @@ def float_power_(self: T, exponent: Operand) -> T:
 
 
 def ldexp(self: T, other: Operand) -> T:
-    """Returns self * 2 ** other; where `other` is a tensor of integers, in the dtype of self, with no overflow between.
+    """Returns self * 2 ** other; if `other` is an integer tensor, in the dtype of self and without intermediate overflow.
 
     >>> Tensor([0.75, 1e-30]).ldexp(Tensor([2, 200]))
     Tensor([3.000000e+00, 1.606938e+30])
@@ -397,7 +397,7 @@ def ldexp(self: T, other: Operand) -> T:
         return self * other.__rpow__(2.0)
     dtype = self.dtype if self.dtype.is_float else dtypes.default_float
     wide = dtype.compute_dtype
-    reach = 1022 if wide is dtypes.float64 else 126  # powers of two up to here, and three of them, span all floats
+    reach = 1022 if wide is dtypes.float64 else 126  # largest exponent of a factor: three such factors span all floats
     rest, result = other.long().clamp(-3 * reach, 3 * reach), self.to(wide)
     for left in (3, 2, 1):
         part = rest // left
@@ -410,8 +410,8 @@ def fmod(self: T, other: Operand) -> T:
     """Returns the remainder of division rounded toward zero; it has the sign of self.
 
     Raises:
-      DTypeError:    bools.
-      ArgumentError: an integer divided by 0, a tensor's element when it is computed.
+      DTypeError:    both operands are bools.
+      ArgumentError: an integer divided by 0 (a tensor: when it is computed).
 
     >>> Tensor([7, -7]).fmod(3)
     Tensor([ 1, -1])
@@ -421,7 +421,7 @@ def fmod(self: T, other: Operand) -> T:
 
 
 def fmax(self: T, other: Operand) -> T:
-    """Returns the greater of both; a number wins over NaN.
+    """Returns the larger of both; a number is preferred to NaN.
 
     >>> Tensor([1.0, float("nan")]).fmax(0.0)
     Tensor([1., 0.])
@@ -431,7 +431,7 @@ def fmax(self: T, other: Operand) -> T:
 
 
 def fmin(self: T, other: Operand) -> T:
-    """Returns the smaller of both; a number wins over NaN.
+    """Returns the smaller of both; a number is preferred to NaN.
 
     >>> Tensor([1.0, float("nan")]).fmin(0.0)
     Tensor([0., 0.])
@@ -441,7 +441,7 @@ def fmin(self: T, other: Operand) -> T:
 
 
 def heaviside(self: T, values: Tensor) -> T:
-    """Returns 0 where self < 0, 1 where self > 0, and `values` where self is 0.
+    """Returns 0 if self < 0, 1 if self > 0, and `values` if self is 0.
 
     >>> Tensor([-1.0, 0.0, 2.0]).heaviside(Tensor(0.5))
     Tensor([0. , 0.5, 1. ])
@@ -451,10 +451,10 @@ def heaviside(self: T, values: Tensor) -> T:
 
 
 def gcd(self: T, other: Operand) -> T:
-    """Returns the largest common divisor of integers.
+    """Returns the greatest common divisor of integers.
 
     Raises:
-      DTypeError: floats or bools.
+      DTypeError: an operand is a float or bool.
 
     Cost: NumPy computes it on the host.
 
@@ -466,10 +466,10 @@ def gcd(self: T, other: Operand) -> T:
 
 
 def lcm(self: T, other: Operand) -> T:
-    """Returns the least common multiple of integers; one that overflows wraps around, as a product does.
+    """Returns the least common multiple of integers; overflow wraps around, as for products.
 
     Raises:
-      DTypeError: floats or bools.
+      DTypeError: an operand is a float or bool.
 
     >>> Tensor([4, 6]).lcm(Tensor([6, 0]))
     Tensor([12,  0])
@@ -487,7 +487,7 @@ def _integers(self: T, function: str, other: Any) -> tuple[Op, Op]:
 
 # ---- nearness ----
 def isclose(self: T, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> T:
-    """Returns True where |self - other| <= atol + rtol * |other|; NaN is close to NaN only with equal_nan.
+    """Returns True if |self - other| <= atol + rtol * |other|; NaN is close to NaN only with equal_nan.
 
     Raises:
       ArgumentError: rtol or atol is negative.
@@ -502,7 +502,7 @@ def isclose(self: T, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def logical_xor(self: T, other: Operand) -> T:
-    """Returns True where just one of both is not zero.
+    """Returns True if exactly one of both is nonzero.
 
     >>> Tensor([0, 2]).logical_xor(Tensor([1, 1]))
     Tensor([ True, False])
@@ -512,7 +512,7 @@ def logical_xor(self: T, other: Operand) -> T:
 
 # ---- three operands ----
 def addcmul(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> T:
-    """Returns self + value * tensor1 * tensor2, broadcast; of integers the whole part of `value` counts, as in PyTorch.
+    """Returns self + value * tensor1 * tensor2, broadcast; for integers `value` is truncated, as in PyTorch.
 
     >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), value=0.5)
     Tensor([4.])
@@ -527,7 +527,7 @@ def addcdiv(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> 
     """Returns self + value * tensor1 / tensor2, broadcast.
 
     Raises:
-      DTypeError: both divided tensors are integers.
+      DTypeError: tensor1 and tensor2 are integers.
 
     >>> Tensor([1.0]).addcdiv(Tensor([6.0]), Tensor([3.0]), value=0.5)
     Tensor([2.])
@@ -541,7 +541,7 @@ def addcdiv(self: T, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> 
 
 
 def is_same_size(self: T, other: Tensor) -> bool:
-    """Returns True if both have one shape.
+    """Returns True if the shapes are equal.
 
     >>> Tensor([1, 2]).is_same_size(Tensor([0.5, 1.5]))
     True

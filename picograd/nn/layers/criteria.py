@@ -329,7 +329,7 @@ class CTCLoss(Layer):
         input_lengths: Tensor | Sequence[int],
         target_lengths: Tensor | Sequence[int],
     ) -> Tensor:
-        """Returns the loss, reduced; the arguments are those of functional.ctc_loss."""
+        """Returns the loss, reduced; log_probs, targets, input_lengths, target_lengths are those of functional.ctc_loss."""
         return self._call(log_probs, targets, input_lengths, target_lengths)
 
 

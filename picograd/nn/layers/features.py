@@ -120,7 +120,7 @@ class Flatten(Layer):
     end_dim: int = -1
 
     def forward(self, input: Tensor) -> Tensor:
-        """Flattens the axes: with the defaults (N, ...) -> (N, product of the others)."""
+        """input (N, ...) -> (N, product of the others), with the default axes."""
         return input.flatten(self.start_dim, self.end_dim)
 
 
