@@ -1,6 +1,6 @@
-"""Axes by name: "b (h w) c -> b c h w" as einops writes it, for moving, repeating and reducing.
+"""Axes by name: "b (h w) c -> b c h w" as in einops, to move, repeat and reduce them.
 
-parse -> plan -> apply: nothing is built before the plan is whole.
+parse -> plan -> apply: no graph is built before the plan is complete.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = [
 ]  # fmt: skip
 
 Groups = tuple[tuple[str, ...], ...]
-MERGED_DOTS = "(...)"  # all that is not named, as part of one axis
+MERGED_DOTS = "(...)"  # all axes without a name, as part of one axis
 TOKEN = re.compile(r"\(|\)|\.\.\.|…|[A-Za-z_]\w*|1(?!\w)|\S+")
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all")
 
 
 class Plan(Record):
-    """A pattern applied to one shape.
+    """A pattern applied to one shape, as the steps of the operation.
 
-    split:     shape with an axis for each name at the left
-    reduced:   axes of it that the right does not name
-    order:     of those that are left
-    new:       (place, length) of axes that are repeated, in rising order
-    shape:     of the result
+    split:     shape with one axis per name on the left
+    reduced:   axes of `split` that the right does not name
+    order:     order of the remaining axes
+    new:       (position, length) of repeated axes, in rising order
+    shape:     shape of the result
     """
 
     split: Shape
@@ -45,17 +45,17 @@ class Plan(Record):
 
 
 def rearrange(self: T, pattern: str, **lengths: int) -> T:
-    """Returns a view with the axes moved, split and merged as a pattern says; axes only at its right are repeated.
+    """Returns a view with axes moved, split and merged by a pattern; axes named only on the right are repeated.
 
-    A name is an axis, (a b) one axis in which b runs faster, ... all that is not named, 1 an axis of length 1.
+    A name is an axis, (a b) is one axis in which b changes faster, ... all axes without names, 1 an axis of length 1.
 
     Args:
-      pattern: both orders of the axes, with -> between them
-      lengths: of named axes that the shape does not tell: of all but one in (), and of repeated ones
+      pattern: the old and the new axes, separated by ->
+      lengths: lengths of named axes that do not follow from the shape: all but one of each (), and repeated ones
 
     Raises:
-      ArgumentError: the pattern is no such pattern, or leaves out an axis.
-      ShapeError:    the shape does not fit it.
+      ArgumentError: the pattern has a syntax error, or leaves out an axis.
+      ShapeError:    the shape does not match it.
 
     >>> Tensor([[1, 2], [3, 4]]).rearrange("h w -> (w h)")
     Tensor([1, 3, 2, 4])
@@ -71,16 +71,16 @@ def rearrange(self: T, pattern: str, **lengths: int) -> T:
 
 
 def reduce(self: T, pattern: str, reduction: str, **lengths: int) -> T:
-    """Returns the tensor with the axes that a pattern leaves out at its right reduced, the others as in rearrange.
+    """Reduces the axes that the right of a pattern leaves out; arranges the others as rearrange does.
 
     Args:
-      pattern:    both orders of the axes, with -> between them
+      pattern:    the old and the new axes, separated by ->
       reduction:  "sum", "mean", "max", "min", "prod", "any" or "all"
-      lengths:    of named axes that the shape does not tell
+      lengths:    lengths of named axes that do not follow from the shape
 
     Raises:
-      ArgumentError: the pattern is no such pattern, or an unknown reduction.
-      ShapeError:    the shape does not fit it.
+      ArgumentError: a syntax error in the pattern, or an unknown reduction.
+      ShapeError:    the shape does not match it.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).reduce("(h k) w -> h w", "mean", k=2).tolist()
     [[2.0, 3.0]]
@@ -128,7 +128,7 @@ def _plan(function: str, pattern: str, shape: Shape, given: dict[str, int]) -> P
 
 
 def _solve(function: str, pattern: str, group: tuple[str, ...], dim: Dim, lengths: dict[str, Dim]) -> None:
-    """Enters the one length of a group that is not known yet, and checks that all multiply to the axis."""
+    """Computes the unknown length of a group, if there is one, and checks that all multiply to the axis' length."""
     unknown = [name for name in group if name not in lengths]
     product = numel(tuple(lengths[name] for name in group if name in lengths))
     if len(unknown) == 1 and product != 0 and mod(dim, product) == 0:
@@ -149,7 +149,7 @@ def _sides(function: str, pattern: Any) -> tuple[Groups, Groups]:
 
 
 def _groups(function: str, pattern: str, side: str) -> Groups:
-    """Returns the axes of one side, each as the names it is made of."""
+    """Returns the axes of one side, each as a list of names."""
     groups: list[tuple[str, ...]] = []
     inside: list[str] | None = None
     for token in TOKEN.findall(side.replace("(", " ( ").replace(")", " ) ")):
@@ -173,7 +173,7 @@ def _groups(function: str, pattern: str, side: str) -> Groups:
 
 
 def _without_dots(function: str, pattern: str, left: Groups, right: Groups, shape: Shape) -> tuple[Groups, Groups]:
-    """Returns both sides with ... as its axes."""
+    """Returns both sides with ... replaced by its axes."""
     count = len(shape) - len(left) + 1 if ("...",) in left else 0
     dots = tuple(f"...{i}" for i in range(count))
     if count < 0 or (("...",) not in left and len(left) != len(shape)):

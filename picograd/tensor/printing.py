@@ -1,4 +1,4 @@
-"""The text of a tensor, as NumPy prints arrays with options of picograd's own; and HTML for notebooks."""
+"""The text of a tensor, printed as NumPy prints arrays, with options of its own; and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "default": {},  # what NumPy's options say
+    "default": {},  # NumPy's own settings
     "short": {"precision": 2, "threshold": 1000, "edgeitems": 2},
     "full": {"threshold": math.inf},
 }
@@ -33,18 +33,18 @@ def set_printoptions(
     profile: Literal["default", "short", "full"] | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Sets how tensors are printed; an option left out stays as it was, at first as numpy.set_printoptions has it.
+    """Sets options of printing; options left out keep their value, at first NumPy's.
 
     Args:
       precision:  digits after the point
-      threshold:  elements from which on the middle of a tensor is left out
-      edgeitems:  elements of each axis that are shown then, at its beginning and at its end
-      linewidth:  characters of a line
-      profile:    "default" forgets earlier settings; "short" and "full" set several at once
-      sci_mode:   True: floats as 1.0000e+00. False: never so
+      threshold:  number of elements from which the middle of a tensor is left out
+      edgeitems:  elements shown then at both ends of each axis
+      linewidth:  characters per line
+      profile:    "default" resets all options; "short" and "full" set several
+      sci_mode:   True: print floats as 1.0000e+00. False: never
 
     Raises:
-      ArgumentError: a number is negative, or none.
+      ArgumentError: a number is negative, or not a number.
 
     >>> set_printoptions(precision=2)
     >>> Tensor([3.14159, 2.0])
@@ -56,7 +56,7 @@ def set_printoptions(
     """
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "max_line_width": linewidth}
     for name, value in given.items():
-        kind = float if name == "threshold" else int  # all of a tensor is shown below infinity
+        kind = float if name == "threshold" else int  # threshold may be infinite: all elements are shown
         if value is not None and (not fits(value, kind) or not value >= 0):
             name = "linewidth" if name == "max_line_width" else name
             number = "a number" if kind is float else "an integer"
@@ -79,7 +79,7 @@ def is_shortened(array: np.ndarray[Any, Any]) -> bool:
 
 
 def text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
-    """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write as integers."""
+    """Returns numbers as text; NumPy prints floats that it does not know, such as bfloat16, as integers."""
     options = {"separator": ", ", "prefix": prefix, **_options}
     if dtype.is_narrow and dtype is not dtypes.float16:
         array = array.astype(np.float32)
@@ -88,11 +88,11 @@ def text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
 
 
 # ---- HTML: tables, and trees that unfold ----
-SHOWN_PER_AXIS = 10  # rows or columns of a table; of more, the first half and the last half
+SHOWN_PER_AXIS = 10  # rows or columns of a table; longer axes show both ends
 
 
 def escaped(text: str) -> str:
-    """Returns text as HTML and SVG have it.
+    """Returns text escaped for HTML and SVG.
 
     >>> escaped('"a" < b & c')
     '&quot;a&quot; &lt; b &amp; c'
@@ -103,7 +103,7 @@ def escaped(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Returns a table; cells of digits are on the right.
+    """Returns an HTML table; numbers are right-aligned.
 
     >>> table(["a"], [["1"]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td style="text-align:right">1</td></tr></tbody></table>'
@@ -145,7 +145,7 @@ def _number(value: Any) -> str:
 
 
 def text_block(text: str) -> str:
-    """Returns text in letters of one width, its lines as they are.
+    """Returns preformatted text in HTML.
 
     >>> text_block("a < b")
     '<pre>a &lt; b</pre>'
@@ -154,7 +154,7 @@ def text_block(text: str) -> str:
 
 
 def tree(text: str, parts: Sequence[str], is_open: bool = False) -> str:
-    """Returns a line that unfolds to other trees; without parts, the line alone.
+    """Returns a line of HTML that unfolds to other trees; without parts, the line alone.
 
     >>> tree("a < b", [])
     '<div style="margin-left:1.2em"><code>a &lt; b</code></div>'

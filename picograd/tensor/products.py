@@ -1,8 +1,8 @@
-"""Products of vectors, matrices and batches of them, added to others, or over axes named by an equation.
+"""Products of vectors, matrices and batches of them; their sums with other tensors; and einsum.
 
-In an equation a label names an axis: the ordinal of a letter, a number of the sublist format, or a negative number for
-an axis of an ellipsis, counted from the last. Pairs are multiplied in an order that a greedy choice finds cheap, each
-by one MATMUL.
+In an equation a label names an axis: the code point of a letter, a number of the sublist format, or a negative number for
+an axis of an ellipsis, counted from the last. A greedy choice orders the pairs by cost; each pair is multiplied by one
+MATMUL.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
 
 # ---- matrices ----
 def matmul(self: T, other: Tensor) -> T:
-    """Returns the matrix product; leading axes are a batch and broadcast, a 1-d operand is a row or a column.
+    """Returns the matrix product; leading axes are batch axes and broadcast, a 1-d operand is a row or a column.
 
     self (..., M, K), other (..., K, N)  ->  (..., M, N)
 
     Raises:
-      ShapeError: K differs, the batch axes do not broadcast, or an operand has no axis.
+      ShapeError: K differs, the batch axes do not broadcast, or an operand is 0-d.
 
     >>> (Tensor([1.0, 2.0]) @ Tensor([3.0, 4.0])).item()
     11.0
@@ -99,7 +99,7 @@ def mm(self: T, mat2: Tensor) -> T:
     """Returns the product of two matrices (M, K) and (K, N): (M, N).
 
     Args:
-      mat2:  the right one
+      mat2:  the right matrix
 
     Raises:
       ShapeError: an operand is not a matrix, or K differs.
@@ -114,7 +114,7 @@ def bmm(self: T, mat2: Tensor) -> T:
     """Returns the products of two stacks of matrices (B, M, K) and (B, K, N): (B, M, N).
 
     Args:
-      mat2:  the right ones
+      mat2:  the right matrices
 
     Raises:
       ShapeError: an operand does not have three axes, or B or K differs.
@@ -135,7 +135,7 @@ def mv(self: T, vec: Tensor) -> T:
       vec:  the vector
 
     Raises:
-      ShapeError: self is not a matrix, or `vec` has another length.
+      ShapeError: self is not a matrix, or the length of `vec` is not K.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 1.0]))
     Tensor([3., 7.])
@@ -159,7 +159,7 @@ def dot(self: T, tensor: Tensor) -> T:
 
 
 def vdot(self: T, other: Tensor) -> T:
-    """Returns the sum of products of two vectors of one length: of real numbers the same as dot.
+    """Returns the sum of products of two vectors of one length; for real numbers it is dot.
 
     >>> Tensor([1.0, 2.0]).vdot(Tensor([3.0, 4.0]))
     Tensor(11.)
@@ -168,7 +168,7 @@ def vdot(self: T, other: Tensor) -> T:
 
 
 def inner(self: T, other: Tensor) -> T:
-    """Returns the products along the last axes: (..., K), (*, K) -> (..., *); a 0-d operand multiplies.
+    """Returns the products along the last axes: (..., K), (*, K) -> (..., *); 0-d operands multiply.
 
     Raises:
       ShapeError: K differs.
@@ -206,7 +206,7 @@ def outer(self: T, vec2: Any) -> T:
 
 
 def ger(self: T, vec2: Any) -> T:
-    """Returns `outer`, by its name in BLAS.
+    """Returns `outer`, under its BLAS name.
 
     Args:
       vec2:  the second vector
@@ -220,7 +220,7 @@ def ger(self: T, vec2: Any) -> T:
 def kron(self: T, other: Any) -> T:
     """Returns the Kronecker product: each element of self times all of `other`, as blocks.
 
-    out[i * m + j] = self[i] * other[j], along each axis; the operand with fewer axes gets axes of length 1 in front.
+    out[i * m + j] = self[i] * other[j] along each axis; axes of length 1 are added in front of the shorter shape.
 
     >>> Tensor([1, 10]).kron(Tensor([1, 2, 3]))
     Tensor([ 1,  2,  3, 10, 20, 30])
@@ -235,7 +235,7 @@ def kron(self: T, other: Any) -> T:
 
 
 def trace(self: T) -> T:
-    """Returns the sum of the diagonal of a matrix; of integers as int64.
+    """Returns the sum of the diagonal of a matrix; int64 for integers.
 
     Raises:
       ShapeError: self is not a matrix.
@@ -250,7 +250,7 @@ def trace(self: T) -> T:
 
 # ---- triangles ----
 def tril(self: T, diagonal: int = 0) -> T:
-    """Returns the lower triangle of the last two axes, zeros above the diagonal chosen.
+    """Returns the lower triangle of the last two axes, with zeros above the chosen diagonal.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).tril()
     Tensor([[1., 0.],
@@ -263,7 +263,7 @@ tril_ = in_place(tril)
 
 
 def triu(self: T, diagonal: int = 0) -> T:
-    """Returns the upper triangle of the last two axes, zeros below the diagonal chosen.
+    """Returns the upper triangle of the last two axes, with zeros below the chosen diagonal.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).triu(1)
     Tensor([[0., 2.],
@@ -286,10 +286,10 @@ def _triangle(self: T, function: str, diagonal: int, lower: bool) -> T:
 
 
 def matmul_op(lhs: Op, rhs: Op, function: str = "matmul", tf32: bool | None = None) -> Op:
-    """Returns the product of Ops of one dtype. A 2-d right side makes the batch of the left side rows of one matrix.
+    """Returns the product of Ops of one dtype. With a 2-d right side, the batch and rows of the left side are joined.
 
     Args:
-      tf32:  whether it may be computed in TF32; None: as it is set now
+      tf32:  allow TF32; None: the present setting
 
     Raises:
       ShapeError: the inner dimensions differ, or the batch axes do not broadcast.
@@ -318,7 +318,7 @@ def matmul_op(lhs: Op, rhs: Op, function: str = "matmul", tf32: bool | None = No
 
 
 def _remedy(lhs: Shape, rhs: Shape) -> str:
-    """Returns the transposition that would make matmul fit, if there is one."""
+    """Returns a hint to transpose an operand if matmul would then be possible."""
     if rhs[-1] == lhs[-1]:
         return "lhs @ rhs.mT fits."
     if len(lhs) > 1 and lhs[-2] == rhs[-2]:
@@ -332,7 +332,7 @@ R = TypeVar("R")
 
 
 def _as_it_is(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns a method that computes in the dtype of its tensor: an autocast block changes nothing."""
+    """Returns a method that computes in its tensor's dtype, even under autocast."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -352,7 +352,7 @@ def _added(
     alpha: Scalar,
     over_batch: bool = False,
 ) -> T:
-    """Returns beta * self + alpha * lhs @ rhs, summed over the batch where asked for."""
+    """Returns beta * self + alpha * lhs @ rhs; with over_batch the products are summed over the batch."""
     left, right = (tensor_of(function, "each operand", operand) for operand in (lhs, rhs))
     a, b = left.read(), right.read()
     if (len(a.shape), len(b.shape)) != ranks:
@@ -365,7 +365,7 @@ def _added(
     if not dtype.is_float and function != "addr":
         alpha, beta = (int(fitting(function, factor, dtype)) for factor in (alpha, beta))
     a, b = cast(a, dtype), cast(b, dtype)
-    product = matmul_op(a, b, function)  # where it is not the result, its shapes are checked
+    product = matmul_op(a, b, function)  # only for its checks if it is not the result
     if over_batch:  # one sum over B and K, rounded once
         (count, rows, inner), columns = a.shape, b.shape[2]
         line = mul(count, inner)
@@ -384,7 +384,7 @@ def addmm(self: T, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scala
 
     Args:
       mat1, mat2:   the matrices
-      beta, alpha:  numbers; of integers their whole part counts, as in PyTorch
+      beta, alpha:  numbers; truncated for integer tensors, as in PyTorch
 
     Raises:
       ShapeError: an operand is not a matrix, K differs, or self does not broadcast to (M, N).
@@ -400,7 +400,7 @@ def addmv(self: T, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar 
 
     Args:
       mat, vec:     the operands
-      beta, alpha:  numbers; of integers their whole part counts, as in PyTorch
+      beta, alpha:  numbers; truncated for integer tensors, as in PyTorch
 
     Raises:
       ShapeError: the operands are not a matrix and a vector, K differs, or self does not broadcast to (M,).
@@ -416,7 +416,7 @@ def addr(self: T, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar
 
     Args:
       vec1, vec2:   the vectors
-      beta, alpha:  numbers, integers where the tensors are
+      beta, alpha:  numbers; integers for integer tensors
 
     Raises:
       ShapeError: an operand is not a vector, or self does not broadcast to (M, N).
@@ -438,7 +438,7 @@ def addbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: 
 
     Args:
       batch1, batch2:  the stacks
-      beta, alpha:     numbers; of integers their whole part counts, as in PyTorch
+      beta, alpha:     numbers; truncated for integer tensors, as in PyTorch
 
     Raises:
       ShapeError: an operand does not have three axes, B or K differs, or self does not broadcast to (M, N).
@@ -454,7 +454,7 @@ def baddbmm(self: T, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha:
 
     Args:
       batch1, batch2:  the stacks
-      beta, alpha:     numbers; of integers their whole part counts, as in PyTorch
+      beta, alpha:     numbers; truncated for integer tensors, as in PyTorch
 
     Raises:
       ShapeError: an operand does not have three axes, B or K differs, or self does not broadcast to (B, M, N).
@@ -486,7 +486,7 @@ class Equation(Record):
 
 
 class Operand(Record):
-    """A factor on its way: an Op, and the labels of its axes, each once."""
+    """An intermediate factor: an Op, and the distinct labels of its axes."""
 
     op: Op
     labels: Labels
@@ -497,7 +497,7 @@ def parse(equation: str, ranks: Sequence[int]) -> Equation:
     """Returns the labels of "ij,jk->ik" for operands of these ranks.
 
     Raises:
-      ArgumentError: it is not of the grammar, or does not fit the operands.
+      ArgumentError: a syntax error, or the operands do not match.
     """
     text = equation.replace(" ", "")
     terms, arrow, result = text.partition("->")
@@ -509,7 +509,7 @@ def parse(equation: str, ranks: Sequence[int]) -> Equation:
 
 
 def _symbols(equation: str, term: str) -> list[int | None]:
-    """Returns the labels of a term, None for an ellipsis."""
+    """Returns the labels of a term; None stands for an ellipsis."""
     pieces = term.split("...")
     if len(pieces) > 2 or any(not letter.isascii() or not letter.isalpha() for piece in pieces for letter in piece):
         raise ArgumentError(
@@ -523,7 +523,7 @@ def _symbols(equation: str, term: str) -> list[int | None]:
 def _equation(
     shown: object, terms: Sequence[Sequence[int | None]], result: Sequence[int | None] | None, ranks: Sequence[int]
 ) -> Equation:
-    """Returns an equation, with labels for the axes of ellipses."""
+    """Returns an equation in which ellipses are replaced by labels."""
     inputs: list[Labels] = []
     for term, rank in zip(terms, ranks):
         hidden = rank - len(term) + (None in term)
@@ -547,7 +547,7 @@ def _spelled(term: Sequence[int | None], hidden: int) -> Labels:
 
 
 def _sublists(args: Sequence[Any]) -> tuple[list[Tensor], Equation]:
-    """Returns operands and equation of the format einsum(x, [0, 1], y, [1, 2], [0, 2])."""
+    """Returns operands and equation for the format einsum(x, [0, 1], y, [1, 2], [0, 2])."""
     result = args[-1] if len(args) % 2 else None
     operands = [tensor_of("einsum", "an operand", value) for value in args[: len(args) // 2 * 2 : 2]]
     lists = [*args[1 : len(args) // 2 * 2 : 2], *([result] if result is not None else [])]
@@ -562,7 +562,7 @@ def _sublists(args: Sequence[Any]) -> tuple[list[Tensor], Equation]:
 
 # ---- one operand ----
 def _diagonals(op: Op, labels: Labels) -> Operand:
-    """Returns an operand in which each label is once: axes of one label become their diagonal."""
+    """Returns an operand with distinct labels: axes of one label become their diagonal."""
     for label, count in Counter(labels).items():
         for _ in range(count - 1):
             first, second = [i for i, other in enumerate(labels) if other == label][:2]
@@ -575,13 +575,13 @@ def _diagonals(op: Op, labels: Labels) -> Operand:
 
 
 def _summed(x: Operand, kept: set[int]) -> Operand:
-    """Returns an operand summed over the axes whose labels nothing else needs."""
+    """Returns an operand summed over axes whose labels occur nowhere else."""
     axes = tuple(i for i, label in enumerate(x.labels) if label not in kept)
     return Operand(reduce(x.op, OpCode.ADD, axes), tuple(label for label in x.labels if label in kept)) if axes else x
 
 
 def _lengths(operands: Sequence[Operand]) -> dict[int, Dim]:
-    """Returns the length of each label; an axis of length 1 is repeated where others are longer."""
+    """Returns the length of each label; axes of length 1 broadcast."""
     found: dict[int, Dim] = {}
     for x in operands:
         for label, dim in zip(x.labels, x.op.shape):
@@ -594,14 +594,14 @@ def _lengths(operands: Sequence[Operand]) -> dict[int, Dim]:
 
 
 def _without_repeats(x: Operand, lengths: dict[int, Dim]) -> Operand:
-    """Returns an operand without the axes of length 1 that broadcast to longer ones: it is the same for all of those."""
+    """Returns an operand without the axes of length 1 that broadcast."""
     kept = [i for i, label in enumerate(x.labels) if x.op.shape[i] == lengths[label]]
     return Operand(reshape(x.op, tuple(x.op.shape[i] for i in kept)), tuple(x.labels[i] for i in kept))
 
 
 # ---- pairs ----
 def _arranged(x: Operand, *groups: Sequence[int]) -> tuple[Op, list[Shape]]:
-    """Returns an operand with one axis for each group of labels, and the lengths in each group."""
+    """Returns an operand with one axis per group of labels, and the lengths in each group."""
     place = {label: i for i, label in enumerate(x.labels)}
     shapes = [tuple(x.op.shape[place[label]] for label in group) for group in groups]
     moved = permute(x.op, tuple(place[label] for group in groups for label in group))
@@ -609,7 +609,7 @@ def _arranged(x: Operand, *groups: Sequence[int]) -> tuple[Op, list[Shape]]:
 
 
 def _pair(a: Operand, b: Operand, kept: set[int]) -> Operand:
-    """Returns the product of two operands, summed over the labels that are not kept, in one MATMUL."""
+    """Returns the product of two operands, summed over labels that are not kept, in one MATMUL."""
     shared = [label for label in a.labels if label in b.labels]
     batch, inner = ([label for label in shared if (label in kept) is wanted] for wanted in (True, False))
     rows, columns = ([label for label in x.labels if label not in shared] for x in (a, b))
@@ -624,7 +624,7 @@ def _pair(a: Operand, b: Operand, kept: set[int]) -> Operand:
 
 
 def _cost(a: Operand, b: Operand, kept: set[int]) -> tuple[int, int]:
-    """Returns how much larger a pair's product is than the pair, and the multiplications it takes."""
+    """Returns the increase in size by a pair's product, and its number of multiplications."""
     lengths = {label: greatest(dim) for x in (a, b) for label, dim in zip(x.labels, x.op.shape)}
 
     def elements(labels: set[int]) -> int:
@@ -654,7 +654,7 @@ def contract(equation: Equation, ops: Sequence[Op]) -> Op:
         left = [_summed(x, needed(x)) for x in left]
         if len(left) == 1:
             break
-        # NOTE: the first of equal choices, so that a graph depends on the equation alone.
+        # NOTE: among equal choices the first, so that the graph depends on the equation only.
         pairs = itertools.combinations(left, 2)
         a, b = min(pairs, key=lambda pair: _cost(pair[0], pair[1], needed(*pair)))
         product = _pair(a, b, needed(a, b))
@@ -663,7 +663,7 @@ def contract(equation: Equation, ops: Sequence[Op]) -> Op:
 
 
 def _in_order(x: Operand, output: Labels, lengths: dict[int, Dim]) -> Op:
-    """Returns the result with its axes in order; a label that only operands of length 1 had is there already."""
+    """Returns the result with its axes in order; labels that all operands have with length 1 are there already."""
     present = [label for label in output if label in x.labels]
     op = permute(x.op, tuple(x.labels.index(label) for label in present))
     return reshape(op, tuple(lengths[label] for label in output))
@@ -671,7 +671,7 @@ def _in_order(x: Operand, output: Labels, lengths: dict[int, Dim]) -> Op:
 
 # ---- what users call ----
 def _common(function: str, tensors: Sequence[TensorCore]) -> list[Op]:
-    """Returns the values in one dtype, inside autocast of 16 bits."""
+    """Returns the values in one dtype, under autocast in 16 bits."""
     ops = [tensor.read() for tensor in tensors]
     widest = ops[0]
     for op in ops[1:]:
@@ -682,7 +682,7 @@ def _common(function: str, tensors: Sequence[TensorCore]) -> list[Op]:
 
 
 def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:
-    """Returns the operands of einsum in one dtype: int64 where integers are summed over an axis of one operand alone."""
+    """Returns the operands of einsum in one dtype: int64 if an axis of a single integer operand is summed."""
     ops = [tensors[0].read()] if len(tensors) == 1 else _common("einsum", tensors)
     counts = Counter(label for labels in plan.inputs for label in set(labels))
     summed = any(
@@ -694,23 +694,23 @@ def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:
 
 
 def einsum(equation: str | Tensor, *operands: Any) -> Any:
-    """Returns the sum of products that an equation names: "ij,jk->ik" is the product of two matrices.
+    """Returns the sum of products given by an equation: "ij,jk->ik" is the product of two matrices.
 
     out[output labels] = sum over all other labels of the product of the operands at their labels
 
     Args:
-      equation:  terms of letters, one for each operand, apart by commas, then perhaps "->" and the labels of the result;
-                 without that, those that are there once, in alphabetic order. A letter that is twice in a term is a
-                 diagonal; "..." is any number of leading axes, which broadcast. Or an operand: einsum(x, [0, 1], [1, 0])
-                 names axes by numbers
+      equation:  terms of letters, one per operand, separated by commas, then optionally "->" and the labels of the result;
+                 by default those that occur once, in alphabetical order. A letter that occurs twice in a term is a
+                 diagonal; "..." stands for any number of leading axes, which broadcast. Or an operand: einsum(x, [0, 1],
+                 [1, 0]) labels axes by numbers
       operands:  tensors, or a list of them
 
     Raises:
-      ArgumentError: the equation is not of this grammar, or does not fit the operands.
-      ShapeError:    axes with one label have different lengths, none of them 1.
-      DTypeError:    bools.
+      ArgumentError: a syntax error in the equation, or the operands do not match.
+      ShapeError:    axes with one label have different lengths greater than 1.
+      DTypeError:    an operand is bool.
 
-    Cost:      one MATMUL for each operand but one. The pair with the smallest product is multiplied next.
+    Cost:      one MATMUL less than there are operands. The pair with the smallest product is multiplied next.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> einsum("ij,ij->i", x, x), einsum("ii", x)
@@ -729,15 +729,15 @@ def einsum(equation: str | Tensor, *operands: Any) -> Any:
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
-    """Returns the sum of products over pairs of axes; the other axes of a, then those of b, are left.
+    """Returns the sum of products over pairs of axes; the other axes of a, then those of b, remain.
 
     Args:
       a, b:  tensors
-      dims:  how many: the last axes of a with the first of b; or two lists of as many axes. An axis of length 1 is
-             repeated
+      dims:  a number: the last axes of a with the first of b; or two lists of axes of equal length. Axes of length 1
+             broadcast
 
     Raises:
-      ArgumentError: `dims` is neither, or names other numbers of axes.
+      ArgumentError: `dims` is something else, or its lists differ in length.
       ShapeError:    the lengths of a pair differ.
 
     >>> tensordot(Tensor.ones(2, 3, 4), Tensor.ones(4, 3, 5), dims=([1, 2], [1, 0])).shape

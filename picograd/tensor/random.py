@@ -1,10 +1,9 @@
-"""Random tensors: threefry of (key, element index), so that every device and every order gives the same bits.
+"""Random tensors: threefry of (key, element index), so that all devices and orders of evaluation give the same bits.
 
-LOG, EXP and COS are right to an ulp or two, which each device spends in its own way: by a polynomial, or a library.
-Draws are made of integers alone and of operations whose last bit IEEE 754 defines: ADD, SUB, MUL, DIV, SQRT, FLOOR,
-MAX, MIN and casts. No pass reorders these, and no compiler may contract them. FMA is left out: a processor without the
-instruction rounds it twice. Logarithm, exponential and cosine of this file are right to 2 ulp, and cheap for the range
-that draws need.
+Devices differ in the last bits of LOG, EXP and COS, which are polynomials or library calls. Random numbers are therefore
+made only from integers and from operations that IEEE 754 rounds exactly: ADD, SUB, MUL, DIV, SQRT, FLOOR, MAX, MIN and
+casts. No pass reorders these, and no compiler may contract them. FMA is excluded: a processor without the instruction
+rounds twice. Logarithm, exponential and cosine of this file are accurate to 2 ulp, and cheap in the range that is needed.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ SQRT_HALF = {dtypes.float32: 0x3F3504F3, dtypes.float64: 0x3FE6A09E667F3BCD}  # 
 
 
 def log_alike(x: Op) -> Op:
-    """Returns the natural logarithm of a normal float32 or float64 above 0.
+    """Returns the natural logarithm of a positive normal float32 or float64.
 
     x = 2^n m with m from sqrt(1/2) to sqrt(2);  log x = n log 2 + s p(s^2) with s = (m - 1) / (m + 1)
     """
@@ -87,7 +86,7 @@ def log_alike(x: Op) -> Op:
 
 
 def exp_alike(x: Op) -> Op:
-    """Returns e^x of a float32 or float64: 0 and infinity where it leaves the range.
+    """Returns e^x of a float32 or float64, with underflow to 0 and overflow to infinity.
 
     x = n log 2 + r with |r| <= log(2) / 2;  e^x = 2^n e^r, in two steps, so that subnormal results are rounded once
     """
@@ -103,9 +102,9 @@ def exp_alike(x: Op) -> Op:
 
 
 def cosine_of_turns(turns: Op, dtype: DType) -> Op:
-    """Returns cos(2 pi turns / 2^32) for int32 `turns`: the sine of the rest within a quarter, which integers hold exactly.
+    """Returns cos(2 pi turns / 2^32) for int32 `turns`, as a sine in a quarter turn, whose angle integers hold exactly.
 
-    A negative t has all its bits inverted: -1 - t, its mirror image but for 2^-32 of a turn. A turn of int64 is 2^64.
+    Negative t are inverted bit by bit: -1 - t, their mirror image up to 2^-32 of a turn. A turn of int64 is 2^64.
     """
     places = turns.dtype.bits
     folded = xor(turns, shr(turns, places - 1))
@@ -114,12 +113,12 @@ def cosine_of_turns(turns: Op, dtype: DType) -> Op:
 
 
 def normal_quantile(p: Op) -> Op:
-    """Returns the x with a part p of the normal distribution below it, p being a float32 or float64 in [0, 1].
+    """Returns the quantile of the normal distribution at p, a float32 or float64 in [0, 1].
 
-    Right to 4 ulp up to |x| = 8; of 0 and 1, too, it is finite.
+    Accurate to 4 ulp up to |x| = 8; finite at 0 and 1, too.
 
-    x = c sqrt(2 w + pi / 2) h(t) with c = 2 p - 1, w = -log(1 - c^2) = -log(4 p (1 - p)), t = (5 - w) / (5 + w). The
-    middle of the distribution and both its ends make h 1, and it is near 1 between: one polynomial is enough.
+    x = c sqrt(2 w + pi / 2) h(t) with c = 2 p - 1, w = -log(1 - c^2) = -log(4 p (1 - p)), t = (5 - w) / (5 + w). In the
+    middle and at both ends of the distribution h is 1, and near 1 elsewhere, so one polynomial is enough.
     """
     dtype = p.dtype
     w = -log_alike(maximum((-p + 1.0) * p * 4.0, 2.0 ** (1 - dtype.exponent_bias)))
@@ -130,9 +129,9 @@ def normal_quantile(p: Op) -> Op:
 
 # ---- integers ----
 def part_of(count: Op | int, bits: Op) -> Op:
-    """Returns the integer below `count` that uint64 `bits` choose: count * bits / 2^64 rounded down, or up to 2 less.
+    """Returns floor(count * bits / 2^64), or up to 2 less, for uint64 `bits`: an integer below `count`.
 
-    The product of the lower halves is left out, and each of the other products of halves is rounded for itself.
+    The product of the lower halves is left out, and the other products of halves are rounded separately.
     """
     upper, lower = _halves(bits)
     most, rest = divmod(count, 2**32) if isinstance(count, int) else _halves(count)
@@ -146,31 +145,31 @@ def _halves(x: Op) -> tuple[Op, Op]:
 
 
 def _held(value: float, dtype: DType) -> float:
-    """Returns a number as `dtype` holds it, so that no language has to round it."""
+    """Returns a number as a constant of `dtype`, rounded here and not by a language."""
     return float(np.dtype(dtype.numpy).type(value))
 
 
 # ---- probabilities ----
 def probability(function: str, name: str, p: float) -> float:
-    """Returns an argument that must be a probability.
+    """Returns an argument that is a probability.
 
     Raises:
       ArgumentTypeError: it is not a number.
       ArgumentError:     it is not in [0, 1].
     """
-    if not 0.0 <= number(function, name, p) <= 1.0:  # NaN is not either
+    if not 0.0 <= number(function, name, p) <= 1.0:  # also refuses NaN
         raise ArgumentError(f"{function}: {name} must be a probability, got {p}.")
     return p
 
 
 def probabilities(function: str, op: Op, hint: str | None = None) -> Op:
-    """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error with a hint."""
+    """Returns `op`; computing it raises an error with a hint for elements outside [0, 1] and for NaN."""
     inside = both(less_equal(0, op), less_equal(op, 1))
     return guarded(op, inside, f"{function}: a probability is not in [0, 1].", hint)
 
 
 def weights(function: str, op: Op) -> Op:
-    """Returns `op`; when it is computed, an element that is negative, infinite or NaN is an error."""
+    """Returns `op`; computing it raises an error for negative, infinite and NaN elements."""
     inside = both(less_equal(0, op), less(op, math.inf))
     return guarded(op, inside, f"{function}: a weight is negative, infinite or NaN.")
 
@@ -185,7 +184,7 @@ def rand(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns numbers of `shape`, or of the shape `size`, evenly from [0, 1), multiples of 2^-24 (float32).
+    """Returns uniform numbers in [0, 1) of `shape`, or of the shape `size`: multiples of 2^-24 (float32).
 
     Raises:
       DTypeError: dtype is not a float.
@@ -227,11 +226,11 @@ def randint(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns integers of shape `size` from low up to but without high; randint(high, size=...) counts from 0.
+    """Returns integers in [low, high) of shape `size`; randint(high, size=...) begins at 0.
 
     Raises:
-      ArgumentError: there is no integer between low and high.
-      DTypeError:    requires_grad of a dtype that is not a float.
+      ArgumentError: [low, high) is empty.
+      DTypeError:    requires_grad for a dtype that is not a float.
 
     >>> Tensor.randint(10, size=(4,), generator=Generator(1))
     Tensor([8, 6, 1, 0])
@@ -252,10 +251,10 @@ def randperm(
     cls: type[T], n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: str | None = None,
     requires_grad: bool = False,
 ) -> T:  # fmt: skip
-    """Returns the integers 0..n-1 in a random order.
+    """Returns a random permutation of 0..n-1.
 
     Raises:
-      DTypeError: requires_grad of a dtype that is not a float.
+      DTypeError: requires_grad for a dtype that is not a float.
 
     >>> Tensor.randperm(5, generator=Generator(1))
     Tensor([3, 2, 1, 4, 0])
@@ -270,7 +269,7 @@ def rand_like(
     cls: type[T], tensor: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
     device: str | None = None, requires_grad: bool = False,
 ) -> T:  # fmt: skip
-    """Returns uniform numbers in the shape of `tensor`, in its dtype and on its device unless others are given.
+    """Returns uniform numbers in the shape of `tensor`, by default in its dtype and on its device.
 
     >>> Tensor.rand_like(Tensor([[0.0, 0.0]])).shape
     (1, 2)
@@ -283,7 +282,7 @@ def randn_like(
     cls: type[T], tensor: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
     device: str | None = None, requires_grad: bool = False,
 ) -> T:  # fmt: skip
-    """Returns normal numbers in the shape of `tensor`, in its dtype and on its device unless others are given.
+    """Returns normal numbers in the shape of `tensor`, by default in its dtype and on its device.
 
     >>> Tensor.randn_like(Tensor([[0.0, 0.0]])).shape
     (1, 2)
@@ -296,7 +295,7 @@ def _drawn_floats(
     cls: type[T], function: str, make: Callable[[Op, Shape, DType], Op], sizes: tuple[Any, Any],
     generator: Generator | None, dtype: DType | None, device: str | None, requires_grad: bool,
 ) -> T:  # fmt: skip
-    """Returns the tensor that `make` gives for the key of the next draw."""
+    """Returns the tensor that `make` returns for the key of the next draw."""
     place, shape = device_or_default(device), shape_of_sizes(function, *sizes)
     key = (generator or default_generator).next_key(place)
     op = make(key, shape, dtypes.known(function, dtype, dtypes.default_float))
@@ -311,10 +310,10 @@ def _drawn(cls: type[T], op: Op, device: str, requires_grad: bool = False) -> T:
 
 # ---- from probabilities ----
 def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = None) -> T:
-    """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self.
+    """Returns 1 with the probability in each element (or with `p`), else 0, in the dtype of self.
 
     Raises:
-      DTypeError:    the elements are the probabilities and no floats.
+      DTypeError:    self has the probabilities and is not a float.
       ArgumentError: p is not in [0, 1]; when the result is computed: an element is not.
 
     >>> Tensor([0.0, 1.0]).bernoulli()
@@ -329,15 +328,15 @@ def bernoulli(self: T, p: float | None = None, *, generator: Generator | None = 
 
 
 def multinomial(self: T, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> T:
-    """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
+    """Returns (..., num_samples) positions along the last axis, drawn with the elements as weights.
 
-    Weights are added up as integers, the largest being 2^62 / classes or a bit less: every device has the same sums.
-    Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
+    Weights are summed as integers, the largest near 2^62 / classes, so all devices have the same sums. Without replacement
+    the positions with the least -log(u) / weight are drawn (Efraimidis, Spirakis 2006).
 
     Raises:
       ShapeError:    self has neither one axis nor two.
-      ArgumentError: no sample, or more than classes, without replacement; when the result is computed: a weight is
-                     negative, infinite or NaN, or all of a row are 0.
+      ArgumentError: no sample, or without replacement more than classes; when the result is computed: a weight is negative,
+                     infinite or NaN, or a row has only zeros.
 
     >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
     Tensor([1])
@@ -361,7 +360,7 @@ def multinomial(self: T, num_samples: int, replacement: bool = False, *, generat
 
 
 def _chosen(self: T, op: Op) -> T:
-    """Returns the tensor drawn with these weights, which a loop may go on from."""
+    """Returns the drawn tensor, on which a loop may continue."""
     chosen = self.from_op(op, self.cell.device)
     settle_choice(chosen.cell)
     return chosen
@@ -379,7 +378,7 @@ def randint_like(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> T:
-    """Returns integers from low up to but without high in the shape, dtype and on the device of `tensor`.
+    """Returns integers in [low, high) in the shape, dtype and on the device of `tensor`.
 
     >>> Tensor.randint_like(Tensor([0.0, 0.0]), 7, 8)
     Tensor([7., 7.])
@@ -393,7 +392,7 @@ def randint_like(
 
 
 def uniform_(self: T, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> T:
-    """Stores uniform numbers from [low, high) in place.
+    """Stores uniform numbers in [low, high) in place.
 
     Raises:
       ArgumentError: low is above high.
@@ -408,7 +407,7 @@ def uniform_(self: T, low: float = 0.0, high: float = 1.0, *, generator: Generat
 
 
 def normal_(self: T, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> T:
-    """Stores numbers of the normal distribution with `mean` and deviation `std` in place.
+    """Stores normal numbers of the given `mean` and standard deviation `std` in place.
 
     Raises:
       ArgumentError: std is negative, or NaN.
@@ -428,7 +427,7 @@ def store_drawn(self: T, function: str, op: Op) -> T:
 
 # ---- on Ops ----
 def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
-    """Returns 64 random bits for each element: threefry of its index, with the key of the next draw."""
+    """Returns 64 random bits per element: threefry of its index, with the key of the next draw."""
     return _bits_of((generator or default_generator).next_key(device), shape)
 
 
@@ -441,7 +440,7 @@ def _bits_of(key: Op, shape: Shape) -> Op:
 
 @formula
 def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
-    """Returns the top bits as a fraction in [0, 1): as many as the mantissa holds, so that nothing is rounded."""
+    """Returns the top bits as a fraction in [0, 1), as many as the mantissa holds, so without rounding."""
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.", hint="Tensor.randint(low, high, size)")
     digits = dtype.precision
@@ -452,7 +451,7 @@ def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
 def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
     """Returns sqrt(-2 ln u) cos(2 pi v), u in (0, 1] from the upper half of the bits and v from the lower.
 
-    Every device gives the same bits: SQRT is rounded correctly, and the rest is in tensor/random.py.
+    All devices give the same bits: SQRT is rounded correctly, and the other functions are this file's.
     """
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
@@ -479,19 +478,19 @@ def _randint_op(key: Op, shape: Shape, low: int, high: int, dtype: DType) -> Op:
 
 @formula
 def exponential_op(bits: Op, dtype: DType) -> Op:
-    """Returns -log(u) with u evenly from (0, 1], in float32 or float64; above 0 where u is 1, as if u were just below."""
+    """Returns -log(u) with u uniform in (0, 1], in float32 or float64; always above 0."""
     return maximum(-log_alike(-uniform_op(bits, dtype) + 1.0), 2.0 ** -(dtype.precision + 1))
 
 
 @formula
 def gumbel_op(bits: Op, dtype: DType) -> Op:
-    """Returns numbers of Gumbel's distribution, -log(-log(u)), in a float dtype."""
+    """Returns numbers of the Gumbel distribution, -log(-log(u)), in a float dtype."""
     return cast(-log_alike(exponential_op(bits, dtype.compute_dtype)), dtype)
 
 
 @formula
 def order_op(mass: Op, bits: Op) -> Op:
-    """Returns the places along the last axis in a random order, those of greater weights sooner."""
+    """Returns a random permutation along the last axis, in which larger weights tend to be earlier."""
     mass = _shares(mass)
     keys = exponential_op(bits, mass.dtype) / mass
     return argsort(keys, len(mass.shape) - 1)
@@ -499,7 +498,7 @@ def order_op(mass: Op, bits: Op) -> Op:
 
 @formula
 def places_op(mass: Op, bits: Op) -> Op:
-    """Returns places along the last axis (..., N) drawn with its elements as weights, one for each of `bits` (..., M)."""
+    """Returns positions along the last axis (..., N), drawn with the elements as weights, for `bits` (..., M)."""
     last, classes = len(mass.shape) - 1, static(mass.shape[-1])
     shares = cast(_shares(mass) * 2.0 ** (62 - classes.bit_length()), dtypes.int64)
     bounds = scan(shares, OpCode.ADD, last)
@@ -508,7 +507,7 @@ def places_op(mass: Op, bits: Op) -> Op:
 
 
 def _shares(mass: Op) -> Op:
-    """Returns weights as parts of the largest of a row; when computed, a negative, infinite or NaN one is an error."""
+    """Returns weights as fractions of the row's largest; negative, infinite and NaN ones raise an error when computed."""
     mass = weights("multinomial", cast(mass, mass.dtype.compute_dtype))
     greatest = reduce(mass, OpCode.MAX, (len(mass.shape) - 1,), keepdim=True)
     is_above_0 = less(0, greatest)
@@ -516,7 +515,7 @@ def _shares(mass: Op) -> Op:
 
 
 def integers_op(bits: Op, low: int, high: int) -> Op:
-    """Returns int64 integers from low up to but without high."""
+    """Returns int64 integers in [low, high)."""
     return cast(part_of(high - low, bits), dtypes.int64) + low
 
 
@@ -529,7 +528,7 @@ def bernoulli_(self: T, p: float | Tensor = 0.5, *, generator: Generator | None 
     """Stores 1 with probability `p` (a number, or a tensor of self's shape), else 0, in place.
 
     Raises:
-      ArgumentError: p is not in [0, 1]; of a tensor, when it is computed.
+      ArgumentError: p is not in [0, 1] (a tensor: when it is computed).
 
     >>> Tensor.zeros(2).bernoulli_(1.0)
     Tensor([1., 1.])
@@ -561,7 +560,7 @@ def exponential_(self: T, lambd: float = 1.0, *, generator: Generator | None = N
 
 
 def geometric_(self: T, p: float, *, generator: Generator | None = None) -> T:
-    """Stores how many tries it takes, 1, 2, ..., until one of probability `p` succeeds, in place.
+    """Stores the number of tries, 1, 2, ..., until the first success with probability `p`, in place.
 
     Raises:
       ArgumentError: p is not in (0, 1].
@@ -578,7 +577,7 @@ def geometric_(self: T, p: float, *, generator: Generator | None = None) -> T:
 
 
 def log_normal_(self: T, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> T:
-    """Stores numbers whose logarithms are normal with `mean` and deviation `std`, in place.
+    """Stores exp of normal numbers with the given `mean` and standard deviation `std`, in place.
 
     Raises:
       ArgumentError: std is not positive.
@@ -594,7 +593,7 @@ def log_normal_(self: T, mean: float = 1.0, std: float = 2.0, *, generator: Gene
 
 
 def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> T:
-    """Stores numbers of Cauchy's distribution, median + sigma * tan(pi (u - 1/2)), in place: a sine over a cosine.
+    """Stores numbers of the Cauchy distribution, median + sigma * tan(pi (u - 1/2)), in place: a sine over a cosine.
 
     Raises:
       ArgumentError: sigma is not positive.
@@ -614,16 +613,16 @@ def cauchy_(self: T, median: float = 0.0, sigma: float = 1.0, *, generator: Gene
 
 
 def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generator: Generator | None) -> T:
-    """Stores normal numbers between a and b in place: see nn.init.trunc_normal_."""
+    """Stores normal numbers truncated to [a, b] in place: see nn.init.trunc_normal_."""
     need_float("trunc_normal_", self.op)
     check_positive("trunc_normal_", "std", std)
     if not a <= b:
         raise ArgumentError(f"trunc_normal_: a must not be above b, got {a} and {b}.")
     scale, ends = std, ((a - mean) / std, (b - mean) / std)
-    if sum(ends) > 0:  # the mirror image: parts below small numbers have more digits
+    if sum(ends) > 0:  # the mirror image: small probabilities have more digits
         scale, ends = -std, (-ends[1], -ends[0])
     low, high = (0.5 * math.erfc(-end / math.sqrt(2)) for end in ends)
-    far = high < 2.0**-50  # eight deviations, where the polynomial ends: of float64 it is off by 2e-4 at 20
+    far = high < 2.0**-50  # eight standard deviations, where the polynomial ends: in float64 it is off by 2e-4 at 20
     wide = dtypes.float64 if far else self.dtype.compute_dtype
     part = uniform_op(_bits(self, generator), wide) * (high - low) + low
     drawn = minimum(maximum(normal_quantile(part) * scale + mean, a), b)
@@ -631,12 +630,12 @@ def fill_truncated(self: T, mean: float, std: float, a: float, b: float, generat
 
 
 def random_(self: T, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> T:
-    """Stores integers from `low` up to but without `high`, in place; random_(high) counts from 0.
+    """Stores integers in [low, high) in place; random_(high) begins at 0.
 
-    Without bounds: up to the largest of an integer dtype, to 2^digits of a float.
+    Default bounds: up to the maximum of an integer dtype, or to 2^digits for a float.
 
     Raises:
-      ArgumentError: there is no integer between low and high.
+      ArgumentError: [low, high) is empty.
 
     >>> Tensor.zeros(2).random_(7, 8)
     Tensor([7., 7.])

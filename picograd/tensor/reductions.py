@@ -1,13 +1,13 @@
-"""Reductions along axes, running sums, softmax, and the norms and moments that they are made of.
+"""Reductions along axes, running sums, softmax, and the norms and moments that they need.
 
-The mean m' of x is rounded, so differences d = x - m' do not add up to 0. Their mean is the error of m', and without it
+The mean m' of x is rounded, so differences d = x - m' do not sum to 0. Their mean is the error of m'; corrected by it,
 
     variance = (sum d^2 - (sum d)^2 / n) / (n - correction)
 
-Both sums are one walk. In exact arithmetic sum d is 0 for any x, so its derivatives are 0: it is detached.
+Both sums take one pass. In exact arithmetic sum d is 0 for any x, so its derivatives are 0: it is detached.
 
-The square of a float32 may be beyond float32: that of 1e20 is infinite, that of 1e-30 is 0. So is the variance of such
-numbers, but not their deviation: its squares are added in float64.
+The square of a float32 may be outside the range of float32: 1e20 squared is infinite, 1e-30 squared is 0. So is the
+variance of such numbers, but not their standard deviation: its squares are summed in float64.
 
 Source: Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance", The American Statistician 37(3), eq. 1.7.
 
@@ -61,38 +61,38 @@ __all__ = [
 # ---- moments on Ops ----
 @formula
 def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns the mean over `axes`: of narrow floats rounded once, for their sum may be too large for them."""
+    """Returns the mean over `axes`; 16-bit floats are rounded once, since their sum may overflow."""
     total = reduce(cast(op, op.dtype.compute_dtype), OpCode.ADD, axes, keepdim)
     return cast(_over_count(total, _count(op, axes)), op.dtype)
 
 
 @formula
 def nearest_mean(op: Op, axes: tuple[int, ...]) -> Op:
-    """Returns the mean over `axes`, which stay, off by little more than its last rounding."""
+    """Returns the mean over `axes`, kept with length 1, accurate nearly to the last bit."""
     mean = mean_op(op, axes, keepdim=True)
     return mean + detached(mean_op(op - broadcast_to(mean, op.shape), axes, keepdim=True))
 
 
 @formula
 def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
-    """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
+    """Returns the sum of squared deviations from the mean over `axes`, divided by count - correction."""
     return cast(_variance(op, axes, correction, keepdim, op.dtype.compute_dtype), op.dtype)
 
 
 @formula
 def deviation_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
-    """Returns the square root of the variance, added in float64; the gradient of equal elements is 0."""
+    """Returns the square root of the variance, summed in float64; the gradient of equal elements is 0."""
     return cast(pointwise.flat_sqrt(_variance(op, axes, correction, keepdim, float64)), op.dtype)
 
 
 def _variance(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool, wide: DType) -> Op:
-    """Returns the variance in `wide`; mean and deviations are of the dtype that `op` computes in."""
+    """Returns the variance in `wide`; mean and deviations are in the dtype in which `op` is computed."""
     op = cast(op, op.dtype.compute_dtype)
     deviation = cast(op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape), wide)
     squares = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
     rest = reduce(deviation, OpCode.ADD, axes, keepdim)
     count = _count(deviation, axes)
-    total = squares - detached(minimum(rest * _over_count(rest, count), squares))  # of equal elements 0, not below
+    total = squares - detached(minimum(rest * _over_count(rest, count), squares))  # 0 for equal elements
     if isinstance(count, int):
         return total / float(builtins.max(0, count - correction))
     if isinstance(correction, int):
@@ -117,10 +117,10 @@ def _over_count(total: Op, count: Dim) -> Op:
 # ---- the p-norm on Ops ----
 @formula
 def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts nonzeros, inf and -inf are the largest and the least |x|.
+    """Returns (sum |x|^p)^(1/p) along axes; p = 0 counts nonzeros, inf and -inf select the largest and the smallest |x|.
 
-    Gradients are 0 where x is 0, as in PyTorch, but for p = 0 and between p = 0 and 1. Narrow floats are computed with in
-    float32: the square of 300 is not a float16.
+    Gradients are 0 where x is 0, as in PyTorch, except for p = 0 and 0 < p < 1. 16-bit floats are computed in float32: the
+    square of 300 exceeds float16.
     """
     if p == 0:
         return cast(
@@ -137,14 +137,14 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
 
 
 def _powers(magnitude: Op, p: float) -> Op:
-    """Returns |x|^p; at 0 a constant, whose derivative is 0."""
+    """Returns |x|^p; at 0 a constant, with derivative 0."""
     is_zero = equal(magnitude, 0)
     safe = where(is_zero, magnitude.filled(1), magnitude)
     return where(is_zero, magnitude.filled(0.0 if p > 0 else math.inf), Op(OpCode.POW, safe.dtype, (safe, safe.filled(p))))
 
 
 def _root(total: Op, p: float) -> Op:
-    """Returns total^(1/p) with the derivative 0 at 0."""
+    """Returns total^(1/p) with derivative 0 at 0."""
     is_zero = equal(total, 0)
     some = where(is_zero, total.filled(1), total)
     return where(is_zero, zeros_like(total), Op(OpCode.POW, some.dtype, (some, some.filled(1 / p))))
@@ -181,7 +181,7 @@ def sum(
     axis: Axes = None,
     keepdims: bool = False,
 ) -> T:
-    """Returns the sum; of bools and integers as int64.
+    """Returns the sum; int64 for bools and integers.
 
     >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
     [4, 6]
@@ -201,7 +201,7 @@ def prod(
     axis: Axes = None,
     keepdims: bool = False,
 ) -> T:
-    """Returns the product; of bools and integers as int64.
+    """Returns the product; int64 for bools and integers.
 
     >>> Tensor([[1, 2], [3, 4]]).prod(dim=0)
     Tensor([3, 8])
@@ -222,7 +222,7 @@ def mean(
     """Returns the sum divided by the number of elements.
 
     Raises:
-      DTypeError: integers, whose mean is not an integer.
+      DTypeError: self is not a float; the mean of integers is not an integer.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
     Tensor([1.5, 3.5])
@@ -244,7 +244,7 @@ def var(
     axis: Axes = None,
     keepdims: bool = False,
 ) -> T:
-    """Returns the mean of the squared deviations, divided by count - correction; unbiased=False: correction=0.
+    """Returns the squared deviations' sum, divided by count - correction; unbiased=False means correction=0.
 
     >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
     1.6666666269302368
@@ -262,10 +262,10 @@ def std(
     axis: Axes = None,
     keepdims: bool = False,
 ) -> T:
-    """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
+    """Returns the standard deviation, with division by count - correction; unbiased=False means correction=0.
 
-    The gradient of equal elements is 0, as in PyTorch. Squares are added in float64: those of 1e20 and 1e-30 are beyond
-    float32.
+    The gradient of equal elements is 0, as in PyTorch. Squares are summed in float64: those of 1e20 and 1e-30 are outside
+    the range of float32.
 
     >>> Tensor([1.0, 3.0]).std()
     Tensor(1.4142135)
@@ -278,7 +278,7 @@ def _spread(
     keepdim: bool, unbiased: bool | None, axis: Axes,
 ) -> T:  # fmt: skip
     op = need_float(function, self.read())
-    if isinstance(dim, bool):  # as in x.var(False)
+    if isinstance(dim, bool):  # x.var(False)
         dim, unbiased = None, dim
     given = 1 if correction is None else correction
     less = given if unbiased is None else int(unbiased)
@@ -287,10 +287,10 @@ def _spread(
 
 # ---- extremes ----
 def amax(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
-    """Returns the largest element; NaN wins.
+    """Returns the largest element; NaN if there is one.
 
     Raises:
-      ShapeError: there is no element.
+      ShapeError: there are no elements.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amax(dim=0)
     Tensor([3., 4.])
@@ -300,10 +300,10 @@ def amax(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None,
 
 
 def amin(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
-    """Returns the smallest element; NaN wins.
+    """Returns the smallest element; NaN if there is one.
 
     Raises:
-      ShapeError: there is no element.
+      ShapeError: there are no elements.
 
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amin(dim=0, keepdim=True)
     Tensor([[1., 2.]])
@@ -324,7 +324,7 @@ def not_empty(self: T, function: str, dim: Axes, axis: Axes) -> Op:
 def max(
     self: T, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
 ) -> Any:
-    """Returns the largest element; along one axis (values, indices); with a tensor the greater of both.
+    """Returns the largest element; along one axis (values, indices); with a tensor the larger of both.
 
     >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
     [1, 0]
@@ -352,19 +352,19 @@ def min(
 
 
 def _along(self: T, function: str, code: OpCode, dim: int, keepdim: bool) -> MaxResult:
-    """Returns extremes along one axis and their places. Among equal elements the one at that place has the gradient."""
+    """Returns extremes along one axis and their positions; of equal elements the one there gets the gradient."""
     op = not_empty(self, function, dim, None)
     axis = axis_of(function, op.shape, dim)
     places = _position(self, function, code, axis, keepdim)
     if not op.shape or not op.needs_grad:
         return MaxResult(_reduced(self, function, code, op, axis, keepdim, None), places)
-    # The element at that place and zeros, summed: this and its gradient join the kernel that reads them, as no gather does.
+    # A masked sum, not a gather: it and its gradient are fused with the kernels that read them.
     is_it = equal(positions(op.shape, axis), broadcast_to(_place(detached(op), code, axis, True), op.shape))
     return MaxResult(self.from_op(reduce(where(is_it, op, 0.0), OpCode.ADD, (axis,), keepdim), self.cell.device), places)
 
 
 def argmax(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> T:
-    """Returns the position of the first greatest element, int64; without `dim` in the flattened tensor.
+    """Returns the position of the first largest element, int64; without `dim` in the flattened tensor.
 
     >>> Tensor([1, 5, 5]).argmax()
     Tensor(1)
@@ -382,7 +382,7 @@ def argmin(self: T, dim: int | None = None, keepdim: bool = False, *, axis: int 
 
 
 def _position(self: T, function: str, code: OpCode, dim: int | None, keepdim: bool) -> T:
-    """Returns the least place of an extreme: positions where it is, the length elsewhere, and their minimum."""
+    """Returns the first position of an extreme: the minimum of the positions that hold it."""
     if dim is None:
         flat = _position(self.flatten(), function, code, 0, False)
         return flat.reshape((1,) * self.ndim) if keepdim else flat
@@ -395,7 +395,7 @@ def _position(self: T, function: str, code: OpCode, dim: int | None, keepdim: bo
 
 
 def _place(op: Op, code: OpCode, axis: int, keepdim: bool) -> Op:
-    """Returns the least place along an axis where the extreme is."""
+    """Returns the first position along an axis at which the extreme is."""
     extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
     place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
     return reduce(place, OpCode.MIN, (axis,), keepdim)
@@ -403,7 +403,7 @@ def _place(op: Op, code: OpCode, axis: int, keepdim: bool) -> Op:
 
 # ---- truth ----
 def any(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
-    """Returns True where one element is not zero.
+    """Returns True if at least one element is nonzero.
 
     >>> Tensor([0, 2]).any()
     Tensor(True)
@@ -412,7 +412,7 @@ def any(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, 
 
 
 def all(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> T:
-    """Returns True where no element is zero.
+    """Returns True if all elements are nonzero.
 
     >>> Tensor([0, 2]).all()
     Tensor(False)
@@ -421,16 +421,16 @@ def all(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, 
 
 
 def _truth(self: T, function: str, code: OpCode, dim: Axes, keepdim: bool, axis: Axes) -> T:
-    """Returns bools; of uint8 uint8, as in PyTorch."""
+    """Returns bools; for uint8 uint8, as in PyTorch."""
     found = _reduced(self, function, code, cast(self.read(), dtypes.bool_), dim, keepdim, axis)
     return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
 
 
 # ---- exponentials ----
 def logsumexp(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> T:
-    """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch.
+    """Returns log(sum(exp(x))) without overflow; integers become float32, as in PyTorch.
 
-    The gradient is softmax(x): of nothing but minus infinities, or of several infinities, NaN, as in PyTorch.
+    The gradient is softmax(x); NaN if all x are -inf, or several are inf, as in PyTorch.
 
     >>> Tensor([1000.0, 1000.0]).logsumexp(0)
     Tensor(1000.6932)
@@ -440,7 +440,7 @@ def logsumexp(self: T, dim: Axes = None, keepdim: bool = False, *, axis: Axes = 
 
 
 def softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
-    """Returns exp(x) / sum(exp(x)) along one axis, the last unless named.
+    """Returns exp(x) / sum(exp(x)) along one axis, by default the last.
 
     >>> Tensor([0.0, 0.0]).softmax(-1).tolist()
     [0.5, 0.5]
@@ -449,7 +449,7 @@ def softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, axis
 
 
 def log_softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
-    """Returns x - log(sum(exp(x))) along one axis, the last unless named.
+    """Returns x - log(sum(exp(x))) along one axis, by default the last.
 
     >>> Tensor([0.0, 0.0]).log_softmax(-1)
     Tensor([-0.6931472, -0.6931472])
@@ -460,14 +460,14 @@ def log_softmax(self: T, dim: int | None = None, dtype: DType | None = None, *, 
 def _along_one(
     self: T, function: str, dim: int | None, dtype: DType | None, axis: int | None
 ) -> tuple[Op, tuple[int, ...]]:
-    """Returns the operand, in a dtype if one is named, and the axis along which it is normalized: the last unless named."""
+    """Returns the operand, cast if a dtype is given, and the axis to normalize, by default the last."""
     op = self.read() if dtype is None else cast(self.read(), dtypes.named(function, dtype))
     return op, axes_of(function, op.shape, -1 if dim is None and axis is None else dim, axis)
 
 
 # ---- running ----
 def cumsum(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
-    """Returns the sums of all elements up to each along one axis; of integers as int64.
+    """Returns the sums of all elements up to each along one axis; int64 for integers.
 
     >>> Tensor([1, 2, 3]).cumsum(0)
     Tensor([1, 3, 6])
@@ -480,7 +480,7 @@ cumsum_ = in_place(cumsum)
 
 
 def cumprod(self: T, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> T:
-    """Returns the products of all elements up to each along one axis; of integers as int64.
+    """Returns the products of all elements up to each along one axis; int64 for integers.
 
     >>> Tensor([1, 2, 3]).cumprod(0)
     Tensor([1, 2, 6])
@@ -512,7 +512,7 @@ def softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
     """Returns exp(x) / sum(exp(x)) over `axes`."""
     need_float("softmax", op)
     powers, total, _ = _shifted(op, axes)
-    # One division a row, not one an element; of narrow floats the second rounding would show.
+    # One division per row, not per element; 16-bit floats would show the second rounding.
     is_narrow = total.dtype.itemsize < 4
     factor = broadcast_to(total if is_narrow else unary(OpCode.RECIPROCAL, total), powers.shape)
     return powers / factor if is_narrow else powers * factor
@@ -520,14 +520,14 @@ def softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
 
 @formula
 def log_softmax_op(op: Op, axes: tuple[int, ...]) -> Op:
-    """Returns x - log(sum(exp(x))) over `axes`; of narrow floats rounded once."""
+    """Returns x - log(sum(exp(x))) over `axes`; 16-bit floats are rounded once."""
     need_float("log_softmax", op)
     _, total, shifted = _shifted(cast(op, op.dtype.compute_dtype), axes)
     return cast(shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape), op.dtype)
 
 
 def _shifted(op: Op, axes: tuple[int, ...]) -> tuple[Op, Op, Op]:
-    """Returns exp(x - max), its sum over axes, which stay with length 1, and x - max."""
+    """Returns exp(x - max), its sum over axes, kept with length 1, and x - max."""
     greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
     shifted = op - broadcast_to(greatest, op.shape)
     powers = unary(OpCode.EXP, shifted)

@@ -1,7 +1,7 @@
-"""Elements and slices written by index tensors, and chosen by masks and values.
+"""Elements and slices written by index tensors, and selected by masks and values.
 
-A function that writes has two forms: one returns a new tensor, one, with a _ at its end, writes in place. Where only
-values decide how long a result is, as for masked_select, the tensor is computed at once.
+Each writing function has two forms: one returns a new tensor, one, with a _ at its end, writes in place. Where values
+decide the length of a result, as for masked_select, the tensor is computed at once.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ CODES = {"sum": OpCode.ADD, "prod": OpCode.MUL, "mean": OpCode.ADD, "amax": OpCo
 
 
 def scattered_along(base: Op, places: Op, updates: Op, code: OpCode | None, axis: int) -> Op:
-    """Returns base[..., places, ...] = updates along one axis, the others equal; `places` may be shorter along them."""
-    if not places.numel:  # gradients of nothing go to the updates
+    """Returns base[..., places, ...] = updates along one axis; along the others `places` may be shorter."""
+    if not places.numel:  # so that the updates have gradients, empty ones
         nothing = expand(reduce_op(updates, OpCode.ADD, tuple(range(len(updates.shape)))), base.shape)
         return where(filled(False, dtypes.bool_, base.shape), nothing, base) if updates.needs_grad else base
     block = tuple((0, dim if a == axis else n) for a, (dim, n) in enumerate(zip(base.shape, places.shape)))
@@ -82,11 +82,11 @@ def scattered_along(base: Op, places: Op, updates: Op, code: OpCode | None, axis
 
 
 def combined(base: Op, places: Op, updates: Op, reduce: str, include_self: bool, axis: int, store: Scatter) -> Op:
-    """Returns `base` with all updates of one place combined there: "sum", "mean", "prod", "amax" or "amin".
+    """Returns `base` with all updates of each position combined: "sum", "mean", "prod", "amax" or "amin".
 
     Args:
-      include_self:  what `base` has there is combined, too
-      store:         how updates go to their places: `scattered_along`, or by slices
+      include_self:  combine the elements of `base`, too
+      store:         function that stores updates: `scattered_along`, or one for slices
     """
     code = CODES[reduce]
     if include_self:
@@ -106,7 +106,7 @@ def combined(base: Op, places: Op, updates: Op, reduce: str, include_self: bool,
 
 
 def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
-    """Returns the elements of `source`, in order, where the mask holds, else `base`; base and mask are broadcast.
+    """Returns the elements of `source`, in order, where the mask is true, else `base`; base and mask are broadcast.
 
     Raises:
       DTypeError: the mask is not bool.
@@ -124,7 +124,7 @@ def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
     place = where(chosen, place, 0)
     site = Site(f"masked_scatter: the mask needs element {{}} of a source of {length} elements.")
     line = reshape(source, (length,))
-    if length == 0:  # one element to read where nothing is chosen
+    if length == 0:  # an element to read if none is selected
         line = pad(line, ((0, 1),))
         site = Site("masked_scatter: the mask needs elements of a source that has none.")
         place = checked(where(chosen, filled(1, dtypes.int64, flat), 0), 1, site)
@@ -147,21 +147,21 @@ def scatter(
     value: Scalar | None = None,
     reduce: str | None = None,
 ) -> T:
-    """Returns a copy with each element of `src` at the place along `dim` that `index` says.
+    """Returns a copy with the elements of `src` stored at positions `index` along `dim`.
 
-    out[index[i][j]][j] = src[i][j] for dim=0. The last of several at one place wins.
+    out[index[i][j]][j] = src[i][j] for dim=0. For equal positions the last element is kept.
 
     Args:
-      index:   integers, not longer than src, nor than self along the other axes
+      index:   integers, not longer than src along any axis, nor than self along the others
       src:     a tensor of this dtype, or a number
-      value:   the number, by its name
-      reduce:  "add" or "multiply": combines what is there with src, instead of storing it
+      value:   the same as a number for src
+      reduce:  "add" or "multiply": combine src with self instead of storing it
 
     Raises:
-      ShapeError:    the shapes do not fit.
-      DTypeError:    index is not an integer tensor, or src is of another dtype.
-      ArgumentError: another word, or neither src nor value is given.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      ShapeError:    the shapes do not match.
+      DTypeError:    index is not an integer tensor, or the dtypes of src and self differ.
+      ArgumentError: an unknown reduce, or neither src nor value is given.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor.zeros(3).scatter(0, Tensor([2, 0]), Tensor([1.0, 5.0]))
     Tensor([5., 0., 1.])
@@ -176,14 +176,14 @@ def scatter(
 
 
 def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
-    """Returns a copy to which each element of `src` is added at the place along `dim` that `index` says.
+    """Returns a copy with the elements of `src` added at positions `index` along `dim`.
 
     out[index[i][j]][j] += src[i][j] for dim=0.
 
     Raises:
-      ShapeError:    the shapes do not fit.
-      DTypeError:    index is not an integer tensor, or src is of another dtype.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      ShapeError:    the shapes do not match.
+      DTypeError:    index is not an integer tensor, or the dtypes of src and self differ.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor.zeros(3).scatter_add(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
     Tensor([0., 0., 6.])
@@ -193,7 +193,7 @@ def scatter_add(self: T, dim: int, index: Tensor, src: Tensor) -> T:
 
 
 def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, code: OpCode | None) -> T:
-    """Returns self with a tensor or a number, `given`, combined in by `code` where `index` says; None stores it."""
+    """Combines a tensor or a number, `given`, with self at positions `index` by `code`; None stores it."""
     op, places, axis = _along_index(self, function, dim, index)
     if isinstance(given, TensorCore):
         needs_dtype(self, function, "src", given)
@@ -208,19 +208,19 @@ def _scattered(self: T, function: str, dim: int, index: TensorCore, given: Any, 
 
 @of_tensors
 def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> T:
-    """Returns a copy in which all elements of `src` that `index` sends to one place are combined there.
+    """Returns a copy in which all elements of `src` with the same position in `index` are combined there.
 
     Args:
-      index:         integers, not longer than src, nor than self along the other axes
+      index:         integers, not longer than src along any axis, nor than self along the others
       src:           a tensor of this dtype
-      reduce:        "sum", "prod", "mean" (of integers rounded down), "amax" or "amin"
-      include_self:  what is there is combined, too; else it goes where anything comes
+      reduce:        "sum", "prod", "mean" (rounded down for integers), "amax" or "amin"
+      include_self:  combine the element of self, too; else it is replaced if anything is stored there
 
     Raises:
-      ShapeError:    the shapes do not fit.
-      DTypeError:    index is not an integer tensor, or src is of another dtype.
-      ArgumentError: another word.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      ShapeError:    the shapes do not match.
+      DTypeError:    index is not an integer tensor, or the dtypes of src and self differ.
+      ArgumentError: an unknown reduce.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor([1.0, 1.0]).scatter_reduce(0, Tensor([0, 0]), Tensor([2.0, 6.0]), "mean", include_self=False)
     Tensor([4., 1.])
@@ -234,7 +234,7 @@ def scatter_reduce(self: T, dim: int, index: Tensor, src: Tensor, reduce: str, *
 
 
 def _along_index(self: T, function: str, dim: int, index: TensorCore) -> tuple[Op, Op, int]:
-    """Returns (value, places, axis), numbers as vectors of one element."""
+    """Returns (value, positions, axis); numbers become vectors of one element."""
     positions, op = integer_index(function, index), self.read()
     axis = axis_of(function, op.shape, dim)
     if not positions.shape:
@@ -252,7 +252,7 @@ def _along_index(self: T, function: str, dim: int, index: TensorCore) -> tuple[O
 
 
 def _cut_to(self: T, function: str, src: TensorCore, index: TensorCore) -> Op:
-    """Returns the part of `src` that has an index."""
+    """Returns the part of `src` whose elements have an index."""
     op, shape = src.read(), index.op.shape or (1,)
     op = reshape(op, op.shape or (1,))
     if 0 in shape:
@@ -268,16 +268,16 @@ def of_slices(self: T, function: str, op: Op, *others: Tensor) -> T:
 
 # ---- of the flattened tensor ----
 def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
-    """Returns a copy with `source` at the places `index` of the flattened tensor.
+    """Returns a copy with `source` stored at positions `index` of the flattened tensor.
 
     Args:
       index:       integers; negative ones count from the end
-      source:      a tensor of this dtype with as many elements
-      accumulate:  add to what is there
+      source:      a tensor of this dtype with one element per index
+      accumulate:  add to the present elements
 
     Raises:
       ShapeError: source and index differ in their number of elements.
-      DTypeError: index is not an integer tensor, or source of another dtype.
+      DTypeError: index is not an integer tensor, or the dtypes of source and self differ.
 
     >>> Tensor([[1, 2], [3, 4]]).put(Tensor([1, -1]), Tensor([8, 9])).tolist()
     [[1, 8], [3, 9]]
@@ -294,11 +294,11 @@ def put(self: T, index: Tensor, source: Tensor, accumulate: bool = False) -> T:
 
 
 def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
-    """Returns a copy with the elements of `source`, in order, where the mask holds; self and mask are broadcast.
+    """Returns a copy with the elements of `source`, in order, where the mask is true; self and mask are broadcast.
 
     Raises:
-      DTypeError:    the mask is not bool, or source of another dtype.
-      IndexingError: when the result is computed: the source has fewer elements than the mask places.
+      DTypeError:    the mask is not bool, or the dtypes of source and self differ.
+      IndexingError: when the result is computed: the source has fewer elements than the mask selects.
 
     >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
     Tensor([8, 2, 9])
@@ -309,26 +309,26 @@ def masked_scatter(self: T, mask: Tensor, source: Tensor) -> T:
 
 
 def check_reduction(function: str, reduce: str, known: Sequence[str] = REDUCTIONS) -> None:
-    """Raises unless `reduce` is one of the words known."""
+    """Raises ArgumentError unless `reduce` is one of the allowed words."""
     check_one_of(function, "reduce", reduce, known)
 
 
 # ---- an index for every slice ----
-WITHOUT_SUMS = tuple(name for name in CODES if name != "sum")  # index_add is the sum
+WITHOUT_SUMS = tuple(name for name in CODES if name != "sum")  # index_add does the sum
 
 
 def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1) -> T:
-    """Returns a copy with alpha * source[i] added to the slice index[i] along one axis, for each i.
+    """Returns a copy with alpha * source[i] added to slice index[i] along one axis, for each i.
 
     Args:
       index:   a vector of integers
-      source:  a tensor of this dtype, of self's shape but as long as index along `dim`
+      source:  a tensor of this dtype and of self's shape, except that `dim` is as long as index
       alpha:   a number
 
     Raises:
-      ShapeError:    source does not fit.
-      DTypeError:    index is not an integer tensor, or source of another dtype.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      ShapeError:    the shape of source does not match.
+      DTypeError:    index is not an integer tensor, or the dtypes of source and self differ.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor([1, 1, 1]).index_add(0, Tensor([0, 0]), Tensor([5, 6]))
     Tensor([12,  1,  1])
@@ -340,12 +340,12 @@ def index_add(self: T, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar
 
 
 def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
-    """Returns a copy with source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
+    """Returns a copy with source[i] stored as slice index[i] along one axis, for each i; the last of equal indices is kept.
 
     Raises:
-      ShapeError:    source is not of self's shape but as long as index along `dim`.
-      DTypeError:    index is not an integer tensor, or source of another dtype.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      ShapeError:    source does not have self's shape, except that `dim` is as long as index.
+      DTypeError:    index is not an integer tensor, or the dtypes of source and self differ.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor([1, 1, 1]).index_copy(0, Tensor([0, 2]), Tensor([5, 6]))
     Tensor([5, 1, 6])
@@ -355,19 +355,19 @@ def index_copy(self: T, dim: int, index: Tensor, source: Tensor) -> T:
 
 
 def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> T:
-    """Returns a copy in which all slices source[i] with one index[i] are combined at that place along one axis.
+    """Returns a copy in which all slices source[i] with the same index[i] are combined at that position along one axis.
 
     Args:
       index:         a vector of integers
-      source:        a tensor of this dtype, of self's shape but as long as index along `dim`
-      reduce:        "prod", "mean" (of integers rounded down), "amax" or "amin"
-      include_self:  what is there is combined, too; else it goes where anything comes
+      source:        a tensor of this dtype and of self's shape, except that `dim` is as long as index
+      reduce:        "prod", "mean" (rounded down for integers), "amax" or "amin"
+      include_self:  combine the slice of self, too; else it is replaced if anything is stored there
 
     Raises:
-      ShapeError:    source does not fit.
-      DTypeError:    index is not an integer tensor, or source of another dtype.
-      ArgumentError: another word.
-      IndexingError: when the result is computed: an index is negative or not below the length of the axis.
+      ShapeError:    the shape of source does not match.
+      DTypeError:    index is not an integer tensor, or the dtypes of source and self differ.
+      ArgumentError: an unknown reduce.
+      IndexingError: when the result is computed: an index is outside [0, length of the axis).
 
     >>> Tensor([4.0, 1.0]).index_reduce(0, Tensor([0, 0]), Tensor([5.0, 6.0]), "mean")
     Tensor([5., 1.])
@@ -379,14 +379,14 @@ def index_reduce(self: T, dim: int, index: Tensor, source: Tensor, reduce: str, 
 
 
 def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
-    """Returns a copy with the number `value` in all slices along one axis that `index` names.
+    """Returns a copy with the number `value` in all slices along one axis with the indices in `index`.
 
     Args:
       index:  a vector of integers; negative ones count from the end
-      value:  a number, or a tensor of no axes, from any device
+      value:  a number, or a 0-d tensor, on any device
 
     Raises:
-      ShapeError:    index has several axes, or value has any.
+      ShapeError:    index has several axes, or value is not 0-d.
       DTypeError:    index is not an integer tensor.
       IndexingError: when the result is computed: an index is outside the axis.
 
@@ -411,7 +411,7 @@ def index_fill(self: T, dim: int, index: Tensor, value: Tensor | Scalar) -> T:
 
 
 def _slices(self: T, function: str, dim: int, index: TensorCore, source: TensorCore) -> tuple[Op, Op, Op, int]:
-    """Returns (value, places, updates, axis), numbers as vectors of one element."""
+    """Returns (value, positions, updates, axis); numbers become vectors of one element."""
     needs_dtype(self, function, "source", source)
     line = _vector(function, index)
     op = self.read()
@@ -437,7 +437,7 @@ def _scattered_slices(base: Op, places: Op, updates: Op, code: OpCode | None, ax
 
 # ---- masks ----
 def masked_select(self: T, mask: Tensor) -> T:
-    """Returns the elements where the mask holds, in one axis; computes the mask.
+    """Returns the elements for which the mask is true, in one axis; computes the mask.
 
     >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]))
     Tensor([1, 3])
@@ -450,12 +450,12 @@ def masked_select(self: T, mask: Tensor) -> T:
         return self[mask]
     whole_mask = type(self).from_op(broadcast_to(mask.read(), shape), mask.cell.device)
     if trace.get() is not None:
-        whole_mask._host("masked_select")  # raises: how many elements there are only values tell
+        whole_mask._host("masked_select")  # raises an error: the number of elements depends on values
     return self.expand(shape).reshape(-1)[whole_mask.reshape(-1)]
 
 
 def masked_fill_(self: T, mask: Tensor, value: Operand) -> T:
-    """Stores `value` where the mask holds; the mask broadcasts to self.
+    """Stores `value` where the mask is true; the mask broadcasts to self.
 
     Raises:
       ShapeError: the mask does not broadcast to this shape.
@@ -470,10 +470,10 @@ def masked_fill_(self: T, mask: Tensor, value: Operand) -> T:
 
 
 def nonzero(self: T, *, as_tuple: bool = False) -> Any:
-    """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.
+    """Returns the positions (n, ndim) of the nonzero elements, int64; computes the tensor.
 
     Args:
-      as_tuple: a vector of places for each axis instead, as x[...] takes them
+      as_tuple: return one vector of positions per axis, as x[...] takes them
 
     >>> Tensor([0, 5, 7]).nonzero()
     Tensor([[1],
@@ -489,9 +489,9 @@ def nonzero(self: T, *, as_tuple: bool = False) -> Any:
 
 @of_tensors
 def nonzero_static(self: T, *, size: int, fill_value: int = -1) -> T:
-    """Returns the places (size, ndim) of the first `size` elements that are not zero, int64, then rows of `fill_value`.
+    """Returns the positions (size, ndim) of the first `size` nonzero elements, int64, then rows of `fill_value`.
 
-    The shape does not depend on values: nothing is computed before it is asked for, and a jitted function may call it.
+    The shape does not depend on values, so the tensor is computed only when it is read, and jitted functions may call it.
 
     Raises:
       ArgumentError: size is negative.
@@ -501,14 +501,14 @@ def nonzero_static(self: T, *, size: int, fill_value: int = -1) -> T:
     """
     size, shape = at_least("nonzero_static", "size", size, 0), self.shape
     counts = self.flatten().ne(0).cumsum(0)
-    place = counts.searchsorted(type(self).arange(1, size + 1, device=self.device))  # of the first with that count so far
+    place = counts.searchsorted(type(self).arange(1, size + 1, device=self.device))  # first position with that count
     axes = [place // max(1, prod(shape[axis + 1 :])) % max(1, dim) for axis, dim in enumerate(shape)]
     rows = type(self).stack(axes, 1) if axes else place.new_empty((size, 0))
     return rows.masked_fill(place.eq(self.numel()).unsqueeze(1), fill_value)
 
 
 def argwhere(self: T) -> T:
-    """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.
+    """Returns the positions (n, ndim) of the nonzero elements, int64; computes the tensor.
 
     >>> Tensor([[0, 5], [7, 0]]).argwhere().tolist()
     [[0, 1], [1, 0]]
@@ -520,12 +520,12 @@ def argwhere(self: T) -> T:
 def one_hot(self: T, num_classes: int = -1) -> T:
     """Returns int64 rows with a 1 at the class: shape (..., num_classes).
 
-    Without num_classes the tensor is computed to know the largest class.
+    Without num_classes the tensor is computed, to find the largest class.
 
     Raises:
       DTypeError:    the classes are not integers.
-      ArgumentError: there is no class.
-      IndexingError: when the result is computed: a class is negative, or not below num_classes.
+      ArgumentError: the tensor is empty and num_classes is not given.
+      IndexingError: when the result is computed: a class is outside [0, num_classes).
 
     >>> Tensor([0, 2]).one_hot(3)
     Tensor([[1, 0, 0],
@@ -550,13 +550,13 @@ def repeat_interleave(
     """Returns each element repeated `repeats` times, along one axis or along the flattened tensor.
 
     Args:
-      repeats:      a number, or a vector with one for each place of the axis; it is computed. None: self is that vector,
-                    and its places are repeated
-      output_size:  the sum of `repeats`, which then need not be computed
+      repeats:      a number, or a vector with a number per position of the axis, which is computed. None: self is that
+                    vector, and its positions are repeated
+      output_size:  the sum of `repeats`, so that it need not be computed
 
     Raises:
-      ShapeError:    repeats has several axes, or not one element for each place.
-      ArgumentError: a number of repeats is negative; when the result is computed: they do not add up to output_size.
+      ShapeError:    repeats has several axes, or not one element per position.
+      ArgumentError: a number of repeats is negative; when the result is computed: their sum is not output_size.
 
     >>> Tensor([1, 2]).repeat_interleave(2)
     Tensor([1, 1, 2, 2])
@@ -584,7 +584,7 @@ def repeat_interleave(
 def _repeated(self: T, repeats: TensorCore, axis: int, total: int | None) -> T:
     """Returns each slice of an axis as often as its element of `repeats` says.
 
-    Every slice but the first marks where it begins; the running sum of the marks is which slice a place has.
+    Each slice except the first marks its start; the running sum of the marks is the index of a position's slice.
     """
     length = known("repeat_interleave", self.shape, axis)
     times = cast(integer_index("repeat_interleave", repeats), dtypes.int64)

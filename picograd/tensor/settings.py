@@ -1,6 +1,6 @@
-"""Settings of the process by PyTorch's names: device and dtype of new tensors, threads, reproducibility.
+"""Settings of the process by PyTorch's names: default device and dtype, threads, reproducibility.
 
-`with pg.device("cuda"):` chooses for a block (picograd/device.py). Tensors that are there already stay where they are.
+`with pg.device("cuda"):` sets the device for a block (picograd/device.py). Existing tensors stay on their device.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = [
 
 # ---- devices of new tensors ----
 def set_default_device(device: str | None) -> None:
-    """Makes a device the one of new tensors, in this thread; inside a `with pg.device(...)` block until its end.
+    """Sets the device of new tensors in this thread; inside a `with pg.device(...)` block until its end.
 
     Args:
-      device: its name; None: the one of PICOGRAD_DEVICE again
+      device: its name; None: that of PICOGRAD_DEVICE
 
     Raises:
-      DeviceError: there is no such device, or this machine cannot use it.
+      DeviceError: the device is unknown, or this machine cannot use it.
 
     >>> pg.set_default_device("numpy")
     >>> pg.zeros(2).device
@@ -37,7 +37,7 @@ def set_default_device(device: str | None) -> None:
     >>> pg.set_default_device(None)
     """
     made = (*choices.get()[:-1], None if device is None else usable_device(device))
-    choices.set(() if made == (None,) else made)  # as before anything was chosen, which is how jit knows its captures
+    choices.set(() if made == (None,) else made)  # the state before any choice, by which jit identifies its captures
 
 
 def get_default_device() -> device:
@@ -54,7 +54,7 @@ class Devices:
     """The devices of this process.
 
     default:  the device of new tensors; assigning to it is set_default_device
-    usable:   the names of those on which this machine can compute
+    usable:   names of the devices that this machine can use
     """
 
     @property
@@ -78,7 +78,7 @@ Device = Devices()
 
 # ---- numbers, threads, reproducibility ----
 def get_default_dtype() -> DType:
-    """Returns the dtype of Python's floats, and of new tensors for which none is given: float32 until another is set.
+    """Returns the dtype of Python floats, and of new tensors without a given one: float32 until it is set.
 
     >>> get_default_dtype()
     float32
@@ -87,9 +87,9 @@ def get_default_dtype() -> DType:
 
 
 def set_default_dtype(d: DType) -> None:
-    """Makes `d` the dtype of Python's floats, and of new tensors and layers for which none is given, in every thread.
+    """Makes `d` the dtype of Python floats, and of new tensors and layers without a given one, in all threads.
 
-    Tensors that exist keep their dtype; a jitted function is captured again.
+    Existing tensors keep their dtype; jitted functions are captured again.
 
     Raises:
       DTypeError: it is not a float of 16, 32 or 64 bits.
@@ -107,9 +107,9 @@ def set_default_dtype(d: DType) -> None:
 
 
 def set_num_threads(number: int) -> None:
-    """Sets how many threads the CPU computes with, for plans that are made from here on.
+    """Sets the number of threads with which the CPU computes, for plans made from now on.
 
-    A plan keeps the threads that it was made for. Results have the same bits for any number of threads.
+    A plan keeps its number of threads. Results have the same bits for every number.
 
     Raises:
       ArgumentError: it is below 1, or above 1024.
@@ -127,7 +127,7 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Returns how many threads the CPU computes with: PICOGRAD_THREADS, or one for each processor of this process.
+    """Returns the number of threads with which the CPU computes: PICOGRAD_THREADS, or one per processor of this process.
 
     >>> pg.get_num_threads() >= 1
     True
@@ -136,7 +136,7 @@ def get_num_threads() -> int:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Does nothing: every run gives the same bits, with any settings and any number of threads.
+    """Does nothing: all runs give the same bits, with any settings and any number of threads.
 
     Args:
       mode:       True or False
@@ -147,7 +147,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Returns True: every run gives the same bits.
+    """Returns True: all runs give the same bits.
 
     >>> pg.are_deterministic_algorithms_enabled()
     True

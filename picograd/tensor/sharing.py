@@ -1,7 +1,7 @@
-"""Storage that picograd shares with other libraries: how a cell gets such storage, and how it is written to.
+"""Storage shared with other libraries: how a cell gets it, and how it is written.
 
-Other libraries read the memory at any time, so a write is computed at once. Graphs that were built before keep the old
-value: their Buffer gets a copy of it first.
+Other libraries read the memory at any time, so writes are computed at once. Graphs built earlier keep the old value: their
+Buffer gets a copy of it first.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from picograd.ir.op import Buffer, Op, Shape, memory_op
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.compute import compute
 
-COUNTS_TELL = sys.implementation.name == "cpython" and sys.version_info < (3, 14)  # else counts may be below the users
+COUNTS_TELL = sys.implementation.name == "cpython" and sys.version_info < (3, 14)  # else counts may be too low
 
 
 def is_shared(cell: Cell) -> bool:
-    """Returns whether a cell's storage is memory that another library knows."""
+    """Returns whether a cell's storage is memory that another library uses."""
     return bool(shared.data) and type(cell.content) is tuple and cell.content[0] in shared
 
 
 def check_not_read_only(function: str, cell: Cell) -> None:
-    """Raises SharingError if a cell's storage is memory that another library has made read-only."""
+    """Raises SharingError if another library made the memory of a cell read-only."""
     held = cell.held() if is_shared(cell) else None
     if held is not None and not shared[held[0]].flat.flags.writeable:
         raise SharingError(
@@ -43,12 +43,12 @@ def check_not_read_only(function: str, cell: Cell) -> None:
 
 
 def store(function: str, cell: Cell, op: Op) -> None:
-    """Computes a value and writes it into the memory of a cell that is shared.
+    """Computes a value and writes it to the shared memory of a cell.
 
     Raises:
-      JitError:      inside a captured function, whose later calls would write elsewhere.
-      GradientError: gradients would flow through the value; memory holds numbers.
-      SharingError:  the other library allows no writes.
+      JitError:      inside a captured function; its later calls would write elsewhere.
+      GradientError: gradients would flow through the value, but memory only holds numbers.
+      SharingError:  the other library does not allow writes.
     """
     if trace.get() is not None:
         raise JitError(
@@ -73,9 +73,9 @@ def store(function: str, cell: Cell, op: Op) -> None:
 
 
 def share_storage(cell: Cell) -> Shared:
-    """Makes the memory of a computed cell on the CPU shared memory; returns its entry in `shared`.
+    """Moves the memory of a computed cell on the CPU to shared memory; returns its entry in `shared`.
 
-    Memory that a graph or another cell can still read stays theirs: the cell gets a copy.
+    Memory that a graph or another cell can still read stays with them: the cell gets a copy.
     """
     cell._named = None
     alone = COUNTS_TELL and _references(cell) == _ALONE
@@ -107,7 +107,7 @@ def _copy(buffer: Buffer) -> np.ndarray[Any, Any]:
 
 
 def _references(cell: Cell) -> tuple[int, ...]:
-    """Returns the reference counts of a cell's content: memory that nothing else knows has those of `_ALONE`."""
+    """Returns the reference counts of a cell's content; `_ALONE` has those of memory without other users."""
     content = cell.content
     if not isinstance(content, tuple):
         return ()
@@ -119,7 +119,7 @@ _ALONE = _references(Cell((Buffer(EVALUATOR, dtypes.int8, 0, object()), (0,)), N
 
 
 def _flat(memory: Any, dtype: DType, numel: int) -> np.ndarray[Any, Any]:
-    """Returns a flat array over memory of the CPU, which it keeps alive."""
+    """Returns a flat array over CPU memory, which it keeps alive."""
     if isinstance(memory, np.ndarray):
         return memory.reshape(-1)
     holder = (ctypes.c_char * memory.nbytes).from_address(memory.address)

@@ -1,10 +1,10 @@
-"""Formulas of special functions on Ops: of errors, gammas and Bessel.
+"""Formulas of special functions on Ops: error functions, gamma functions, Bessel functions.
 
-They are computed in float64 also for float32 results: 1 - erf(x) then has digits enough where erf is all the machine
-has, and sums of large terms leave small ones.
+They are computed in float64 also for float32 results: 1 - erf(x) then has enough digits where erf is near 1, as do small
+sums of large terms.
 
 Source: NIST Digital Library of Mathematical Functions, 5.5 (recurrence, reflection), 5.11.1 and 5.11.2 (series),
-25.11.43 (Hurwitz's zeta function).
+25.11.43 (Hurwitz zeta function).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TAIL = (
 
 
 def chebyshev(t: Op, coefficients: tuple[float, ...]) -> Op:
-    """Returns c0 + c1 T1(t) + c2 T2(t) + ... by Clenshaw's recurrence."""
+    """Returns c0 + c1 T1(t) + c2 T2(t) + ..., by the Clenshaw recurrence."""
     before, last = t.filled(0.0), t.filled(coefficients[-1])
     double = t * 2.0
     for coefficient in reversed(coefficients[1:-1]):
@@ -58,16 +58,16 @@ def _scaled_right(x: Op) -> Op:
 
 
 def _bell(x: Op) -> Op:
-    """e^(-x^2), with the rounding error of the square made up for."""
+    """e^(-x^2), corrected for the rounding error of the square."""
     square = x * x
     rest = detached(Op(OpCode.FMA, x.dtype, (x, x, -square)))
-    held = less(square, 750.0)  # beyond, the result is 0 and the rest may be NaN
+    held = less(square, 750.0)  # beyond it the result is 0 and the correction may be NaN
     return unary(OpCode.EXP, -square) * (where(held, -rest, 0.0) + 1.0)
 
 
 @formula
 def erfcx(x: Op) -> Op:
-    """e^(x^2) erfc(x); of a negative number 2 e^(x^2) - erfcx(-x)."""
+    """e^(x^2) erfc(x); for negative x 2 e^(x^2) - erfcx(-x)."""
     low = is_negative(x)
     right = _scaled_right(negated(low, x))
     square = where(low, x, 0.0)
@@ -78,7 +78,7 @@ def erfcx(x: Op) -> Op:
 
 @formula
 def erfc(x: Op) -> Op:
-    """1 - erf(x), with all its digits where erf(x) is almost 1."""
+    """1 - erf(x), accurate where erf(x) is near 1."""
     far = less(0.5, x)
     nothing = less_equal(30.0, x)
     held = where(nothing, 1.0, where(far, x, 1.0))
@@ -88,10 +88,10 @@ def erfc(x: Op) -> Op:
 
 # ---- inverses ----
 def _inverse(value: Op, rest: Op) -> Op:
-    """Returns y >= 0 with erf(y) = value and erfc(y) = rest, which add up to 1; their difference has all its digits.
+    """Returns y >= 0 with erf(y) = value and erfc(y) = rest, where value + rest = 1; the smaller one is accurate.
 
-    Polynomials are a start; from a point y the inverse is y + u + y u^2 + (1 + 4 y^2) u^3 / 3 + ..., with u the distance in
-    value over the slope of erf. One step leaves the fourth power of an error of 7e-8; it gives three orders of derivatives.
+    A polynomial gives a start y; the inverse is y + u + y u^2 + (1 + 4 y^2) u^3 / 3 + ..., with u the distance in value
+    over the slope of erf. One step raises an error of 7e-8 to its fourth power, and gives three orders of derivatives.
     """
     log = -unary(OpCode.LOG, rest * (value + 1.0))
     far = less(6.25, log)
@@ -108,7 +108,7 @@ def _inverse(value: Op, rest: Op) -> Op:
 
 @formula
 def erfinv(x: Op) -> Op:
-    """y with erf(y) = x; infinite at -1 and 1, NaN beyond."""
+    """The y with erf(y) = x; infinite at -1 and 1, NaN beyond."""
     low = is_negative(x)
     magnitude = negated(low, x)
     inside = less(magnitude, 1.0)
@@ -117,22 +117,22 @@ def erfinv(x: Op) -> Op:
 
 
 def _infinite(inside: Op, distance: Op) -> Op:
-    """1 / distance, infinite at the end of a range, and NaN beyond it: with such derivatives of all orders."""
+    """1 / distance: infinite at the end of a range, NaN beyond; so are its derivatives of all orders."""
     at_end = equal(distance, 0.0)
-    held = where(inside, 1.0, distance + 0.0)  # of -0, too
+    held = where(inside, 1.0, distance + 0.0)  # also for -0
     return unary(OpCode.RECIPROCAL, held) * where(either(inside, at_end), held.filled(1.0), math.nan)
 
 
 # ---- the normal distribution ----
 @formula
 def ndtr(x: Op) -> Op:
-    """The part of the normal distribution below x: erfc(-x / sqrt(2)) / 2."""
+    """The normal distribution function: erfc(-x / sqrt(2)) / 2."""
     return erfc(x * -math.sqrt(0.5)) * 0.5
 
 
 @formula
 def log_ndtr(x: Op) -> Op:
-    """log(ndtr(x)), where ndtr itself is 0 too."""
+    """log(ndtr(x)), also where ndtr(x) underflows to 0."""
     low = less(x, -1.0)
     left, right = where(low, x, -1.0), where(low, 0.0, x)
     tail = unary(OpCode.LOG, _scaled_right(left * -math.sqrt(0.5)) * 0.5) - left * left * 0.5
@@ -141,7 +141,7 @@ def log_ndtr(x: Op) -> Op:
 
 @formula
 def ndtri(p: Op) -> Op:
-    """x with ndtr(x) = p; infinite at 0 and 1, NaN beyond."""
+    """The x with ndtr(x) = p; infinite at 0 and 1, NaN beyond."""
     low = less(p, 0.5)
     tail = where(low, p, -p + 1.0) * 2.0
     inside = less(0.0, tail)
@@ -154,7 +154,7 @@ BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
     -236364091 / 2730,
 )  # fmt: skip
-RAISED = 8  # arguments are raised to at least this; nine terms of the series then leave 2^-54
+RAISED = 8  # arguments are shifted to at least 8; nine terms of the series then leave 2^-54
 
 
 def _less(a: Op, bound: float) -> Op:
@@ -162,7 +162,7 @@ def _less(a: Op, bound: float) -> Op:
 
 
 def _right_half(x: Op) -> tuple[Op, Op, Op, Op]:
-    """Returns where x < 1/2, x or 1 - x, whichever is at least 1/2, where that is below RAISED, and it raised there."""
+    """Returns whether x < 1/2; x or 1 - x, the one of at least 1/2; whether that is below RAISED; and it shifted there."""
     left = _less(x, 0.5)
     y = where(left, -x + 1.0, x)
     small = _less(y, RAISED)
@@ -176,7 +176,7 @@ def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
 
 @formula
 def lgamma(x: Op) -> Op:
-    """log |gamma(x)|: Stirling's series, less the logarithm of x (x + 1) ... (x + 7); reflected below 1/2."""
+    """log |gamma(x)|: Stirling's series minus log(x (x + 1) ... (x + 7)); reflected below 1/2."""
     infinite, outside = is_infinite(x), negated(is_negative(x), x)
     outside = outside * where(infinite, outside.filled(math.inf), 1.0)
     x = where(infinite, 1.0, x)
@@ -191,33 +191,33 @@ def lgamma(x: Op) -> Op:
     nearest, rest = _whole_and_rest(x)
     nothing, near, angle = _apart(rest * math.pi)
     sine = where(nothing, near, unary(OpCode.SIN, angle))
-    # At 0 it is as steep as on its side, at the other poles, where both sides are, its derivative is 0 and that of log NaN.
+    # At 0 the sign of the zero selects a side; at the other poles |sine| has slope 0, which the log's makes NaN.
     sine = where(equal(nearest, 0.0), negated(is_negative(sine), sine), absolute(sine))
     mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
     return where(infinite, outside, where(left, mirrored, value))
 
 
 def _whole_and_rest(x: Op) -> tuple[Op, Op]:
-    """Returns the nearest integer and the rest, which of -0.0 is -0.0 itself."""
+    """Returns the nearest integer and the rest; for -0.0 the rest is -0.0."""
     nearest = round_even(x)
     return nearest, where(equal(nearest, 0.0), x, x - nearest)
 
 
 def _apart(angle: Op) -> tuple[Op, Op, Op]:
-    """Returns where an angle is 0, it there, and it elsewhere. At 0 its sine is the angle itself."""
+    """Returns whether an angle is 0, the angle there, and the angle elsewhere. At 0 its sine is the angle itself."""
     nothing = equal(angle, 0.0)
     return nothing, where(nothing, angle, 1.0), where(nothing, 1.0, angle)
 
 
 def _cotangent(angle: Op) -> Op:
-    """cos / sin, and 1 / angle at 0."""
+    """cos / sin; 1 / angle at 0."""
     nothing, near, held = _apart(angle)
     return where(nothing, unary(OpCode.RECIPROCAL, near), unary(OpCode.COS, held) / unary(OpCode.SIN, held))
 
 
 @formula
 def digamma(x: Op) -> Op:
-    """The derivative of log gamma(x): its series, less 1 / x + ... + 1 / (x + 7); psi(1 - x) - pi / tan(pi x) below 1/2."""
+    """The derivative of log gamma(x): series minus 1 / x + ... + 1 / (x + 7); below 1/2 psi(1 - x) - pi / tan(pi x)."""
     infinite = equal(x, math.inf)
     left, y, small, z = _right_half(where(infinite, 1.0, x))
     series = _inverse_powers(z, [b / (2 * k) for k, b in enumerate(BERNOULLI[:9], 1)])
@@ -230,7 +230,7 @@ def digamma(x: Op) -> Op:
     rest = where(left, _whole_and_rest(x)[1], 0.25)
     mirrored = value - _cotangent(rest * math.pi) * math.pi
     pole = both(_less(x, 0.0), equal(rest, 0.0))
-    # The value is not that of either side, which are infinite; both have the same infinite slope.
+    # Both sides are infinite and the value is neither's; both have the same infinite slope.
     return where(infinite, math.inf, where(left, mirrored, value) + where(pole, x.filled(math.nan), 0.0))
 
 
@@ -284,7 +284,7 @@ def _cotangent_terms(n: int) -> list[int]:
 
 
 def incomplete(name: str, a: Op, x: Op) -> Op:
-    """A part of gamma(a), "gammainc" up to x or "gammaincc" from x on: the host's, since it goes on until it converges."""
+    """The regularized incomplete gamma function: "gammainc", up to x, or "gammaincc", from x on; the host iterates."""
     return host_call(name, a.dtype, (a, x, detached(lgamma(a + 1.0))))
 
 
@@ -299,7 +299,7 @@ def mvlgamma(x: Op, p: int) -> Op:
 
 # ---- Bessel functions ----
 NEAR = 8.0
-LARGEST = 713.0  # of float64 whose I0 and I1 are finite
+LARGEST = 713.0  # largest float64 whose I0 and I1 are finite
 # Chebyshev coefficients of sqrt(x) e^-x I(x) in t = 16 / x - 1, x >= 8, by our own fit with 40 digits.
 FAR_0 = (
     0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06, 2.0489185894690638e-07,
@@ -319,7 +319,7 @@ FAR_1 = (
 
 
 def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
-    """Returns where x >= 0 is near, I(x) there, and e^-x I(x) beyond."""
+    """Returns whether x >= 0 is near, I(x) for near ones, and e^-x I(x) for the others."""
     near = less_equal(x, NEAR)
     inner = where(near, x, 0.0)
     quarter = inner * inner * 0.25
@@ -341,8 +341,8 @@ def bessel(x: Op, order: int, scaled: bool) -> Op:
     if scaled:
         value = where(near, direct * unary(OpCode.EXP, -absolute(where(near, x, 0.0))), far)  # flat at 0, as |x| is
     else:
-        endless = less(LARGEST, magnitude)  # where it overflows, its derivatives do
-        half = unary(OpCode.EXP, where(either(near, endless), 0.0, magnitude) * 0.5)  # e^x overflows before e^x / sqrt(x)
+        endless = less(LARGEST, magnitude)  # where the function overflows, its derivatives do, too
+        half = unary(OpCode.EXP, where(either(near, endless), 0.0, magnitude) * 0.5)  # e^x overflows first
         beyond = magnitude * magnitude * where(endless, x.filled(math.inf), 1.0)
         value = where(endless, beyond, where(near, direct, half * far * half))
     return negated(low, value) if order else value

@@ -1,6 +1,6 @@
-"""Statistics: values without NaN, running extremes, norms, distances, covariances, histograms.
+"""Statistics: reductions without NaN, running extremes, norms, distances, covariances, histograms.
 
-A histogram is linear in the elements and the bins: each element adds to its bin.
+A histogram takes time linear in elements plus bins: each element is added to its bin.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ RUNNING_BLOCK = 16  # elements whose pairs are all computed; 8 and 32 took 1.4 t
 
 
 class MinMaxResult(NamedTuple):
-    """The result of aminmax: the least and the largest elements, `min` and `max`."""
+    """The result of aminmax: the smallest and the largest elements, `min` and `max`."""
 
     min: Any
     max: Any
@@ -92,7 +92,7 @@ class MinMaxResult(NamedTuple):
 
 # ---- along axes ----
 def aminmax(self: T, *, dim: int | None = None, keepdim: bool = False, axis: int | None = None) -> MinMaxResult:
-    """Returns the least and the largest element, of all or along one axis; a NaN wins, and has the gradient.
+    """Returns the smallest and the largest element, of all or along one axis; NaN if there is one, which gets the gradient.
 
     >>> low, high = Tensor([3, 1, 2]).aminmax()
     >>> low.item(), high.item()
@@ -110,7 +110,7 @@ def nansum(
     axis: Axes = None,
     keepdims: bool = False,
 ) -> T:
-    """Returns the sum, with NaN as 0.
+    """Returns the sum, with NaN counted as 0.
 
     >>> Tensor([1.0, float("nan"), 2.0]).nansum()
     Tensor(3.)
@@ -144,7 +144,7 @@ def _without_nan(self: T) -> T:
 
 
 def count_nonzero(self: T, dim: Axes = None, *, axis: Axes = None) -> T:
-    """Returns the number of elements that are not 0, int64.
+    """Returns the number of nonzero elements, int64.
 
     >>> Tensor([[0, 1], [2, 3]]).count_nonzero(dim=0)
     Tensor([1, 2])
@@ -170,7 +170,7 @@ def std_mean(
     self: T, dim: Axes = None, correction: float | None = 1, keepdim: bool = False, *, unbiased: bool | None = None,
     axis: Axes = None, keepdims: bool = False,
 ) -> tuple[T, T]:  # fmt: skip
-    """Returns the deviation, divided by count - correction before the root, and the mean; unbiased=False: correction=0.
+    """Returns the standard deviation (division by count - correction) and the mean; unbiased=False: correction=0.
 
     >>> deviation, mean = Tensor([1.0, 3.0]).std_mean(correction=0)
     >>> deviation.item(), mean.item()
@@ -186,7 +186,7 @@ def _mean_beside(self: T, dim: Axes, keepdim: bool, axis: Axes) -> T:
 
 # ---- running ----
 def cummax(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxResult:
-    """Returns the largest of all elements up to each along one axis, and the position of the last such, int64.
+    """Returns the largest of all elements up to each along one axis, and the position of its last occurrence, int64.
 
     >>> values, indices = Tensor([1, 3, 2, 3]).cummax(0)
     >>> values.tolist(), indices.tolist()
@@ -196,7 +196,7 @@ def cummax(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxRe
 
 
 def cummin(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxResult:
-    """Returns the smallest of all elements up to each along one axis, and the position of the last such, int64.
+    """Returns the smallest of all elements up to each along one axis, and the position of its last occurrence, int64.
 
     >>> values, indices = Tensor([3, 1, 2, 1]).cummin(0)
     >>> values.tolist(), indices.tolist()
@@ -206,7 +206,7 @@ def cummin(self: T, dim: int | None = None, *, axis: int | None = None) -> MaxRe
 
 
 def _running(self: T, function: str, code: OpCode, dim: int | None) -> MaxResult:
-    """Returns the running extremes along an axis and where each was met last."""
+    """Returns the running extremes along an axis, and the positions of their last occurrences."""
     values = scanned(self, function, code, dim, self.dtype)
     op, running = detached(self.read()), detached(values.read())
     if not op.shape or dim is None:
@@ -218,9 +218,9 @@ def _running(self: T, function: str, code: OpCode, dim: int | None) -> MaxResult
 
 @of_tensors
 def logcumsumexp(self: T, dim: int | None = None, *, axis: int | None = None) -> T:
-    """Returns log(sum(exp(x))) of all elements up to each along one axis, with no overflow.
+    """Returns log(sum(exp(x))) of all elements up to each along one axis, without overflow.
 
-    An infinite element has a gradient of 0. Cost: 16 exponentials an element: all pairs within blocks of 16.
+    An infinite element has gradient 0. Cost: 16 exponentials per element: all pairs within blocks of 16.
 
     Raises:
       ArgumentError: no axis is given.
@@ -245,14 +245,14 @@ def diff(
     self: T, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None,
     *, axis: int | None = None,
 ) -> T:  # fmt: skip
-    """Returns each element less the one before it along one axis, n times; of bools where they differ.
+    """Returns the difference of each element and the previous one along one axis, n times; for bools whether they differ.
 
     Args:
-      n:                how often; 0 leaves self as it is
-      prepend, append:  tensors that are joined to self before
+      n:                number of times; 0 returns self
+      prepend, append:  tensors joined to self first
 
     Raises:
-      ShapeError:    self has no axis.
+      ShapeError:    self is 0-d.
       ArgumentError: n is negative.
 
     >>> Tensor([1, 4, 9, 16]).diff()
@@ -271,7 +271,7 @@ def diff(
 
 
 def _without_end(self: T, axis: int, before: int, after: int) -> T:
-    """Returns the part of the axis without the first or last element."""
+    """Returns the elements of an axis without the first or without the last."""
     op = self.read()
     stop = static(op.shape[axis]) - after
     return self.from_op(shrink_axis(op, axis, before, max(stop, before)), self.cell.device)
@@ -287,13 +287,13 @@ def norm(
     *,
     axis: Axes = None,
 ) -> T:
-    """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf, 0 (a count) or "fro", which is 2.
+    """Returns (sum |x|^p)^(1/p) over the given axes; p may be inf, -inf, 0 (a count) or "fro", which is 2.
 
-    With "nuc" it is the sum of the singular values of each matrix. The gradient at 0 is 0, as in PyTorch.
+    "nuc" is the sum of the singular values of each matrix. The gradient at 0 is 0, as in PyTorch.
 
     Raises:
-      ArgumentError: another p.
-      DTypeError:    integers.
+      ArgumentError: an unknown p.
+      DTypeError:    self is not a float.
 
     >>> Tensor([3.0, 4.0]).norm()
     Tensor(5.)
@@ -313,7 +313,7 @@ def norm(
 
 
 def _nuclear(self: T, axes: tuple[int, ...], keepdim: bool) -> T:
-    """Returns the sum of the singular values of the matrices along two axes, the last two of all."""
+    """Returns the sum of the singular values of the matrices along two axes."""
     if len(axes) != 2 and len(axes) != self.ndim or self.ndim < 2:
         raise ShapeError(f'norm: p="nuc" needs the two axes of matrices, got {axes} of shape {self.shape}.')
     axes = axes if len(axes) == 2 else axes[-2:]
@@ -323,11 +323,11 @@ def _nuclear(self: T, axes: tuple[int, ...], keepdim: bool) -> T:
 
 @of_tensors
 def renorm(self: T, p: float, dim: int, maxnorm: float) -> T:
-    """Returns self with each slice along `dim` whose p-norm is above `maxnorm` scaled down to that.
+    """Scales each slice along `dim` whose p-norm exceeds `maxnorm` down to that norm.
 
     Raises:
       ShapeError:    there are fewer than two axes.
-      ArgumentError: p is not above 0, or maxnorm negative.
+      ArgumentError: p is not above 0, or maxnorm is negative.
 
     >>> Tensor([[3.0, 4.0], [0.5, 0.0]]).renorm(2, 0, 1.0).round(decimals=3).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.5, 0.0]]
@@ -356,7 +356,7 @@ def dist(self: T, other: Operand, p: float = 2) -> T:
 
 
 def equal(self: T, other: Tensor) -> bool:
-    """Returns True if both have one shape and equal elements; reads the values.
+    """Returns True if shapes and elements are equal; reads the values.
 
     >>> Tensor([1, 2]).equal(Tensor([1, 2]))
     True
@@ -365,7 +365,7 @@ def equal(self: T, other: Tensor) -> bool:
 
 
 def allclose(self: T, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Returns True where isclose holds for all elements; rtol, atol and equal_nan as there. Reads the values.
+    """Returns True if isclose is true for all elements; rtol, atol and equal_nan as there. Reads the values.
 
     >>> Tensor([1.0, 2.0]).allclose(Tensor([1.0, 2.000001]))
     True
@@ -376,7 +376,7 @@ def allclose(self: T, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, e
 def _running_logsumexp(op: Op) -> Op:
     """Returns the running log of sums of exponentials along the last axis.
 
-    Each block of RUNNING_BLOCK has its own; joined to it is that of all earlier blocks, which is the same of their totals.
+    Blocks of RUNNING_BLOCK elements are computed separately, then joined with the running value of all earlier blocks.
     """
     *front, dim = op.shape
     last, length = len(front), static(dim)
@@ -388,7 +388,7 @@ def _running_logsumexp(op: Op) -> Op:
     totals = reshape(shrink_axis(within, last + 1, RUNNING_BLOCK - 1, RUNNING_BLOCK), (*front, num_blocks))
     earlier = pad_axis(_running_logsumexp(shrink_axis(totals, last, 0, num_blocks - 1)), last, 1, 0)
     is_first = compare(OpCode.CMPEQ, positions(earlier.shape, last), 0)
-    earlier = where(is_first, -math.inf, earlier)  # before the first block is nothing: the log of 0
+    earlier = where(is_first, -math.inf, earlier)  # before the first block the sum is 0
     joined = pointwise.joined_logs(within, expand(reshape(earlier, (*earlier.shape, 1)), within.shape))
     return shrink_axis(reshape(joined, padded.shape), last, 0, length)
 
@@ -396,7 +396,7 @@ def _running_logsumexp(op: Op) -> Op:
 def _logsumexp_of_pairs(op: Op) -> Op:
     """Returns running values of a short last axis by all pairs of its elements: (..., n) -> (..., n, n) -> (..., n).
 
-    NOTE: an infinity less itself is NaN, which would come to the gradients of all others: it counts as 0.
+    NOTE: infinity - infinity is NaN, which would enter the gradients of all others: it counts as 0.
     """
     axis = len(op.shape)
     pairs = (*op.shape, op.shape[-1])
@@ -411,7 +411,7 @@ def _logsumexp_of_pairs(op: Op) -> Op:
 
 # ---- on Ops ----
 def _from_place(x: Op, axis: int, by: int) -> Op:
-    """Returns three elements along an axis, the one at `by` first."""
+    """Returns three elements along an axis, beginning with the one at `by`."""
 
     def piece(start: int, stop: int, before: int) -> Op:
         return pad_axis(shrink_axis(x, axis, start, stop), axis, before, 3 - before - (stop - start))
@@ -423,7 +423,7 @@ def cross_op(function: str, a: Op, b: Op, axis: int) -> Op:
     """Returns a x b along an axis of length 3.
 
     Raises:
-      ShapeError: the shapes do not broadcast, have other numbers of axes, or the axis another length.
+      ShapeError: the shapes do not broadcast, differ in their number of axes, or the axis does not have length 3.
     """
     if len(a.shape) != len(b.shape):
         raise ShapeError(f"{function}: both need as many axes, got {a.shape} and {b.shape}.")
@@ -437,7 +437,7 @@ def cross_op(function: str, a: Op, b: Op, axis: int) -> Op:
 
 
 def common(function: str, *tensors: Tensor) -> list[Op]:
-    """Returns the values of tensors in one dtype."""
+    """Returns the values of tensors in their common dtype."""
     ops = [tensor.read() for tensor in tensors]
     dtype = ops[0].dtype
     for op in ops[1:]:
@@ -452,8 +452,8 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 
     Args:
       x1, x2:        stacks of vectors; leading axes broadcast
-      p:             0 or more, or inf
-      compute_mode:  taken for PyTorch's sake: differences are always formed, in one kernel with their sum
+      p:             at least 0, or inf
+      compute_mode:  accepted, without effect: differences are computed in the kernel of their sum
 
     Raises:
       ShapeError:    there are fewer than two axes, or M differs.
@@ -479,7 +479,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 
 @of_tensors
 def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = None) -> T:
-    """Returns the cross product along an axis of length 3; by default the first that is so long.
+    """Returns the cross product along an axis of length 3, by default the first such axis.
 
     Raises:
       ShapeError: the shapes do not broadcast, or there is no such axis.
@@ -500,17 +500,17 @@ def cross(self: T, other: Any, dim: int | None = None, *, axis: int | None = Non
 
 @of_tensors
 def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> T:
-    """Returns the covariances of the rows, each an unknown; a column is an observation.
+    """Returns the covariances of the rows; a row is a variable, a column an observation.
 
     C = (X - mean) diag(w) (X - mean).T / (sum w - correction * sum w a / sum w), w = fweights * aweights
 
     Args:
-      correction:  1 for an unbiased estimate, 0 for the mean of products
-      fweights:    how often each observation was made, integers
-      aweights:    how much each observation counts, floats
+      correction:  1 for an unbiased estimate, 0 for a mean over observations
+      fweights:    number of occurrences of each observation, integers
+      aweights:    weight of each observation, floats
 
     Raises:
-      ShapeError: there are more than two axes, or weights are not one for each observation.
+      ShapeError: self has more than two axes, or weights are not one per observation.
       DTypeError: fweights are not integers, or aweights are not floats.
 
     >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).cov()
@@ -537,7 +537,7 @@ def cov(self: T, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _weights(self: T, fweights: Any, aweights: Any, shape: Shape) -> Any:
-    """Returns the product of the weights that are given, one for each observation; None where there are none."""
+    """Returns the product of the given weights, one per observation, or None."""
     given: list[Any] = []
     for name, value, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
         if value is None:
@@ -555,10 +555,10 @@ def _weights(self: T, fweights: Any, aweights: Any, shape: Shape) -> Any:
 
 @of_tensors
 def corrcoef(self: T) -> T:
-    """Returns the correlations of the rows: their covariances by the roots of their variances, from -1 to 1.
+    """Returns the correlations of the rows, in [-1, 1]: covariances divided by the roots of the variances.
 
     Raises:
-      ShapeError: there are more than two axes.
+      ShapeError: self has more than two axes.
 
     >>> Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).corrcoef()
     Tensor([[ 1., -1.],
@@ -577,8 +577,8 @@ def corrcoef(self: T) -> T:
 class HistogramResult(NamedTuple):
     """The result of histogram.
 
-    hist:       how many elements, or how much weight, each bin has
-    bin_edges:  where the bins begin, and the last one ends
+    hist:       number of elements, or total weight, in each bin
+    bin_edges:  left edges of the bins, and the right edge of the last
     """
 
     hist: Any
@@ -586,16 +586,16 @@ class HistogramResult(NamedTuple):
 
 
 def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
-    """Returns how often each integer 0, 1, ... comes in a vector, int64; computes it to know the largest.
+    """Returns the number of occurrences of 0, 1, ... in a vector, int64; computes it, to find the largest.
 
     Args:
-      weights:    what each element counts; the result is float64, or float32 for float32, and of no elements int64
-      minlength:  the least length of the result
+      weights:    weight of each element; the result is float64, float32 for float32, and int64 if self is empty
+      minlength:  minimum length of the result
 
     Raises:
-      ShapeError:    self is not a vector, or weights has another shape.
-      DTypeError:    self has no integers.
-      ArgumentError: an element is negative, or minlength.
+      ShapeError:    self is not a vector, or the shape of weights differs.
+      DTypeError:    self is not an integer tensor.
+      ArgumentError: an element or minlength is negative.
 
     >>> Tensor([1, 1, 3]).bincount()
     Tensor([0, 2, 0, 1])
@@ -621,13 +621,13 @@ def bincount(self: T, weights: Tensor | None = None, minlength: int = 0) -> T:
 
 @of_tensors
 def histc(self: T, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> T:  # noqa: A002
-    """Returns the number of elements in each of `bins` bins of one width from `min` to `max`, in the dtype of x.
+    """Returns the number of elements in each of `bins` equal bins from `min` to `max`, in the dtype of x.
 
-    Those outside and NaN are left out. Where min = max, the bins reach from the least element to the largest.
+    Elements outside and NaN are left out. If min = max, the bins span the smallest to the largest element.
 
     Raises:
       DTypeError:    self is not a float.
-      ArgumentError: there is no bin, or max < min; when it is computed: min = max, and an element is infinite or NaN.
+      ArgumentError: bins is below 1, or max < min; when the result is computed: min = max and an element is not finite.
 
     >>> Tensor([1.0, 2.0, 2.5, 4.0]).histc(3, 1, 4)
     Tensor([1., 2., 1.])
@@ -652,22 +652,22 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramResult:
-    """Returns the number of elements in each bin, and the edges of the bins; those outside are left out.
+    """Returns the number of elements in each bin, and the edges of the bins; elements outside are left out.
 
-    A bin has its left edge, the last one both.
+    A bin contains its left edge, the last one both edges.
 
     Args:
-      bins:     how many of one width, or a vector of edges in rising order
-      range:    where equal bins begin and end; default: the least element and the largest; half a unit to both
-                sides where these are equal
-      weight:   what each element counts
-      density:  divide by width and total, so that hist * width adds up to 1
+      bins:     a number of equal bins, or a rising vector of edges
+      range:    bounds of equal bins; by default the smallest and the largest element, each moved by half a unit if they are
+                equal
+      weight:   weight of each element
+      density:  divide by width and total, so that the sum of hist * width is 1
 
     Raises:
-      DTypeError:    self is not a float, or weight or edges of another dtype.
-      ShapeError:    weight has another shape, or the edges are not a vector of two or more.
-      ArgumentError: there is no bin, or a range is given with edges, or does not rise; when it is computed: there is
-                     neither, and an element is infinite or NaN.
+      DTypeError:    self is not a float, or the dtype of weight or edges differs.
+      ShapeError:    the shape of weight differs, or the edges are not a vector of at least two.
+      ArgumentError: bins is below 1, or a range is given with edges, or does not rise; when the result is computed: neither
+                     is given, and an element is not finite.
 
     >>> Tensor([1.0, 2.0, 2.5, 4.0]).histogram(2, range=(1, 3))
     HistogramResult(hist=Tensor([1., 2.]), bin_edges=Tensor([1., 2., 3.]))
@@ -693,7 +693,7 @@ def histogram(
 
 
 def _float_line(self: T, function: str) -> Op:
-    """Returns all elements, which must be floats, along one axis."""
+    """Returns all elements of a float tensor as one vector."""
     return reshape(need_float(function, self.read()), (numel(self.op.shape),))
 
 
@@ -733,14 +733,14 @@ def _between_edges(self: T, op: Op, bins: TensorCore, bounds: Sequence[float] | 
 
 # ---- on Ops ----
 def _added(places: Op, counted: Op, length: int) -> Op:
-    """Returns the sum of the values for each place; what goes elsewhere is left out."""
+    """Returns the sum of the values for each bin; values without a bin are left out."""
     return scatter(filled(0, counted.dtype, (length,)), places, counted, OpCode.ADD, 0, 0)
 
 
 def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
-    """Returns the least and the largest element, repeated; with room to both sides where they are equal.
+    """Returns the smallest and the largest element, broadcast; half a unit further apart on both sides if they are equal.
 
-    Computing them is an error where an element is infinite or NaN.
+    Computing them raises an error if an element is not finite.
     """
     finite = reduce(cast(pointwise.is_finite(op), dtypes.int64), OpCode.MIN, (0,))
     fact = f"{function}: an element is infinite or NaN, so that bins have no widths."
@@ -751,7 +751,7 @@ def _extent(function: str, op: Op, room: float) -> tuple[Op, Op]:
 
 
 def _bins(op: Op, low: Op, high: Op, count: int) -> Op:
-    """Returns the bin of each element of `count` equal ones; -1 outside."""
+    """Returns the bin of each element among `count` equal ones; -1 outside."""
     place = cast(pointwise.floor((op - low) * float(count) / (high - low)), dtypes.int64)
     place = minimum(place, count - 1)
     return where(both(less_equal(low, op), less_equal(op, high)), place, -1)

@@ -1,4 +1,4 @@
-"""Values in storage: put aside, replaced, written from a tensor or a number; shapes by strides and sizes."""
+"""Values of storage: saved, replaced, filled from a tensor or a number; shapes from strides and sizes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ __all__ = ["as_strided", "fill_", "resize_as_", "zero_"]
 
 
 # ---- values ----
-Kept = LivingValues[tuple[int, int], TensorCore]  # by the ids of the trace in which it was made, and of itself
-kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # tensors that `.data` has returned, by their storage
+Kept = LivingValues[tuple[int, int], TensorCore]  # by the ids of the tensor and of the trace that made it
+kept_data: LivingKeys[Cell, Kept] = LivingKeys()  # tensors returned by `.data`, by their storage
 
 
 def shared_data(self: T) -> T:
-    """Returns `x.data`: the same storage with no gradient."""
+    """Returns `x.data`: a tensor on the same storage, without gradient."""
     kept = self.detach()
     kept_data.setdefault(self.cell, Kept())[id(trace.get()), id(kept)] = kept
     return kept
 
 
 def replace_data(self: Tensor, value: Tensor) -> None:
-    """Replaces the storage's value by one of any shape and dtype; tensors that `.data` returned before keep the old one."""
+    """Replaces the storage's value, also by another shape and dtype; tensors that `.data` returned keep the old one."""
     if not isinstance(value, TensorCore):
         raise ArgumentTypeError(f"data: must be a tensor, got {shown(value)}.", hint="Tensor(value)")
     op, device = detached(value.read()), value.cell.device
@@ -71,7 +71,7 @@ def replace_data(self: Tensor, value: Tensor) -> None:
 def copy_(self: T, source: Operand, non_blocking: bool = False) -> T:
     """Stores `source`, a tensor or a number, broadcast and cast to this tensor's shape and dtype, in place.
 
-    A tensor of another device is moved to this one's first. `non_blocking`: accepted, without effect.
+    A tensor of another device is copied to this one's first. `non_blocking`: accepted, without effect.
 
     Raises:
       ShapeError: the source does not broadcast to this shape.
@@ -93,10 +93,10 @@ def copy_(self: T, source: Operand, non_blocking: bool = False) -> T:
 
 
 def fill_(self: T, value: Scalar | Tensor) -> T:
-    """Stores `value` everywhere, in place: a number, or a tensor of no axes, through which gradients flow.
+    """Stores `value` in all elements: a number, or a 0-d tensor, through which gradients flow.
 
     Raises:
-      ShapeError: the tensor has axes.
+      ShapeError: value is not 0-d.
 
     >>> Tensor.zeros(2).fill_(7)
     Tensor([7., 7.])
@@ -109,7 +109,7 @@ def fill_(self: T, value: Scalar | Tensor) -> T:
 
 
 def zero_(self: T) -> T:
-    """Stores 0 everywhere, in place.
+    """Stores 0 in all elements.
 
     >>> Tensor([1, 2]).zero_()
     Tensor([0, 0])
@@ -118,7 +118,7 @@ def zero_(self: T) -> T:
 
 
 def _leave_behind(self: T) -> None:
-    """Gives living tensors that `.data` has returned for this storage a storage of their own with its value."""
+    """Gives living tensors that `.data` returned for this storage a storage of their own, with its value."""
     active, shown = trace.get(), kept_data.get(self.cell, Kept())
     kept = {key: one for key, one in shown.items() if key[0] == id(active)}
     if not kept:
@@ -135,19 +135,19 @@ def _leave_behind(self: T) -> None:
 
 # ---- other shapes ----
 def as_strided(self: T, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> T:
-    """Returns the elements at storage_offset + i stride[0] + j stride[1] + ..., of the storage that this shows.
+    """Returns the elements at storage_offset + i stride[0] + j stride[1] + ... of this tensor's storage.
 
-    Storage is the tensor that this is a view of, in order of its axes; a result of an operation is storage of its own.
-    Unlike PyTorch's it is a copy: a write to it is not seen. Gradients of an element that occurs more than once add up;
-    those of elements that only the storage shows, and not this view of it, count as well, where PyTorch drops them.
+    The storage is the tensor that this is a view of, in row-major order; a result has storage of its own. Unlike PyTorch's,
+    the returned tensor is a copy: later writes have no effect on it. Gradients of repeated elements add up; those of
+    elements outside this view of the storage count, too, where PyTorch drops them.
 
     Args:
       size:            lengths of the axes
-      stride:          for each axis the distance from an element to the next, not negative
-      storage_offset:  the first element
+      stride:          for each axis the nonnegative distance between elements
+      storage_offset:  position of the first element
 
     Raises:
-      ShapeError: size and stride differ in length, a number is negative, or an element is outside of the storage.
+      ShapeError: size and stride differ in length, a number is negative, or an element is outside the storage.
 
     >>> Tensor([1.0, 2.0, 3.0, 4.0]).as_strided((3, 2), (1, 1))
     Tensor([[1., 2.],
@@ -172,13 +172,13 @@ def as_strided(self: T, size: Sequence[int], stride: Sequence[int], storage_offs
 
 
 def _storage(self: T) -> T:
-    """Returns the tensor that this is a view of, with all steps up to the last where gradients are collected or cut off."""
+    """Returns the tensor that this is a view of, up to the last step at which gradients are collected or cut off."""
     kept = [i + 1 for i, (code, _) in enumerate(self.steps) if code in (OpCode.LEAF, OpCode.DETACH)]
     return self.from_cell(self.cell, self.steps[: max(kept, default=0)])
 
 
 def sum_to_size(self: T, *size: Any) -> T:
-    """Returns the sum over the axes that broadcasting from the shape `size` to this one would make longer.
+    """Returns the sum over the axes that broadcasting `size` to this shape would lengthen.
 
     Raises:
       ShapeError: `size` does not broadcast to this shape.
@@ -196,7 +196,7 @@ def sum_to_size(self: T, *size: Any) -> T:
 
 
 def resize_(self: T, *size: Any) -> T:
-    """Changes the shape in place: keeps as many of the first elements as it has room for, and fills up with zeros.
+    """Changes the shape in place: keeps the first elements, as many as fit, and fills the rest with zeros.
 
     Args:
       size: the new lengths
@@ -233,10 +233,10 @@ def resize_as_(self: T, other: Tensor) -> T:
 
 # ---- by Python ----
 def apply_(self: T, function: Callable[[Any], Any]) -> T:
-    """Replaces each number in place by the result of a Python function; slow.
+    """Replaces each element in place by the result of a Python function; slow.
 
     Raises:
-      ArgumentError: `function` cannot be called.
+      ArgumentError: `function` is not callable.
 
     >>> Tensor([1, 2]).apply_(lambda number: number * 10)
     Tensor([10, 20])
@@ -249,7 +249,7 @@ def apply_(self: T, function: Callable[[Any], Any]) -> T:
 
 
 def to_dense(self: T) -> T:
-    """Returns this tensor: none is sparse.
+    """Returns this tensor: no tensor is sparse.
 
     >>> Tensor([1.0]).to_dense()
     Tensor([1.])

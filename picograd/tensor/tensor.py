@@ -1,9 +1,8 @@
-"""The Tensor users hold: the functions of all subjects in one class.
+"""The user's Tensor: the functions of all subjects in one class.
 
-A method is a plain function in the file of its subject, `def exp(self: T) -> T`, and the class below names it;
-properties are written here. Methods call each other by the class, self.exp(), so a subclass that changes one changes
-what is made of it. Files whose functions are methods are imported by this one: they know the class by name for types
-alone, and ask TensorCore whether something is a tensor.
+A method is a plain function in the file of its subject, `def exp(self: T) -> T`, and the class below names it; properties
+are defined here. Methods call each other through the class, self.exp(), so a subclass that overrides one changes those that
+call it. This file imports the files of methods, so they import Tensor for types only, and test for tensors by TensorCore.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from picograd.tensor.inplace import stored
 class Tensor(TensorCore):
     """An n-dimensional array whose operations build a graph, computed when a value is read.
 
-    Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults
-    of methods are PyTorch's. A tensor is a view of a storage cell: views share it, and a write through one is seen
-    by all, while graphs built earlier keep the old value.
+    Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults of
+    methods are PyTorch's. A tensor is a view of a storage cell: views share it, and all of them see a write through one,
+    while graphs built earlier keep the old value.
 
-    A method whose name ends in _ is the one without it, stored in place: x.exp_() writes what x.exp() returns where x is
-    stored, in its dtype, and returns x. It raises DTypeError or ShapeError where the result does not fit, and
-    GradientError where x collects gradients that are recorded.
+    A method whose name ends in _ stores its result in place: x.exp_() writes x.exp() to x's storage, in its dtype, and
+    returns x. It raises DTypeError or ShapeError if the result does not fit, and GradientError if gradients of x are
+    recorded and x is a leaf.
 
-    Arguments that mean the same in every method:
-      other:              a tensor or a number; both are broadcast to one shape and brought to one dtype
-      dim, axis:          two names of an axis, or of several; negative ones count from the end, None is all of them
-      keepdim, keepdims:  two names; the axes reduced stay, with length 1
-      dtype:              of the result
-      device:             name of the device of the result; None: the one of the operands, or PICOGRAD_DEVICE
+    Arguments with the same meaning in all methods:
+      other:              a tensor or a number; both operands are broadcast and cast to a common dtype
+      dim, axis:          two names of an axis, or of several; negative ones count from the end, None means all
+      keepdim, keepdims:  two names; reduced axes are kept, with length 1
+      dtype:              dtype of the result
+      device:             device of the result; None: that of the operands, or PICOGRAD_DEVICE
       requires_grad:      the result is a leaf whose gradient backward() collects
-      out:                a tensor, or as many as are returned, in which the result is stored and which is returned;
-                          it keeps its dtype, which must hold such numbers; an empty one takes the result's shape
-      generator:          where random bits come from; None: the default one, which pg.manual_seed starts
+      out:                a tensor, or as many as are returned, in which the result is stored and which is returned; it
+                          keeps its dtype, which must hold such numbers; an empty one takes the result's shape
+      generator:          source of random bits; None: the default one, which pg.manual_seed starts
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     >>> (x * x).sum().backward()
@@ -89,7 +88,7 @@ class Tensor(TensorCore):
 
     @property
     def grad_fn(self) -> gradients.GradFn | None:
-        """The operation that made it, where gradients flow through that; None for a leaf.
+        """The operation that made it, if gradients flow through it; None for a leaf.
 
         >>> (Tensor([1.0], requires_grad=True) * 2).grad_fn.name()
         'MulBackward'
@@ -103,9 +102,9 @@ class Tensor(TensorCore):
 
     @property
     def data(self) -> Self:
-        """This storage with no gradient; a tensor of any shape and dtype that is assigned takes its place.
+        """The storage without gradient; assigning a tensor of any shape and dtype replaces the value.
 
-        Assigning leaves what `.data` gave before as it was: values can be put aside and brought back.
+        Assigning does not change what `.data` returned before, so values can be saved and restored.
 
         >>> weight = Tensor([1.0, 2.0], requires_grad=True)
         >>> kept = weight.data
@@ -121,7 +120,7 @@ class Tensor(TensorCore):
 
     @property
     def T(self) -> Self:
-        """View with all axes in reverse order."""
+        """View with all axes reversed."""
         return self.viewed(OpCode.PERMUTE, tuple(reversed(range(self.ndim))))
 
     @property
@@ -131,14 +130,14 @@ class Tensor(TensorCore):
 
     @property
     def H(self) -> Self:
-        """View of a matrix with its axes exchanged: real numbers are their own conjugates."""
+        """View of a matrix with its axes exchanged: the conjugate of a real number is itself."""
         if self.ndim not in (0, 2):
             raise ShapeError(f"H: needs two axes, got shape {self.shape}.", hint="use x.mH for a batch of matrices.")
         return self.T
 
     @property
     def mH(self) -> Self:
-        """View with the last two axes exchanged: real numbers are their own conjugates."""
+        """View with the last two axes exchanged: the conjugate of a real number is itself."""
         return views.matrices(self, "mH")
 
     @property
@@ -153,12 +152,12 @@ class Tensor(TensorCore):
 
     @property
     def is_cpu(self) -> bool:
-        """True where the device is the host's processor."""
+        """True on the host's processor."""
         return not self.is_cuda
 
     @property
     def is_cuda(self) -> bool:
-        """True where the device is an NVIDIA GPU."""
+        """True on an NVIDIA GPU."""
         return self.device == "CUDA"
 
     def backward(
@@ -168,16 +167,16 @@ class Tensor(TensorCore):
         create_graph: bool = False,
         inputs: Several | None = None,
     ) -> None:
-        """Adds the gradient of this scalar to `.grad` of every leaf it depends on; computes nothing yet.
+        """Adds the gradient of this scalar to `.grad` of each leaf that it depends on; computes nothing yet.
 
         Args:
-          gradient:      (the shape of self) weight of each element; needed unless self is a scalar
-          retain_graph:  changes nothing: backward() can always be called again
-          create_graph:  the gradients can be differentiated themselves
+          gradient:      weight of each element, of self's shape; required unless self is a scalar
+          retain_graph:  changes nothing: graphs are never freed
+          create_graph:  make the gradients differentiable
           inputs:        the only leaves whose `.grad` changes; None: all of them
 
         Raises:
-          GradientError: no leaf requires grad, self is not a scalar and `gradient` is not given, or an input is not a leaf.
+          GradientError: no leaf requires grad, self is not a scalar and has no `gradient`, or an input is not a leaf.
 
         >>> x = Tensor(3.0, requires_grad=True)
         >>> (x * x).backward()
@@ -411,10 +410,10 @@ class Tensor(TensorCore):
     register_post_accumulate_grad_hook, detach_ = gradients.register_post_accumulate_grad_hook, gradients.detach_
 
     def take_result(self, function: str, result: Tensor) -> Self:
-        """Stores what `function` returned, which was given this tensor as out=; returns self.
+        """Stores the result of `function`, which was called with this tensor as out=; returns self.
 
-        An empty tensor of another shape becomes one of the result's. A float result does not fit an integer tensor, as for
-        any operation in place.
+        An empty tensor takes the result's shape. A float result cannot be stored in an integer tensor, as for in-place
+        operations.
 
         Raises:
           GradientError: the result or this tensor needs gradients, which do not flow through out=.
@@ -430,12 +429,12 @@ class Tensor(TensorCore):
             self.data = self.new_empty(result.shape)
         return stored(function, self, result)
 
-    def __dir__(self) -> list[str]:  # Python suggests a name for a misspelt one among 750 at most
+    def __dir__(self) -> list[str]:  # at most 750 names, so that Python suggests one for a misspelt name
         return [name for name in super().__dir__() if name[:1] != "_" or name[:2] == "__"]
 
-    if not TYPE_CHECKING:  # else every name would be one of Any
+    if not TYPE_CHECKING:  # else every name would have the type Any
 
-        def __getattr__(self, name: str) -> Any:  # called for what is not an attribute, or where a property raises
+        def __getattr__(self, name: str) -> Any:  # called for missing attributes, or if a property raises
             if hasattr(type(self), name):
                 return object.__getattribute__(self, name)
             raise missing(name, "picograd.Tensor", self)

@@ -1,4 +1,4 @@
-"""Symbolic lengths: one compiled kernel for every length an axis can have."""
+"""Symbolic lengths: one compiled kernel for all lengths of an axis."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from picograd.tensor.core import ShownLengths, TensorCore
 
 
 class Length(Record, eq=False):
-    """A Variable with its value for now, or a sum or multiple of such: `x[:n]`, `x[n]`, `x[n : n + 1] = row`.
+    """A Variable with its present value, or a sum or multiple of such: `x[:n]`, `x[n]`, `x[n : n + 1] = row`.
 
-    Comparisons have an answer where it is the same for all values. With a tensor it is a number of no axes.
+    Comparisons are decided if all values agree. Next to a tensor it is a 0-d tensor.
 
     op:       an int64 expression of BIND(VARIABLE, CONST)
-    current:  its value, which plans do not depend on
+    current:  its present value, on which plans do not depend
 
     >>> n = Variable("n", 1, 8).bind(3)
     >>> 2 * n - 1, n > 0, n == 9
@@ -42,10 +42,10 @@ class Length(Record, eq=False):
 
     @property
     def value(self) -> int:
-        """The number.
+        """The present number.
 
         Raises:
-          JitError: a function is traced, whose plan serves every value.
+          JitError: in a traced function, whose plan serves all values.
         """
         if trace.get() is not None:
             raise JitError(
@@ -56,7 +56,7 @@ class Length(Record, eq=False):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the largest value."""
+        """The smallest and the largest value."""
         return bounds(self.op)
 
     def __add__(self, other: int | Length) -> Any:
@@ -129,11 +129,11 @@ class Length(Record, eq=False):
         return int(other) if isinstance(other, (int, np.integer)) else self._no_number(other)
 
     def _beyond(self, other: Any) -> tuple[int, int]:
-        """Returns the least and the largest difference from another integer."""
+        """Returns the smallest and the largest difference from another integer."""
         return bounds(subtract(self.op, self._operand(other)))
 
     def _with_tensor(self, function: Callable[[Any, Any], Any], tensor: Any) -> Any:
-        """Returns the tensor that a function gives of a tensor and of this number."""
+        """Returns the result of a tensor method for a tensor and this number."""
         return function(tensor, tensor.from_op(self.op, tensor.cell.device))
 
     def _no_number(self, other: object = None) -> Any:
@@ -148,7 +148,7 @@ class Length(Record, eq=False):
 
 
 def held(dims: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns dimensions as shapes hold them.
+    """Returns dimensions in the form that shapes hold: numbers or Ops.
 
     >>> held((2, Variable("n", 1, 8).bind(3)))
     (2, n=3)
@@ -158,7 +158,7 @@ def held(dims: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
-    """Returns lengths of axes as shapes hold them; -1 may be among them.
+    """Returns lengths of axes in the form that shapes hold; -1 may be among them.
 
     Raises:
       ArgumentTypeError: one is not an integer.
@@ -174,10 +174,10 @@ def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
 
 
 def known(function: str, shape: Shape, axis: int) -> int:
-    """Returns the length of an axis that must be a number.
+    """Returns the length of an axis, which must be a number.
 
     Raises:
-      ShapeError: it is symbolic, or there are no axes.
+      ShapeError: it is symbolic, or the tensor is 0-d.
     """
     if not shape:
         raise ShapeError(f"{function}: needs at least one axis, got shape ().")
@@ -205,9 +205,9 @@ def _name(value: int | Length) -> str:
 
 
 class Variable:
-    """A symbolic integer: kernels are compiled once and run for every value it is bound to.
+    """A symbolic integer: kernels are compiled once and run for every value that it is bound to.
 
-    A bound one can be an argument of a `@pg.jit` function: its value is then an input of the plan, not part of it.
+    A bound one can be an argument of a `@pg.jit` function: its value is an input of the plan.
 
     >>> import picograd as pg
     >>> n = pg.Variable("n", 1, 8)
@@ -219,11 +219,11 @@ class Variable:
     def __init__(self, name: str, least: int, greatest: int):
         """
         Args:
-          name:             under which its value is passed: letters, digits and _; one name, one integer in a graph
+          name:             identifies the integer in graphs: letters, digits and _
           least, greatest:  bounds, both included; 0 <= least
 
         Raises:
-          ArgumentError: the name is not an identifier, or the bounds are not integers, or not in order.
+          ArgumentError: the name is not an identifier, or the bounds are not integers in order.
         """
         if not (name.isascii() and name.isidentifier()):
             raise ArgumentError(f"Variable: a name has letters, digits and _ alone, a letter or _ first, got {name!r}.")
@@ -237,10 +237,10 @@ class Variable:
         return f"Variable({name!r}, {least}, {greatest})"
 
     def bind(self, value: int) -> Length:
-        """Returns the variable with a value.
+        """Returns the variable bound to a value.
 
         Raises:
-          ArgumentError: the value is outside its bounds.
+          ArgumentError: the value is outside the bounds.
 
         >>> Variable("n", 1, 8).bind(3)
         n=3

@@ -1,6 +1,6 @@
-"""Views of the same storage, in other shapes and orders, and pieces of them.
+"""Views of the same storage in other shapes and orders, and their pieces.
 
-A view as a dtype of another width reads elements with their lowest bits first, as every machine that picograd runs on does.
+A view in a dtype of another width takes the lowest bits first, as all supported machines do.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
 
 # ---- elements as another dtype ----
 def with_width(op: Op, dtype: DType) -> Op:
-    """Returns the bits of `op` as elements of `dtype`, along the last axis.
+    """Returns the bits of `op` as elements of `dtype` along the last axis.
 
     Raises:
-      ShapeError: a number has no axis to cut, or the last axis no whole number of wider elements.
+      ShapeError: op is 0-d, or the last axis does not contain a whole number of wider elements.
     """
     width, wanted = op.dtype.itemsize, dtype.itemsize
     if width == wanted:
@@ -62,7 +62,7 @@ def with_width(op: Op, dtype: DType) -> Op:
 
 
 def _cut(bits: Op, count: int, part: DType) -> Op:
-    """Returns (..., count): unsigned integers cut into narrower ones, the lowest first."""
+    """Returns (..., count): unsigned integers split into narrower ones, lowest bits first."""
     shape = (*bits.shape, count)
     wide = expand_op(reshape_op(bits, (*bits.shape, 1)), shape)
     low = shr(wide, _places(count, part.bits, bits.dtype, shape))
@@ -70,13 +70,13 @@ def _cut(bits: Op, count: int, part: DType) -> Op:
 
 
 def _joined(rows: Op, whole: DType) -> Op:
-    """Returns (...): the narrower unsigned integers of the last axis, the lowest first, as one."""
+    """Returns (...): the narrower unsigned integers of the last axis, lowest bits first, joined to one."""
     shifted = shl(cast_op(rows, whole), _places(rows.shape[-1], rows.dtype.bits, whole, rows.shape))
     return reduce(shifted, OpCode.ADD, (len(rows.shape) - 1,))
 
 
 def _places(count: Dim, bits: int, dtype: DType, shape: Shape) -> Op:
-    """Returns the place of the lowest bit of each part, over `shape`, whose last axis counts the parts."""
+    """Returns the position of the lowest bit of each part, over `shape`, whose last axis counts the parts."""
     places = cast_op(iota(count), dtype) * bits
     return expand_op(reshape_op(places, (*(1 for _ in shape[:-1]), count)), shape)
 
@@ -86,12 +86,12 @@ Strides = tuple[int, ...]
 
 
 def _is_view(tensor: TensorCore, target: Shape) -> bool:
-    """True where strides lead to a view's elements in another shape, too; else PyTorch's reshape is a copy."""
+    """True if strides exist for the view in another shape; otherwise PyTorch's reshape copies."""
     shape: Shape = tensor.cell.op.shape
     strides = _row_major(shape) if of_numbers(shape) else None
     for code, arg in (*tensor.steps, (OpCode.RESHAPE, target)):
         if strides is None or code is OpCode.RESHAPE and not of_numbers(arg):
-            return True  # nothing is known of symbolic lengths
+            return True  # unknown for symbolic lengths
         if code is OpCode.RESHAPE:
             if numel(shape) != numel(arg):
                 return True  # the view itself is refused
@@ -104,22 +104,22 @@ def _is_view(tensor: TensorCore, target: Shape) -> bool:
         elif code is OpCode.FLIP:
             strides = tuple([-stride if axis in arg else stride for axis, stride in enumerate(strides)])
         elif code is OpCode.EXPAND:
-            strides = strides or (0,) * len(arg)  # a number has no axes
+            strides = strides or (0,) * len(arg)  # a 0-d tensor has no axes
             strides = tuple([stride if a == b else 0 for stride, a, b in zip(strides, shape or arg, arg)])
         shape = shape_after(shape, (code, arg))
     return True
 
 
 def _row_major(shape: Shape) -> Strides:
-    """Returns the strides of memory that holds rows one after the other, in elements."""
+    """Returns the strides, in elements, of row-major memory."""
     lengths = cast("tuple[int, ...]", shape)
     return tuple([math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))])
 
 
 def _reshaped(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...]) -> Strides | None:
-    """Returns strides of the same elements in another shape; None if there are none.
+    """Returns strides of the same elements in another shape, or None.
 
-    Axes whose elements follow one another in memory are one block, and each length of the target takes a part of one.
+    Axes whose elements follow one another in memory form a block, and each target axis takes a factor of one block.
     """
     if 0 in shape:
         return _row_major(target)
@@ -144,9 +144,9 @@ def _reshaped(shape: tuple[int, ...], strides: Strides, target: tuple[int, ...])
 
 # ---- shape ----
 def reshape(self: T, *dims: Any, shape: Any = None) -> T:
-    """Returns a view of another shape, given by its `dims` or as `shape`; one dimension may be -1.
+    """Returns a view of another shape, given by `dims` or as `shape`; one dimension may be -1.
 
-    It is a copy where strides do not lead to the elements in their new order: of a transpose, or of a part of each row.
+    It is a copy if no strides give the elements in their order: for a transpose, or part of each row.
 
     Raises:
       ShapeError: the numbers of elements differ.
@@ -161,7 +161,7 @@ def reshape(self: T, *dims: Any, shape: Any = None) -> T:
 
 
 def _full_shape(self: T, target: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the shape with -1 replaced by the length that is left."""
+    """Returns the shape with -1 replaced by the remaining length."""
     if of_numbers(target) and min(target, default=0) >= 0:
         return target
     unknown = [axis for axis, dim in enumerate(target) if isinstance(dim, int) and dim < 0]
@@ -177,15 +177,15 @@ def _full_shape(self: T, target: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> T:
-    """Returns a view of another shape, of a transpose, too, or a copy of the bits as elements of another dtype.
+    """Returns a view of another shape, also of a transpose, or the bits as elements of another dtype, as a copy.
 
     Args:
-      shape: lengths, or a dtype; the last axis of narrower elements is longer, of wider ones shorter
-      size:  the lengths, and
+      shape: lengths, or a dtype; narrower elements make the last axis longer, wider ones shorter
+      size:  the lengths,
       dtype: the dtype, by PyTorch's names
 
     Raises:
-      ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
+      ShapeError: the numbers of elements differ, or the last axis does not contain a whole number of wider elements.
       DTypeError: `dtype` is not a DType.
 
     >>> Tensor([1.0]).view(dtypes.int32)
@@ -201,7 +201,7 @@ def view(self: T, *shape: Any, size: Any = None, dtype: DType | None = None) -> 
 
 
 def reshape_as(self: T, other: Tensor) -> T:
-    """Returns a view of the shape of `other`.
+    """Returns a view in the shape of `other`.
 
     >>> Tensor([1, 2]).reshape_as(Tensor.zeros(2, 1)).shape
     (2, 1)
@@ -210,7 +210,7 @@ def reshape_as(self: T, other: Tensor) -> T:
 
 
 def ravel(self: T) -> T:
-    """Returns a view with one axis.
+    """Returns a flat view, with one axis.
 
     >>> Tensor([[1, 2], [3, 4]]).ravel()
     Tensor([1, 2, 3, 4])
@@ -219,7 +219,7 @@ def ravel(self: T) -> T:
 
 
 def view_as(self: T, other: Tensor) -> T:
-    """Returns a view of the shape of `other`.
+    """Returns a view in the shape of `other`.
 
     >>> Tensor([1, 2]).view_as(Tensor.zeros(2, 1)).shape
     (2, 1)
@@ -228,7 +228,7 @@ def view_as(self: T, other: Tensor) -> T:
 
 
 def flatten(self: T, start_dim: int = 0, end_dim: int = -1) -> T:
-    """Returns a view with the axes start_dim..end_dim made one.
+    """Returns a view with the axes start_dim..end_dim joined.
 
     Raises:
       ArgumentError: start_dim comes after end_dim.
@@ -267,7 +267,7 @@ def unflatten(self: T, dim: int, sizes: Sequence[int]) -> T:  # noqa: A002
 
 
 def squeeze(self: T, dim: int | Sequence[int] | None = None, *, axis: int | Sequence[int] | None = None) -> T:
-    """Returns a view without axes of length 1: all of them, or those named.
+    """Returns a view without axes of length 1: all of them, or the given ones.
 
     >>> Tensor.zeros(1, 3, 1).squeeze().shape
     (3,)
@@ -296,10 +296,10 @@ unsqueeze_ = in_place_view(unsqueeze)
 
 # ---- order ----
 def permute(self: T, *order: Any, dims: Sequence[int] | None = None) -> T:
-    """Returns a view with the axes in the `order` given, or by the name `dims`.
+    """Returns a view with the axes in the given `order`, also called `dims`.
 
     Raises:
-      ShapeError: the order does not name each axis once.
+      ShapeError: the order does not contain each axis once.
 
     >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
@@ -331,7 +331,7 @@ transpose_ = in_place_view(transpose)
 
 
 def swapaxes(self: T, axis0: int, axis1: int) -> T:
-    """Returns a view with the axes `axis0` and `axis1` exchanged: NumPy's name of transpose.
+    """Returns a view with the axes `axis0` and `axis1` exchanged; NumPy's name of transpose.
 
     >>> Tensor.zeros(2, 3, 4).swapaxes(0, 2).shape
     (4, 3, 2)
@@ -343,7 +343,7 @@ swapaxes_ = in_place_view(swapaxes)
 
 
 def swapdims(self: T, dim0: int, dim1: int) -> T:
-    """Returns a view with the axes `dim0` and `dim1` exchanged: another name of transpose.
+    """Returns a view with the axes `dim0` and `dim1` exchanged; another name of transpose.
 
     >>> Tensor.zeros(2, 3, 4).swapdims(0, 2).shape
     (4, 3, 2)
@@ -355,7 +355,7 @@ swapdims_ = in_place_view(swapdims)
 
 
 def t(self: T) -> T:
-    """Returns a view of a matrix with its axes exchanged; a vector or a number as it is.
+    """Returns a view of a matrix with its axes exchanged; vectors and numbers are unchanged.
 
     Raises:
       ShapeError: there are more than two axes.
@@ -373,10 +373,10 @@ t_ = in_place_view(t)
 
 
 def adjoint(self: T) -> T:
-    """Returns a view with the last two axes exchanged: real numbers are their own conjugates.
+    """Returns a view with the last two axes exchanged: the conjugate of a real number is itself.
 
     Raises:
-      ShapeError: there is one axis, or none.
+      ShapeError: there are fewer than two axes.
 
     >>> Tensor([[1, 2], [3, 4]]).adjoint()
     Tensor([[1, 3],
@@ -392,10 +392,10 @@ def matrices(self: T, function: str) -> T:
 
 
 def movedim(self: T, source: int | Sequence[int], destination: int | Sequence[int]) -> T:
-    """Returns a view with the axes `source` moved to the places `destination`; the others keep their order.
+    """Returns a view with the axes `source` moved to positions `destination`; the others keep their order.
 
     Raises:
-      ArgumentError: an axis or a place is named twice, or there are not as many of both.
+      ArgumentError: an axis or position occurs twice, or source and destination differ in number.
 
     >>> Tensor.zeros(2, 3, 4).movedim(0, -1).shape
     (3, 4, 2)
@@ -418,7 +418,7 @@ def movedim(self: T, source: int | Sequence[int], destination: int | Sequence[in
 
 
 def moveaxis(self: T, source: int | Sequence[int], destination: int | Sequence[int]) -> T:
-    """Returns a view with the axes `source` moved to the places `destination`: NumPy's name of movedim.
+    """Returns a view with the axes `source` moved to positions `destination`; NumPy's name of movedim.
 
     >>> Tensor.zeros(2, 3, 4).moveaxis(0, -1).shape
     (3, 4, 2)
@@ -428,10 +428,10 @@ def moveaxis(self: T, source: int | Sequence[int], destination: int | Sequence[i
 
 # ---- repetition ----
 def expand(self: T, *shape: Any, size: Any = None) -> T:
-    """Returns a view of `shape`, or of the shape `size`, that repeats axes of length 1; -1 keeps an axis.
+    """Returns a view broadcast to `shape`, or to the shape `size`; -1 keeps an axis.
 
     Raises:
-      ShapeError: an axis to be changed is not of length 1.
+      ShapeError: an axis to be changed does not have length 1.
 
     >>> Tensor([[1], [2]]).expand(-1, 3)
     Tensor([[1, 1, 1],
@@ -451,7 +451,7 @@ def expand(self: T, *shape: Any, size: Any = None) -> T:
 
 
 def expand_as(self: T, other: Tensor) -> T:
-    """Returns a view repeated to the shape of `other`.
+    """Returns a view broadcast to the shape of `other`.
 
     >>> Tensor([1, 2]).expand_as(Tensor.zeros(2, 2))
     Tensor([[1, 2],
@@ -461,7 +461,7 @@ def expand_as(self: T, other: Tensor) -> T:
 
 
 def broadcast_to(self: T, size: Sequence[int]) -> T:
-    """Returns a view repeated to the shape `size`.
+    """Returns a view broadcast to the shape `size`.
 
     >>> Tensor([1, 2]).broadcast_to((2, 2))
     Tensor([[1, 2],
@@ -475,8 +475,8 @@ def narrow(self: T, dim: int, start: int | Length, length: int) -> T:
     """Returns the view of `length` elements from `start` along one axis; a negative start counts from the end.
 
     Raises:
-      IndexingError: the piece is not inside the axis.
-      ShapeError:    there is no axis.
+      IndexingError: the piece is not within the axis.
+      ShapeError:    self is 0-d.
       ArgumentError: start or length is not an integer.
 
     >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2)
@@ -513,11 +513,11 @@ def narrow_copy(self: T, dim: int, start: int, length: int) -> T:
 
 
 def select(self: T, dim: int, index: int | Length) -> T:
-    """Returns the view of the elements at `index` along one axis, which disappears.
+    """Returns the view of the elements at `index` along one axis, which is removed.
 
     Raises:
-      IndexingError: the axis has no such element.
-      ShapeError:    there is no axis.
+      IndexingError: the index is outside the axis.
+      ShapeError:    self is 0-d.
 
     >>> Tensor([[1, 2], [3, 4]]).select(1, -1)
     Tensor([2, 4])
@@ -538,11 +538,11 @@ def select(self: T, dim: int, index: int | Length) -> T:
 
 # ---- several pieces ----
 def split(self: T, split_size: int | Sequence[int], dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
-    """Returns views of pieces along one axis: of length `split_size` (the last may be shorter), or of several lengths.
+    """Returns views of pieces along one axis: of length `split_size` (the last may be shorter), or of given lengths.
 
     Raises:
-      ShapeError:    the lengths given do not add up to the axis.
-      ArgumentError: a length below 1, or below 0 in a list.
+      ShapeError:    the given lengths do not add up to the axis.
+      ArgumentError: split_size is below 1, or a length in a list is negative.
 
     >>> [piece.tolist() for piece in Tensor([1, 2, 3]).split(2)]
     [[1, 2], [3]]
@@ -564,7 +564,7 @@ def split_with_sizes(self: T, split_sizes: Sequence[int], dim: int = 0) -> tuple
 
     Raises:
       ShapeError:    the lengths do not add up to the axis.
-      ArgumentError: a length is below 0.
+      ArgumentError: a length is negative.
 
     >>> [piece.tolist() for piece in Tensor([1, 2, 3]).split_with_sizes([1, 2])]
     [[1], [2, 3]]
@@ -581,7 +581,7 @@ def split_with_sizes(self: T, split_sizes: Sequence[int], dim: int = 0) -> tuple
 
 
 def chunk(self: T, chunks: int, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
-    """Returns views of at most `chunks` pieces of one length along one axis.
+    """Returns views of at most `chunks` pieces of equal length along one axis.
 
     Raises:
       ArgumentError: `chunks` is not positive.
@@ -598,14 +598,14 @@ def chunk(self: T, chunks: int, dim: int = 0, *, axis: int | None = None) -> tup
 
 
 def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ...]:
-    """Returns views of pieces along one axis: a number of pieces, whose lengths differ by one at most; or cut at indices.
+    """Returns views of pieces along one axis: a number of nearly equal ones, or pieces cut at indices.
 
     Args:
-      indices_or_sections: the number of pieces, or the indices where all but the first begin, as in a slice
+      indices_or_sections: the number of pieces, or the start of each piece except the first
 
     Raises:
       ArgumentError: the number of pieces is not positive.
-      ShapeError:    there is no axis.
+      ShapeError:    self is 0-d.
 
     >>> [piece.tolist() for piece in Tensor([1, 2, 3]).tensor_split(2)]
     [[1, 2], [3]]
@@ -616,7 +616,7 @@ def tensor_split(self: T, indices_or_sections: Any, dim: int = 0) -> tuple[T, ..
 
 
 def _split_at(self: T, function: str, where: Any, dim: int) -> tuple[T, ...]:
-    """Returns the pieces of an axis: cut before each of the places `where`, or into pieces of nearly one length."""
+    """Returns the pieces of an axis, cut before each of the positions `where`, or nearly equal."""
     shape = self.shape
     if not shape:
         raise ShapeError(f"{function}: a tensor of shape () has no axis to split.")
@@ -634,7 +634,7 @@ def _split_at(self: T, function: str, where: Any, dim: int) -> tuple[T, ...]:
 
 
 def _split_evenly(self: T, function: str, where: Any, axis: int, least: int) -> tuple[T, ...]:
-    """Splits along an axis; into a number of pieces only if it divides the length."""
+    """Splits along an axis; a number of pieces must divide the length."""
     if self.ndim < least:
         raise ShapeError(f"{function}: needs {least} axes or more, got shape {self.shape}.")
     if isinstance(where, int) and where > 0 and known(function, self.shape, axis) % where:
@@ -643,13 +643,13 @@ def _split_evenly(self: T, function: str, where: Any, axis: int, least: int) -> 
 
 
 def hsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
-    """Returns views of pieces along axis 1, of a vector along axis 0.
+    """Returns views of pieces along axis 1, for a vector along axis 0.
 
     Args:
-      indices_or_sections: a number of equal pieces, or the indices where all but the first begin
+      indices_or_sections: a number of equal pieces, or the start of each piece except the first
 
     Raises:
-      ShapeError: the axis cannot be cut into so many equal pieces.
+      ShapeError: the axis cannot be split into this number of equal pieces.
 
     >>> [piece.tolist() for piece in Tensor([[1, 2], [3, 4]]).hsplit(2)]
     [[[1], [3]], [[2], [4]]]
@@ -658,13 +658,13 @@ def hsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
 
 
 def vsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
-    """Returns views of pieces along axis 0 of two axes or more.
+    """Returns views of pieces along axis 0 of a tensor with at least two axes.
 
     Args:
-      indices_or_sections: a number of equal pieces, or the indices where all but the first begin
+      indices_or_sections: a number of equal pieces, or the start of each piece except the first
 
     Raises:
-      ShapeError: the axis cannot be cut into so many equal pieces.
+      ShapeError: the axis cannot be split into this number of equal pieces.
 
     >>> [piece.tolist() for piece in Tensor([[1, 2], [3, 4]]).vsplit(2)]
     [[[1, 2]], [[3, 4]]]
@@ -673,13 +673,13 @@ def vsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
 
 
 def dsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
-    """Returns views of pieces along axis 2 of three axes or more.
+    """Returns views of pieces along axis 2 of a tensor with at least three axes.
 
     Args:
-      indices_or_sections: a number of equal pieces, or the indices where all but the first begin
+      indices_or_sections: a number of equal pieces, or the start of each piece except the first
 
     Raises:
-      ShapeError: the axis cannot be cut into so many equal pieces.
+      ShapeError: the axis cannot be split into this number of equal pieces.
 
     >>> [piece.tolist() for piece in Tensor([[[1, 2]]]).dsplit(2)]
     [[[[1]]], [[[2]]]]
@@ -688,7 +688,7 @@ def dsplit(self: T, indices_or_sections: Any) -> tuple[T, ...]:
 
 
 def unbind(self: T, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
-    """Returns the views along one axis, which disappears.
+    """Returns the views along one axis, which is removed.
 
     >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
     [[1, 2], [3, 4]]
