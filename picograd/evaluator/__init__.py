@@ -1,4 +1,4 @@
-"""The meaning of every graph, Kernel and Program, by calling NumPy directly: the reference all devices are held to.
+"""The meaning of every graph, Kernel and Program in NumPy: the reference that all devices are compared with.
 
 In:    Ops, Kernels, Programs and arrays
 Out:   arrays

@@ -1,11 +1,11 @@
-"""The meaning of elementwise Ops, one NumPy function each.
+"""The meaning of elementwise Ops: one NumPy function each.
 
 In:    an Op and the arrays of its sources, of one shape
-Out:   the array of its result, in the precision it was computed in; `rounded` brings it to the Op's dtype
+Out:   the array of its result, in the precision of the computation; `rounded` converts it to the Op's dtype
 
-float16, bfloat16 and float8 are computed in float32, functions other than + - * / sqrt in float64, and rounded once
-at the end, so results are correctly rounded but for what NumPy's own float64 functions leave (below 1 ulp of float64).
-float64 reaches bfloat16 and float8 through float32, as ml_dtypes does it. Integers wrap.
+float16, bfloat16 and float8 are computed in float32, functions other than + - * / sqrt in float64, and rounded once at the
+end. So results are correctly rounded, except for the error of NumPy's own float64 functions (below 1 ulp of float64).
+float64 is converted to bfloat16 and float8 through float32, as in ml_dtypes. Integers wrap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rounded(value: Any, dtype: DType) -> Array:
 
 
 def widened(array: Array, dtype: DType) -> Array:
-    """Returns an array in the precision its + - * / are computed in: float32 for narrower floats."""
+    """Returns an array in the precision of its + - * /: float32 for narrower floats."""
     return array.astype(np.float32) if dtype.is_narrow else array
 
 
@@ -68,9 +68,9 @@ def _floor(op: Op, args: Sequence[Array]) -> Any:
 
 
 def cast(op: Op, args: Sequence[Array]) -> Any:
-    """Converts. A float becomes an integer by truncation; what does not fit saturates, and NaN becomes 0.
+    """Converts to a dtype. Floats are truncated to integers; values out of range saturate, and NaN becomes 0.
 
-    Why: it is what LLVM's fptosi.sat and PTX's cvt.rzi do, so devices can agree on it; C leaves it undefined.
+    Why: LLVM's fptosi.sat and PTX's cvt.rzi do so, and devices must agree; C leaves it undefined.
     """
     source, target = op.src[0].dtype, op.dtype
     array = args[0]
@@ -79,7 +79,7 @@ def cast(op: Op, args: Sequence[Array]) -> Any:
     if not source.is_float or not target.is_int:
         return array
     exact = np.trunc(array.astype(np.float64))
-    # NOTE: 2.0**63 is a float64 but 2**63 - 1 is not: compare with the power, then put the limit in its place.
+    # NOTE: 2.0**63 is a float64, 2**63 - 1 is not: compare with the power, then store the limit.
     above, below = exact >= float(2 ** (target.bits - (target.kind == "i"))), exact < float(target.min)
     inside = np.where(above | below | np.isnan(exact), 0.0, exact).astype(target.numpy)
     return np.where(above, target.numpy.type(target.max), np.where(below, target.numpy.type(target.min), inside))
@@ -105,7 +105,7 @@ def _pow(op: Op, args: Sequence[Array]) -> Any:
         return np.power(base.astype(np.float64), exponent.astype(np.float64))
     if op.dtype.kind != "i":
         return np.power(base, exponent)
-    # To a negative exponent only 1 and -1 have an integer power; the others round to 0.
+    # With a negative exponent only 1 and -1 have an integer power; the others round to 0.
     negative = exponent < 0
     unit = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
     return np.where(negative, unit, np.power(base, np.where(negative, 0, exponent)))
@@ -126,7 +126,7 @@ def check(op: Op, args: Sequence[Array], length: int) -> Array:
     """Returns the indices.
 
     Raises:
-      Refused: one of them is not in 0 .. length - 1.
+      Refused: an index is outside 0 .. length - 1.
     """
     index = np.asarray(args[0])
     outside = (index < 0) | (index >= length)
@@ -161,7 +161,7 @@ def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _odd_sum(a: Array, b: Array) -> Array:
-    """Returns a + b in float64 rounded to odd: inexact sums end in a 1 bit, so rounding again is innocuous."""
+    """Returns a + b in float64 rounded to odd: an inexact sum ends in a 1 bit, so that a second rounding is correct."""
     total, error = _two_sum(a, b)
     even = (np.asarray(total).view(np.int64) & 1) == 0
     inexact = np.isfinite(total) & np.isfinite(error) & (error != 0)

@@ -1,9 +1,9 @@
-"""The meaning of Ops on whole arrays, of graphs of them, and of Kernels: NumPy, Op by Op.
+"""The meaning of Ops on whole arrays, of their graphs, and of Kernels, in NumPy.
 
-In order: movement, reductions and indexing; products, convolutions and attention; a graph, run Op by Op; a Kernel, whose
-nests' outputs are graphs over PARAMs. Sums and products of floats are accumulated in float64 and rounded once: the
-reference that every blocked, pairwise or split summation of a device is compared with. Integers are multiplied and added in
-the dtype of the result, where they wrap: exact modulo 2**bits.
+The file is in this order: movement, reductions and indexing; products, convolutions and attention; graphs, run Op by Op;
+Kernels, whose nests have graphs over PARAMs as outputs. Sums and products of floats are accumulated in float64 and rounded
+once: the reference for every blocked, pairwise or split summation of a device. Integers are multiplied and added in the
+dtype of the result, where they wrap: exact modulo 2**bits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rule = Callable[[Op, Sequence[Array], Variables], Any]
 
 
 def shape_value(shape: Sequence[Dim], variables: Variables) -> tuple[int, ...]:
-    """Returns a shape with every symbolic dimension resolved."""
+    """Returns a shape with the values of its symbolic dimensions."""
     return tuple(dim_value(dim, variables) for dim in shape)
 
 
@@ -77,7 +77,7 @@ BOOL_UFUNCS: dict[OpCode, np.ufunc] = {
 
 
 def _accumulated(op: Op, array: Array) -> tuple[Array, np.ufunc, np.dtype[Any]]:
-    """Returns the array to combine, the ufunc for the combining opcode and the dtype to combine in."""
+    """Returns the operand, the ufunc of the combining opcode, and the dtype of the accumulation."""
     code = op.arg[0]
     if op.dtype.kind == "b":
         return array, BOOL_UFUNCS[code], np.dtype(np.bool_)
@@ -105,7 +105,7 @@ def _scan(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 
 def _sort(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    """Stable argsort; ties keep their order; NaN counts as the largest value. A rank outside is the nearest inside."""
+    """Stable argsort; NaN is the largest value. A rank outside is clamped."""
     axis, descending, *count = op.arg
     array = double(args[0], op.src[0].dtype)
     if descending:
@@ -123,7 +123,7 @@ def _iota(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 # ---- indexing ----
 def _within(index: Array, length: int) -> tuple[Array, Array]:
-    """Returns the index as int64, 0 where it is outside an axis, and where it is inside."""
+    """Returns the index as int64, with 0 for positions outside an axis, and a mask of those inside."""
     inside = (index >= 0) & (index < length)
     return np.where(inside, index, 0).astype(np.int64), inside
 
@@ -137,7 +137,7 @@ def _split(x: Array, index: Array, axis: int, batch: int) -> tuple[tuple[int, in
 
 
 def _gather(op: Op, args: Sequence[Array], variables: Variables) -> Array:
-    """Takes the slices the index names; an index outside the axis names zeros."""
+    """Returns the slices with the given indices; an index outside the axis gives zeros."""
     x, (axis, batch) = args[0], op.arg
     shape = shape_value(op.shape, variables)
     if not x.shape[axis]:
@@ -150,9 +150,9 @@ def _gather(op: Op, args: Sequence[Array], variables: Variables) -> Array:
 
 
 def _scatter(op: Op, args: Sequence[Array], variables: Variables) -> Array:
-    """Stores or combines the updates one index after the other, so the last of equal indices wins.
+    """Stores or combines the updates in the order of the index, so the last of equal indices is kept.
 
-    Updates whose index is outside the axis are left out.
+    Updates with an index outside the axis are left out.
     """
     base, (code, axis, batch) = args[0], op.arg
     index, inside = _within(args[1], base.shape[axis])
@@ -193,7 +193,7 @@ ARRAY_RULES: dict[OpCode, Rule] = {
 
 # ---- products ----
 def _computing(op: Op, args: Sequence[Array]) -> list[Array]:
-    """Returns the operands in the dtype they are contracted in."""
+    """Returns the operands in the dtype of the contraction."""
     dtype = np.dtype(np.float64) if op.dtype.is_float else op.dtype.numpy
     return [a.astype(dtype) for a in args]
 
@@ -205,7 +205,7 @@ def _matmul(op: Op, args: Sequence[Array], variables: Variables) -> Array:
 
 # ---- convolution ----
 def _dilated(x: Array, steps: Sequence[int]) -> Array:
-    """Returns x (B, C, *spatial) with steps - 1 zeros between neighbours of each spatial axis."""
+    """Returns x (B, C, *spatial) with steps - 1 zeros between neighbours along each spatial axis."""
     spatial = tuple(max(0, (length - 1) * step + 1) for length, step in zip(x.shape[2:], steps))
     result = np.zeros(x.shape[:2] + spatial, x.dtype)
     result[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = x
@@ -241,10 +241,9 @@ def _conv(op: Op, args: Sequence[Array], variables: Variables) -> Array:
 
 # ---- attention ----
 def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array:
-    """Returns (T, S) bool: which keys each position sees.
+    """Returns (T, S) bool: whether a query sees a key.
 
-    A query has position t + S - T. Causal: it sees nothing after itself. window: it sees the last `window` positions, its
-    own among them; 0 is everything.
+    Query t is at position t + S - T. Causal: it sees no later key. window: it sees the last `window` keys up to its own; all if 0.
     """
     position = np.arange(num_queries)[:, None] + num_keys - num_queries
     key = np.arange(num_keys)[None, :]
@@ -257,14 +256,14 @@ def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array
 
 
 def _of_all_heads(args: Sequence[Array]) -> list[Array]:
-    """Returns the operands of an attention, k and v repeated for the heads that share them."""
+    """Returns the operands of an attention, with k and v repeated for the heads that share them."""
     q, k, v, *rows = (a.astype(np.float64) for a in args[:6])
     heads = q.shape[1] // k.shape[1]
     return [q, np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1), *rows]
 
 
 def _scores(q: Array, k: Array, arg: AttentionArg) -> tuple[Array, Array]:
-    """Returns the scores (B, H, T, S), capped, and which of them are visible (T, S)."""
+    """Returns the capped scores (B, H, T, S), and whether they are visible (T, S)."""
     scores = np.matmul(q, k.swapaxes(-1, -2)) * arg.scale
     if arg.soft_cap:
         scores = arg.soft_cap * np.tanh(scores / arg.soft_cap)
@@ -272,8 +271,8 @@ def _scores(q: Array, k: Array, arg: AttentionArg) -> tuple[Array, Array]:
 
 
 def _dropped(weights: Array, op: Op, args: Sequence[Array]) -> Array:
-    """Returns weights (B, H, T, S), or their gradients, after dropout: number n of the heads with a seed has the bits of
-    threefry((n T + t) S + s, seed), whose upper 24 are a fraction."""
+    """Returns weights (B, H, T, S), or their gradients, after dropout: head n uses the bits of threefry((n T + t) S + s,
+    seed), whose upper 24 are a fraction."""
     if not op.arg.dropout:
         return weights
     seeds, numbers = (a[..., None, None] for a in args[-2:])
@@ -285,9 +284,9 @@ def _dropped(weights: Array, op: Op, args: Sequence[Array]) -> Array:
 
 
 def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, Any]:
-    """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf.
+    """softmax(mask(cap(scale * q k))) v, and the logarithm of its denominator; 0 and -inf for a query that sees no key.
 
-    A mask of bools is True for keys that take part; one of floats is added to the scores.
+    A bool mask is True for visible keys; a float mask is added to the scores.
     """
     q, k, v = _of_all_heads(args[:3])
     scores, seen = _scores(q, k, op.arg)
@@ -302,7 +301,7 @@ def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any
 
 
 def _attention_grad(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, ...]:
-    """The gradients of q, k and v, as ir/attention.py gives them; k and v sum over the heads that share them."""
+    """The gradients of q, k and v by the formulas of ir/attention.py; k and v sum over the heads that share them."""
     q, k, v, grad, logsumexp, delta = _of_all_heads(args)
     scores, seen = _scores(q, k, op.arg)
     weights = np.exp(np.where(seen, scores - logsumexp[..., None], -np.inf))
@@ -331,21 +330,21 @@ Value = Array | tuple[Array, ...]
 def evaluate(
     outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int] | None = None, are_own: bool = True
 ) -> list[Array]:
-    """Returns the value of each output; nothing returned shares memory with `values`.
+    """Returns the value of each output; the results share no memory with `values`.
 
     Args:
       outputs:    Ops of a tensor graph
-      values:     arrays for BUFFER, PARAM and any other Op already known; the graph below those is not looked at
-      variables:  values of VARIABLEs by name; a BIND in the graph gives the value of its own
-      are_own:    False: results may be views, of `values` too
+      values:     arrays for BUFFER, PARAM and any other Op whose value is known; graphs below these are not computed
+      variables:  values of VARIABLEs by name; a BIND in the graph has the value of its own
+      are_own:    False: results may be views, also of `values`
 
     Returns:   arrays with op.dtype.numpy and op.shape
 
     Raises:
-      Refused: a CHECK does not let an index pass, or a matrix has no result.
-      UnsupportedOp: an Op that needs more than one process, or a CUSTOM without a NumPy meaning.
+      Refused: a CHECK fails, or a matrix has no result.
+      UnsupportedOp: an Op that needs several processes, or a CUSTOM without a NumPy function.
 
-    Cost:      memory for values that are still to be read: a result is dropped after its last use.
+    Cost:      memory of values that are still needed: a result is freed after its last use.
 
     >>> from picograd import dtype as dtypes
     >>> x = Op(OpCode.IOTA, dtypes.float32, (), 3)
@@ -364,7 +363,7 @@ def evaluate(
 
 
 def _bound(order: Sequence[Op]) -> dict[str, int]:
-    """Returns the values that BINDs among these Ops, or in their shapes, give to variables."""
+    """Returns the values that BINDs give to variables, among these Ops or in their shapes."""
     found: dict[str, int] = {}
     dims = [dim for op in order for dim in op.shape if isinstance(dim, Op)]
     for op in toposort([*order, *dims]):
@@ -374,7 +373,7 @@ def _bound(order: Sequence[Op]) -> dict[str, int]:
 
 
 def _run(order: Sequence[Op], outputs: list[Op], values: Mapping[Op, Array], variables: Variables) -> list[Array]:
-    """Runs Ops in order; a value is dropped once its last reader has run."""
+    """Runs Ops in order; each value is freed after its last reader."""
     uses: dict[Op, int] = {}
     for op in order:
         if op not in values:
@@ -399,7 +398,7 @@ def _run(order: Sequence[Op], outputs: list[Op], values: Mapping[Op, Array], var
 
 
 def _too_large(op: Op, error: Exception, variables: Variables) -> Exception:
-    """Returns the error for a result that NumPy has no memory for, no axes, or no numbers to say how large it is."""
+    """Returns the error for a result that is too large for memory, has too many axes, or a size that overflows."""
     shape = shape_value(op.shape, variables)
     check_array("NUMPY", shape, op.dtype.itemsize)
     nbytes = math.prod(shape) * op.dtype.itemsize
@@ -419,7 +418,7 @@ def _given(op: Op, array: Array, variables: Variables) -> Array:
 
 
 def _own(results: list[Array], values: Mapping[Op, Array]) -> list[Array]:
-    """Returns C-contiguous arrays that alias neither each other nor the given values."""
+    """Returns C-contiguous arrays that alias neither each other nor `values`."""
     taken = {id(array) for array in values.values()}
     owned: list[Array] = []
     for array in results:
@@ -431,7 +430,7 @@ def _own(results: list[Array], values: Mapping[Op, Array]) -> list[Array]:
 
 
 def apply(op: Op, args: Sequence[Value], variables: Variables) -> Value:
-    """Returns the value of one Op from those of its sources."""
+    """Returns the value of an Op from those of its sources."""
     if op.code is OpCode.OUTPUT:
         producer = args[0]
         assert isinstance(producer, tuple), f"OUTPUT of {op.src[0]}, which has one result"
@@ -483,7 +482,7 @@ def _call(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, .
 
 
 def _loop(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, ...]:
-    """Runs the body for step i on (carry, row i of each stacked input); it gives the new carry, then a row of each."""
+    """Runs the body for step i on (carry, row i of each stacked input); it returns the new carry, then output rows."""
     body, num_carry, num_steps = op.arg
     carry, stacked = list(args[:num_carry]), args[num_carry:]
     steps = shape_value((num_steps,), variables)[0]
@@ -499,7 +498,7 @@ def _loop(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, .
 
 
 def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
-    """Calls the function of the host."""
+    """Calls a function of the host."""
     if 0 in shape_value(op.shape, variables):
         return np.zeros(shape_value(op.shape, variables), op.dtype.numpy)
     try:
@@ -510,7 +509,7 @@ def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 
 def _kernel(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, ...]:
-    """Computes what a user's kernel means."""
+    """Computes the NumPy function of a user's kernel."""
     given: GivenKernel = op.arg[0]
     if given.meaning is None:
         fact = f"kernel {given.name}: it has no meaning in NumPy, by which it is computed where its source cannot run."
@@ -547,7 +546,7 @@ RULES: dict[OpCode, Rule] = {
 
 # ---- kernels ----
 def prepare(params: Sequence[Param], arrays: Sequence[Array | None], variables: Mapping[str, int]) -> list[Array]:
-    """Returns each slot's memory as a flat view; a scratch slot that is missing or None gets memory of its own.
+    """Returns each slot's memory as a flat view; missing scratch slots get new memory.
 
     Raises:
       VerifyError: an array has another dtype, too few elements, or is not contiguous.
@@ -566,7 +565,7 @@ def prepare(params: Sequence[Param], arrays: Sequence[Array | None], variables: 
 
 
 def unspecified(numel: int, dtype: np.dtype[np.generic]) -> Array:
-    """Returns memory whose content is conspicuous if it is read before it is written: NaN or a large number."""
+    """Returns memory filled with NaN or a large number, which shows if it is read before it is written."""
     memory = np.empty(numel, dtype)
     memory.view(np.uint8)[...] = 1 if dtype == np.bool_ else 0x7F
     if np.dtype(dtype).kind in "fV":
@@ -575,10 +574,10 @@ def unspecified(numel: int, dtype: np.dtype[np.generic]) -> Array:
 
 
 def evaluate_kernel(kernel: Kernel, arrays: Sequence[Array | None], variables: Mapping[str, int] | None = None) -> None:
-    """Does what `kernel` says: within a phase everything is read before anything is written.
+    """Runs a kernel: within a phase, all reads come before all writes.
 
     Args:
-      arrays:     by slot, of the params' dtypes and at least their elements; None for scratch makes some
+      arrays:     by slot, in the params' dtypes and with at least their elements; None for scratch allocates it
       variables:  values of the kernel's symbolic integers by name
     """
     known = dict(variables or {})

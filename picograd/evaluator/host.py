@@ -1,9 +1,9 @@
-"""The meaning of the functions of ir/host.py, in NumPy, on arrays that the host holds.
+"""The meaning of the functions of ir/host.py, in NumPy, on host arrays.
 
-Functions of numbers come first, in float64: those that go on until they are done (common divisors, of integers; incomplete
-gamma functions, orthogonal polynomials), then Bessel functions and Airy's, by recurrences and integrals near 0 and
-asymptotic series far away. Functions of stacks of matrices and of signals follow; matrices are computed in their own
-precision, as LAPACK does, and a function of several fails by the number of the first one in its batch that has no result.
+First come functions of numbers, in float64: those that iterate until they converge (common divisors of integers, incomplete
+gamma functions, orthogonal polynomials), then Bessel and Airy functions, by recurrences and integrals near 0 and asymptotic
+series far away. Functions of stacks of matrices and of signals follow; matrices are computed in their own precision, by
+LAPACK. If a matrix of a batch has no result, the function fails with the number of the first such matrix.
 
 Source: NIST Digital Library of Mathematical Functions: 8.7.1 and 8.9.2 (incomplete gamma functions), 8.12.3 (their uniform
 expansion), 18.9.1 (polynomials), 10.6.1, 10.12.4 and 10.23.15 (recurrence, its scale, Y by a sum of J), 10.17.3 (series for
@@ -23,26 +23,26 @@ import numpy as np
 from picograd.evaluator.elementwise import Array
 
 EPSILON = 2.0**-53
-WIDE_ORDER = 1e8  # above this, two terms of the uniform expansion leave less than rounding does
+WIDE_ORDER = 1e8  # above it, two terms of the uniform expansion suffice for full precision
 
 
 # ---- incomplete gamma functions ----
 def _gammainc(a: Array, x: Array, log_gamma: Array) -> Array:
-    """The part of gamma(a) that the integral of t^(a - 1) e^-t from 0 to x is; log_gamma is that of a + 1."""
+    """The regularized lower incomplete gamma function; log_gamma is that of a + 1."""
     lower, upper = _gamma_parts(a, x, log_gamma)
     return np.where(x < a + 1, lower, 1 - upper)
 
 
 def _gammaincc(a: Array, x: Array, log_gamma: Array) -> Array:
-    """The part of gamma(a) that the integral from x to infinity is."""
+    """The regularized upper incomplete gamma function."""
     lower, upper = _gamma_parts(a, x, log_gamma)
     return np.where(x < a + 1, 1 - lower, upper)
 
 
 def _gamma_parts(a: Array, x: Array, log_gamma: Array) -> tuple[Array, Array]:
-    """Returns the lower part, right where x < a + 1, and the upper part, right elsewhere."""
+    """Returns the lower function, accurate for x < a + 1, and the upper one, accurate elsewhere."""
     lower, upper = np.full(a.shape, np.nan), np.full(a.shape, np.nan)
-    edges = [  # where, lower part
+    edges = [  # condition, lower function
         ((a > 0) & (x == 0), 0.0),
         ((a == 0) & (x > 0), 1.0),
         (np.isinf(a) & (a > 0) & (x >= 0) & ~np.isinf(x), 0.0),
@@ -60,7 +60,7 @@ def _gamma_parts(a: Array, x: Array, log_gamma: Array) -> tuple[Array, Array]:
 
 
 def _power(a: Array, x: Array, log_gamma: Array) -> Array:
-    """x^a e^-x / gamma(a + 1); of a large a by Stirling's series, in which no large terms cancel."""
+    """x^a e^-x / gamma(a + 1); for large a by Stirling's series, in which no large terms cancel."""
     held = np.maximum(a, 10.0)
     rest = (x - held) / held
     with np.errstate(all="ignore"):
@@ -83,7 +83,7 @@ def _series(a: Array, x: Array) -> Array:
 
 
 def _fraction(a: Array, x: Array) -> Array:
-    """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / ...)), for x >= a + 1, from its front (Lentz's way)."""
+    """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / ...)), for x >= a + 1, by Lentz's method."""
     b = x + 1 - a
     c, d = np.full_like(a, 1e300), 1 / b
     value, n, factor = d, 0, np.zeros_like(a)
@@ -100,7 +100,7 @@ def _fraction(a: Array, x: Array) -> Array:
 
 
 def _uniform(a: Array, x: Array) -> tuple[Array, Array]:
-    """Both parts for a large a: those of a normal distribution, and the first correction."""
+    """Both functions for large a: those of a normal distribution, with the first correction."""
     rest = (x - a) / a
     small = np.abs(rest) < 1e-3
     series = rest**2 * (0.5 - rest * (1 / 3 - rest * (0.25 - rest * (0.2 - rest / 6))))
@@ -114,11 +114,11 @@ def _uniform(a: Array, x: Array) -> tuple[Array, Array]:
 
 # ---- counts ----
 LOG_FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(11)])
-COUNTED_RATE = 32.0  # below this, probabilities are added up from that of 0; e^-rate is far from underflow
+COUNTED_RATE = 32.0  # below it, probabilities are summed from that of 0; e^-rate is far from underflow
 
 
 def _poisson(uniform: Array, rate: Array) -> Array:
-    """The least count whose probability, with all below it, exceeds `uniform`."""
+    """The least count whose cumulative probability exceeds `uniform`."""
     count, is_low = np.zeros_like(rate), rate < COUNTED_RATE
     count[is_low] = _counted(uniform[is_low], rate[is_low])
     count[~is_low] = _halved(uniform[~is_low], rate[~is_low])
@@ -126,7 +126,7 @@ def _poisson(uniform: Array, rate: Array) -> Array:
 
 
 def _counted(uniform: Array, rate: Array) -> Array:
-    """Adds up probabilities where the sum is not enough and still grows."""
+    """Adds probabilities until the sum is reached or no longer grows."""
     count, k, where = np.zeros_like(rate), 0, np.arange(rate.size)
     weight = total = np.exp(-rate)
     while where.size:
@@ -140,7 +140,7 @@ def _counted(uniform: Array, rate: Array) -> Array:
 
 
 def _halved(uniform: Array, rate: Array) -> Array:
-    """Halves an interval that holds the count."""
+    """Bisects an interval that contains the count."""
     low, high = np.full_like(rate, -1.0), np.ceil(rate + 12 * np.sqrt(rate) + 50)
     while np.any(high - low > 1):
         middle = np.floor((low + high) / 2)
@@ -150,9 +150,9 @@ def _halved(uniform: Array, rate: Array) -> Array:
 
 
 def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
-    """The least count of successes in `count` tries whose probability, with all below it, exceeds `uniform`.
+    """The least number of successes in `count` tries whose cumulative probability exceeds `uniform`.
 
-    Counted up from 0, by logarithms of probabilities; where a success is likely, failures are counted.
+    Counted from 0 by logarithms of probabilities; if success is likely, failures are counted.
     """
     rare = np.minimum(chance, 1 - chance)
     with np.errstate(divide="ignore"):
@@ -166,9 +166,9 @@ def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
 
 
 # ---- polynomials ----
-DEGREE_MAX = 2**16  # a step for each degree below
+DEGREE_MAX = 2**16  # each degree takes a step
 
-# name: p_1, and p_{k + 1} of (k, x, p_k, p_{k - 1}); p_0 is 1
+# name: p_1, and p_{k + 1} from (k, x, p_k, p_{k - 1}); p_0 is 1
 Recurrence = Callable[[int, Array, Array, Array], Array]
 POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Recurrence]] = {
     "chebyshev_t": (lambda x: x, lambda k, x, p, q: 2 * x * p - q),
@@ -183,12 +183,12 @@ POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Recurrence]] = {
 
 
 def _polynomial(name: str) -> Callable[[Array, Array], Array]:
-    """Returns the function of x and degrees that walks the three-term recurrence up to the largest degree."""
+    """Returns the function of x and degrees that runs the three-term recurrence up to the largest degree."""
     first, step = POLYNOMIALS[name]
 
     def value(x: Array, degrees: Array) -> Array:
-        """The polynomial of each degree, rounded towards 0, at x; 0 for a negative degree, NaN for one beyond all use."""
-        has_end = degrees <= DEGREE_MAX  # NaN has not
+        """The polynomial of each degree, rounded towards 0, at x; 0 for a negative degree, NaN above DEGREE_MAX."""
+        has_end = degrees <= DEGREE_MAX  # False for NaN
         n = np.where(has_end, np.trunc(degrees), -1.0)
         result = np.where(has_end, np.where(n == 0, 1.0, 0.0), np.nan)
         before, current, k = np.ones_like(x), first(x), 1
@@ -212,19 +212,19 @@ ITERATED: dict[str, Callable[..., Any]] = {
 
 
 # ---- Bessel functions and Airy's ----
-FAR = 25.0  # from here on, asymptotic series reach rounding
+FAR = 25.0  # from here on, asymptotic series have full precision
 TERMS = 30
 EULER = 0.57721566490153286060651209008240243
 
 
 # ---- J and Y ----
 def _orders(x: Array) -> list[Array]:
-    """Returns J_0(x), J_1(x), ... for 0 < x <= FAR: the recurrence downwards, scaled: J_0 + 2 J_2 + ... = 1."""
+    """Returns J_0(x), J_1(x), ... for 0 < x <= FAR: downward recurrence, normalized by J_0 + 2 J_2 + ... = 1."""
     above, current = np.zeros_like(x), np.full_like(x, 1e-290)
     orders = [current]
     for k in range(2 * math.ceil(FAR) + 20, 0, -1):
         above, current = current, 2 * k / x * current - above
-        large = np.abs(current) > 1e200  # of a small x: the terms before are negligible
+        large = np.abs(current) > 1e200  # for small x: earlier terms are negligible
         scale = np.where(large, 1e-250, 1.0)
         above, current = above * scale, current * scale
         orders = [order * scale for order in orders]
@@ -234,7 +234,7 @@ def _orders(x: Array) -> list[Array]:
 
 
 def _waves(order: int, x: Array) -> tuple[Array, Array]:
-    """Returns J and Y for x >= FAR: an amplitude times the cosine and the sine of a phase."""
+    """Returns J and Y for x >= FAR: an amplitude times cosine and sine of a phase."""
     even, odd, term = np.ones_like(x), np.zeros_like(x), np.ones_like(x)
     for k in range(1, TERMS):
         term = term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)
@@ -249,7 +249,7 @@ def _waves(order: int, x: Array) -> tuple[Array, Array]:
 
 
 def _first_kind(order: int, x: Array) -> Array:
-    """J of order 0, which is even, or 1, which is odd."""
+    """J of order 0, an even function, or 1, an odd one."""
     magnitude = np.abs(x)
     near = _orders(np.clip(magnitude, 1e-300, FAR))[order]
     far = np.where(np.isinf(x), 0.0, _waves(order, np.where(np.isinf(x), FAR, np.maximum(magnitude, FAR)))[0])
@@ -259,7 +259,7 @@ def _first_kind(order: int, x: Array) -> Array:
 
 
 def _second_kind(order: int, x: Array) -> Array:
-    """Y of order 0 or 1; minus infinity at 0, NaN below."""
+    """Y of order 0 or 1; -inf at 0, NaN below."""
     held = np.clip(x, 1e-300, FAR)
     orders, log = _orders(held), np.log(held / 2) + EULER
     if order == 0:
@@ -275,7 +275,7 @@ def _second_kind(order: int, x: Array) -> Array:
 
 # ---- K ----
 def _decaying(order: float, x: Array) -> Array:
-    """Returns e^x K(x) for x >= 2: the trapezoidal rule, exact to rounding, then the series."""
+    """Returns e^x K(x) for x >= 2: the trapezoidal rule, which has full precision here, then the series."""
     held, step = np.clip(x, 1.0, FAR), 1 / 32
     total = np.full_like(x, 0.5)
     for k in range(1, 32 * 5):
@@ -288,7 +288,7 @@ def _decaying(order: float, x: Array) -> Array:
 
 
 def _modified(order: int, x: Array, scaled: bool) -> Array:
-    """K of order 0 or 1, scaled: times e^x; infinite at 0, NaN below."""
+    """K of order 0 or 1; scaled: times e^x; infinite at 0, NaN below."""
     small = np.clip(x, 1e-300, 2.0)
     square, log = small * small / 4, np.log(small / 2)
     near, harmonic = np.zeros_like(x) if order == 0 else 1 / small, -EULER
@@ -308,7 +308,7 @@ def _modified(order: int, x: Array, scaled: bool) -> Array:
 
 # ---- Airy's function ----
 def _airy(x: Array) -> Array:
-    """Ai: an integral along a rotated path, K of order 1/3 where it decays, waves far below 0."""
+    """Ai: an integral along a rotated path, K of order 1/3 where Ai decays, waves far below 0."""
     held = np.clip(x, -12.0, 1.5)
     nodes, weights = np.polynomial.legendre.leggauss(160)
     middle = np.zeros_like(x)
@@ -343,7 +343,7 @@ BESSEL: dict[str, Callable[..., Any]] = {
 class Failed(Exception):
     """A matrix has no result.
 
-    number:  of the matrix in its batch
+    number:  its index in the batch
     """
 
     def __init__(self, number: int):
@@ -352,7 +352,7 @@ class Failed(Exception):
 
 
 def _each(function: Callable[..., Any], *stacks: Array) -> Any:
-    """Returns function(*stacks); where LAPACK refuses one of the matrices, Failed with its number."""
+    """Returns function(*stacks); if LAPACK fails for a matrix, raises Failed with its index."""
     try:
         return function(*stacks)
     except np.linalg.LinAlgError:
@@ -366,7 +366,7 @@ def _each(function: Callable[..., Any], *stacks: Array) -> Any:
 
 
 def _joined(*factors: Array) -> Array:
-    """Returns factors (..., a, b) or (..., a) flat, one after the other; each has its batch axes in front."""
+    """Returns factors (..., a, b) or (..., a) flat, one after the other, after their batch axes."""
     batch = factors[1].shape[:-1]
     return np.concatenate([factor.reshape(*batch, -1) for factor in factors], -1)
 
@@ -381,21 +381,21 @@ def _mirrored(a: Array) -> Array:
 
 
 # ---- the LAPACK of NumPy ----
-ROUTINE_MIN = 16  # rows of a matrix that is worth a call of its own
+ROUTINE_MIN = 16  # smaller matrices are not worth separate calls
 
 
 class Routine(NamedTuple):
-    """A routine of Fortran, which takes addresses.
+    """A Fortran routine, which takes addresses.
 
-    symbol:   in its library
-    integers: that it takes, of 32 or 64 bits
+    symbol:   its name in the library
+    integers: dtype of its integers, 32 or 64 bits
     """
 
     symbol: Any
     integers: type[np.signedinteger[Any]]
 
     def __call__(self, count: int, *arguments: Array | bytes | int) -> None:
-        """Calls it for each of `count` matrices: arrays have them along their first axis; letters and numbers serve all."""
+        """Calls it for each of `count` matrices: arrays have a leading batch axis; letters and numbers are shared."""
         held = [np.asarray(given, self.integers if isinstance(given, int) else None) for given in arguments]
         addresses = [ctypes.c_void_p(array.ctypes.data) for array in held]
         steps = [(address, array.strides[0]) for address, array in zip(addresses, held) if array.ndim > 0]
@@ -407,9 +407,9 @@ class Routine(NamedTuple):
 
 @functools.cache
 def _routine(name: str, dtype: np.dtype[Any]) -> Routine | None:
-    """Returns a routine of the LAPACK that NumPy is linked with, by its name without the letter of precision.
+    """Returns a routine of the LAPACK that NumPy is linked with; the name is without the letter of precision.
 
-    None: this NumPy does not show it.
+    None: this NumPy does not export it.
     """
     linked = np.linalg._umath_linalg
     full = {"float32": "s", "float64": "d"}[dtype.name] + name
@@ -417,13 +417,13 @@ def _routine(name: str, dtype: np.dtype[Any]) -> Routine | None:
     for symbol, integers in ((f"scipy_{full}_64_", np.int64), (f"{full}_64_", np.int64), (f"{full}_", own)):
         try:
             return Routine(getattr(ctypes.CDLL(linked.__file__), symbol), integers)
-        except (AttributeError, OSError):  # another library, or one that is a part of NumPy
+        except (AttributeError, OSError):  # another library, or one inside NumPy
             continue
     return None
 
 
 def _routine_of_large(name: str, a: Array) -> Routine | None:
-    """Returns a routine for matrices with enough rows: of small ones NumPy's steps over a whole stack are faster."""
+    """Returns a routine for matrices with enough rows: for small ones NumPy's steps over a whole stack are faster."""
     return _routine(name, a.dtype) if a.shape[-1] >= ROUTINE_MIN else None
 
 
@@ -433,19 +433,19 @@ def _solve(a: Array, b: Array) -> Array:
 
 
 def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
-    """Solves in place of b; elements outside the triangle are not read."""
+    """Solves a triangular system in place of b; the other triangle is not read."""
     routine = _routine_of_large("trsm", a)
     if routine is None:
         return _substituted(a, b, upper, unit)
     x, (n, k) = np.array(b, order="C"), b.shape[-2:]
-    letters = b"R", b"L" if upper else b"U", b"N", b"U" if unit else b"N"  # of X.T A.T = B.T, as Fortran reads rows
+    letters = b"R", b"L" if upper else b"U", b"N", b"U" if unit else b"N"  # X.T A.T = B.T, column-major
     matrices, right = _flat(np.ascontiguousarray(a)), _flat(x)
     routine(len(right), *letters, k, n, np.ones((), a.dtype), matrices, n, right, max(k, 1))
     return x
 
 
 def _substituted(a: Array, b: Array, upper: bool, unit: bool) -> Array:
-    """Substitutes row by row, in the order in which rows depend on each other."""
+    """Substitutes row by row, in the order of their dependence."""
     x, n = np.array(b), a.shape[-1]
     for i in reversed(range(n)) if upper else range(n):
         known = slice(i + 1, n) if upper else slice(0, i)
@@ -456,7 +456,7 @@ def _substituted(a: Array, b: Array, upper: bool, unit: bool) -> Array:
 
 
 def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
-    """Inverts the singular values greater than `absolute`, and than `relative` times the first; the others become 0."""
+    """Inverts the singular values above `absolute` and above `relative` times the first; the others become 0."""
     u, s, vh = _each(_thin_svd, a)
     kept = s > np.maximum(absolute[..., None], s[..., :1] * relative[..., None])
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(a.dtype)
@@ -464,8 +464,8 @@ def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
 
 
 # ---- factors ----
-BLOCK_COLUMNS = 32  # that LU computes one by one
-PIVOT_LISTS_MAX = 16  # matrices whose rows are exchanged in a list: of more, a step of NumPy for all is faster
+BLOCK_COLUMNS = 32  # columns that LU computes one by one
+PIVOT_LISTS_MAX = 16  # for more matrices, exchanging rows of all in one NumPy step is faster than lists
 
 
 def _eigh(a: Array) -> Array:
@@ -479,9 +479,9 @@ def _eig(a: Array) -> Array:
 
 
 def _real_eig(a: Array) -> tuple[Array, Array]:
-    """Returns eigenvalues, rising, and eigenvectors of length 1; LAPACK leaves their order open.
+    """Returns eigenvalues in rising order (LAPACK's order is unspecified), and eigenvectors of length 1.
 
-    NumPy gives complex arrays where one number is not real, and from 2.5 on always.
+    NumPy's arrays are complex if one number is, and from version 2.5 on always.
     """
     values, vectors = np.linalg.eig(a)
     if values.imag.any():
@@ -504,7 +504,7 @@ def _svdvals(a: Array) -> Any:
 
 
 def _finite(a: Array) -> Array:
-    """Returns a; LinAlgError where a number is not finite, with which LAPACK's singular values never end."""
+    """Returns a; raises LinAlgError for numbers that are not finite: LAPACK's iteration would never end."""
     if not np.isfinite(a).all():
         raise np.linalg.LinAlgError
     return a
@@ -534,13 +534,13 @@ def _cholesky(a: Array) -> Any:
 
 def _cholesky_of_small(a: Array) -> Any:
     lower = np.linalg.cholesky(a)
-    if _first_nan(lower).any():  # which LAPACK takes for a positive number
+    if _first_nan(lower).any():  # LAPACK takes it for a positive number
         raise np.linalg.LinAlgError
     return lower
 
 
 def _first_nan(lower: Array) -> Array:
-    """Returns the number of the first row, counted from 1, with a NaN on the diagonal; 0 where none has."""
+    """Returns the number, from 1, of the first row with NaN on the diagonal, else 0."""
     is_nan, n = np.isnan(np.diagonal(lower, axis1=-2, axis2=-1)), lower.shape[-1]
     first = np.where(is_nan, np.arange(1, n + 1), n + 1).min(-1, initial=n + 1)
     return np.where(first <= n, first, 0)
@@ -565,7 +565,7 @@ def _slogdet(a: Array) -> Array:
 
 
 def _cofactor(a: Array) -> Array:
-    """det(u) det(v) u (products of the singular values but one) vh: no quotient, so a may be singular."""
+    """det(u) det(v) u (products of all singular values but one) vh: without quotients, so a may be singular."""
     u, s, vh = _each(_thin_svd, a)
     n = a.shape[-1]
     others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1).astype(a.dtype)
@@ -574,7 +574,7 @@ def _cofactor(a: Array) -> Array:
 
 
 def _cholesky_order(a: Array) -> Array:
-    """The order of the first leading minor that is not positive definite, 0 where all are."""
+    """The order of the first leading minor that is not positive definite, or 0."""
     factored = _positive(a)
     if factored is not None:
         return factored[1].astype(np.int64)
@@ -592,7 +592,7 @@ def _is_positive(a: Array) -> bool:
 
 
 def _lu_pivots(a: Array) -> Array:
-    """For each column the row that is exchanged with the next one: the largest of the rest, the first of equals."""
+    """For each column the row that is exchanged with the next: the first of the largest remaining ones."""
     k = min(a.shape[-2:])
     transposed = _transposed(a)
     pivots = np.zeros((len(transposed), k), np.int64)
@@ -602,7 +602,7 @@ def _lu_pivots(a: Array) -> Array:
 
 
 def _rows_of_pivots(pivots: Array, m: int) -> Array:
-    """The order of rows that the exchanges, one after the other, end in."""
+    """The order of rows after all exchanges."""
     flat = _flat(pivots[..., None])[..., 0] - 1
     every, rows = np.arange(len(flat)), np.tile(np.arange(m), (len(flat), 1))
     if len(flat) < PIVOT_LISTS_MAX:
@@ -618,7 +618,7 @@ def _rows_of_pivots(pivots: Array, m: int) -> Array:
 
 
 def _lu(a: Array) -> Array:
-    """L below the diagonal, U on it and above, for rows that need no exchange."""
+    """L below the diagonal, U on and above it, for rows in pivot order."""
     transposed = _transposed(a)
     pivots = np.zeros(transposed.shape[:-1], np.int64)
     if not _factorize(transposed, pivots) or np.any(pivots != np.arange(1, a.shape[-1] + 1)):
@@ -633,7 +633,7 @@ def _transposed(a: Array) -> Array:
 
 
 def _factorize(transposed: Array, pivots: Array) -> bool:
-    """Makes LU of transposed matrices in place by LAPACK, and says which rows it exchanged; False: they are small."""
+    """Factors transposed matrices in place by LAPACK, and returns the exchanged rows; False for small matrices."""
     routine = _routine_of_large("getrf", transposed)
     if routine is None:
         return False
@@ -645,9 +645,9 @@ def _factorize(transposed: Array, pivots: Array) -> bool:
 
 
 def _eliminate(transposed: Array, pivots: Array | None = None) -> None:
-    """Makes LU of transposed matrices in place, block of columns by block: the columns behind one follow by a product.
+    """Factors transposed matrices in place, block of columns by block; later columns are updated by a product.
 
-    With `pivots` rows are exchanged first; it receives which, counted from 1.
+    With `pivots` rows are exchanged first; it receives their numbers, from 1.
     """
     every, (n, m) = np.arange(len(transposed)), transposed.shape[-2:]
     for start in range(0, min(m, n), BLOCK_COLUMNS):
@@ -661,7 +661,7 @@ def _eliminate(transposed: Array, pivots: Array | None = None) -> None:
                 transposed[:, :, start + i] = transposed[every, :, chosen]
                 transposed[every, :, chosen] = own
             pivot = block[:, i, i, None]
-            block[:, i, i + 1 :] /= np.where(pivot == 0, 1, pivot)  # a column of zeros gives zeros
+            block[:, i, i + 1 :] /= np.where(pivot == 0, 1, pivot)  # zeros stay zeros
             block[:, i + 1 :, i + 1 :] -= block[:, i + 1 :, i, None] * block[:, i, None, i + 1 :]
         if behind.size:
             behind[..., :k] = _mirrored(_substituted(_mirrored(block[..., :k]), _mirrored(behind[..., :k]), False, True))
@@ -672,7 +672,7 @@ PADE_13 = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
     670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
 )  # fmt: skip
-APPROXIMANT_NORM_MAX = 5.371920351148152  # of a matrix whose approximant is exact to float64
+APPROXIMANT_NORM_MAX = 5.371920351148152  # norm up to which the approximant has full precision in float64
 
 
 def _matrix_exp(a: Array) -> Array:
@@ -708,9 +708,9 @@ def _pairs(z: Array) -> Array:
 
 
 def _transform(name: str, x: Array, axis: int, result: Array) -> Array:
-    """Transforms along an axis into `result`, without a scale, by the function that np.fft calls.
+    """Transforms along an axis into `result`, without a scale, by the function behind np.fft.
 
-    NOTE: np.fft gives it the factor 1 as an integer, for which it casts float32 to float64 and back: 6 times as slow.
+    NOTE: np.fft passes the factor 1 as an integer, for which float32 is cast to float64 and back: 6 times as slow.
     """
     one = np.ones((), result.real.dtype)
     transform: Callable[..., Array] = getattr(np.fft._pocketfft_umath, name)  # type: ignore[attr-defined]
@@ -718,7 +718,7 @@ def _transform(name: str, x: Array, axis: int, result: Array) -> Array:
 
 
 def _fft(x: Array, sign: int, *axes: int) -> Array:
-    """Transforms axes, counted from the pairs; neither direction is scaled."""
+    """Transforms axes, counted without the axis of pairs; neither direction is scaled."""
     z = _complex(x)
     result = np.empty_like(z)
     for axis in reversed(axes):

@@ -1,9 +1,9 @@
-"""Runs a Program statement by statement: the meaning of loop code, in its free and in its linear form.
+"""Runs a Program statement by statement: the meaning of loop code, in its free and its linear form.
 
-Each statement becomes a Python closure over a Frame, which holds the values and the memory that one thread knows; for
-memory it is known which elements have been stored. A body with a Barrier in it becomes a generator that yields the number
-of the barrier it waits at, or a `Swap` where the threads of a warp exchange values; a BLOCK loop runs its threads from one
-barrier to the next, and the warps of it from exchange to exchange.
+Each statement becomes a Python closure over a Frame, the values and memory of a thread; memory records which elements have
+been stored. A body with a Barrier becomes a generator that yields the number of the barrier at which it waits, or a `Swap`
+if threads of a warp exchange values; a BLOCK loop runs its threads from barrier to barrier, and their warps from exchange
+to exchange.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from picograd.record import Record, Struct, field
 
 # ---- what a thread knows ----
 class Memory(Struct):
-    """The memory that a PARAM or an ALLOC names.
+    """The memory of a PARAM or an ALLOC.
 
     array:   its elements
-    stored:  for each element, whether it has been stored; None where all came from outside
+    stored:  for each element, whether it has been stored; None: all come from outside
     """
 
     array: Array
@@ -65,12 +65,12 @@ class Memory(Struct):
         return Memory(array, np.zeros(array.size, np.bool_))
 
     def copy(self) -> Memory:
-        """Returns the same content in memory of its own."""
+        """Returns a copy."""
         return Memory(self.array.copy(), None if self.stored is None else self.stored.copy())
 
 
 class Copy(Record):
-    """A copy in the background: `values` for elements `at` of memory."""
+    """A copy in the background: `values` on their way to elements `at` of memory."""
 
     memory: Memory
     at: Array
@@ -88,7 +88,7 @@ class Frame(Struct):
 
     values:  of RANGEs, VARs and VARIABLEs; the Memory of PARAMs and ALLOCs
     shared:  SHARED memory of the block, the same object in all its threads
-    copies:  that the thread has started and not waited for, by group; the last group is still open
+    copies:  copies in the background, by group; the last group is still open
     """
 
     values: dict[Op, Any]
@@ -96,19 +96,19 @@ class Frame(Struct):
     copies: list[list[Copy]] = field(default_factory=lambda: [[]])
 
     def thread(self) -> Frame:
-        """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""
+        """Returns a frame for a thread, with its own REGISTER memory and values, and common SHARED memory."""
         values = {op: value.copy() if is_register(op) else value for op, value in self.values.items()}
         return Frame(values, self.shared)
 
 
 # ---- threads of a block ----
-END = -1  # what a thread that is done waits at
+END = -1  # where a finished thread waits
 
 
 class Swap(Record):
-    """A thread's contribution to a Shuffle or an Mma; the answer is its number in the warp and all threads' contributions.
+    """A thread's contribution to a Shuffle or an Mma; the reply is its number in the warp and all contributions.
 
-    number:  of the statement
+    number:  number of the statement
     """
 
     number: int
@@ -120,13 +120,13 @@ Thread = Generator[Waiting, Any, None]
 
 
 def run_threads(name: str, threads: Mapping[int, Thread]) -> Iterator[int]:
-    """Runs threads, by number and in the order given, each to its next barrier; yields which one that is.
+    """Runs threads in the given order, each to its next barrier; yields the number of that barrier.
 
     Args:
-      name: of the program, for errors
+      name: name of the program, for errors
 
     Raises:
-      VerifyError: threads of a block wait at different barriers, or those of a warp at different places.
+      VerifyError: threads of a block wait at different barriers, or those of a warp at different statements.
     """
     warps: dict[int, dict[int, Thread]] = {}
     for number, thread in threads.items():
@@ -142,7 +142,7 @@ def run_threads(name: str, threads: Mapping[int, Thread]) -> Iterator[int]:
 
 
 def _run_warp(name: str, warp: Mapping[int, Thread]) -> set[int]:
-    """Runs a warp from Shuffle to Shuffle, until its threads wait at barriers or have ended; returns where they do."""
+    """Runs a warp from exchange to exchange until its threads wait at a barrier or have ended; returns where."""
     answers: dict[int, Any] = dict.fromkeys(warp)
     while True:
         reached = {number: _resume(thread, answers[number]) for number, thread in warp.items()}
@@ -176,15 +176,15 @@ LANES = np.arange(WARP_THREADS)[:, None]
 GROUPS, PLACES = LANES // 4, LANES % 4
 
 
-LHS, RHS, ACC = np.arange(8)[None], np.arange(4)[None], np.arange(4)[None]  # numbers of a thread's elements
-# (row, column) of each element that each thread holds: PTX ISA, fragments of mma.m16n8k16
+LHS, RHS, ACC = np.arange(8)[None], np.arange(4)[None], np.arange(4)[None]  # indices of a thread's elements
+# (row, column) of each element that a thread holds: PTX ISA, fragments of mma.m16n8k16
 LHS_AT = GROUPS + 8 * (LHS // 2 % 2), 2 * PLACES + LHS % 2 + 8 * (LHS // 4)
 RHS_AT = 2 * PLACES + RHS % 2 + 8 * (RHS // 2), GROUPS + 0 * RHS
 ACC_AT = GROUPS + 8 * (ACC // 2), 2 * PLACES + ACC % 2
 
 
 def product_part(lane: int, given: Sequence[tuple[Array, Array]]) -> Array:
-    """Returns four elements of lhs @ rhs in float64: those of a thread, from the parts that all threads give.
+    """Returns a thread's four elements of lhs @ rhs in float64, from the parts of all threads.
 
     >>> ones = [(np.ones(8), np.ones(4))] * WARP_THREADS
     >>> product_part(5, ones)
@@ -209,7 +209,7 @@ def as_tf32(values: Array) -> Array:
 
 
 def matrices_part(lane: int, rows: Sequence[Array], transposed: bool) -> Array:
-    """Returns two elements of each of four matrices of 8 x 8: those of a thread, from the rows that all threads read.
+    """Returns a thread's two elements of each of four 8 x 8 matrices, from the rows that all threads read.
 
     >>> rows = [np.arange(8) + 10 * row for row in range(WARP_THREADS)]
     >>> matrices_part(5, rows, transposed=False)
@@ -225,9 +225,9 @@ VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpC
 
 
 class ValueMaker:
-    """Turns expressions into functions.
+    """Translates expressions to functions.
 
-    name:  of the program, for errors
+    name:  name of the program, for errors
     """
 
     def __init__(self, name: str):
@@ -252,7 +252,7 @@ class ValueMaker:
         return run
 
     def _operation(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
-        """Returns the function that computes one Op of an expression from the values of its sources."""
+        """Returns the function that computes an Op of an expression from the values of its sources."""
         if op.code in VALUES:
             return lambda frame, args: self._value(op, frame)
         if op.code is OpCode.CONST:
@@ -311,16 +311,16 @@ class ValueMaker:
 
 
 class _Leaves:
-    """The Ops `toposort` does not look below: values, whose sources (a RANGE's extent) are read elsewhere."""
+    """The Ops below which `toposort` does not look; their sources (a RANGE's extent) are read elsewhere."""
 
     def __contains__(self, op: Op) -> bool:
         return op.code in VALUES
 
 
 def lanes_of_access(index: Any, lanes: int, valid: Any) -> tuple[Array, Any]:
-    """Returns one index for each lane, and what selects those that are valid: one bool for each, or `...` for all.
+    """Returns one index per lane, and a mask of the valid ones: a bool per lane, or `...` for all.
 
-    A scalar index with several lanes is the first of that many.
+    A scalar index with several lanes is the first of consecutive ones.
     """
     at = np.atleast_1d(np.asarray(index))
     if at.size == 1 and lanes > 1:
@@ -338,7 +338,7 @@ def _lane_numbers(op: Op, args: Sequence[Any]) -> Any:
 
 
 def _combine_lanes(op: Op, args: Sequence[Any]) -> Any:
-    """Combines lane i with lane i + n/2, then n/4, ... each step rounded to the dtype."""
+    """Combines lane i with lane i + n/2, then n/4, ...; each step is rounded to the dtype."""
     code = op.arg[0]
     values = np.atleast_1d(args[0])
     lanes = values.size
@@ -362,7 +362,7 @@ Order = Callable[[int], Iterable[int]]
 
 
 class Compiled(Record):
-    """One compiled statement: `run(frame)`, which is a generator when it `waits` at barriers."""
+    """A compiled statement: `run(frame)`, a generator if it `waits` at barriers."""
 
     waits: bool
     run: Callable[[Frame], Any]
@@ -374,18 +374,18 @@ def evaluate_program(
     variables: Mapping[str, int] | None = None,
     order: Order = range,
 ) -> None:
-    """Runs every phase of `program`.
+    """Runs all phases of `program`.
 
     Args:
-      arrays:     by slot, of the params' dtypes and at least their elements; None for scratch makes some
+      arrays:     by slot, in the params' dtypes and with at least their elements; None for scratch allocates it
       variables:  values of the program's symbolic integers by name
-      order:      order(n) gives 0..n-1 in the order in which iterations of GRID and BLOCK loops run; a right program
-                  means the same in every order
+      order:      order(n) is the order, a permutation of 0..n-1, in which iterations of GRID and BLOCK loops run; a correct
+                  program has the same result for all orders
 
     Raises:
-      OutOfRange: a CHECK does not let an index pass.
-      VerifyError: an access outside its memory, a read of memory before a store, or threads of a block that wait at
-        different barriers.
+      OutOfRange: a CHECK fails.
+      VerifyError: an access outside its memory, a read of memory that was not stored, or threads of a block that wait at
+                   different barriers.
     """
     known = dict(variables or {})
     given = [*arrays, *[None] * (len(program.params) - len(arrays))]
@@ -400,28 +400,28 @@ def evaluate_program(
             step = maker.body(phase)
             frame = Frame({**values, **_memory_ops(phase, memories)}, {})
             result = step.run(frame)
-            if step.waits:  # no threads: nothing to wait for
+            if step.waits:  # without threads there is nothing to wait for
                 for _ in result:
                     pass
 
 
 def _memory_ops(statements: Sequence[Statement], memories: Sequence[Memory]) -> dict[Op, Memory]:
-    """Returns the memory of every PARAM the statements name."""
+    """Returns the memory of each PARAM in the statements."""
     roots = [op for s in walk(statements) for op in operands(s)]
     return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
 
 
 class StepMaker(ValueMaker):
-    """Turns statements into Steps.
+    """Translates statements to Steps.
 
-    name:   of the program, for errors
-    order:  of GRID and BLOCK iterations
+    name:   name of the program, for errors
+    order:  order of GRID and BLOCK iterations
     """
 
     def __init__(self, name: str, order: Order):
         super().__init__(name)
         self.order = order
-        self.num_places = 0  # where a thread may wait
+        self.num_places = 0  # number of places where a thread may wait
         self.by_type: dict[type, Callable[[Any], Compiled]] = {
             For: self.loop,
             If: self.condition,
@@ -461,7 +461,7 @@ class StepMaker(ValueMaker):
 
     # ---- statements ----
     def loop(self, statement: For) -> Compiled:
-        """Returns a step that runs the body for each index; threads of a BLOCK that waits run in turns."""
+        """Returns a step that runs the body for each index; threads of a BLOCK that wait take turns."""
         kind = statement.range.arg[1]
         if kind is AxisKind.VECTOR:
             return self._vector(statement)
@@ -492,7 +492,7 @@ class StepMaker(ValueMaker):
         return Compiled(body.waits, run_waiting if body.waits else run)
 
     def _vector(self, statement: For) -> Compiled:
-        """The lanes go through the body together, statement by statement: the RANGE is the vector 0..n-1."""
+        """All lanes run the body together, statement by statement: the RANGE has the vector 0..n-1 as value."""
         body, extent = self.body(statement.body), self.expression(statement.range.src[0])
 
         def run(frame: Frame) -> Any:
@@ -502,7 +502,7 @@ class StepMaker(ValueMaker):
         return Compiled(body.waits, run)
 
     def _block(self, axis: Op, extent: Callable[[Frame], Any], body: Compiled) -> Callable[[Frame], Iterator[int]]:
-        """Runs all threads to their next barrier, then goes on; inside another BLOCK loop it waits there too."""
+        """Runs all threads to their next barrier, then continues; within another BLOCK loop it waits there, too."""
 
         def run(frame: Frame) -> Iterator[int]:
             threads = {}
@@ -515,7 +515,7 @@ class StepMaker(ValueMaker):
         return run
 
     def condition(self, statement: If) -> Compiled:
-        """Returns a step that runs the body where the condition holds."""
+        """Returns a step that runs the body if the condition is true."""
         holds, body = self.expression(statement.condition), self.body(statement.body)
 
         def taken(frame: Frame) -> bool:
@@ -535,7 +535,7 @@ class StepMaker(ValueMaker):
         return Compiled(body.waits, run_waiting if body.waits else run)
 
     def alloc(self, statement: Alloc) -> Compiled:
-        """Returns a step that makes memory of unspecified content: SHARED memory once a block, else once a frame."""
+        """Returns a step that allocates memory of unspecified content: SHARED once per block, else once per frame."""
         op = statement.memory
         _, numel, space = op.arg
 
@@ -563,7 +563,7 @@ class StepMaker(ValueMaker):
         return Compiled(False, run)
 
     def store(self, statement: Store) -> Compiled:
-        """Returns a step that stores a value, or its lanes in order, where valid."""
+        """Returns a step that stores a value, or its lanes in order, if valid."""
         memory, index, value = (self.expression(x) for x in (statement.memory, statement.index, statement.value))
         valid = self.expression(statement.valid) if statement.valid is not None else None
 
@@ -600,7 +600,7 @@ class StepMaker(ValueMaker):
         return Compiled(False, lambda frame: None)
 
     def copy_async(self, statement: CopyAsync) -> Compiled:
-        """Returns a step that starts a copy; until its thread waits for it nothing is where it goes."""
+        """Returns a step that starts a copy; its target is unchanged until the thread waits for it."""
         s = statement
         read = self.reader(s.memory, s.index, s.valid, s.lanes)
         into, place, index = self.expression(s.into), self.expression(s.place), self.expression(s.index)
@@ -608,7 +608,7 @@ class StepMaker(ValueMaker):
         def run(frame: Frame) -> None:
             target, at = into(frame), place(frame) + np.arange(s.lanes)
             self.check_bounds("copy to", s.into, target, at)
-            if int(at[0]) % s.lanes or int(index(frame)) % s.lanes:  # of invalid elements, too, as on a GPU
+            if int(at[0]) % s.lanes or int(index(frame)) % s.lanes:  # also for invalid elements, as on a GPU
                 ends = f"from {s.memory} at index {index(frame)} to {s.into} at {at[0]}"
                 raise VerifyError(f"program {self.name}: copy {ends}, which are not multiples of {s.lanes}.")
             target.stored[at] = False
@@ -620,7 +620,7 @@ class StepMaker(ValueMaker):
         return Compiled(False, lambda frame: frame.copies.append([]))
 
     def wait_for_copies(self, statement: WaitForCopies) -> Compiled:
-        """Returns a step that lets the copies of all closed groups but the last ones arrive."""
+        """Returns a step that completes the copies of all closed groups except the last ones."""
 
         def run(frame: Frame) -> None:
             while len(frame.copies) - 1 > statement.still:
@@ -630,7 +630,7 @@ class StepMaker(ValueMaker):
         return Compiled(False, run)
 
     def load_matrices(self, statement: LoadMatrices) -> Compiled:
-        """Returns a step that brings a thread's part of four matrices, whose rows the threads of the warp read."""
+        """Returns a step that loads a thread's part of four matrices, whose rows the threads of the warp read."""
         s = statement
         read = self.reader(s.memory, s.index, None, MATRIX_ROW)
         into, place = self.expression(s.into), self.expression(s.place)
@@ -647,7 +647,7 @@ class StepMaker(ValueMaker):
         return Compiled(True, run)
 
     def shuffle(self, statement: Shuffle) -> Compiled:
-        """Returns a step that gives a value to another thread of the warp and takes that one's."""
+        """Returns a step that gives a value to another thread of the warp and takes that thread's."""
         value, var, distance = self.expression(statement.value), statement.var, statement.distance
         number = self.num_places
         self.num_places += 1
@@ -659,7 +659,7 @@ class StepMaker(ValueMaker):
         return Compiled(True, run)
 
     def mma(self, statement: Mma) -> Compiled:
-        """Returns a step that adds a product of matrices; each thread of the warp holds a part."""
+        """Returns a step that adds a product of matrices; each thread of the warp holds a part of them."""
         readers = [self.reader(memory, index, None, count) for memory, index, count in statement.spans()]
         memory, index = self.expression(statement.acc), self.expression(statement.at)
         number = self.num_places
