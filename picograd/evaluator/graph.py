@@ -243,7 +243,8 @@ def _conv(op: Op, args: Sequence[Array], variables: Variables) -> Array:
 def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array:
     """Returns (T, S) bool: whether a query sees a key.
 
-    Query t is at position t + S - T. Causal: it sees no later key. window: it sees the last `window` keys up to its own; all if 0.
+    Query t is at position t + S - T. Causal: it sees no later key. window: it sees the last `window` keys up to its own; 0:
+    all of them.
     """
     position = np.arange(num_queries)[:, None] + num_keys - num_queries
     key = np.arange(num_keys)[None, :]
