@@ -1,49 +1,48 @@
-"""An attention on a GPU, for many queries or few, and its gradients: no score leaves registers.
+"""Attention on a GPU, for many queries or few, and its gradients; scores stay in registers.
 
-Results: where blocks share keys, each stores a part: sums over values, the largest score and the sum of weights of each
-row. A second phase joins the parts in order, so that a sum has the same bits in every run:
+Results: if blocks share keys, each stores a partial result: sums over values, and each row's largest score and sum of
+weights. A second phase combines the parts in order, so the result has the same bits in every run:
 
     out = sum(out exp(peak - greatest)) / sum(total exp(peak - greatest))
 
-Attention: a block of threads for some queries of a head, and tile after tile of keys. Where keys are many times the
-queries, several blocks share them. Each thread keeps its own sum of a row until the end; the maximum is joined for each
-tile.
+Attention: a block of threads for some queries of a head, tile after tile of keys. If there are many more keys than queries,
+several blocks share them. Each thread keeps a partial sum of a row until the end; the maximum is combined for each tile.
 
     peak, total, out = lowest, 0, 0                       of each query, in registers
-    for each tile of keys and values:                     in shared memory, the next one on its way
+    for each tile of keys and values:                     in shared memory, the next one in flight
         C = cap(scale q k), -inf where not visible        in registers
         next = max(peak, C)
         P = exp(C - next);   total = total exp(peak - next) + P;   out = out exp(peak - next) + P v;   peak = next
     out / total,   logsumexp = peak + log(total)
 
 Source: Milakov and Gimelshein 2018, arXiv:1805.02867 (the running maximum); Dao, Fu, Ermon, Rudra, Re 2022,
-arXiv:2205.14135 (in tiles). FLOPs: 2 (D + E) for each query and each key whose tile its block sees any of.
+arXiv:2205.14135 (in tiles). FLOPs: 2 (D + E) for each query and each key in a tile that its block sees.
 
 Few queries: a block of threads for some of them and a part of the keys, whose number may be symbolic.
 
-    phase 1    each team of threads looks at keys of its own, with all its rows:
-                   peak, total, out = lowest, 0, 0                  in registers, a thread's own features of out
-                   for each few keys:                               each read once, 16 bytes a thread, coalesced
-                       C = cap(scale q k) + mask, -inf where not visible   joined over features by shuffles
+    phase 1    each team of threads takes keys of its own, with all its rows:
+                   peak, total, out = lowest, 0, 0                  in registers, with a thread's own features of out
+                   for a few keys at a time:                        each read once, 16 bytes a thread, coalesced
+                       C = cap(scale q k) + mask, -inf where not visible   summed over features by shuffles
                        next = max(peak, C)
                        P = exp(C - next);   total = total exp(peak - next) + P;   out = out exp(peak - next) + P v
-               the teams of a block join: by shuffles, then by shared memory; of several parts each leaves peak, total, out
-    phase 2    the parts of a query join, in order
+               the teams of a block combine results: by shuffles, then by shared memory; partial ones keep peak, total, out
+    phase 2    combines the parts of a query, in order
 
-No thread waits for another while keys are read, and no score leaves a team. Source: Dao, Haziza, Massa, Sizov 2023,
+No thread waits for another while keys are read, and scores stay in a team. Source: Dao, Haziza, Massa, Sizov 2023,
 "Flash-Decoding for long-context inference". FLOPs: 2 (D + E) for each query and key.
 
-Gradients: blocks of keys see queries, then blocks of queries see keys.
+Gradients: blocks of keys walk over queries, then blocks of queries over keys.
 
     phase 1, a block of keys:       for each head that shares them, for each tile of queries:
         P = exp(cap(scale k q) - logsumexp), 0 where not visible;   dS = scale P (v grad - delta) (1 - tanh^2 where capped)
         dv += P grad;   dk += dS q
     phase 2, a block of queries:    for each tile of keys:          P and dS as above, rows and columns exchanged
         dq += dS k
-    phase 3, where keys are many times the queries, so that blocks share them in phase 2:   dq is the sum of their parts
+    phase 3, if there are many more keys than queries, so that blocks share them in phase 2:   dq is the sum of the parts
 
-These are seven products; adding to dq from blocks of keys would take five, but then either its bits would depend on the
-order in which blocks happen to run, or memory would hold a dq for each block.
+These are seven products. Adding to dq from blocks of keys would take five, but either its bits would depend on the order in
+which blocks run, or memory would hold a dq per block.
 
 Source: Dao 2023, arXiv:2307.08691, algorithm 2. FLOPs: 2 (4 D + 3 E) for each query and key.
 """
@@ -98,28 +97,28 @@ Row = tuple[Dim, Dim, Dim]  # position in the batch, head, query
 
 
 class Results:
-    """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
+    """Stores averages and log-sums; a query that sees no key has 0 and -inf."""
 
     def __init__(self, heads: Heads, slots: dict[int, Stored]):
         self.heads, self.slots = heads, slots
 
     def put(self, build: Builder, part: Dim, row: Row, feature: Dim, out: Op, total: Op) -> None:
-        """Stores a feature of the average of a row, given its sum and that of the weights."""
+        """Stores a feature of a row's average, from its sum and that of the weights."""
         if 0 in self.slots:
             found = where(equal(total, 0.0), const(0, out.dtype), out / total)
             anchor = self.heads.anchor
             self.slots[0].store(build, (*row, feature), anchor.shape, cast(found, anchor.dtype))
 
     def put_row(self, build: Builder, part: Dim, row: Row, peak: Op, total: Op) -> None:
-        """Stores the logarithm of the sum of a row's powers."""
+        """Stores the logarithm of a row's sum of exponentials."""
         if 1 in self.slots:
             self.slots[1].store(build, row, self.heads.anchor.shape[:3], peak + unary(OpCode.LOG, total))
 
 
 class PartResults:
-    """Results of parts of the keys, one part a block, in scratch memory.
+    """Partial results for parts of the keys, one per block, in scratch memory.
 
-    count:  parts
+    count:  number of parts
     """
 
     def __init__(self, heads: Heads, count: Dim, scratch: Scratch):
@@ -137,7 +136,7 @@ class PartResults:
         build.store(self.totals, place, total)
 
     def emit_joined(self, build: Builder, target: Target, results: Results) -> None:
-        """Writes the second phase: a thread an element of the result, which joins its parts in order."""
+        """Writes the second phase: a thread per element of the result combines its parts in order."""
         with grid_of_threads(build, numel(self.shape[1:]), target) as position:
             b, head, query, feature = unflatten(position, self.shape[1:])
             peak, total, out = (build.alloc(self.dtype, 1, MemorySpace.REGISTER) for _ in range(3))
@@ -164,7 +163,7 @@ class PartResults:
 def emit_attention_gpu(nest: Nest, context: Context) -> None:
     """Writes an attention: GRID over parts of keys and blocks of queries.
 
-    In a causal attention the blocks that see most keys start first, so that no long one is left to run alone.
+    In a causal attention the blocks with most keys start first, so that no long one runs alone at the end.
     """
     target, scratch = context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
@@ -194,24 +193,24 @@ def emit_attention_gpu(nest: Nest, context: Context) -> None:
 
 
 def rows_of(build: Builder, cut: Cut, heads: Heads, thread: Dim, target: Target) -> BlockRows:
-    """Returns the rows of a block as a thread of it sees them."""
+    """Returns the rows of a block, as one thread sees them."""
     kind = WarpRows if cut.by_warps else ThreadRows
     return kind(build, cut, heads.dtype, thread, over_registers(target))
 
 
 def tiles_of(seen: tuple[Dim, Dim], cut: Cut) -> tuple[Dim, Dim]:
-    """Returns the first position of the tiles that cover the keys that are seen, and the number of tiles."""
+    """Returns the first position and the number of the tiles that cover the visible keys."""
     start, stop = seen
     start = mul(floordiv(start, cut.columns), cut.columns)
     return start, num_blocks(subtract(stop, start), cut.columns)
 
 
 class PartsOfKeys:
-    """The parts in which blocks share the keys that queries see.
+    """The division of the visible keys among blocks.
 
-    start:   the first key that any query sees, of a whole tile
-    length:  keys of each part, a multiple of a tile
-    count:   parts
+    start:   the first visible key, rounded down to a tile
+    length:  keys per part, a multiple of a tile
+    count:   number of parts
     """
 
     def __init__(self, heads: Heads, cut: Cut):
@@ -222,7 +221,7 @@ class PartsOfKeys:
         self.count = max(1, ceildiv(S - self.start, self.length))
 
     def within(self, part: Dim, seen: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
-        """Returns from which key on, and to which, a part has any of those that are seen."""
+        """Returns the first and the last bound of the visible keys in a part."""
         if self.count == 1:
             return seen
         first = add(self.start, mul(part, self.length))
@@ -233,9 +232,9 @@ class PartsOfKeys:
 class Averages:
     """The online softmax of a block's queries over the keys so far.
 
-    first:  query of the block
-    peak:   greatest score of each row
-    total:  a thread's part of the sum of its weights
+    first:  first query of the block
+    peak:   largest score of each row
+    total:  a thread's part of each row's sum of weights
     out:    averages so far, times the sum of the weights
     """
 
@@ -249,7 +248,7 @@ class Averages:
         self.out = rows.zeros(padded(heads.lengths[5]))
 
     def look_at(self, first_key: Dim) -> None:
-        """Takes the tile of keys and values at hand into account."""
+        """Adds the current tile of keys and values."""
         rows, build, heads = self.rows, self.rows.build, self.heads
         scores = rows.scores(self.q, self.k)
         peak = rows.of_rows(lambda i: build.load(self.peak, i))
@@ -282,7 +281,7 @@ class Averages:
         rows.add_averages(self.out, scores, self.v)
 
     def store_part(self, part: Dim, b: Dim, head: Dim, results: PartResults) -> None:
-        """Stores maximum, sum and average after a part of the keys."""
+        """Stores maximum, sum and average of a part of the keys."""
         rows, build = self.rows, self.rows.build
         _, _, T, _, _, E = self.heads.lengths
         rows.join(self.total, OpCode.ADD)
@@ -299,7 +298,7 @@ class Averages:
         rows.store(self.out, self.first, T, E, put)
 
     def store(self, b: Dim, head: Dim, slots: dict[int, Stored]) -> None:
-        """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
+        """Stores averages and log-sums; a query that sees no key has 0 and -inf."""
         rows, build, heads = self.rows, self.rows.build, self.heads
         H, _, T, _, _, E = heads.lengths
         rows.join(self.total, OpCode.ADD)
@@ -332,7 +331,7 @@ def emit_attention_few(nest: Nest, context: Context) -> None:
     slots = results_of(nest, context)
     start, _ = heads.keys_of(0, heads.num_queries)
     stop = heads.num_keys  # the last query sees the last key
-    # Behind a window as many as there can be, some of no keys: that a smaller number fits the scratch cannot be proved.
+    # With a window the number of parts is the maximum, and some are empty: a smaller number could not be proved to fit.
     count = parts.most if parts.most == 1 or heads.arg.window else num_blocks(subtract(stop, start), parts.length)
     results = Results(heads, slots)
     of_parts = PartResults(heads, count, scratch) if parts.most > 1 else None
@@ -353,14 +352,14 @@ def emit_attention_few(nest: Nest, context: Context) -> None:
 
 
 class _FewQueries:
-    """Rows of a block as a thread sees them, with the keys its team has looked at.
+    """Rows of a block as a thread sees them, with the current keys of its team.
 
-    b, group:  of the heads that share a head of keys
-    first:     row of the block among theirs
-    q, out:    of each row the features that are the thread's own
-    k, v:      the same, of the keys that are looked at
-    masks:     of each of these keys, and of each row unless it is one for all; None without a mask
-    scores:    of each row and each of these keys
+    b, group:  position in the batch, and the group of heads that share keys
+    first:     first row of the block in that group
+    q, out:    a thread's features of each row
+    k, v:      the same for the current keys
+    masks:     of each current key, and of each row unless all share one; None without a mask
+    scores:    of each row and each current key
     """
 
     def __init__(
@@ -391,14 +390,14 @@ class _FewQueries:
         return self.build.alloc(dtype, length, MemorySpace.REGISTER)
 
     def row(self, i: Dim) -> Row:
-        """Returns the coordinates of the i-th query; of the last one for rows past the end, which are not stored."""
+        """Returns the coordinates of the i-th query; rows past the end get those of the last one and are not stored."""
         heads = self.heads
         row = minimum(add(self.first, i), heads.num_rows - 1)
         share, query = unflatten(row, [heads.num_rows // heads.num_queries, heads.num_queries])
         return self.b, add(mul(self.group, heads.num_rows // heads.num_queries), share), query
 
     def _bring(self, into: Op, place: Dim, source: int, at: Row) -> None:
-        """Reads a thread's own features of a position of a source into registers: 0 for those that are not there."""
+        """Loads a thread's features of a position of a source into registers; 0 past the end."""
         build, lanes, matrix = self.build, self.parts.lanes, self.heads.anchor.src[source]
         (features,) = static_shape(matrix.shape[3:])
         with build.loop(self.parts.steps(features), self.unrolled) as step:
@@ -412,7 +411,7 @@ class _FewQueries:
 
     # ---- some keys ----
     def look_at(self, first: Dim) -> None:
-        """Takes a few keys into account: the block's teams take consecutive keys, from `first` on."""
+        """Adds a few keys: the block's teams take consecutive keys, from `first` on."""
         build, parts = self.build, self.parts
         last = subtract(self.heads.num_keys, 1)
         for source, memory, length in ((1, self.k, self.of_d), (2, self.v, self.of_e)):
@@ -429,11 +428,11 @@ class _FewQueries:
             self._add_values(i)
 
     def key(self, first: Dim, n: Dim) -> Dim:
-        """Returns the n-th key that a thread's team looks at."""
+        """Returns the n-th current key of a thread's team."""
         return add(add(first, mul(n, self.parts.num_teams)), self.team)
 
     def _put_score(self, i: Dim, n: Dim, key: Dim) -> None:
-        """Makes the score of a row and a key, which all threads of the team have then."""
+        """Computes the score of a row and a key; all threads of the team get it."""
         build, place = self.build, add(mul(i, self.parts.at_once), n)
         build.store(self.scores, place, const(0, self.scores.dtype))
         with build.loop(self.of_d, self.unrolled) as own:
@@ -445,7 +444,7 @@ class _FewQueries:
         build.store(self.scores, place, self.heads.score(product, query, key, less(key, self.heads.num_keys), mask))
 
     def _add_values(self, i: Dim) -> None:
-        """Adds values to the average of a row, with the weights that their scores give."""
+        """Adds values to the average of a row, weighted by their scores."""
         build, at_once = self.build, self.parts.at_once
         old = build.load(self.peak, i)
         scores = [build.load(self.scores, add(mul(i, at_once), n)) for n in range(at_once)]
@@ -468,7 +467,7 @@ class _FewQueries:
 
     # ---- the teams of a block ----
     def join(self) -> None:
-        """Joins what the teams of each warp know, and leaves it in shared memory: by warps, for each row."""
+        """Combines the results of each warp's teams, and stores them in shared memory, by warp and row."""
         build, parts, warps = self.build, self.parts, self.parts.num_warps
         peaks, self.totals = (build.alloc(self.heads.dtype, warps * parts.rows, MemorySpace.SHARED) for _ in range(2))
         self.sums = build.alloc(self.heads.dtype, warps * parts.rows * self.E, MemorySpace.SHARED)
@@ -493,7 +492,7 @@ class _FewQueries:
         build.barrier()
 
     def store(self, part: Dim, results: Results | PartResults) -> None:
-        """Joins the warps in order, and stores the result of each row that is there."""
+        """Combines the warps in order, and stores the result of each existing row."""
         build, parts, E = self.build, self.parts, self.E
         count = ceildiv(parts.rows * E, parts.threads)
         with build.loop(count, AxisKind.LOOP) as number:
@@ -508,7 +507,7 @@ class _FewQueries:
                     results.put_row(build, part, self.row(i), peak, total)
 
     def _factors(self, i: Dim) -> tuple[Op, list[Op]]:
-        """Returns the largest score of a row, and what the sums of each warp are multiplied by."""
+        """Returns the largest score of a row, and the factor of each warp's sums."""
         peaks = [read(self.peaks, add(i, warp * self.parts.rows)) for warp in range(self.parts.num_warps)]
         peak = peaks[0]
         for other in peaks[1:]:
@@ -516,7 +515,7 @@ class _FewQueries:
         return peak, [self.heads.power(one - peak) for one in peaks]
 
     def _sum(self, factors: Sequence[Op], memory: Op, place: Dim, apart: int) -> Op:
-        """Returns the sum over warps of factor times what each has left."""
+        """Returns the sum over warps of factor times the warp's value."""
         total = const(0, memory.dtype)
         for warp, factor in enumerate(factors):
             total = multiply_add(read(memory, add(place, warp * apart)), factor, total)
@@ -527,7 +526,7 @@ class _FewQueries:
 
 
 def emit_attention_grad_gpu(nest: Nest, context: Context) -> None:
-    """Writes the gradients of an attention that are asked for: of keys and values first, then of queries."""
+    """Writes the requested gradients of an attention: first of keys and values, then of queries."""
     target, scratch = context.target, context.scratch
     builders = [context.phase(number) for number in range(3)]
     build, after, last, *_ = builders
@@ -559,7 +558,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Stored], build: Builder, target: T
                 head = add(mul(group, H // G), index)
                 drop = heads.dropout(b, head)
                 if H != G:
-                    build.barrier()  # the queries of another head are still looked at
+                    build.barrier()  # the queries of the previous head are still in use
 
                 def look_at(first_query: Dim) -> None:
                     def point(i: Dim, column: Dim) -> Point:
@@ -594,7 +593,7 @@ def _emit_queries(heads: Heads, dq: Stored, build: Builder, after: Builder, targ
         _emit_sums(result.memory, shape, dq, after, target)
     with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
         part, b, head, number = unflatten(position, [parts.count, heads.batch, H, blocks])
-        first = mul(subtract(blocks - 1, number), cut.rows)  # those that see most keys start first, as in the attention
+        first = mul(subtract(blocks - 1, number), cut.rows)  # those with most keys start first, as in the attention
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
             queries, grads = _held(rows, (q, grad), (b, head), first, target)
@@ -617,7 +616,7 @@ def _emit_queries(heads: Heads, dq: Stored, build: Builder, after: Builder, targ
 
 
 def _emit_sums(parts: Op, shape: Shape, dq: Stored, build: Builder, target: Target) -> None:
-    """Writes the sums of the contributions of parts of keys (parts, ...) to gradients, in order: a thread an element."""
+    """Writes the sums of partial gradients (parts, ...), in order, a thread per element."""
     with grid_of_threads(build, numel(shape[1:]), target) as position:
         total = build.alloc(parts.dtype, 1, MemorySpace.REGISTER)
         build.store(total, 0, const(0, parts.dtype))
@@ -629,9 +628,9 @@ def _emit_sums(parts: Op, shape: Shape, dq: Stored, build: Builder, target: Targ
 class Point(Record):
     """A query and a key.
 
-    query:  whose numbers are read, one that there is
-    seen:   whether it sees the key; None: certainly
-    drop:   what dropout leaves of the weight, or of its gradient
+    query:  an existing query, whose numbers are read
+    seen:   whether the query sees the key; None: always
+    drop:   applies dropout to the weight, or to its gradient
     """
 
     heads: Heads
@@ -642,11 +641,11 @@ class Point(Record):
     drop: Callable[[Op], Op]
 
     def weight_and_grad(self, product: Op, grad_weight: Op) -> tuple[Op, Op]:
-        """Returns M P, with M of dropout, and dS.
+        """Returns M P, with M the dropout mask, and dS.
 
         Args:
-          product:      of the query and the key
-          grad_weight:  product of the gradient of the query's result and the value
+          product:      product of the query and the key
+          grad_weight:  product of the result's gradient and the value
         """
         logsumexp, delta = (self.heads.row(source, self.b, self.head)(self.query) for source in (4, 5))
         score, bent = self.heads.scaled(product)
@@ -661,7 +660,7 @@ class Point(Record):
 
 
 def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: Dim, target: Target) -> list[Panel]:
-    """Returns matrices whose rows from `first` on a block keeps."""
+    """Returns matrices whose rows, from `first` on, a block keeps."""
     panels = [Panel(rows, matrix, rows.cut.rows, target) for matrix in matrices]
     for panel in panels:
         panel.hold(head, first)
@@ -672,7 +671,7 @@ def _weigh(
     rows: BlockRows, products: Accumulators, grad_weights: Accumulators, point: Callable[[Dim, Dim], Point],
     keeps_weights: bool = False,
 ) -> None:  # fmt: skip
-    """Puts the gradients of scores in the place of those of weights; where weights are kept, these in that of products."""
+    """Replaces the weights' gradients by the scores'; if weights are kept, these replace the products."""
     build = rows.build
 
     def put(i: Dim, column: Dim, at: Dim) -> None:
@@ -687,7 +686,7 @@ def _weigh(
 
 
 def _store(rows: BlockRows, sums: Accumulators, result: Stored, first: Dim, head: Sequence[Dim], shape: Shape) -> None:
-    """Stores a block's gradients in memory of a shape (..., positions, features) that begins with the axes of `head`."""
+    """Stores a block's gradients in memory with the shape (..., positions, features), whose first axes are `head`'s."""
     length, features = static_shape(shape[-2:])
 
     def put(i: Dim, position: Dim, feature: Dim, value: Op) -> None:

@@ -1,26 +1,26 @@
 """A matrix product of one block of threads on a GPU: tiles of both operands pass through shared memory.
 
-Staging: all threads of the block bring elements of an operand, each some accesses of up to 16 bytes, coalesced. Elements
-that memory has as they are needed are copied in the background, where a target can; elements that are computed, or must
-be transposed and are too narrow for copies, wait in registers.
+Staging: all threads of the block load elements of an operand by coalesced accesses of up to 16 bytes. If memory has the
+elements in the needed form, they are copied in the background, on targets that can do so; elements that are computed, or
+must be transposed and are too narrow for copies, pass through registers.
 
-Stages: shared memory holds some stages of K. The copies of all stages but one are under way while that one is multiplied;
-computed elements are one stage ahead. A product is then by multiply-adds or by matrix instructions:
+Stages: shared memory holds some stages of K. While one is multiplied, copies of the others are in flight; computed elements
+are one stage ahead. The product is computed by multiply-adds or by matrix instructions:
 
-Multiply-adds: both tiles are (K, positions) in shared memory, so that a thread reads four of its rows, or columns, at a
-time; its rows are groups of four, and all threads together have every group once. A warp is 8 threads wide and 4 high: it
-reads few lines, and no two from one bank. Each element of shared memory serves a row or column of threads, each element
-in a register as many multiply-adds as the tile of a thread has columns or rows.
+Multiply-adds: both tiles are (K, positions) in shared memory, so a thread reads four of its rows, or columns, at a time;
+its rows are groups of four, and all threads together have each group once. A warp is 8 threads wide and 4 high: it reads
+few lines, without bank conflicts. Each element of shared memory serves a row or column of threads, each element in a
+register as many multiply-adds as the thread's tile has columns or rows.
 
-The right operand of a convolution may be a box of images instead, with whole windows in it: the elements of a row under
+The right operand of a convolution may be a box of images instead, which contains whole windows: the elements of a row under
 the windows of four neighbouring columns are then read once for all taps of that row.
 
-Matrix instructions, of 16 bits, or of float32 as TF32: a tile is (positions, K) or (K, positions) in shared memory, as
-its operand is in memory, and fragments are transposed on their way to registers. A warp loads four matrices of 8 x 8
-elements of 16 bits by one instruction: each thread says where one of their rows begins. Elements of float32 are read one
-by one. Rows are padded so that a warp reads from different banks at once: eight rows of 16 bytes, or of float32 the
-elements of threads (g, t) at (g, 2 t) and (g, 2 t + 1), or at (2 t, g) where rows are those of K. A warp has a tile of
-the result in the registers of its threads, 16 x 8 at a time; a fragment serves a row, or a column, of those.
+Matrix instructions, for 16-bit floats, or for float32 as TF32: a tile is (positions, K) or (K, positions) in shared memory,
+as its operand is in memory, and fragments are transposed on their way to registers. A warp loads four matrices of 8 x 8
+16-bit elements by one instruction: each thread gives the address of one of their rows. float32 is read element by element.
+Rows are padded against bank conflicts: a warp reads eight rows of 16 bytes at once, or for float32 the elements of threads
+(g, t) at (g, 2 t) and (g, 2 t + 1), or at (2 t, g) if rows are those of K. A warp holds a tile of the result in its
+threads' registers, 16 x 8 at a time; a fragment serves a row, or a column, of these.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ from picograd.ir.symbolic import (
 from picograd.record import Record, replace
 
 # ---- staging an operand in shared memory ----
-BANKS = 32  # of shared memory, each a word of 4 bytes wide
-ANYWHERE = 1 << 31  # positions, and places in K, at which an address is examined: beyond the operand's, too
+BANKS = 32  # of shared memory, each 4 bytes wide
+ANYWHERE = 1 << 31  # bound of positions and of indices into K for proofs about addresses, also past the operand
 
 
 class Operand(Record):
-    """One operand of the product.
+    """An operand of the product.
 
-    extent:   its rows (of the left one) or columns
-    at:       (position, k, where there is one) -> the element; 0 outside
-    along_k:  its elements are read along K, not along positions
-    lanes:    of one access; they divide the extent they run along
-    copied:   in the background, where elements are in memory as they are
+    extent:   number of its rows (left) or columns (right)
+    at:       (position, k, condition or None) -> the element; 0 outside
+    along_k:  elements are read along K, not along positions
+    lanes:    elements per access; they divide the extent along which they run
+    copied:   elements are in memory in the needed form, so they are copied in the background
     """
 
     extent: Dim
@@ -80,17 +80,17 @@ class Operand(Record):
     copied: bool = False
 
     def holds(self, position: Dim) -> Op | bool:
-        """Returns whether the operand has a position."""
+        """Returns whether a position exists."""
         return less(position, self.extent)
 
 
 class Side(Record, dict=True):
-    """The shared memory of one operand: some stages of K, each brought by all threads of a block.
+    """The shared memory of one operand: some stages of K, which all threads of a block fill.
 
-    depth:     of K, in a stage
+    depth:     elements of K per stage
     k:         length of the product
-    threads:   of the block
-    unrolled:  the kind of loops over registers
+    threads:   threads per block
+    unrolled:  kind of loops over registers
     """
 
     build: Builder
@@ -101,56 +101,56 @@ class Side(Record, dict=True):
     unrolled: AxisKind
 
     def shared_memory(self, stages: int = 1) -> Op:
-        """Makes the shared memory of some stages."""
+        """Allocates the shared memory of some stages."""
         return self.build.alloc(self.dtype, stages * self.stage_nbytes // self.dtype.itemsize, MemorySpace.SHARED)
 
     def registers(self) -> Op:
-        """Makes the registers in which elements wait."""
+        """Allocates the registers through which elements pass."""
         return self.build.alloc(self.dtype, self.own(self.lanes) * self.lanes, MemorySpace.REGISTER)
 
     @property
     def num_steps(self) -> Dim:
-        """Tiles along K."""
+        """Number of tiles along K."""
         return ceildiv(self.k, self.depth)
 
     def own(self, lanes: int) -> int:
-        """Returns the accesses of a thread, at most."""
+        """Returns the maximum number of a thread's accesses."""
         return ceildiv(ceildiv(self.numel, lanes), self.threads)
 
     @property
     @abstractmethod
     def numel(self) -> int:
-        """Elements that are brought for a stage."""
+        """Elements loaded per stage."""
 
     @property
     @abstractmethod
     def stage_nbytes(self) -> int:
-        """Bytes of a stage."""
+        """Bytes per stage."""
 
     @property
     @abstractmethod
     def lanes(self) -> int:
-        """Elements of an access."""
+        """Elements per access."""
 
     @property
     @abstractmethod
     def copy_lanes(self) -> int:
-        """Elements of a copy in the background; 0 where they go by way of registers."""
+        """Elements per background copy; 0 if they pass through registers."""
 
     @abstractmethod
     def first_of(self, access: Dim, lanes: int) -> Coords:
-        """Returns where the first element of an access is in the tile, or in the box."""
+        """Returns the position of an access' first element in the tile or box."""
 
     @abstractmethod
     def element(self, first_k: Dim, at: Coords, lane: Dim) -> Op:
-        """Returns a lane of the access that begins at `at`, in a step of K; 0 where the operand has no such element."""
+        """Returns a lane of the access that begins at `at`, in a step of K; 0 for missing elements."""
 
     @abstractmethod
     def address(self, stage: Dim, at: Coords, lane: Dim) -> Dim:
-        """Returns the place of that lane in shared memory."""
+        """Returns the index of that lane in shared memory."""
 
     def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
-        """Reads the elements of a step into registers; where there are none it stores 0."""
+        """Loads the elements of a step into registers; 0 for missing ones."""
 
         def one(place: Dim, at: Coords, lane: Dim) -> None:
             self.build.store(registers, add(place, lane), cast(self.element(first_k, at, lane), self.dtype))
@@ -158,7 +158,7 @@ class Side(Record, dict=True):
         self._each_lane(thread, one)
 
     def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
-        """Moves the fetched elements into a stage of shared memory."""
+        """Stores the loaded elements to a stage of shared memory."""
 
         def one(place: Dim, at: Coords, lane: Dim) -> None:
             value = self.build.load(registers, add(place, lane))
@@ -167,7 +167,7 @@ class Side(Record, dict=True):
         self._each_lane(thread, one)
 
     def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
-        """Starts to copy the elements of a step to a stage of shared memory, zeros where there are none."""
+        """Starts copies of the elements of a step to a stage of shared memory; zeros for missing ones."""
         build, lanes = self.build, self.copy_lanes
 
         def start(place: Dim, at: Coords) -> None:
@@ -175,20 +175,20 @@ class Side(Record, dict=True):
             if value.code is OpCode.LOAD:
                 build.copy_async(memory, to, value, lanes)
                 return
-            with build.loop(lanes, AxisKind.VECTOR) as lane:  # the 0 of an element that does not exist
+            with build.loop(lanes, AxisKind.VECTOR) as lane:  # zeros for missing elements
                 build.store(memory, add(to, lane), value)
 
         self._each(thread, lanes, start)
 
     def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Coords], None]) -> None:
-        """Runs body(place in the registers, where it begins) for the accesses of a thread."""
+        """Runs body(index in the registers, start) for a thread's accesses."""
         with self.build.loop(self.own(lanes), self.unrolled) as number:
             access = add(mul(number, self.threads), thread)
             with self.build.when(less(access, self.numel // lanes)):
                 body(mul(number, lanes), self.first_of(access, lanes))
 
     def _each_lane(self, thread: Dim, body: Callable[[Dim, Coords, Dim], None]) -> None:
-        """Runs body(place in the registers, where the access begins, lane) for what a thread brings."""
+        """Runs body(index in the registers, start of the access, lane) for a thread's elements."""
 
         def lanes(place: Dim, at: Coords) -> None:
             with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
@@ -197,7 +197,7 @@ class Side(Record, dict=True):
         self._each(thread, self.lanes, lanes)
 
     def _copied_lanes(self, value: Op, lanes: int) -> int:
-        """Returns how many of a value's `lanes` go in a copy: from a multiple of their number on, or none."""
+        """Returns how many of a value's `lanes` an aligned copy takes, or 0."""
         if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
             return 0
         lanes = gcd(lanes, divisor_of(value.src[1], {}))
@@ -207,10 +207,10 @@ class Side(Record, dict=True):
 class Staged(Side):
     """A tile of an operand in shared memory.
 
-    first:        position of the tile
-    width:        positions of the tile
-    by_position:  elements of one position are contiguous, else those of one k
-    padding:      elements between the rows of shared memory, so that a column of it is not all in one bank
+    first:        first position of the tile
+    width:        positions per tile
+    by_position:  elements of a position are contiguous, else those of an index into K
+    padding:      elements between rows of shared memory, against bank conflicts of a column
     """
 
     operand: Operand
@@ -234,10 +234,10 @@ class Staged(Side):
 
     @cached_property
     def copy_lanes(self) -> int:
-        """Elements of a copy in the background; 0 where they go by way of registers.
+        """Elements per background copy; 0 if they pass through registers.
 
-        They are contiguous on both sides, from a multiple of their number on; a transposed element goes alone. So do those
-        that do not exist: an address is a multiple whether it is read or not, as the instruction asks for.
+        They are contiguous and aligned on both sides; a transposed element is copied alone. Missing elements have aligned
+        addresses, too, as the instruction requires even if it does not read them.
         """
         if not self.operand.copied:
             return 0
@@ -248,14 +248,14 @@ class Staged(Side):
         return self._copied_lanes(self.operand.at(add(self.first, position), k, True), lanes)
 
     def index(self, stage: Dim, k: Dim, position: Dim) -> Dim:
-        """Returns the place of an element in shared memory."""
+        """Returns the index of an element in shared memory."""
         rows, row, at, column = self.width, self.depth, position, k
         if not self.by_position:
             rows, row, at, column = self.depth, self.width, k, position
         return add(mul(add(mul(stage, rows), at), row + self.padding), column)
 
     def first_of(self, access: Dim, lanes: int) -> Coords:
-        """Returns a position and a k of the tile."""
+        """Returns a position and an index into K, relative to the tile."""
         if self.operand.along_k:
             steps = self.depth // lanes
             return floordiv(access, steps), mul(mod(access, steps), lanes)
@@ -264,7 +264,7 @@ class Staged(Side):
 
     def element(self, first_k: Dim, at: Coords, lane: Dim) -> Op:
         first = add(self.first, at[0]), add(first_k, at[1])
-        inside = both(less(first[0], self.operand.extent), less(first[1], self.k))  # if the first lane is, all are
+        inside = both(less(first[0], self.operand.extent), less(first[1], self.k))  # all lanes are inside if the first is
         return self.operand.at(*self._lane(first, lane), inside)
 
     def address(self, stage: Dim, at: Coords, lane: Dim) -> Dim:
@@ -272,20 +272,20 @@ class Staged(Side):
         return self.index(stage, k, position)
 
     def _lane(self, first: Coords, lane: Dim) -> tuple[Dim, Dim]:
-        """Returns the position and k of a lane, given those of the first."""
+        """Returns the position and the index into K of a lane, from those of the first."""
         position, k = first
         return (position, add(k, lane)) if self.operand.along_k else (add(position, lane), k)
 
 
 # ---- staging what windows read ----
 class Box(Record, dict=True):
-    """The part of a convolution that a stage of a block computes: some windows, and some of their taps.
+    """The part of a convolution that a block computes in a stage: some windows, and some of their taps.
 
-    images, places:    of the result's columns: images, and positions of each along each axis
-    channels, taps:    of K: channels, and taps of each along each axis
+    images, places:    the result's columns: images, and positions along each axis
+    channels, taps:    the part of K: channels, and taps along each axis
     stride, dilation:  between windows, and between taps
     along_images:      neighbouring columns are images, else positions along the last axis
-    lead, lanes:       copies of `lanes` elements start `lead` before the first one that a row needs
+    lead, lanes:       copies of `lanes` elements begin `lead` elements before the first needed one
     """
 
     images: int
@@ -300,12 +300,12 @@ class Box(Record, dict=True):
 
     @cached_property
     def columns(self) -> int:
-        """Columns of the result."""
+        """Number of columns of the result."""
         return self.images * math.prod(self.places)
 
     @cached_property
     def depth(self) -> int:
-        """Elements of K."""
+        """Number of elements of K."""
         return self.channels * math.prod(self.taps)
 
     @cached_property
@@ -324,7 +324,7 @@ class Box(Record, dict=True):
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Elements of shared memory from one image, channel, and place along each axis, to the next."""
+        """Elements of shared memory from an image, channel, or position along each axis, to the next."""
         images, channels, *rows, row = self.shape
         if self.along_images:
             apart = images + PADDING_ELEMENTS
@@ -334,7 +334,7 @@ class Box(Record, dict=True):
 
     @cached_property
     def pitch(self) -> int:
-        """Elements from one row to the next: windows of eight groups of columns are then in other banks, if they can."""
+        """Elements between rows, such that windows of eight groups of columns are in different banks, if possible."""
         row = self.shape[-1]
         at = [self.column(GROUP * group) for group in range(min(WARP_WIDE, self.columns // GROUP))]
 
@@ -347,32 +347,32 @@ class Box(Record, dict=True):
 
     @cached_property
     def turns(self) -> int:
-        """Turns of shared memory in which eight groups of columns read as many elements each, and all do at once."""
+        """Number of turns that shared memory takes to serve eight groups of columns, the best and the actual one."""
         return _turns([self.window(GROUP * group) for group in range(min(WARP_WIDE, self.columns // GROUP))])
 
     @cached_property
     def numel(self) -> int:
-        """Elements of shared memory for a stage."""
+        """Elements of shared memory per stage."""
         images, channels, *rows, row = self.shape
         row = row * (images + PADDING_ELEMENTS) if self.along_images else images * self.pitch
         return channels * math.prod(rows) * row
 
     def column(self, column: Dim) -> Coords:
-        """Returns the image and the place of a column."""
+        """Returns the image and the positions of a column."""
         if self.along_images:
             *place, image = unflatten(column, (*self.places, self.images))
             return (image, *place)
         return unflatten(column, (self.images, *self.places))
 
     def window(self, column: Dim) -> Dim:
-        """Returns where in shared memory the window of a column begins, or accesses do that lead to it."""
+        """Returns the index in shared memory of a column's window, or of the first access of it."""
         image, *place = self.column(column)
         of_image, _, *rows = self.strides
         apart = zip(place, self.stride, rows)
         return weighted_sum([(image, of_image), *((at, step * stride) for at, step, stride in apart)])
 
     def tap(self, channel: Dim, taps: Sequence[Dim]) -> Dim:
-        """Returns how far a tap is from the beginning of its window."""
+        """Returns the offset of a tap in its window."""
         _, of_channel, *rows = self.strides
         apart = zip(taps, self.dilation, rows)
         return weighted_sum([(channel, of_channel), *((at, step * stride) for at, step, stride in apart)])
@@ -383,12 +383,12 @@ class Box(Record, dict=True):
 
 
 class Images(Record):
-    """The right operand of a convolution, of which a block has a box in shared memory.
+    """The right operand of a convolution, of which a block keeps a box in shared memory.
 
-    box:     what a block has of it in a stage
-    at:      (first column, first k, image, channel and place in the box, lane) -> the element; 0 outside
-    holds:   column -> whether the result has it
-    copied:  in the background, where elements are in memory as they are
+    box:     the block's part of it in a stage
+    at:      (first column, first k, image, channel and positions in the box, lane) -> the element; 0 outside
+    holds:   column -> whether it exists
+    copied:  elements are in memory in the needed form, so they are copied in the background
     """
 
     box: Box
@@ -402,9 +402,9 @@ class Images(Record):
 
 
 class StagedImages(Side):
-    """A box of images in shared memory: an element is brought once for all windows and taps that read it.
+    """A box of images in shared memory: each element is loaded once for all windows and taps that read it.
 
-    first:  column of the tile
+    first:  first column of the tile
     """
 
     images: Images
@@ -443,13 +443,13 @@ class StagedImages(Side):
         return add(add(mul(stage, box.numel), weighted_sum(zip(at, box.strides))), lane)
 
     def index(self, stage: Dim, column: Dim, channel: Dim, taps: Sequence[Dim]) -> Dim:
-        """Returns the place in shared memory of what a column's window has under a tap, or of the accesses before it."""
+        """Returns the index in shared memory of a column's element under a tap, or of the accesses that contain it."""
         box = self.images.box
         return add(mul(stage, box.numel), add(box.window(column), box.tap(channel, taps)))
 
 
 def _turns(places: Sequence[Dim]) -> int:
-    """Returns how many accesses of GROUP elements begin in one bank, where most do."""
+    """Returns the maximum number of accesses of GROUP elements that begin in the same bank."""
     banks = [floordiv(place, GROUP) % (BANKS // GROUP) for place in places]
     return max(map(banks.count, banks))
 
@@ -466,11 +466,11 @@ Store = Callable[[Dim, Dim, Op], None]  # (row, column, value)
 class StagedProduct(Record):
     """The product of one block.
 
-    dtype:         of the operands in shared memory
-    sum_dtype:     accumulated in
-    k:             its length
+    dtype:         dtype of the operands in shared memory
+    sum_dtype:     dtype of the accumulators
+    k:             length of the product
     left, right:   the operands
-    store_lanes:   columns that are stored at once; they divide the right operand's extent
+    store_lanes:   columns stored at once; they divide the right operand's extent
     """
 
     build: Builder
@@ -490,12 +490,12 @@ class StagedProduct(Record):
     @property
     @abstractmethod
     def num_sums(self) -> int:
-        """Accumulators of a thread."""
+        """Number of a thread's accumulators."""
 
     @property
     @abstractmethod
     def most_stages(self) -> int:
-        """Stages of shared memory that are worth having."""
+        """Number of stages of shared memory that is worth having."""
 
     @abstractmethod
     def staged(self, operand: Operand | Images, width: int, first: Dim) -> Side:
@@ -503,23 +503,23 @@ class StagedProduct(Record):
 
     @abstractmethod
     def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Side], memories: Sequence[Op], acc: Op) -> None:
-        """Adds the products of one stage of shared memory."""
+        """Adds the products of one stage."""
 
     @abstractmethod
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
-        """Writes what a thread has, where it is inside the result."""
+        """Stores a thread's elements that are inside the result."""
 
     @property
     def unrolled(self) -> AxisKind:
-        """The kind of loops over registers."""
+        """Kind of loops over registers."""
         return over_registers(self.target)
 
     def inside(self, row: Dim, column: Dim) -> Op | bool:
-        """Returns whether the result has an element there."""
+        """Returns whether the result has this element."""
         return both(self.left.holds(row), self.right.holds(column))
 
     def emit(self, first_row: Dim, first_column: Dim, store: Store) -> None:
-        """Writes the block whose result begins at (first_row, first_column)."""
+        """Writes the block of the result that begins at (first_row, first_column)."""
         build, cut = self.build, self.cut
         sides = self.staged(self.left, cut.rows, first_row), self.staged(self.right, cut.columns, first_column)
         stages = num_stages(sides, self.most_stages, self.target)
@@ -536,9 +536,9 @@ class StagedProduct(Record):
 
 
 def num_stages(sides: Sequence[Side], most: int, target: Target) -> int:
-    """Returns how many stages of K shared memory gets: as many as it holds, at most `most`, at most all of K.
+    """Returns the number of stages of K: as many as fit into shared memory, at most `most`, at most all of K.
 
-    Two are enough where nothing is copied in the background.
+    Without background copies two suffice.
     """
     if sides[0].num_steps == 1:
         return 1
@@ -552,7 +552,7 @@ def pipeline(
     build: Builder, sides: Sequence[Side], memories: Sequence[Op], stages: int, thread: Dim,
     multiply: Callable[[Dim], None],
 ) -> None:  # fmt: skip
-    """Walks K: while multiply(stage) works on one stage of shared memory, elements for the others are on their way.
+    """Loops over K: while multiply(stage) uses one stage of shared memory, elements of the others are loaded.
 
     Args:
       memories: shared memory of each side
@@ -575,7 +575,7 @@ def pipeline(
     for side, registers, memory in by_registers:
         side.put(thread, 0, registers, memory)
     wait()
-    if stages == 1:  # nothing more is on its way
+    if stages == 1:  # nothing else is in flight
         multiply(0)
         return
     with build.loop(steps, AxisKind.LOOP) as step:
@@ -595,9 +595,9 @@ def pipeline(
 
 
 # ---- multiply-adds ----
-PADDING_ELEMENTS = 4  # that a thread reads at once
+PADDING_ELEMENTS = 4  # elements that a thread reads at once
 WARP_WIDE = 8
-ADDS_STAGES_MAX = 3  # not measured: a step of multiply-adds takes longer than its operands are on their way
+ADDS_STAGES_MAX = 3  # not measured: a step of multiply-adds takes longer than loading its operands
 
 
 class BlockProduct(StagedProduct):
@@ -625,7 +625,7 @@ class BlockProduct(StagedProduct):
         return Staged(self.build, self.dtype, depth, k, threads, self.unrolled, operand, first, width, False, padding)
 
     def place(self, thread: Dim) -> tuple[Dim, Dim]:
-        """Returns the row and column of a thread in the tile's high x wide: warps are 8 wide where possible."""
+        """Returns the row and column of a thread in the tile's grid of threads; warps are 8 wide if possible."""
         tile = self.tile
         if tile.wide % WARP_WIDE or tile.high % (WARP_THREADS // WARP_WIDE):
             return floordiv(thread, tile.wide), mod(thread, tile.wide)
@@ -635,7 +635,7 @@ class BlockProduct(StagedProduct):
         return y, add(mul(mod(warp, warps), WARP_WIDE), mod(lane, WARP_WIDE))
 
     def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Side], memories: Sequence[Op], acc: Op) -> None:
-        """Adds the products of one stage: at each k a thread reads its rows and columns once and multiplies all by all."""
+        """Adds the products of one stage: for each k a thread reads its rows and columns once and multiplies all pairs."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         rows = build.alloc(self.dtype, tile.own_rows, MemorySpace.REGISTER)
@@ -652,10 +652,10 @@ class BlockProduct(StagedProduct):
     def _multiply_windows(
         self, y: Dim, x: Dim, stage: Dim, rows: Op, side: StagedImages, left: Staged, memories: Sequence[Op], acc: Op
     ) -> None:
-        """Adds the products of one stage where the right operand is a box of images.
+        """Adds the products of one stage if the right operand is a box of images.
 
-        Where neighbouring columns are positions, a thread reads the part of a row under its windows once for all taps
-        of that row; else the elements under one tap are neighbours, and are read for each.
+        If neighbouring columns are positions, a thread reads the part of a row under its windows once for all taps of that
+        row; else the elements under one tap are neighbours, and are read for each tap.
         """
         build, tile, box = self.build, self.tile, side.images.box
         group_length, taps = tile.column_group, (box.channels, *box.taps)
@@ -696,7 +696,7 @@ class BlockProduct(StagedProduct):
     def _read_own(
         self, own: Op, count: int, group_length: int, apart: int, first: Dim, element: Callable[[Dim], Op]
     ) -> None:
-        """Reads `count` positions of a thread, in groups: group g is the (first + g * apart)-th of the tile."""
+        """Loads a thread's `count` positions in groups: group g is number first + g * apart of the tile."""
         build = self.build
         with (
             build.loop(count // group_length, self.unrolled) as group,
@@ -706,7 +706,7 @@ class BlockProduct(StagedProduct):
             build.store(own, add(mul(group, group_length), lane), element(position))
 
     def _add_products(self, rows: Op, columns: Op, span: int, step: int, shift: Dim, acc: Op) -> None:
-        """Adds each of a thread's rows times its columns; of a group they are `step` apart from group * span + shift on."""
+        """Adds the products of a thread's rows and columns; those of a group are `step` apart from group * span + shift."""
         build, tile = self.build, self.tile
         with (
             build.loop(tile.own_rows, self.unrolled) as i,
@@ -719,7 +719,7 @@ class BlockProduct(StagedProduct):
             build.store(acc, where, product)
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
-        """Writes the tile of a thread, some columns of a group at a time."""
+        """Stores the tile of a thread, some columns of a group at a time."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         lanes = gcd(self.store_lanes, tile.column_group)
@@ -745,9 +745,9 @@ def _element(side: Staged, memory: Op, stage: Dim, k: Dim, position: Dim) -> Op:
 
 # ---- fragments of matrix instructions ----
 class Matrix(Record):
-    """A matrix in shared memory, of positions and K.
+    """A matrix of positions and K in shared memory.
 
-    index:    (k, position) -> place of the element
+    index:    (k, position) -> index of the element
     along_k:  elements along K are contiguous, else positions are
     """
 
@@ -757,17 +757,17 @@ class Matrix(Record):
 
 
 def load_left(build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim, position: Dim, k: Dim) -> None:
-    """Brings a thread's 8 elements of positions x K, 16 x 16, that begin at (position, k).
+    """Loads a thread's 8 elements of positions x K, 16 x 16, from (position, k) on.
 
-    The matrices are, in this order, the upper and the lower half of the first 8 of K, and those of the others.
+    The matrices are, in this order, the upper and the lower half for the first 8 of K, then for the others.
     """
     _load(build, into, place, matrix, thread, position, k, 1)
 
 
 def load_right(build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim, position: Dim, k: Dim) -> None:
-    """Brings a thread's 4 elements of K x positions, 16 x 8, twice: of the 8 positions from `position` on, then the next 8.
+    """Loads a thread's 4 elements of K x positions, 16 x 8, twice: for the 8 positions from `position` on, and the next 8.
 
-    The matrices are, in this order, the halves of K of the first 8 positions, and those of the others.
+    The matrices are, in this order, the halves of K for the first 8 positions, then for the others.
     """
     _load(build, into, place, matrix, thread, position, k, 2)
 
@@ -775,7 +775,7 @@ def load_right(build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim
 def _load(
     build: Builder, into: Op, place: Dim, matrix: Matrix, thread: Dim, position: Dim, k: Dim, position_bit: int
 ) -> None:
-    """Brings four matrices; of the bits of their number, 1 and 2, one tells halves of positions, the other halves of K."""
+    """Loads four matrices; one bit of their number, 1 or 2, selects the half of positions, the other the half of K."""
     lane = mod(thread, WARP_THREADS)
     if matrix.memory.dtype.itemsize == 4:
         _load_elements(build, into, place, matrix, lane, position, k, position_bit)
@@ -793,7 +793,7 @@ def _load(
 def _load_elements(
     build: Builder, into: Op, place: Dim, matrix: Matrix, lane: Dim, position: Dim, k: Dim, position_bit: int
 ) -> None:
-    """Brings a thread's two neighbours along K of each of the four matrices."""
+    """Loads a thread's two neighbours along K of each of the four matrices."""
     g, t = floordiv(lane, 4), mod(lane, 4)
     for number in range(4):
         of_position, of_k = (MATRIX_ROW * (number // bit % 2) for bit in (position_bit, 3 - position_bit))
@@ -805,7 +805,7 @@ def _load_elements(
 
 # ---- matrix instructions ----
 PADDING_BYTES = 16
-MATRIX_STAGES_MAX = 4  # not measured: a step takes some hundred cycles, and its operands are on their way for longer
+MATRIX_STAGES_MAX = 4  # not measured: a step takes some hundred cycles, loading its operands more
 
 
 class TensorProduct(StagedProduct):
@@ -826,7 +826,7 @@ class TensorProduct(StagedProduct):
         return MATRIX_STAGES_MAX
 
     def staged(self, operand: Operand | Images, width: int, first: Dim) -> Side:
-        """Returns the tile of an operand, in the same order in shared memory as in its own memory."""
+        """Returns the tile of an operand, in the order of its memory."""
         assert isinstance(operand, Operand)
         depth, threads, by_position = self.tile.depth, self.tile.threads, operand.along_k
         padding = PADDING_BYTES // self.dtype.itemsize * (2 if by_position and self.dtype.itemsize == 4 else 1)
@@ -835,7 +835,7 @@ class TensorProduct(StagedProduct):
         )
 
     def place(self, thread: Dim) -> tuple[Dim, Dim, Dim, Dim]:
-        """Returns the first row and column of a thread's warp in the tile, and its g and t (ir/statements.py, Mma)."""
+        """Returns the first row and column of a thread's warp in the tile, and its g and t (Mma, ir/statements.py)."""
         warp, lane = floordiv(thread, WARP_THREADS), mod(thread, WARP_THREADS)
         row = mul(floordiv(warp, self.tile.wide), self.tile.warp_rows)
         column = mul(mod(warp, self.tile.wide), self.tile.warp_columns)
@@ -859,7 +859,7 @@ class TensorProduct(StagedProduct):
                 build.mma(acc, mul(add(mul(i, tile.wide_tiles), j), 4), lhs, mul(i, 8), rhs, mul(j, 4))
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
-        """Writes pairs of columns."""
+        """Stores pairs of columns."""
         build, tile = self.build, self.tile
         row, column, g, t = self.place(thread)
         lanes = 2 if self.store_lanes % 2 == 0 else 1

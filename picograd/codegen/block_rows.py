@@ -1,17 +1,17 @@
-"""Rows of matrices that a block of threads holds: the parts of which an attention on a GPU is made.
+"""Rows of matrices held by a block of threads, the parts of an attention on a GPU.
 
-Matrices in shared memory are (positions, features). Two products are made of them: scores, rows times the positions of
-another panel, summed over features; and averages, weights of rows and positions times features. Results stay in
-registers. Some neighbouring threads share a row, and join their values of it by shuffles.
+Matrices in shared memory are (positions, features). There are two products: scores, rows times the positions of another
+panel, summed over features; and averages, weights of rows and positions times features. Results stay in registers.
+Neighbouring threads share a row, and combine their values of it by shuffles.
 
 `ThreadRows`, by multiply-adds: sixteen threads share a row, and a thread has some rows. All reads of shared memory are 16
 bytes, along features for scores, along positions for the weights of an average. Each thread needs a whole row of weights,
 so they pass through shared memory.
 
-`WarpRows`, by matrix instructions: a warp has one or two times 16 rows. Accumulators are in the order of
-ir/statements.py, Mma: a thread has two rows of each 16, and two neighbours of each 8 columns; four threads share a row.
-The accumulators of two neighbouring 16 x 8 are element for element the left fragment of 16 x 16, so that scores become
-the weights of an average without leaving their registers. Source: Dao 2023, arXiv:2307.08691, section 3.
+`WarpRows`, by matrix instructions: a warp has 16 or 32 rows. Accumulators are in the order of ir/statements.py, Mma: a
+thread has two rows of each 16, and two neighbours of each 8 columns; four threads share a row. The accumulators of two
+neighbouring 16 x 8 tiles are element for element the left fragment of 16 x 16, so scores become the weights of an average
+without leaving their registers. Source: Dao 2023, arXiv:2307.08691, section 3.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from picograd.record import Record, replace
 
 # ---- rows of a block of threads ----
 class Panel:
-    """Some positions of a matrix, with all their features, in shared memory; zeros where there are none.
+    """Some positions of a matrix, with all their features, in shared memory; zeros for missing ones.
 
     Args:
-      rows:       of the block that shares it
+      rows:       the rows of the block
       matrix:     (batch, heads, positions, features)
-      count:      positions
-      is_walked:  others follow them: what is copied in the background has a second stage, so that these are on their way
+      count:      number of positions
+      is_walked:  other positions follow: background copies have a second stage, so that these are in flight meanwhile
 
-    stage:  the one that is read
+    stage:  the stage that is read
     """
 
     def __init__(self, rows: BlockRows, matrix: Op, count: int, target: Target, is_walked: bool = False):
@@ -63,7 +63,7 @@ class Panel:
         self.on_its_way = None if self.is_copied else self.staged.registers()
 
     def hold(self, head: Sequence[Dim], first: Dim) -> None:
-        """Brings the positions of one head, from `first` on, which stay while others are walked over."""
+        """Loads the positions of a head, from `first` on, which stay during a walk over another panel."""
         if self.is_copied:
             self.copy(head, first, 0)
             self.rows.build.commit_copies()
@@ -76,12 +76,12 @@ class Panel:
         self._at(head, first).copy(self.rows.thread, 0, stage, self.memory)
 
     def fetch(self, head: Sequence[Dim], first: Dim) -> None:
-        """Reads positions into registers."""
+        """Loads positions into registers."""
         assert self.on_its_way is not None
         self._at(head, first).fetch(self.rows.thread, 0, self.on_its_way)
 
     def put(self) -> None:
-        """Moves the fetched elements into shared memory."""
+        """Stores the loaded elements to shared memory."""
         assert self.on_its_way is not None
         self.staged.put(self.rows.thread, 0, self.on_its_way, self.memory)
 
@@ -99,7 +99,7 @@ class Panel:
         return Matrix(self.memory, self.index, along_k=False)
 
     def index(self, position: Dim, feature: Dim) -> Dim:
-        """Returns the place of an element."""
+        """Returns the index of an element."""
         return self.staged.index(self.stage, feature, position)
 
     def read(self, position: Dim, feature: Dim) -> Op:
@@ -109,8 +109,8 @@ class Panel:
 class Accumulators(Record):
     """rows x width numbers in the registers of a block's threads.
 
-    memory:  those of one thread
-    group:   neighbours in a row that one thread has
+    memory:  registers of one thread
+    group:   neighbours in a row that belong to one thread
     """
 
     memory: Op
@@ -119,11 +119,11 @@ class Accumulators(Record):
 
 
 class BlockRows(Record):
-    """The rows of a block, one thread's view of them.
+    """The rows of a block, seen by one of its threads.
 
-    dtype:     of accumulators
-    thread:    of the block
-    unrolled:  the kind of loops over registers
+    dtype:     dtype of accumulators
+    thread:    number of the thread in the block
+    unrolled:  kind of loops over registers
     """
 
     build: Builder
@@ -139,15 +139,15 @@ class BlockRows(Record):
 
     @abstractmethod
     def group_of(self, width: int, of_scores: bool) -> int:
-        """Returns how many neighbours in a row of accumulators a thread has."""
+        """Returns the number of neighbours in a row of accumulators that belong to one thread."""
 
     @abstractmethod
     def column(self, acc: Accumulators, number: Dim) -> Dim:
-        """Returns the first column of a thread's group of that number."""
+        """Returns the first column of a thread's n-th group."""
 
     @abstractmethod
     def place(self, acc: Accumulators, i: Dim, number: Dim) -> Dim:
-        """Returns where a thread has the first element of a group of its i-th row."""
+        """Returns the index of the first element of a group in a thread's i-th row."""
 
     # ---- products ----
     @abstractmethod
@@ -156,7 +156,7 @@ class BlockRows(Record):
 
     @abstractmethod
     def add_averages(self, acc: Accumulators, weights: Accumulators, panel: Panel) -> None:
-        """Adds weights panel, over the positions of the panel."""
+        """Adds weights times panel, over the positions of the panel."""
 
     def scores(self, left: Panel, right: Panel) -> Accumulators:
         """Returns left right.T, over features."""
@@ -173,18 +173,18 @@ class BlockRows(Record):
         return Accumulators(memory, width, self.group_of(width, of_scores))
 
     def of_rows(self, value: Callable[[Dim], Op]) -> Op:
-        """Returns memory with a number of each of a thread's rows: value(i)."""
+        """Allocates a number for each of a thread's rows, with the value value(i)."""
         memory = self.build.alloc(self.dtype, self.cut.own_rows, MemorySpace.REGISTER)
         self.each_row(lambda i: self.build.store(memory, i, value(i)))
         return memory
 
     def each_row(self, body: Callable[[Dim], None]) -> None:
-        """Runs body(i) for a thread's rows."""
+        """Runs body(i) for each of a thread's rows."""
         with self.build.loop(self.cut.own_rows, self.unrolled) as i:
             body(i)
 
     def each(self, acc: Accumulators, body: Callable[[Dim, Dim, Dim], None]) -> None:
-        """Runs body(i, column, place) for what a thread has of accumulators."""
+        """Runs body(i, column, index) for a thread's accumulators."""
         with (
             self.build.loop(self.cut.own_rows, self.unrolled) as i,
             self.build.loop(self.num_groups(acc), self.unrolled) as number,
@@ -193,11 +193,11 @@ class BlockRows(Record):
             body(i, add(self.column(acc, number), lane), add(self.place(acc, i, number), lane))
 
     def num_groups(self, acc: Accumulators) -> int:
-        """Returns how many groups a thread has of a row."""
+        """Returns the number of a thread's groups in a row."""
         return acc.width // self.cut.row_threads // acc.group
 
     def join(self, numbers: Op, code: OpCode) -> None:
-        """Joins the numbers of the threads that share a row; each has the result."""
+        """Combines the values of the threads that share a row; all of them get the result."""
         with self.build.loop(self.cut.own_rows, self.unrolled) as i:
             value = over_threads(self.build, code, self.build.load(numbers, i), 1, self.cut.row_threads)
             self.build.store(numbers, i, value)
@@ -210,10 +210,10 @@ class BlockRows(Record):
     def store(
         self, acc: Accumulators, first: Dim, length: int, features: int, put: Callable[[Dim, Dim, Dim, Op], None]
     ) -> None:
-        """Runs put(i, position, feature, value) for the elements inside a result, in vectors along features.
+        """Runs put(i, position, feature, value) for the elements inside the result, in vectors along features.
 
         Args:
-          first, length:  position of the first row, and how many positions there are
+          first, length:  position of the first row, and number of positions
         """
         lanes = gcd(acc.group, features)
         with (
@@ -229,7 +229,7 @@ class BlockRows(Record):
 
 
 def over_threads(build: Builder, code: OpCode, value: Op, distance: int, count: int) -> Op:
-    """Returns the values of `count` threads joined by shuffles over `distance`, twice, four times it, ..."""
+    """Returns the values of `count` threads, combined by shuffles over `distance`, twice, four times it, ..."""
     while distance < count:
         value = combined(code, value, build.shuffle(value, distance))
         distance *= 2
@@ -239,9 +239,9 @@ def over_threads(build: Builder, code: OpCode, value: Op, distance: int, count: 
 def walk(
     rows: BlockRows, panels: Sequence[Panel], head: Sequence[Dim], start: Dim, steps: Dim, look_at: Callable[[Dim], None]
 ) -> None:
-    """Runs look_at(first position) for `steps` tiles of positions from `start` on, while the next one is on its way.
+    """Runs look_at(first position) for `steps` tiles of positions from `start` on, while the next tile is loaded.
 
-    Whoever walks over the same panels once more needs a barrier before.
+    Before another walk over the same panels the caller needs a barrier.
     """
     build, may_copy = rows.build, panels[0].target.has_async_copies
     copied, by_registers = ([panel for panel in panels if panel.is_copied is kind] for kind in (True, False))
@@ -255,7 +255,7 @@ def walk(
         first = add(start, mul(step, rows.cut.columns))
         after, later = add(first, rows.cut.columns), add(step, 1)
         if may_copy:
-            build.wait_for_copies(0)  # of the kept rows, too
+            build.wait_for_copies(0)  # also for the kept rows
         build.barrier()
         if by_registers:
             for panel in by_registers:
@@ -273,7 +273,7 @@ def walk(
             panel.stage = mod(step, 2)
         look_at(first)
     if may_copy and not isinstance(steps, int):
-        build.wait_for_copies(0)  # of tiles that are not looked at, where there are none
+        build.wait_for_copies(0)  # also for tiles that are not used
 
 
 # ---- by multiply-adds ----
@@ -295,12 +295,12 @@ class ThreadRows(BlockRows, dict=True):
 
     @property
     def lanes(self) -> int:
-        """Elements of one access of shared memory."""
+        """Elements per access of shared memory."""
         return 16 // self.dtype.itemsize
 
     @cached_property
     def weights(self) -> Op:
-        """Shared memory of a weight for each row and position."""
+        """Allocates shared memory of a weight per row and position."""
         return self.build.alloc(self.dtype, self.cut.rows * self._weights_row, MemorySpace.SHARED)
 
     @property
@@ -348,7 +348,7 @@ class ThreadRows(BlockRows, dict=True):
                 self._add_position(acc, own, k, panel, add(position, k))
 
     def _add_position(self, acc: Accumulators, own: Op, k: Dim, panel: Panel, position: Dim) -> None:
-        """Adds a position's features, each times the k-th of the weights that a thread has of its rows."""
+        """Adds a position's features, each times the k-th weight of each of a thread's rows."""
         build, group = self.build, acc.group
         features = build.alloc(self.dtype, acc.width // ROW_THREADS, MemorySpace.REGISTER)
         with build.loop(self.num_groups(acc), self.unrolled) as number, build.loop(group, AxisKind.VECTOR) as lane:
@@ -394,7 +394,7 @@ class WarpRows(BlockRows):
         return add(self._tile(acc, floordiv(i, 2), number), mul(mod(i, 2), 2))
 
     def _tile(self, acc: Accumulators, row_tile: Dim, number: Dim) -> Dim:
-        """Returns where a thread has its four elements of 16 x 8."""
+        """Returns the index of a thread's four elements of a 16 x 8 tile."""
         return mul(add(mul(row_tile, acc.width // MMA_COLUMNS), number), 4)
 
     def add_scores(self, acc: Accumulators, left: Panel, right: Panel) -> None:
@@ -420,7 +420,7 @@ class WarpRows(BlockRows):
                 self._multiply(acc, pair, lhs, mul(step, 8), weights.width // 2, rhs)
 
     def _narrowed(self, weights: Accumulators) -> Op:
-        """Returns weights as left fragments, which have the same order."""
+        """Returns weights as left fragments, which are in the same order."""
         build, length = self.build, weights.width // 2 * self.cut.high
         lhs = build.alloc(self.cut.dtype, length, MemorySpace.REGISTER)
         with build.loop(length, self.unrolled) as i:
@@ -428,7 +428,7 @@ class WarpRows(BlockRows):
         return lhs
 
     def _multiply(self, acc: Accumulators, pair: Dim, lhs: Op, left: Dim, apart: int, rhs: Op) -> None:
-        """Adds products by two right fragments to each row tile; its left fragments are `apart` elements apart."""
+        """Adds products by two right fragments to each row tile; left fragments are `apart` elements apart."""
         with self.build.loop(self.cut.high, self.unrolled) as tile, self.build.loop(2, self.unrolled) as i:
             at = self._tile(acc, tile, add(mul(pair, 2), i))
             self.build.mma(acc.memory, at, lhs, add(mul(tile, apart), left), rhs, mul(i, 4))

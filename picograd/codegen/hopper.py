@@ -1,26 +1,25 @@
-"""Products and attentions that kernels written by hand for Hopper compute, and their tiles.
+"""Products and attentions that hand-written kernels for Hopper compute, and their tiles.
 
 In:    PlainProduct, or Kernel; Target
-Out:   products: `why_not`, `in_parts`, `product_tiles`, the one of least cost first;  attentions: `split_attention`, an
+Out:   products: `why_not`, `in_parts`, `product_tiles`, ordered by cost;  attentions: `split_attention`, an
        `AttentionSplit` or the reason why there is none, `attention_tiles`, `gradient_tiles`
 
-Products: a menu of tiles, and a model of their costs. A step is 128 bytes of K. It costs its multiplications, or its
-bytes from the L2 cache if that is more; of TF32 also those of shared memory, for it is transposed there. A product costs
-as much as the blocks with most tiles: a tile is stored while the next one is computed, but for a block's last, and where
-there is one slab. By multiply-adds a step is waited for, too, and the multiplying threads store the tile. Where two
-warpgroups take tiles in turn, one computes what is made of its results and stores that while the other multiplies: a tile
-costs the longer of both, or its bytes of memory. The constants for tiles that both multiply are fitted to the times of 22
-products of bfloat16 and 36 of float32 on an H100 (bench/results/2026-11-26-h100-products.json,
-2026-11-27-h100-products-float32.json): the tile of least cost has 86 % of the fastest one's speed or more, 97 % in the
-mean.
+Products: a menu of tiles, and a model of their costs. A step is 128 bytes of K. It costs its multiplications, or its bytes
+from the L2 cache if that is more; for TF32 also those of shared memory, where it is transposed. The cost of a product is
+that of the block with most tiles: a tile is stored while the next one is computed, except a block's last tile, and
+products of one slab. By multiply-adds each step is also waited for, and the multiplying threads store the tile. If two
+warpgroups take turns, one finishes and stores its tile while the other multiplies: a tile costs the longer of both, or its
+bytes of memory. The constants for tiles that both multiply are fitted to the times of 22 products of bfloat16 and 36 of
+float32 on an H100 (bench/results/2026-11-26-h100-products.json, 2026-11-27-h100-products-float32.json): the tile of least
+cost has at least 86 % of the fastest one's speed, 97 % on average.
 
 Attentions, and their gradients:
 
-    phase 0   operands (q, k, v, the gradient) that copies of tiles cannot take from their memory are stored
+    phase 0   operands (q, k, v, the gradient) that tile copies cannot read from their memory are stored
     phase 1   the attention; or the gradients of keys and values, and those of queries
 
-A window, a cap of scores, a mask, more than 128 features, and gradients that are not all asked for are left to
-codegen/attention_gpu.py.
+codegen/attention_gpu.py computes windows, soft caps, masks, more than 128 features, and gradients of which only some are
+requested.
 """
 
 from __future__ import annotations
@@ -68,36 +67,36 @@ from picograd.record import Record, replace
 # ---- products: tiles and their costs ----
 DTYPES = ("float16", "bfloat16", "float32")
 ELEMENTS_MAX = 1 << 31
-BARRIER_NBYTES = 1024  # what mbarriers take, up to where a tile may begin
+BARRIER_NBYTES = 1024  # size of mbarriers, before the first tile
 MENU = (
     (128, 256), (256, 128), (256, 192), (128, 192), (256, 160), (128, 224), (128, 208), (128, 160), (128, 128), (256, 64),
     (128, 96), (128, 64), (64, 256), (64, 192), (64, 128), (64, 64),
 )  # fmt: skip
 MENU_OF_ADDS = ((256, 128), (128, 256), (128, 192), (128, 128), (256, 64), (128, 64), (64, 256), (64, 128), (64, 64))
-GROUP = 8  # rows of tiles
-# Two warpgroups that multiply a tile each, in turn; on an H100 0.75 to 0.84 of the time where K is 768, and 1.05 where it
-# is 3072, or 768 in parts.
+GROUP = 8  # rows of tiles that run together
+# Two warpgroups that take turns with tiles; on an H100 0.75 to 0.84 of the time for K = 768, and 1.05 for 3072, or for 768
+# in parts.
 IN_TURN, IN_TURN_MARGIN = True, 1.15
 MENU_IN_TURN = ((128, 160), (128, 128), (64, 256), (64, 192), (64, 128), (64, 64))
-# Where threads store results: neighbouring columns, of a piece that all threads of a row have; most sums of a thread, with
-# what it has loaded of each matrix.
+# If threads store results: neighbouring columns of a piece that all threads of a row have; maximum of a thread's sums with
+# loaded elements of each matrix.
 GROUP_COLUMNS, PIECE_COLUMNS, SUMS_MAX, LOADED = 4, 64, 160, 16
 LONG_SUMS_MAX = 96
-INSTRUCTIONS_MAX = 20  # for an element, up to which the text stands there for each: the cache of instructions holds it
+INSTRUCTIONS_MAX = 20  # per element; up to it the text is repeated for each: it fits the instruction cache
 PRODUCT_STAGES_MIN, PRODUCT_STAGES_MAX = 3, 8
 EXTENT_MIN, MULTIPLICATIONS_MIN = 64, 1 << 21  # multiplications
 PARTS_MAX, WIDE_PARTS_MAX, PART_K_MIN = 8, 24, 512  # of K
-# One multiprocessor of an H100 has, each clock: FLOPs, bytes from the L2 cache, from memory, of shared memory.
+# Per clock a multiprocessor of an H100 does: FLOPs; bytes from the L2 cache, from memory, of shared memory.
 FLOPS, FLOPS_OF_ADDS, L2_NBYTES, MEMORY_NBYTES, SHARED_NBYTES = 4096, 256, 51, 12, 110
-# Multiply-adds have: clocks that a step waits; clocks of a transposed byte, by how many warpgroups multiply; results stored
-# each clock.
+# For multiply-adds: clocks that a step waits; clocks per transposed byte, by the number of multiplying warpgroups; results
+# stored per clock.
 ADDS_WAIT, ADDS_TRANSPOSED, ADDS_STORED = 745, {1: 0.0044, 2: 0.0266}, 2.06
-# Results stored each clock: while the next tile is computed; besides, where there is one slab; by a block's last tile.
+# Results stored per clock: while the next tile is computed; besides, for one slab; for a block's last tile.
 STORED, STORED_ALONE, STORED_LAST = 18, 6, 1.5
-# The same by a warpgroup alone; instructions of lanes each clock, by both and by one; clocks until an element of memory is
-# there. Not fitted yet.
+# The same by a single warpgroup; instructions of lanes per clock, by both and by one; clocks until an element of memory
+# arrives. Not fitted yet.
 STORED_IN_TURN, ISSUED, ISSUED_IN_TURN, MEMORY_WAIT = 12, 110, 70, 700
-TILE_CLOCKS, SUM_CLOCKS = 1800, 4000  # to begin a tile; to launch what adds parts up
+TILE_CLOCKS, SUM_CLOCKS = 1800, 4000  # to begin a tile; to launch the sum of parts
 
 
 def why_not(product: PlainProduct, params: tuple[Param, ...]) -> str | None:
@@ -124,16 +123,16 @@ def _strides(matrix: Matrix, batch: int) -> tuple[int, ...]:
 
 
 def is_worth_it(product: PlainProduct) -> bool:
-    """True for a product large enough to fill tiles: others wait for memory in any case."""
+    """True for a product large enough to fill tiles; smaller ones wait for memory anyway."""
     extents = product.m, product.n, product.k
     return min(extents) >= EXTENT_MIN and product.batch * prod(extents) >= MULTIPLICATIONS_MIN
 
 
 def product_tiles(product: PlainProduct, target: Target, values: Values | None = None) -> list[WarpgroupTile]:
-    """Returns the menu for a product, by what each tile is thought to cost.
+    """Returns the menu for a product, by estimated cost.
 
     Args:
-      values: of the epilogue; threads store them if there are several, or if matrices are read for them
+      values: of the epilogue; threads store them if there are several, or if it reads matrices
     """
     menu = [(rows, columns, False) for rows, columns in (MENU_OF_ADDS if product.adds else MENU)]
     if IN_TURN and not product.adds and product.parts == 1:
@@ -142,7 +141,7 @@ def product_tiles(product: PlainProduct, target: Target, values: Values | None =
     is_long = values is not None and values.num_instructions > INSTRUCTIONS_MAX and product.dtype == "float32"
     found = [tile for each in menu for tile in _cut_product(product, *each, by_threads, target)]
     if is_long and by_threads and not product.adds:
-        found = [tile for tile in found if tile.num_sums <= LONG_SUMS_MAX]  # of which a thread has a copy
+        found = [tile for tile in found if tile.num_sums <= LONG_SUMS_MAX]  # each thread has a copy of them
     if values is not None and by_threads:
         room = SUMS_MAX - LOADED * len(values.of_elements)
         found = [tile for tile in found if tile.num_sums <= room] or [min(found, key=lambda tile: tile.num_sums)]
@@ -152,7 +151,7 @@ def product_tiles(product: PlainProduct, target: Target, values: Values | None =
 def _cut_product(
     product: PlainProduct, rows: int, columns: int, in_turn: bool, by_threads: bool, target: Target
 ) -> Iterator[WarpgroupTile]:
-    """Gives the tile of these rows and columns with as many stages as there is memory for."""
+    """Gives a tile with these rows and columns as many stages as fit into memory."""
     room = target.shared_bytes - BARRIER_NBYTES
     for slabs in (0,) if by_threads else (2, 1):
         blocks = min(num_tiles(product, rows, columns), target.multiprocessors)
@@ -160,7 +159,7 @@ def _cut_product(
         if not product.adds and slabs == 0 and (columns % PIECE_COLUMNS or tile.num_sums > SUMS_MAX):
             return
         if in_turn and num_tiles(product, rows, columns) <= blocks:
-            return  # a block with one tile has no turns
+            return  # a block with one tile takes no turns
         if product.dtype != "float32" and product.a.is_column_major and tile.num_sums > SUMS_MAX:
             return  # ptxas spills two registers
         stages = (room - tile.multipliers * slabs * SLAB_NBYTES) // stage_nbytes(product, rows, columns)
@@ -170,10 +169,10 @@ def _cut_product(
 
 
 def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Columns:
-    """Returns the columns that a thread has at a time: as hopper_product.h and hopper_fma.h have them.
+    """Returns the columns that a thread handles at a time, as in hopper_product.h and hopper_fma.h.
 
-    Elements that a copy of tiles stores are two neighbours, as matrix instructions have them. Else threads exchange
-    them for as many as are 16 bytes, with which those of a row read and store whole sectors of 32 bytes.
+    If a tile copy stores elements, they are two neighbours, as matrix instructions have them. Else threads exchange them
+    for as many as are 16 bytes, so that those of a row read and store whole sectors of 32 bytes.
     """
     values = Values(nest)
     if product.adds:
@@ -192,18 +191,18 @@ def columns_of(product: PlainProduct, tile: WarpgroupTile, nest: Nest) -> Column
 
 
 def stage_nbytes(product: PlainProduct, rows: int, columns: int) -> int:
-    """Returns the bytes of both operands in a stage: a tile across K has whole rows of 128 bytes."""
+    """Returns the bytes of both operands per stage: a tile across K has whole rows of 128 bytes."""
     step = product.step
     return (rows + (columns if product.b.is_column_major else ceildiv(columns, step) * step)) * ROW_NBYTES
 
 
 def num_tiles(product: PlainProduct, rows: int, columns: int) -> int:
-    """Returns how many tiles there are."""
+    """Returns the number of tiles."""
     return product.batch * product.parts * ceildiv(product.m, rows) * ceildiv(product.n, columns)
 
 
 def clocks_of(product: PlainProduct, tile: WarpgroupTile, values: Values | None = None) -> float:
-    """Returns how long a product is thought to take, in clocks of a multiprocessor."""
+    """Returns the estimated time of a product, in clocks of a multiprocessor."""
     turns, numel = ceildiv(num_tiles(product, tile.rows, tile.columns), tile.blocks), tile.rows * tile.columns
     step = max(_multiplied(product, tile), stage_nbytes(product, tile.rows, tile.columns) / L2_NBYTES)
     if product.adds:
@@ -219,7 +218,7 @@ def clocks_of(product: PlainProduct, tile: WarpgroupTile, values: Values | None 
 
 
 def _clocks_to_finish(tile: WarpgroupTile, values: Values | None) -> tuple[float, float]:
-    """Returns the clocks in which the results of a tile are made and stored, and those in which they are read and moved."""
+    """Returns the clocks for computing and storing a tile's results, and those for reading and moving them."""
     numel = tile.rows * tile.columns
     stored = numel / (STORED_IN_TURN if tile.in_turn else STORED) + (numel / STORED_ALONE if tile.slabs == 1 else 0)
     if values is None:
@@ -232,7 +231,7 @@ def _clocks_to_finish(tile: WarpgroupTile, values: Values | None) -> tuple[float
 
 
 def _multiplied(product: PlainProduct, tile: WarpgroupTile) -> float:
-    """Returns the clocks in which a step is multiplied, if nothing is waited for."""
+    """Returns the clocks for multiplying a step, without waiting."""
     work = 2 * tile.rows * tile.columns * product.step
     if not product.adds:
         return work / (FLOPS // (2 if product.tf32 else 1))
@@ -240,7 +239,7 @@ def _multiplied(product: PlainProduct, tile: WarpgroupTile) -> float:
 
 
 def _transposed_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
-    """Returns the bytes of a step that are transposed in shared memory."""
+    """Returns the bytes per step that are transposed in shared memory."""
     if product.dtype != "float32":
         return 0
     is_lhs, is_rhs = product.a.is_column_major != product.adds, product.b.is_column_major == product.adds
@@ -248,19 +247,19 @@ def _transposed_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
 
 
 def _shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
-    """Returns the bytes of shared memory that are written and read in a step, in all."""
+    """Returns the bytes of shared memory written and read per step."""
     read = tile.rows // WARPGROUP_ROWS * (WARPGROUP_ROWS + tile.columns) * ROW_NBYTES
     return stage_nbytes(product, tile.rows, tile.columns) + read + 2 * _transposed_nbytes(product, tile)
 
 
 def clocks_to_add(product: PlainProduct, target: Target) -> float:
-    """Returns how long it is thought to take to add up the results of parts of K."""
+    """Returns the estimated time to add the results of parts of K."""
     nbytes = 4 * product.parts * product.m * product.n
     return SUM_CLOCKS + nbytes / (MEMORY_NBYTES * target.multiprocessors) if product.parts > 1 else 0.0
 
 
 def in_parts(product: PlainProduct, target: Target) -> list[PlainProduct]:
-    """Returns a product as a whole and, where there are fewer tiles than multiprocessors, with its K in parts."""
+    """Returns a product as a whole and, if there are fewer tiles than multiprocessors, with its K in parts."""
     if product.batch > 1 or num_tiles(product, 128, 128) * 3 // 2 > target.multiprocessors:
         return [product]
     is_wide = product.dtype == "float32"
@@ -270,12 +269,13 @@ def in_parts(product: PlainProduct, target: Target) -> list[PlainProduct]:
 
 
 # ---- attentions and their gradients ----
-PIECE_ELEMENTS = 8  # elements of 16 bits in what a copy of tiles moves at once: rows begin at multiples
+PIECE_ELEMENTS = 8  # 16-bit elements that a tile copy moves at once: rows begin at multiples
 FEATURES_MIN, FEATURES_MAX, GRADIENT_FEATURES_MAX = 40, 256, 128  # with fewer, most of a tile would be zeros
 ROWS_MIN = 64
 COLUMNS, ATTENTION_STAGES_MAX, ATTENTION_STAGES_MIN = 128, 4, 2
-# Warpgroups, rows of a tile, whether its products lag: of keys or not, rows of more than 64 elements or not. The first was
-# fastest on an H100 (bench/results/2026-11-27-h100-attention.json); most that are not here spill, or ptxas makes them wait.
+# Warpgroups, rows of a tile, whether its products lag: for tiles of keys or not, rows of more than 64 elements or not. The
+# first was fastest on an H100 (bench/results/2026-11-27-h100-attention.json); most missing ones spill, or ptxas serializes
+# them.
 GRADIENTS = {
     (True, False): ((2, 96, False), (2, 64, False), (2, 80, True)),
     (True, True): ((2, 64, False),),
@@ -283,16 +283,16 @@ GRADIENTS = {
     (False, True): ((2, 96, True), (2, 64, True)),
 }
 SPILLING_WITH_CAP = ((3, 96, False),)
-CACHED_NBYTES = 24 << 20  # of keys and values that are looked at together: they stay in the L2 cache
+CACHED_NBYTES = 24 << 20  # of keys and values in use together: they stay in the L2 cache
 
 
 class AttentionSplit(Record):
-    """A kernel in phases, one of which is a kernel written by hand.
+    """A kernel in phases, one of which is written by hand.
 
-    kernel:  computes the same as the one it was made of; its params are that one's, then what is stored in between
+    kernel:  equivalent to the original; its params are the original's, then intermediate results
     plain:   the attention, by slots of `kernel`
-    place:   the number of the attention's phase
-    rest:    phases behind it that run; of the others the attention stores the results
+    place:   number of the attention's phase
+    rest:    later phases that run; the attention stores the results of the others
     """
 
     kernel: Kernel
@@ -312,7 +312,7 @@ class AttentionSplit(Record):
 
 @lru_cache(maxsize=256)
 def split_attention(kernel: Kernel, target: Target) -> AttentionSplit | str:
-    """Returns how kernels written by hand compute a kernel's attention or its gradients, or why none can."""
+    """Returns how hand-written kernels compute a kernel's attention or its gradients, or why none can."""
     (nest, *others), *rest = kernel.phases
     if nest.kind is not NestKind.ATTENTION or others:
         return "it is not one attention"
@@ -324,7 +324,7 @@ def split_attention(kernel: Kernel, target: Target) -> AttentionSplit | str:
 
 
 def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
-    """Raises NotPlain for an attention that no kernel written by hand computes."""
+    """Raises NotPlain for an attention without a hand-written kernel."""
     arg: AttentionArg = anchor.arg
     if kernel.variables or not all(isinstance(dim, int) for source in anchor.src for dim in source.shape):
         raise NotPlain("it reads a symbolic integer")
@@ -348,7 +348,7 @@ def _check(anchor: Op, kernel: Kernel, target: Target) -> None:
 
 
 def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
-    """Returns the split of an attention or its gradients; raises NotPlain where not all that is made is asked for."""
+    """Returns the split of an attention or its gradients; raises NotPlain unless all of its results are requested."""
     slots = {value.arg: slot for slot, value in nest.outputs}
     shapes = {value.arg: value.shape for _, value in nest.outputs}
     needed = range(1) if anchor.code is OpCode.ATTENTION else range(3)
@@ -388,7 +388,7 @@ def _split(kernel: Kernel, nest: Nest, anchor: Op) -> AttentionSplit:
 
 
 def _is_at_hand(operand: Op, params: list[Param]) -> bool:
-    """True for a matrix that copies of tiles can read in its own memory, and for numbers that a kernel finds."""
+    """True for a matrix whose memory tile copies can read, and for numbers that a kernel finds."""
     try:
         if len(operand.shape) == 4:
             _matrix_of(operand, params)
@@ -400,7 +400,7 @@ def _is_at_hand(operand: Op, params: list[Param]) -> bool:
 
 
 def _numbers_of(operand: Op) -> HeadNumbers:
-    """Returns where a number of each head (B, H) is; raises NotPlain where it is neither read nor a multiple of places."""
+    """Returns the address of a number per head (B, H); raises NotPlain unless it is read or a multiple of the position."""
     value = element_anywhere(operand)
     is_read = value.code is OpCode.LOAD and value.src[0].code is OpCode.PARAM and len(value.src) == 2
     terms, offset = affine(from_op(value.src[1] if is_read else value))
@@ -412,7 +412,7 @@ def _numbers_of(operand: Op) -> HeadNumbers:
 
 
 def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
-    """Returns the strides of an operand (B, H, T, D); raises NotPlain where copies of tiles cannot read it."""
+    """Returns the strides of an operand (B, H, T, D); raises NotPlain if tile copies cannot read it."""
     load = element_anywhere(operand)
     if load.code is not OpCode.LOAD or load.dtype is not operand.dtype or len(load.src) > 2:
         raise NotPlain("an operand is computed")
@@ -420,9 +420,9 @@ def _matrix_of(operand: Op, params: list[Param]) -> HeadsMatrix:
 
 
 def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> HeadsMatrix:
-    """Returns the matrix (B, H, T, D) of which an element is at `index`; raises NotPlain where copies of tiles cannot."""
+    """Returns the matrix (B, H, T, D) with an element at `index`; raises NotPlain if tile copies cannot read it."""
     extents, matrix = known_numbers(shape), matrix_at(slot, index, shape)
-    alone = ceildiv(extents[-1], PIECE_ELEMENTS) * PIECE_ELEMENTS  # where there is one of an axis, no distance is ever gone
+    alone = ceildiv(extents[-1], PIECE_ELEMENTS) * PIECE_ELEMENTS  # stride of an axis of length 1, never used
     strides = [alone if extent == 1 else each for extent, each in zip(extents, matrix.strides)]
     count = params[slot].numel
     if matrix.offset % PIECE_ELEMENTS or any(each <= 0 or each % PIECE_ELEMENTS for each in strides):
@@ -433,26 +433,26 @@ def _matrix_at(slot: int, index: Dim, shape: Shape, params: Sequence[Param]) -> 
 
 
 def contiguous_heads(slot: int, shape: Shape) -> HeadsMatrix:
-    """Returns a matrix (B, H, T, D) whose elements are in order."""
+    """Returns a contiguous matrix (B, H, T, D)."""
     _, heads, rows, columns = known_numbers(shape)
     return HeadsMatrix(slot, 0, (heads * rows * columns, rows * columns, columns))
 
 
 # ---- how it is cut ----
 def attention_tiles(shape: HeadsShape, target: Target) -> list[HeadsTile]:
-    """Returns the ways to cut an attention, the likely fastest first.
+    """Returns possible tiles of an attention, the likely fastest first.
 
-    Three warpgroups that look have 160 registers a thread: too few for an accumulator of 128 features, or for a soft cap.
+    Three consumer warpgroups have 160 registers a thread: too few for accumulators of 128 features, or a soft cap.
     """
     is_large = max(shape.features, shape.values) > SWIZZLED or shape.soft_cap
     return [tile for lookers in ((2,) if is_large else (2, 3)) for tile in _cut_attention(shape, lookers, target)]
 
 
 def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[HeadsTile]:
-    """Returns the cut for a number of warpgroups, if shared memory holds one.
+    """Returns the tile for a number of warpgroups, if shared memory holds one.
 
-    In a causal attention the longest blocks of all heads come first: that counts for more than the L2 cache does (H100,
-    4 x 16 x 4096 x 128: 508 TFLOP/s for 484); where all blocks are as long it is the other way round (514 for 614).
+    In a causal attention the longest blocks of all heads come first, which matters more than the L2 cache does (H100,
+    4 x 16 x 4096 x 128: 508 instead of 484 TFLOP/s); if all blocks are equally long it is the reverse (514 instead of 614).
     """
     heads, pair = shape.batch * shape.heads, shape.features + shape.values
     group_nbytes = shape.keys * pair * 2 * shape.groups // shape.heads
@@ -464,7 +464,7 @@ def _cut_attention(shape: HeadsShape, lookers: int, target: Target) -> list[Head
 
 
 def fitted(tile: HeadsTile, nbytes: Callable[[HeadsTile], int], target: Target) -> list[HeadsTile]:
-    """Returns a tile with as many stages as shared memory holds, then two sets of own rows; none with too few stages."""
+    """Returns a tile with as many stages as shared memory holds, then two sets of own rows; None with too few stages."""
     room = target.shared_bytes - BARRIER_NBYTES
     sizes = ((stages, keeps) for stages in range(tile.stages, ATTENTION_STAGES_MIN - 1, -1) for keeps in (2, 1))
     tiles = (replace(tile, stages=stages, keeps=keeps) for stages, keeps in sizes)
@@ -472,7 +472,7 @@ def fitted(tile: HeadsTile, nbytes: Callable[[HeadsTile], int], target: Target) 
 
 
 def gradient_tiles(shape: HeadsShape, by_keys: bool, target: Target) -> list[HeadsTile]:
-    """Returns the ways to cut the kernel that makes gradients of keys and values, or of queries; the fastest first."""
+    """Returns possible tiles for the gradients of keys and values, or of queries; the fastest first."""
     wide = max(shape.features, shape.values) > SWIZZLED
     cuts = [each for each in GRADIENTS[by_keys, wide] if not (shape.soft_cap and each in SPILLING_WITH_CAP)]
     return [tile for each in cuts for tile in cut_gradients(shape, by_keys, *each, target)]
@@ -481,7 +481,7 @@ def gradient_tiles(shape: HeadsShape, by_keys: bool, target: Target) -> list[Hea
 def cut_gradients(
     shape: HeadsShape, by_keys: bool, lookers: int, columns: int, lags: bool, target: Target
 ) -> list[HeadsTile]:
-    """Returns the cut for a number of warpgroups and of rows of a tile, if shared memory holds one."""
+    """Returns the tile for a number of warpgroups and of rows, if shared memory holds one."""
     heads, length, other = shape.batch * shape.heads, shape.queries, shape.keys
     if by_keys:
         heads, length, other = shape.batch * shape.groups, shape.keys, shape.queries

@@ -1,14 +1,14 @@
-"""A matrix product, and a convolution, over the grid of a GPU: a block of threads for each tile of the result.
+"""Matrix products and convolutions over the grid of a GPU: a block of threads per tile of the result.
 
-Tiles are chosen by shape, dtype and target; codegen/block_product.py multiplies one of them. Where tiles are too few to
-fill a GPU and K is long, blocks share it: each stores the sums of its part in scratch memory, and a second phase adds the
-parts of an element in order. The number of parts depends only on the shape, so results are reproducible bit for bit.
+Tiles are chosen by shape, dtype and target; codegen/block_product.py multiplies one of them. If tiles are too few to fill a
+GPU and K is long, blocks share it: each stores the sums of its part in scratch memory, and a second phase adds the parts of
+an element in order. The number of parts depends only on the shape, so results are reproducible bit for bit.
 
-A convolution is a product whose right operand is read through windows: rows are the output channels of a group, columns
-its positions in all images, k = (channel, tap); no window is stored. By multiply-adds a block brings a box of the images to
-shared memory, where each element serves all windows and taps that read it, if a model of clocks finds that faster. Where a
-group has few output channels (depthwise convolutions, pools), no other thread needs the same elements: then each element of
-the result is a thread's own sum.
+A convolution is a product whose right operand is read through windows: rows are the output channels of a group, columns its
+positions in all images, k = (channel, tap); windows are not stored. By multiply-adds a block loads a box of the images to
+shared memory, where each element serves all windows and taps that read it, if a model of clocks finds that faster. If a
+group has few output channels (depthwise convolutions, pools), no other thread needs the same elements: then each element
+of the result is a sum by one thread.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from picograd.ir.symbolic import Coords, add, both, ceildiv, flatten, floordiv, 
 from picograd.record import Record, replace
 
 # ---- choosing a tile ----
-THREAD_TILE_MAX = 8  # rows and columns of a thread's tile, 64 accumulators; of 8-byte elements half as many
-THREAD_ELEMENTS_MIN = 4  # elements of a thread's tile: below that shared memory is all it waits for
-TILES_HIGH_MAX, TILES_WIDE_MAX = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
-WARP_DEPTH_BYTES = 64  # bytes of K in shared memory for matrix instructions
-PARTS_MAX = 16  # of K, that blocks share
-PART_K_MIN = 512  # of K: storing and adding sums then costs less than it saves
-DEPTH_K = 16  # of K in shared memory; half of it for the largest tiles, whose elements wait in registers
+THREAD_TILE_MAX = 8  # rows and columns of a thread's tile: 64 accumulators; for 8-byte elements half as many
+THREAD_ELEMENTS_MIN = 4  # of a thread's tile; a smaller one only waits for shared memory
+TILES_HIGH_MAX, TILES_WIDE_MAX = 4, 4  # matrix instructions of a warp per 16 of K: 64 x 32 of the result
+WARP_DEPTH_BYTES = 64  # of K in shared memory, for matrix instructions
+PARTS_MAX = 16  # of K, shared among blocks
+PART_K_MIN = 512  # of K: then storing and adding sums costs less than it saves
+DEPTH_K = 16  # of K in shared memory; half of it for the largest tiles, whose elements pass through registers
 
 
 def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted: int = BLOCKS_WANTED) -> BlockTile:
-    """Returns how a GPU cuts `batch` products of m x n: into as large blocks as leave as many as wanted.
+    """Returns the tile for `batch` products of m x n: the largest that leaves enough blocks.
 
     A thread's tile of r x c reads r + c elements of shared memory for r * c multiply-adds.
     """
@@ -67,7 +67,7 @@ def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted:
 
 
 def warp_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted: int = BLOCKS_WANTED) -> WarpTile:
-    """Returns how a GPU cuts `batch` products of m x n for matrix instructions: as large as leaves as many as wanted."""
+    """Returns the tile for `batch` products of m x n by matrix instructions: the largest that leaves enough blocks."""
     warps = target.block_threads // WARP_THREADS
     high = 1
     while high * high * 4 <= warps:
@@ -86,12 +86,12 @@ def warp_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted: 
 def gpu_tile(
     m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False
 ) -> BlockTile | WarpTile:
-    """Returns how a GPU cuts `batch` products of m x k and k x n: by matrix instructions where they are no smaller.
+    """Returns the tile for `batch` products of m x k and k x n: by matrix instructions unless they are smaller than it.
 
-    Tiles are as large as leave enough blocks, where several may share a tile's K.
+    Tiles are the largest that leave enough blocks, if several may share a tile's K.
 
     Args:
-      tf32:  the product takes TF32
+      tf32:  the product may use TF32
     """
     large = all(
         not isinstance(extent, int) or 2 * extent >= least
@@ -104,7 +104,7 @@ def gpu_tile(
 
 
 def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False) -> int:
-    """Returns how many blocks share K: those of the first guess, for every tile, so that bits are the same."""
+    """Returns the number of blocks that share K: that of the default tile, for every tile, so that bits are the same."""
     blocks = _blocks(m, n, batch, gpu_tile(m, n, k, batch, dtype, target, tf32))
     if not isinstance(k, int) or not isinstance(blocks, int) or not blocks:
         return 1
@@ -112,24 +112,24 @@ def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, 
 
 
 def part_length(k: int, parts: int, step: int = K_STEP) -> int:
-    """Returns the length of the parts of K, whole steps of any tile; the last one may have less."""
+    """Returns the length of the parts of K, whole steps of any tile; the last part may be shorter."""
     return max(1, ceildiv(k, parts * step)) * step
 
 
 def most_parts(k: Dim) -> int:
-    """Returns in how many parts K can be taken, each long enough to be worth storing its sums."""
+    """Returns the maximum number of parts of K that are worth storing their sums."""
     return max(1, min(PARTS_MAX, k // PART_K_MIN)) if isinstance(k, int) else 1
 
 
 def _blocks(m: Dim, n: Dim, batch: Dim, tile: BlockTile | WarpTile) -> float:
-    """Returns how many tiles there are; many, where that is not known here."""
+    """Returns the number of tiles; a large number if it is unknown."""
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return math.inf
     return batch * ceildiv(m, tile.rows) * ceildiv(n, tile.columns)
 
 
 def _own(extent: Dim, threads: int, most: int) -> int:
-    """Returns how many rows or columns a thread has: a power of two, at most all."""
+    """Returns the number of a thread's rows or columns: a power of two, at most all."""
     own = 1
     while own < most and (not isinstance(extent, int) or threads * own < extent):
         own *= 2
@@ -137,20 +137,20 @@ def _own(extent: Dim, threads: int, most: int) -> int:
 
 
 def other_warp_tiles(tile: WarpTile) -> list[WarpTile]:
-    """Returns other cuts worth timing: a smaller tile a warp, thus more blocks; less of K at a time, or more."""
+    """Returns other tiles worth timing: smaller ones per warp, thus more blocks; less or more of K at a time."""
     smaller = [replace(tile, high_tiles=tile.high_tiles // 2)] if tile.high_tiles > 1 else []
     return [*smaller, replace(tile, depth=MMA_DEPTH if tile.depth > MMA_DEPTH else 2 * MMA_DEPTH)]
 
 
 def other_block_tiles(tile: BlockTile) -> list[BlockTile]:
-    """Returns other cuts worth timing: a smaller tile a thread, thus more blocks; more or less of K at a time."""
+    """Returns other tiles worth timing: smaller ones per thread, thus more blocks; more or less of K at a time."""
     smaller = [replace(tile, own_rows=tile.own_rows // 2)] if tile.own_rows > 1 else []
     return [*smaller, replace(tile, depth=tile.depth // 2), replace(tile, depth=tile.depth * 2)]
 
 
 # ---- a matrix product ----
 def emit_matmul_gpu(nest: Nest, context: Context) -> None:
-    """Writes a product: with 256 threads a block computes 128 x 128 of the result, or less where there is less."""
+    """Writes a product: a block of 256 threads computes up to 128 x 128 of the result."""
     params, target, scratch = context.params, context.target, context.scratch
     build, after = context.phase(0), context.phase(1)
     tile, anchor = context.next_tile(), nest.anchor
@@ -182,25 +182,25 @@ def operand_of(operand: Op, batch: Sequence[Dim], target: Target) -> Operand:
 
 
 def operand_lanes(operand: Op, along: Dim, target: Target) -> int:
-    """Returns how many contiguous elements are read at once: a whole access for an operand in memory."""
+    """Returns the number of contiguous elements per read: a whole access for an operand in memory."""
     if not is_plain(operand):
         return lanes_along([operand], along, target)
     return gcd(along, target.lanes(operand.dtype)) if isinstance(along, int) else 1
 
 
 def lanes_along(values: Sequence[Op], along: Dim, target: Target) -> int:
-    """Returns how many contiguous elements are computed and accessed at once."""
+    """Returns the number of contiguous elements computed and accessed at once."""
     return gcd(along, vector_lanes(values, target)) if isinstance(along, int) else 1
 
 
 # ---- tiles over the grid ----
 class GridProduct(Record):
-    """Products of m x k and k x n, a batch of them.
+    """Products of m x k and k x n, in a batch.
 
-    parts:   of K, which blocks share
+    parts:   of K, shared among blocks
     sides:   position in the batch -> the operands
-    coords:  (position in the batch, row, column) -> where the result has that
-    lanes:   columns that are stored at once
+    coords:  (position in the batch, row, column) -> coordinates in the result
+    lanes:   columns stored at once
     """
 
     nest: Nest
@@ -216,7 +216,7 @@ class GridProduct(Record):
     lanes: int
 
     def emit(self, build: Builder, after: Builder, tile: BlockTile | WarpTile, scratch: Scratch) -> None:
-        """Writes the product, and where K has parts their sum."""
+        """Writes the product, and the sum of parts of K, if any."""
         parts = self.parts
         if parts == 1 or not isinstance(self.k, int):
             self._emit_tiles(build, tile, 1, self.k, self._store)
@@ -242,7 +242,7 @@ class GridProduct(Record):
         self, build: Builder, tile: BlockTile | WarpTile, parts: int, length: Dim,
         store: Callable[[Builder, Dim, Sequence[Dim], Dim, Dim, Op], None],
     ) -> None:  # fmt: skip
-        """Writes the tiles of each part of K, which have a `length`; store(build, part, position in the batch, ...)."""
+        """Writes the tiles of each part of K, of `length`; store(build, part, position in the batch, ...)."""
         tiles = [ceildiv(self.m, tile.rows), ceildiv(self.n, tile.columns)]
         with build.loop(numel((parts, *self.batch, *tiles)), AxisKind.GRID) as place:
             part, *at, row_tile, column_tile = unflatten(place, [parts, *self.batch, *tiles])
@@ -286,7 +286,7 @@ FEW_CHANNELS_MAX = 4  # output channels of a group
 
 
 def emit_convolution_gpu(nest: Nest, context: Context) -> None:
-    """Writes a convolution: a block for each tile of channels and positions, or a thread for each element."""
+    """Writes a convolution: a block per tile of channels and positions, or a thread per element."""
     params, target, scratch = context.params, context.target, context.scratch
     windows = Windows(nest.anchor)
     if windows.m < FEW_CHANNELS_MAX:
@@ -302,7 +302,7 @@ def emit_convolution_gpu(nest: Nest, context: Context) -> None:
 
 
 def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes a thread for each element of the result: where a group has too few channels to fill a tile."""
+    """Writes a thread per element of the result, if a group has too few channels to fill a tile."""
     anchor, dtype = windows.anchor, windows.anchor.dtype.compute_dtype
     with grid_of_threads(build, numel(nest.domain), target) as number:
         b, o, *at = unflatten(number, list(nest.domain))
@@ -319,7 +319,7 @@ def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Bu
 def _by_columns(
     nest: Nest, windows: Windows, params: Sequence[Op], target: Target
 ) -> tuple[GridProduct, BlockTile | WarpTile]:
-    """Returns the weight, (output channels, K), times windows, (K, positions), each element of which is read on its own."""
+    """Returns the weight, (output channels, K), times windows, (K, positions), whose elements are read separately."""
     anchor = windows.anchor
     images, positions = anchor.shape[0], mul(anchor.shape[0], numel(windows.spatial))
 
@@ -356,7 +356,7 @@ def _weights(windows: Windows, group: Dim, target: Target) -> Operand:
 def _by_boxes(
     nest: Nest, windows: Windows, params: Sequence[Op], target: Target, box: Box, parts: int
 ) -> GridProduct:
-    """Returns the weight times windows, where a block brings what its windows read of the images once for all taps."""
+    """Returns the weight times windows; a block loads the images under its windows once for all taps."""
     boxed = _BoxedWindows(windows, box, target)
     lanes = 1 if box.along_images else lanes_along([value for _, value in nest.outputs], boxed.places[-1], target)
     columns, k = math.prod(boxed.tiles) * box.columns, math.prod(boxed.steps) * box.depth
@@ -366,12 +366,12 @@ def _by_boxes(
 
 
 class _BoxedWindows:
-    """Windows of a convolution, box after box: where a column of the product is in the result, and k in the images.
+    """Windows of a convolution, box by box: the result's coordinates of a column, and the images' of an index into K.
 
-    K is walked in steps of the box: its blocks of channels and of taps, in the order of k, so sums have the same order.
+    K is walked in steps of a box: blocks of channels and taps in the order of k, so the order of a sum stays the same.
 
-    places:  images, and places of windows along each axis;  at_once: of a box;  tiles: number of boxes
-    depths:  channels, and taps along each axis;             of_k: of a box;     steps: number of boxes
+    places:  images, and positions of windows along each axis;  at_once: per box;  tiles: number of boxes
+    depths:  channels, and taps along each axis;                of_k: per box;     steps: number of boxes
     """
 
     def __init__(self, windows: Windows, box: Box, target: Target):
@@ -384,7 +384,7 @@ class _BoxedWindows:
         self.leads = [*before, last + box.lead]
 
     def place(self, column: Dim) -> Coords:
-        """Returns the image and the places of a column."""
+        """Returns the image and the position of a column."""
         box = self.box
         first, own = unflatten(floordiv(column, box.columns), self.tiles), box.column(mod(column, box.columns))
         return tuple(add(mul(at, apart), i) for at, apart, i in zip(first, self.at_once, own))
@@ -405,14 +405,14 @@ class _BoxedWindows:
         return left, Images(box, partial(self.element, at[0]), self.holds, has_async)
 
     def weight(self, weights: Operand, row: Dim, k: Dim, inside: Op | bool) -> Op:
-        """Returns an element of the weight at a k that is counted box by box."""
+        """Returns an element of the weight at an index into K that is counted box by box."""
         if self.box.taps != self.windows.taps:
             first, own = unflatten(floordiv(k, self.box.depth), self.steps), unflatten(mod(k, self.box.depth), self.of_k)
             k = flatten([add(mul(i, apart), j) for i, apart, j in zip(first, self.of_k, own)], self.depths)
         return weights.at(row, k, both(inside, less(k, self.windows.k)))
 
     def element(self, group: Dim, first_column: Dim, first_k: Dim, inner: Coords, lane: Dim) -> Op:
-        """Returns an element of the images at `inner` coordinates of the box that begins at a column and a k."""
+        """Returns an element of the images at `inner` coordinates of the box at a column and a k."""
         box, x, channels = self.box, self.windows.anchor.src[0], self.depths[0]
         image, *places = unflatten(floordiv(first_column, box.columns), self.tiles)
         channel, *taps = unflatten(floordiv(first_k, box.depth), self.steps)
@@ -429,18 +429,18 @@ class _BoxedWindows:
 
 
 # ---- which box: a model of clocks ----
-SUMS_MAX = 64  # of a thread
-# Registers of a multiprocessor, which has at least two blocks; of a thread; those that NVRTC takes for each copy of a
-# stage, whose address it keeps, and for the rest.
+SUMS_MAX = 64  # per thread
+# Registers of a multiprocessor, which has at least two blocks; of a thread; those that NVRTC uses for each copy of a stage,
+# whose address it keeps, and for the rest.
 REGISTERS, REGISTERS_MAX, COPY_REGISTERS, OTHER_REGISTERS = 1 << 16, 168, 4, 28
 COLUMNS_MIN, COLUMNS_TILE_MAX = 32, 256  # of a box
-WINDOWS_MAX = 32  # of an image, where a box has all of them
-MORE_PRODUCTS_MAX = 1.1  # times those by columns: threads without a result multiply, too
-WARPS_FILLED_MIN = 0.85  # of a warp's threads
-DEPTHS = 16, 40, 72  # of K in a stage, at most about
+WINDOWS_MAX = 32  # of an image, if a box has all of them
+MORE_PRODUCTS_MAX = 1.1  # factor of the products by columns: threads without a result multiply, too
+WARPS_FILLED_MIN = 0.85  # part of a warp's threads
+DEPTHS = 16, 40, 72  # approximate maxima of K per stage
 SECTOR_BYTES = 32
-# A multiprocessor does in a clock: multiply-adds; bytes of memory. A warp takes clocks to start a copy, since indices and
-# bounds are computed for each. A warp's access of shared memory takes one. Not measured with these kernels.
+# Per clock a multiprocessor does: multiply-adds; bytes of memory. A warp takes clocks to start a copy, which computes
+# indices and bounds. A warp's access of shared memory takes one clock. Not measured with these kernels.
 ADDS_CLOCK, BYTES_CLOCK, COPY_CLOCKS = 128, 64, 4
 
 
@@ -449,7 +449,7 @@ class Sizes(Record):
 
     m, channels:      output and input channels of a group
     places, lengths:  of the result, and of the input, along each axis
-    lanes:            elements of the input that an access may have
+    lanes:            maximum elements of the input per access
     """
 
     m: int
@@ -471,23 +471,23 @@ class Sizes(Record):
 
     @property
     def positions(self) -> int:
-        """Windows of all images."""
+        """Number of windows of all images."""
         return self.images * math.prod(self.places)
 
     def columns(self, box: Box) -> int:
-        """Returns how many boxes cover the result."""
+        """Returns the number of boxes that cover the result."""
         return ceildiv(self.images, box.images) * math.prod(map(ceildiv, self.places, box.places))
 
     def parts(self, tile: BlockTile, columns: int) -> int:
-        """Returns how many blocks share K where this number of columns of tiles covers the result."""
+        """Returns the number of blocks that share K, if this many columns of tiles cover the result."""
         return max(1, min(most_parts(self.k), BLOCKS_WANTED // (self.groups * ceildiv(self.m, tile.rows) * columns)))
 
 
 def box_of(windows: Windows, target: Target) -> tuple[BlockTile, Box, int] | None:
-    """Returns how blocks of threads cut a convolution into boxes, and K into parts; None: it is better read by columns.
+    """Returns the division of a convolution into boxes, and of K into parts; None if reading by columns is better.
 
-    Elements of an image are read once a block for all taps, but a box has whole places, so some threads may have no
-    result; and the margin around the windows counts the more, the smaller the box.
+    A block reads the elements of an image once for all taps. But boxes have whole rows and images, so some threads may have
+    no result; and the smaller the box, the more the margin around its windows counts.
     """
     anchor, arg = windows.anchor, windows.arg
     x, w = anchor.src
@@ -508,11 +508,11 @@ def box_of(windows: Windows, target: Target) -> tuple[BlockTile, Box, int] | Non
 
 @lru_cache(maxsize=256)
 def _best_box(sizes: Sizes, tile: BlockTile, itemsize: int, target: Target) -> tuple[BlockTile, Box, int] | None:
-    """Returns the cut of the fewest clocks; None where a product by columns, cut by `tile`, takes no more."""
+    """Returns the tile with the fewest clocks; None if a product by columns with `tile` takes no more."""
     sector = SECTOR_BYTES // itemsize
 
     def clocks(tile: BlockTile, columns: int, loads: float, copies: float, elements: float, k: int) -> float:
-        """Returns the clocks of a multiprocessor: `loads` of a thread, `copies` and `elements` of a block for one of K."""
+        """Returns a multiprocessor's clocks, from a thread's `loads` and a block's `copies` and `elements` per k."""
         parts = sizes.parts(tile, columns)
         blocks = sizes.groups * ceildiv(sizes.m, tile.rows) * columns * parts
         warps = ceildiv(tile.threads, WARP_THREADS)
@@ -548,7 +548,7 @@ def _best_box(sizes: Sizes, tile: BlockTile, itemsize: int, target: Target) -> t
 
 
 def _boxes(sizes: Sizes) -> Iterator[Box]:
-    """Yields boxes worth a look: of positions powers of two and parts of an image, or all windows of several images."""
+    """Yields candidate boxes: positions in powers of two and parts of an image, or all windows of several images."""
 
     def fitting(most: int, extent: int, step: int = 1) -> list[int]:
         parts = [ceildiv(ceildiv(extent, number), step) * step for number in (1, 2, 3, 4)]
@@ -572,9 +572,9 @@ def _boxes(sizes: Sizes) -> Iterator[Box]:
 
 
 def _depth(channels: int, taps: tuple[int, ...], most: int) -> tuple[int, tuple[int, ...]]:
-    """Returns how many channels and taps a stage has, about `most`: parts of an axis only below whole inner ones.
+    """Returns the channels and taps per stage, about `most`; outer axes are divided only if inner ones are whole.
 
-    Taps are parts that divide an axis: what a window reads beyond its last tap is a number of the image, and may be NaN.
+    Parts of taps divide their axis: beyond its last tap a window would read a number of the image, which may be NaN.
     """
     own: tuple[int, ...] = ()
     for axis in reversed(range(len(taps))):
@@ -587,7 +587,7 @@ def _depth(channels: int, taps: tuple[int, ...], most: int) -> tuple[int, tuple[
 
 
 def turns_of_columns(tile: BlockTile) -> int:
-    """Returns the turns of shared memory in which a warp reads a group of columns for each of its threads."""
+    """Returns the turns of shared memory for a warp's read of a group of columns per thread."""
     is_square = tile.wide % WARP_WIDE == 0 and tile.high % (WARP_THREADS // WARP_WIDE) == 0
     return ceildiv(WARP_WIDE if is_square else min(tile.wide, WARP_THREADS), WARP_WIDE)
 

@@ -1,21 +1,20 @@
-"""A reduce nest on a GPU: a team of threads for each row, or for neighbouring rows a few of them for each thread.
+"""Reductions on a GPU: a team of threads per row, or for neighbouring rows a few rows per thread.
 
-A short row is one thread's. Else a team of up to 256 threads walks a row, each an access of up to 16 bytes at a time, and
-a warp has several teams where rows are short. Rows that share what they read, as the weights of a layer norm or x in a @ x,
-have a team for every two or four: what is read once serves all of them. A row of known length that fits stays in the
-team's registers, read once however many levels of reductions follow. A longer one stays in shared memory, such as logits
-of 50304 classes: each thread copies what it walks, in the background and all at once. Values are joined lane by lane, then
-by shuffles in a warp, then through shared memory from warp to warp (all through shared memory where the target has no
-shuffles).
+A short row takes one thread. Otherwise a team of up to 256 threads walks a row, each by accesses of up to 16 bytes, and a
+warp has several teams if rows are short. Rows that read common values, such as the weights of a layer norm or x in a @ x,
+are walked two or four at a time, so that common values are read once. A row of known length that fits stays in the team's
+registers, read once for all levels of reductions. A longer one stays in shared memory, such as logits of 50304 classes:
+each thread copies its part, in the background and all at once. Values are combined lane by lane, then by shuffles in a
+warp, then through shared memory from warp to warp (always through shared memory if the target has no shuffles).
 
-Neighbouring rows, as those of a sum over axis 0: a thread has as many as one access of up to 16 bytes reads. Several
-threads share the same rows, walk every so many columns, and join their values through shared memory. Where rows are too
-few to fill a GPU, blocks share them too: each stores its part in scratch memory, and a second phase joins the parts.
+Neighbouring rows, as in a sum over axis 0: a thread has one access of up to 16 bytes of them. Several threads share the
+same rows, walk every n-th column, and combine their values through shared memory. If rows are too few to fill a GPU, blocks
+share them, too: each stores its part in scratch memory, and a second phase combines the parts.
 
-Rows and columns of the same data in one pass, as in the gradients of a norm: a thread has the same columns of all rows
-that its team walks, so totals of these columns stay in its registers; a block stores one line of them (codegen/reduce.py).
+Rows and columns of the same data in one pass, as in the gradients of a norm: a thread has the same columns of all rows that
+its team walks, so column totals stay in its registers; a block stores one line of them (codegen/reduce.py).
 
-The order of a float sum depends on shapes alone.
+The order of a float sum depends on shapes only.
 """
 
 from __future__ import annotations
@@ -73,25 +72,25 @@ from picograd.ir.symbolic import (
 from picograd.record import Record, replace
 
 # ---- a team of threads for each row, or for a few ----
-THREAD_ROW_COLUMNS_MAX = 7  # a row no longer than this is one thread's: a sector of 32 bytes at most has what it reads
-ACCESSES_OF_A_SECTOR = 2  # of 16 bytes, 8 for 16-bit floats: memory is read by 32 (CUDA C++ Best Practices Guide, 10.2.1)
-THREAD_ACCESSES = 4  # accesses of a thread to a row: reads that are under way at once
-THREAD_ACCESSES_MANY = 8  # the same in whole warps, if there are rows enough: a warp has a row of 1024 floats to itself
-REGISTER_ACCESSES_MAX = 16  # accesses of a thread to a row kept in registers; a longer one is read again for each level
+THREAD_ROW_COLUMNS_MAX = 7  # longer rows take a team: up to here the reads of a row are a sector of 32 bytes
+ACCESSES_OF_A_SECTOR = 2  # of 16 or 8 bytes: memory is read by sectors of 32 (CUDA C++ Best Practices Guide, 10.2.1)
+THREAD_ACCESSES = 4  # accesses of a thread to a row: reads in flight at once
+THREAD_ACCESSES_MANY = 8  # the same for whole warps, if there are enough rows: a warp then takes a row of 1024 floats
+REGISTER_ACCESSES_MAX = 16  # of a thread to a row kept in registers; a longer row is read again for each level
 REGISTER_ELEMENTS_MAX = 64  # elements of these accesses, of all rows of a team
-TEAM_ROWS_MAX = 4  # rows of a team, where they share what they read
-TEAM_ROWS_WASTE = 4  # at most one in this many of the rows that teams have room for does not exist
-TEAM_BLOCKS_MIN = 8  # below it a team gets more threads, or fewer rows
+TEAM_ROWS_MAX = 4  # if they read common values
+TEAM_ROWS_WASTE = 4  # at most one in four of the rows of all teams is missing
+TEAM_BLOCKS_MIN = 8  # with fewer, a team gets more threads, or fewer rows
 
 
 class Team(Record):
-    """The threads that walk a row together, or a few rows that share what they read.
+    """Threads that walk a row together, or a few rows that read common values.
 
-    threads:  a power of two: a part of a warp, or whole warps
-    lanes:    elements of one access
-    steps:    accesses of a thread to a row, written out one after the other; None where it loops
-    order:    threads in whose order a row is added up: as many as there may be. Where there are fewer, each has the totals
-              of several, so that the bits of a row do not depend on how many rows there are
+    threads:  a power of two: part of a warp, or whole warps
+    lanes:    elements per access
+    steps:    accesses of a thread to a row, unrolled; None: a loop
+    order:    number of threads that defines the order of a row's sum: the maximum. If there are fewer, each has the totals
+              of several, so that the bits of a row do not depend on the number of rows
     rows:     a power of two
     """
 
@@ -103,12 +102,12 @@ class Team(Record):
 
     @property
     def totals(self) -> int:
-        """The totals of a thread, by which step s adds to number s % totals."""
+        """Number of a thread's totals; step s adds to total s % totals."""
         return self.order // self.threads
 
 
 def emit_reduce_gpu(nest: Nest, context: Context) -> None:
-    """Writes the loops of a reduce nest: a team of threads a row, or a thread a few rows."""
+    """Writes the loops of a reduce nest: a team of threads per row, or a thread per few rows."""
     params, target, scratch = context.params, context.target, context.scratch
     build, second = context.phase(0), context.phase(1)
     rows, lanes_on_rows = plan_rows(nest, params, target)
@@ -123,9 +122,9 @@ def emit_reduce_gpu(nest: Nest, context: Context) -> None:
 
 
 def team_of(rows: Rows, target: Target) -> Team:
-    """Returns the team of a row, or of a few: threads that read a sector together, enough for some blocks.
+    """Returns the team of a row, or of a few: threads that read a sector together, leaving some blocks.
 
-    For longer rows than the block has threads for each makes more accesses.
+    If rows are longer than a block's threads, each thread makes more accesses.
     """
     nest, coords = rows.nest, placeholders(rows.nest.domain)
     stored, along = [value.dtype for _, value in rows.of_elements], {coords[axis] for axis in nest.reduced}
@@ -152,21 +151,21 @@ def team_of(rows: Rows, target: Target) -> Team:
 
 
 def _threads(least: int, accesses: int, most: int, block: int) -> int:
-    """Returns as many threads as make `most` accesses each at most, if the block has them."""
+    """Returns the threads that need at most `most` accesses each, if the block has them."""
     while least < block and least * most < accesses:
         least *= 2
     return least
 
 
 def _kept(team: Team) -> Team:
-    """Returns a team whose steps are not written out where registers do not hold the row."""
+    """Returns a team whose steps are a loop if the row does not fit into registers."""
     assert team.steps is not None
     is_kept = team.steps <= REGISTER_ACCESSES_MAX and team.steps * team.lanes <= REGISTER_ELEMENTS_MAX
     return team if is_kept else replace(team, steps=None)
 
 
 def _share_reads(rows: Rows, values: Sequence[Op], coords: Coords, along: AbstractSet[Dim]) -> bool:
-    """True where neighbouring rows read the same element somewhere, as x in a product of a matrix and x."""
+    """True if neighbouring rows read the same element, as x in the product of a matrix and x."""
     if not rows.row_groups:
         return False
     moves = {coords[axis] for axis in rows.groups[rows.row_groups[-1]]}
@@ -179,7 +178,7 @@ def _share_reads(rows: Rows, values: Sequence[Op], coords: Coords, along: Abstra
 
 
 def _rows_together(rows: Rows, team: Team) -> int:
-    """Returns how many neighbouring rows a team may have: those whose elements its registers hold, if they must."""
+    """Returns how many neighbouring rows a team may take: as many as fit into registers, if they must."""
     last, is_walked_once = rows.row_extents[-1], len(rows.levels) == 1 and not rows.of_elements
     most = TEAM_ROWS_MAX if is_walked_once else REGISTER_ELEMENTS_MAX // (team.steps * team.lanes) if team.steps else 1
     found = 1
@@ -192,23 +191,23 @@ def _rows_together(rows: Rows, team: Team) -> int:
 
 
 def _num_blocks(rows: Rows, team: Team, block_threads: int) -> int:
-    """Returns how many blocks there are, at most."""
+    """Returns the maximum number of blocks."""
     return ceildiv(greatest(numel(_row_tiles(rows, team))) * team.threads, block_threads)
 
 
 def _row_tiles(rows: Rows, team: Team) -> list[Dim]:
-    """Returns the extents of the rows, the last one in those of a team."""
+    """Returns the extents of the rows, the last one in teams' groups of rows."""
     *outer, last = rows.row_extents or [1]
     return [*outer, ceildiv(last, team.rows)]
 
 
 class _TeamRows:
-    """Rows of a nest, a team of the block's threads for each few.
+    """Rows of a nest, distributed over the teams of a block.
 
-    tiles:    the extents of the rows, the last one in those of a team
-    accesses: the extents of a row, the last one in accesses
-    marks:    the lanes of each step that is written out
-    results:  of each row of the team
+    tiles:    extents of the rows, the last one in groups of a team
+    accesses: extents of a row, the last one in accesses
+    marks:    lanes of each unrolled step
+    results:  results of each row of the team
     """
 
     def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
@@ -219,13 +218,13 @@ class _TeamRows:
         self.accesses = [*outer, floordiv(last, team.lanes)]
         self.num_accesses = numel(self.accesses)
         self.marks: dict[int, Op] = {}
-        self.kept: dict[Op, Op] = {}  # a value of each element -> the shared memory that a row of it is copied to
+        self.kept: dict[Op, Op] = {}  # a value of each element -> shared memory for a row of it
         self.walked_again = _walked_again(rows, team, target)
 
     def emit(self) -> None:
-        """Writes the grid: as many rows a block as its teams have.
+        """Writes the grid: a block has one group of rows per team.
 
-        NOTE: teams without a row compute the last one again, for a barrier waits for all threads; they store nothing.
+        NOTE: teams without a row compute the last one again, without storing, since barriers wait for all threads.
         """
         build, threads = self.build, self.team.threads
         teams = self.block_threads // threads
@@ -240,7 +239,7 @@ class _TeamRows:
                 self.write_rows(add(mul(block, teams), floordiv(thread, threads)), shared)
 
     def write_rows(self, tile: Dim, shared: Mapping[Op, Op]) -> None:
-        """Writes the rows of a team: their reductions, and the outputs of rows that there are."""
+        """Writes the rows of a team: their reductions, and the outputs of existing rows."""
         total = numel(self.tiles)
         self.tile = unflatten(minimum(tile, subtract(total, 1)), self.tiles)
         self.at, self.are_there = zip(*[self.row(number) for number in range(self.team.rows)])
@@ -252,7 +251,7 @@ class _TeamRows:
             self.store()
 
     def row(self, number: Dim) -> tuple[list[Dim], Op | bool]:
-        """Returns the position of one of the team's rows, and whether there is that row; if not, that of the last one."""
+        """Returns the position of one of the team's rows, or of the last row, and whether the row exists."""
         if not self.rows.row_groups:
             return [], True
         *outer, tile = self.tile
@@ -262,7 +261,7 @@ class _TeamRows:
         return [*outer, minimum(place, subtract(last, 1))], less(place, last)
 
     def shared_memory(self, levels: list[Op]) -> dict[Op, Op]:
-        """Makes memory in which the values of a reduction meet: of warps; or of threads, for all reductions of a type."""
+        """Allocates memory for combining values: of warps, or of threads for all reductions of a dtype."""
         build = self.build
         if not self.has_shuffle:
             dtypes = dict.fromkeys(r.dtype.compute_dtype for r in levels)
@@ -278,7 +277,7 @@ class _TeamRows:
         return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
 
     def bring(self) -> None:
-        """Has each thread copy its part of a row; no other reads that, so there is no barrier."""
+        """Has each thread copy its part of a row; no other thread reads it, so there is no barrier."""
         if not self.kept:
             return
         build, lanes, (at,) = self.build, self.team.lanes, self.at
@@ -292,11 +291,11 @@ class _TeamRows:
 
     # ---- what a thread does for itself ----
     def each_step(self, body: Callable[[int, Dim, Op, Op | bool], None]) -> None:
-        """Runs body(number, access, lane, whether the row has that access) for a thread's accesses.
+        """Runs body(number, access, lane, whether it is inside the row) for a thread's accesses.
 
-        Where the row ends sooner, body gets its last access, which can be read. Steps that are written out open the same
-        loops over lanes at each level of reductions, so that what a level has read is in registers for those after it.
-        In a loop every number is 0.
+        Past the end of the row, body gets the last access, which can be read. Unrolled steps open the same loops over lanes
+        at each level of reductions, so that what one level has read is in registers for the next. In a loop every number is
+        0.
         """
         team, build = self.team, self.build
         if team.steps is None:
@@ -313,11 +312,11 @@ class _TeamRows:
                 body(number, here, lane, inside)
 
     def num_steps(self) -> Dim:
-        """Returns how many accesses of a row that is not written out are the thread's."""
+        """Returns the number of a thread's accesses to a row, if they are a loop."""
         return floordiv(subtract(add(self.num_accesses, self.team.threads - 1), self.member), self.team.threads)
 
     def reduce(self, level: list[Op], shared: Mapping[Op, Op]) -> None:
-        """Writes the reductions of a level over a row; all threads of the team know the results."""
+        """Writes the reductions of a level over a row; all threads of the team get the results."""
         own = self.find(level)
         for r in level:
             values = self.join(r, [values[r] for values in own], shared.get(r))
@@ -325,7 +324,7 @@ class _TeamRows:
                 results[r] = cast(value, r.dtype)
 
     def find(self, level: list[Op]) -> list[dict[Op, Op]]:
-        """Writes what a thread finds in its part of each row; returns it, by reduction."""
+        """Writes a thread's reductions of its part of each row; returns the results, by reduction."""
         build, lanes, totals = self.build, self.team.lanes, self.team.totals
 
         def place(number: int, lane: Op) -> Dim:
@@ -361,17 +360,17 @@ class _TeamRows:
         return [{r: self.over_places(r.arg[0], memory) for r, memory in of_row.memories.items()} for of_row in own]
 
     def over_places(self, code: OpCode, memory: Op) -> Op:
-        """Returns one value of a thread's totals: the lanes of each are joined by halves, then the totals."""
+        """Returns a thread's totals combined to one value: the lanes of each by halves, then the totals."""
         lanes = self.team.lanes
         firsts = range(0, self.team.totals * lanes, lanes)
         return joined(code, [joined(code, [self.build.load(memory, first + i) for i in range(lanes)]) for first in firsts])
 
     # ---- what threads do together ----
     def join(self, r: Op, values: list[Op], memory: Op | None) -> list[Op]:
-        """Combines a value of each row over all threads of the team; every thread gets the results.
+        """Combines a value of each row over all threads of the team; all of them get the results.
 
         Args:
-          memory: an element for each warp of the block and row, where a team has several; for each thread without shuffles
+          memory: an element per warp of the block and row, if a team has several warps; per thread without shuffles
         """
         code, num_rows = r.arg[0], len(values)
         if memory is not None and not self.has_shuffle:
@@ -383,7 +382,7 @@ class _TeamRows:
             return self.to_all(value, distances[: num_rows.bit_length() - 1])
         build, warps = self.build, self.team.threads // WARP_THREADS
         lane, warp = mod(self.thread, WARP_THREADS), floordiv(self.thread, WARP_THREADS)
-        each = WARP_THREADS // num_rows  # neighbours in a warp that have the value of one row
+        each = WARP_THREADS // num_rows  # neighbours in a warp that hold one row's value
         with build.when(equal(mod(lane, each), 0)):
             build.store(memory, add(mul(warp, num_rows), floordiv(lane, each)), value)
         build.barrier()
@@ -393,9 +392,9 @@ class _TeamRows:
         return self.to_all(value, _halves(num_rows))
 
     def through_memory(self, code: OpCode, value: Op, memory: Op) -> Op:
-        """Returns the values of a team joined in shared memory: each with the one at half the distance, then a quarter."""
+        """Returns a team's values, combined in shared memory with the one at half the distance, then a quarter."""
         build, distance = self.build, self.team.threads // 2
-        build.barrier()  # what an unknown reduction left there has been read
+        build.barrier()  # the previous reduction's values have been read
         build.store(memory, self.thread, value)
         while distance:
             build.barrier()
@@ -407,10 +406,10 @@ class _TeamRows:
         return build.load(memory, subtract(self.thread, self.member))
 
     def over_threads(self, code: OpCode, values: list[Op], distances: Sequence[int]) -> Op:
-        """Returns the values of neighbouring threads joined: each with the one at half the distance, then a quarter.
+        """Returns the values of neighbouring threads, combined with the one at half the distance, then a quarter.
 
-        Where there are several values a thread keeps half at each distance, and gives the other half away: those of the
-        rows whose number has, for this distance, the bit that the thread's has not.
+        Among several values a thread keeps half at each distance and gives the others away: those of the rows whose number
+        differs from the thread's in the bit of this distance.
         """
         build = self.build
         for distance in distances:
@@ -425,7 +424,7 @@ class _TeamRows:
         return value
 
     def to_all(self, value: Op, distances: Sequence[int]) -> list[Op]:
-        """Returns the values of all rows, of which a thread has that whose number has its own bits at these distances."""
+        """Returns the values of all rows; a thread holds that of the row with its own bits at these distances."""
         values = [value]
         for distance in reversed(distances):
             is_upper = self.has_bit(distance)
@@ -434,17 +433,17 @@ class _TeamRows:
         return values
 
     def has_bit(self, distance: int) -> Op:
-        """Returns whether the thread's number has a bit."""
+        """Returns whether the thread's number has this bit."""
         return differs(mod(floordiv(self.thread, distance), 2), 0)
 
     adds_down_columns = False
 
     def add_down_columns(self, number: int, lane: Op, at: list[Dim], columns: list[Dim], known: Results) -> None:
-        """Adds an element to sums down its column, where there are such sums."""
+        """Adds an element to sums along its column, if there are any."""
 
     # ---- outputs ----
     def store(self) -> None:
-        """Writes the outputs for elements, then those for the rows."""
+        """Writes the outputs per element, then those per row."""
         build, rows = self.build, self.rows
 
         def step(number: int, access: Dim, lane: Op, inside: Op | bool) -> None:
@@ -452,13 +451,13 @@ class _TeamRows:
             for is_there, at, results in zip(self.are_there, self.at, self.results):
                 with build.when(both(inside, is_there)):
                     known = known_at(rows, columns, results, self.kept)
-                    self.add_down_columns(number, lane, at, columns, known)  # before what is read may be overwritten
+                    self.add_down_columns(number, lane, at, columns, known)  # before its operands may be overwritten
                     write_stores(build, element_stores(rows, at, columns, known))
 
         if rows.of_elements or self.adds_down_columns:
             self.each_step(step)
         at, is_there, results = self.at[0], self.are_there[0], self.results[0]
-        if self.team.rows > 1:  # each has a thread that stores what is its own
+        if self.team.rows > 1:  # each row has a thread that stores its outputs
             at, is_there = self.row(self.member)
             for number, others in enumerate(self.results):
                 is_this = equal(to_op(self.member), number)
@@ -468,16 +467,16 @@ class _TeamRows:
 
 
 # ---- rows and columns in one pass ----
-JOINT_ELEMENTS_MIN = 1 << 15  # of a domain: reading a smaller one twice is less than the lines
-COLUMN_TOTALS_MAX = 64  # of a thread: registers for them beside those of its row
-LINES_MAX = 256  # blocks, if a team has few rows: two for each multiprocessor
-LINES_MIN = 64  # blocks of teams that are most of a block, and have several rows for a line to be worth it
-LINE_ROWS_MIN = 8  # rows of a block: a line is written and read again
-TEAM_LINE_ROWS_MAX = 64  # rows of a team, which are added up one after the other
+JOINT_ELEMENTS_MIN = 1 << 15  # smaller domains are cheaper to read twice than to write lines for
+COLUMN_TOTALS_MAX = 64  # of a thread: registers besides those of its row
+LINES_MAX = 256  # of blocks, if a team has few rows: two per multiprocessor
+LINES_MIN = 64  # of blocks whose teams are most of a block, and have several rows each
+LINE_ROWS_MIN = 8  # of a block: a line is written and read again
+TEAM_LINE_ROWS_MAX = 64  # of a team, added one after the other
 
 
 def walk_both_gpu(nest: Nest, others: Sequence[Op], params: Sequence[Op], target: Target) -> Walk | None:
-    """Returns how a nest along rows adds up the columns of other values, or None where it cannot."""
+    """Returns the plan for a nest along rows that also sums columns of other values, or None."""
     elements, count = numel(nest.domain), numel(nest.row_shape)
     if not isinstance(elements, int) or not isinstance(count, int) or elements < JOINT_ELEMENTS_MIN:
         return None
@@ -497,7 +496,7 @@ def walk_both_gpu(nest: Nest, others: Sequence[Op], params: Sequence[Op], target
 
 
 def _team_of_both(rows: Rows, num_sums: int, target: Target) -> Team | None:
-    """Returns the team of a row whose threads keep totals of all their columns; None where registers do not hold them."""
+    """Returns the team of a row whose threads keep the totals of all their columns; None if registers do not suffice."""
     team = replace(team_of(rows, target), rows=1)
     while team.steps is not None and team.steps * team.lanes * num_sums > COLUMN_TOTALS_MAX:
         if team.threads == team.order:
@@ -507,14 +506,14 @@ def _team_of_both(rows: Rows, num_sums: int, target: Target) -> Team | None:
 
 
 def emit_reduce_both_gpu(joint: Both, build: Builder, target: Target) -> None:
-    """Writes rows, and for each block of them a line with the sums down their columns."""
+    """Writes rows, and for each block of them a line of column sums."""
     team = _team_of_both(joint.rows, len(joint.sums), target)
     assert team is not None, "these rows have a walk with their columns"
     _TeamRowsAndColumns(joint, team, build, target).emit()
 
 
 class _TeamRowsAndColumns(_TeamRows):
-    """Rows that the teams of a block walk one after the other; a thread has the same columns of each, and their totals.
+    """Rows that a block's teams walk one after the other; a thread has the same columns of each, and their totals.
 
     down:  reduction -> a thread's totals
     """
@@ -526,7 +525,7 @@ class _TeamRowsAndColumns(_TeamRows):
         self.joint, self.down = joint, dict[Op, Op]()
 
     def emit(self) -> None:
-        """Writes the grid: a line for each block."""
+        """Writes the grid: a line per block."""
         build, threads, joint = self.build, self.team.threads, self.joint
         teams, levels = self.block_threads // threads, [r for level in self.rows.levels for r in level]
         with build.loop(joint.num_blocks, AxisKind.GRID) as block:
@@ -543,12 +542,12 @@ class _TeamRowsAndColumns(_TeamRows):
                     tile = add(mul(block, joint.block), add(mul(turn, teams), floordiv(thread, threads)))
                     self.write_rows(tile, shared)
                     if shared:
-                        build.barrier()  # what threads have left for each other there has been read
+                        build.barrier()  # values of the previous rows have been read
                 self.store_line(block, meeting)
 
     @property
     def num_meeting(self) -> int:
-        """Elements of a step of all threads, which meet in shared memory."""
+        """Elements of a step of all threads, combined in shared memory."""
         return self.block_threads * self.team.lanes
 
     @property
@@ -557,7 +556,7 @@ class _TeamRowsAndColumns(_TeamRows):
         return self.team.steps
 
     def each_column(self, body: Callable[[Dim], None]) -> None:
-        """Runs body(place) for each of the thread's totals."""
+        """Runs body(index) for each of the thread's totals."""
         for number in range(self.team_steps):
             with self.build.loop(self.team.lanes, AxisKind.VECTOR) as lane:
                 body(add(number * self.team.lanes, lane))
@@ -569,7 +568,7 @@ class _TeamRowsAndColumns(_TeamRows):
             build.store(memory, place, rows.accumulated(r, build.load(memory, place), cast(value, memory.dtype)))
 
     def store_line(self, block: Op, meeting: Mapping[DType, Op]) -> None:
-        """Joins the totals of all teams, each with the one half as many teams on, then a quarter, and stores them."""
+        """Combines the totals of all teams, with the one at half the distance, then a quarter, and stores them."""
         build, lanes = self.build, self.team.lanes
         width, of_team, of_step = numel(self.rows.column_extents), self.team.threads * lanes, 0
         for number in range(self.team_steps):
@@ -582,7 +581,7 @@ class _TeamRowsAndColumns(_TeamRows):
                         self.store_total(r, block, add(mul(access, lanes), lane), value)
                     continue
                 there, start = meeting[memory.dtype], of_step * self.num_meeting
-                of_step = 1 - of_step  # two places in turn, so that one barrier is enough
+                of_step = 1 - of_step  # two buffers in turn, so one barrier is enough
                 with build.loop(lanes, AxisKind.VECTOR) as lane:
                     value = build.load(memory, add(number * lanes, lane))
                     build.store(there, add(start, add(mul(self.thread, lanes), lane)), value)
@@ -595,16 +594,16 @@ class _TeamRowsAndColumns(_TeamRows):
                         self.store_total(r, block, at, joined(r.arg[0], parts))
 
     def store_total(self, r: Op, block: Op, at: Dim, value: Op) -> None:
-        """Stores what a block has found of a column, counted along the row."""
+        """Stores a block's total of a column, counted along the row."""
         joint, rows = self.joint, self.rows
-        coords = rows.coords(rows.row_extents, unflatten(at, rows.column_extents))  # any row has the same columns
+        coords = rows.coords(rows.row_extents, unflatten(at, rows.column_extents))  # all rows have the same columns
         shape = tuple([rows.nest.domain[axis] for axis in joint.columns])
         column = flatten([coords[axis] for axis in joint.columns], shape)
         self.build.store(joint.sums[r], add(mul(block, joint.width), column), value)
 
 
 def _halves(count: int) -> list[int]:
-    """Returns the distances at which a power of two is joined.
+    """Returns the distances at which a power of two of values is combined.
 
     >>> _halves(8)
     [4, 2, 1]
@@ -613,9 +612,9 @@ def _halves(count: int) -> list[int]:
 
 
 def _walked_again(rows: Rows, team: Team, target: Target) -> list[Op]:
-    """Returns the values in memory to copy of a row that is walked several times and too long for registers.
+    """Returns the values in memory to copy, for a row that is walked several times and too long for registers.
 
-    Two blocks fit into a multiprocessor, so that one computes while the other waits.
+    Two blocks fit into a multiprocessor, so one computes while the other waits.
     """
     nest, columns = rows.nest, numel(rows.column_extents)
     if team.steps is not None or not target.has_async_copies or not isinstance(columns, int):
@@ -626,7 +625,7 @@ def _walked_again(rows: Rows, team: Team, target: Target) -> list[Op]:
     for values in walks:
         for op in _reads(values, reductions, nest.domain):
             times[op] = times.get(op, 0) + 1
-    found, left = [], target.shared_bytes // 2 - target.block_threads * 16  # for the values in which threads meet
+    found, left = [], target.shared_bytes // 2 - target.block_threads * 16  # room for combining threads' values
     for op, count in times.items():
         nbytes = columns * op.dtype.itemsize
         if count > 1 and nbytes <= left and _begins_whole(rows, op, team.lanes):
@@ -636,7 +635,7 @@ def _walked_again(rows: Rows, team: Team, target: Target) -> list[Op]:
 
 
 def _reads(values: Sequence[Op], reductions: Collection[Op], domain: Shape) -> list[Op]:
-    """Returns the values in memory that are read for each element of a domain, as the domain is walked."""
+    """Returns the values in memory that a domain's elements read at the element's own coordinates."""
     order = toposort(values, stop=reductions)
     in_memory = {op for op in order if op.code is OpCode.PARAM}
     for op in order:
@@ -647,7 +646,7 @@ def _reads(values: Sequence[Op], reductions: Collection[Op], domain: Shape) -> l
 
 
 def _begins_whole(rows: Rows, op: Op, lanes: int) -> bool:
-    """True where a row of a value is one piece of memory, and begins at a multiple of the lanes."""
+    """True if a row of a value is contiguous and begins at a multiple of the lanes."""
     load, (axis, *others) = element_anywhere(op), [axis for group in rows.column_groups for axis in rows.groups[group]]
     if others or load.code is not OpCode.LOAD or len(load.src) != 2 or op.dtype.itemsize * lanes not in COPY_BYTES:
         return False
@@ -657,20 +656,20 @@ def _begins_whole(rows: Rows, op: Op, lanes: int) -> bool:
 
 
 # ---- neighbouring rows for each thread ----
-THREAD_COLUMNS_MIN = 4  # of a thread, at least, before others share its rows
-RESIDENT_BLOCKS_WANTED = 512  # some for each multiprocessor, so that they hide each other's waits for memory; not measured
-PART_COLUMNS_MIN = 32  # columns of each thread, at least, before blocks share rows
-SHARED_BYTES_MAX = 16 * 1024  # bytes, of the totals of threads that share rows: several blocks fit into a multiprocessor
+THREAD_COLUMNS_MIN = 4  # of a thread, before others share its rows
+RESIDENT_BLOCKS_WANTED = 512  # some per multiprocessor, to hide each other's waits for memory; not measured
+PART_COLUMNS_MIN = 32  # of each thread, before blocks share rows
+SHARED_BYTES_MAX = 16 * 1024  # for the totals of threads that share rows: several blocks fit into a multiprocessor
 
 
 class Layout(Record):
-    """The threads of a block, and the rows and columns of each.
+    """The division of rows and columns among threads and blocks.
 
-    lanes:    rows of a thread
-    wide:     threads with rows of their own
-    high:     threads that share rows, walking every high-th column; a power of two, as is wide
-    parts:    blocks that share rows
-    columns:  of a part
+    lanes:    rows per thread
+    wide:     number of threads with different rows
+    high:     number of threads that share rows, walking every high-th column; a power of two, as is wide
+    parts:    number of blocks that share rows
+    columns:  number of columns of a part
     """
 
     lanes: int
@@ -681,7 +680,7 @@ class Layout(Record):
 
 
 def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target, scratch: Scratch) -> None:
-    """Writes rows that are neighbours in memory; where blocks share rows, their parts are joined in `second`."""
+    """Writes rows that are neighbours in memory; if blocks share rows, `second` combines their parts."""
     layout = _layout(rows, target)
     partials = {}
     if layout.parts > 1:
@@ -693,7 +692,7 @@ def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target
 
 
 def _layout(rows: Rows, target: Target) -> Layout:
-    """Returns how threads and blocks divide the rows and columns of a nest."""
+    """Returns the division of a nest's rows and columns."""
     values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     last, lanes = (rows.row_extents or [1])[-1], vector_lanes(values, target)
     lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
@@ -702,14 +701,14 @@ def _layout(rows: Rows, target: Target) -> Layout:
     high = _num_sharing(accesses, columns, target.block_threads) if nbytes <= SHARED_BYTES_MAX else 1
     wide = target.block_threads // high
     if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or rows.of_elements:
-        return Layout(lanes, wide, high, 1, columns)  # blocks that share rows have results in the next phase alone
+        return Layout(lanes, wide, high, 1, columns)  # with shared rows the results would be in the next phase
     wanted = min(ceildiv(RESIDENT_BLOCKS_WANTED, max(1, ceildiv(accesses, wide))), columns // (high * PART_COLUMNS_MIN))
     length = ceildiv(columns, max(1, wanted))
     return Layout(lanes, wide, high, max(1, ceildiv(columns, max(1, length))), length)
 
 
 def _num_sharing(accesses: Dim, columns: Dim, threads: int) -> int:
-    """Returns how many threads of a block share rows: as many as leave a warp of neighbours, each with some columns."""
+    """Returns the number of threads that share rows: as many as leave a warp of neighbours, and some columns each."""
     wide = high = 1
     while wide < min(accesses if isinstance(accesses, int) else WARP_THREADS, WARP_THREADS):
         wide *= 2
@@ -723,7 +722,7 @@ class _NeighbourRows:
     """Blocks of wide x high threads.
 
     accesses:  extents of the rows, the last one in accesses
-    mark:      the lanes of the rows of a thread, once there are some
+    mark:      lanes of a thread's rows, once written
     """
 
     def __init__(self, rows: Rows, layout: Layout, build: Builder, target: Target):
@@ -736,10 +735,10 @@ class _NeighbourRows:
     def emit(self, partials: Mapping[Op, Op]) -> None:
         """Writes the grid.
 
-        NOTE: threads without rows compute the last ones again, for a barrier waits for all threads; they store nothing.
+        NOTE: threads without rows compute the last ones again, without storing, since barriers wait for all threads.
 
         Args:
-          partials: memory for what each part finds; {} where there is one part
+          partials: memory for the results of parts; {} for a single part
         """
         build, layout, levels = self.build, self.layout, self.rows.levels
         num_accesses = numel(self.accesses)
@@ -760,21 +759,21 @@ class _NeighbourRows:
                     self.store_rows(lane, part, partials)
 
     def shared_memory(self) -> dict[Op, Op]:
-        """Makes memory in which threads that share rows meet."""
+        """Allocates memory for combining the values of threads that share rows."""
         reductions = [r for level in self.rows.levels for r in level if self.layout.high > 1]
         length = self.threads * self.layout.lanes
         return {r: self.build.alloc(r.dtype.compute_dtype, length, MemorySpace.SHARED) for r in reductions}
 
     @contextmanager
     def lanes(self) -> Iterator[Op]:
-        """Opens the loop over the rows of a thread."""
+        """Opens the loop over a thread's rows."""
         build = self.build
         with build.loop(self.layout.lanes, AxisKind.VECTOR) if self.mark is None else build.again(self.mark) as lane:
             self.mark = lane
             yield lane
 
     def at(self, lane: Op) -> list[Dim]:
-        """Returns the position of a row of the thread."""
+        """Returns the position of a thread's row."""
         *outer, last = unflatten(self.access, self.accesses)
         return [*outer, add(mul(last, self.layout.lanes), lane)] if self.rows.row_groups else []
 
@@ -784,13 +783,13 @@ class _NeighbourRows:
         return floordiv(subtract(add(count, self.layout.high - 1), self.height), self.layout.high)
 
     def in_lanes(self, start: Dim, step: Dim, body: Callable[[list[Dim], list[Dim]], None]) -> None:
-        """Runs body(row, column) for one of the thread's columns."""
+        """Runs body(row, column) for a thread's column."""
         column = add(start, add(mul(step, self.layout.high), self.height))
         with self.lanes() as lane:
             body(self.at(lane), [*unflatten(column, self.rows.column_extents)])
 
     def reduce(self, level: list[Op], start: Dim, shared: Mapping[Op, Op]) -> None:
-        """Writes the reductions of a level over the columns of a part; all threads of the rows know the results."""
+        """Writes the reductions of a level over the columns of a part; all threads of the rows get the results."""
         build, rows, lanes = self.build, self.rows, self.layout.lanes
 
         def each_lane(body: Callable[[Dim], None]) -> None:
@@ -817,7 +816,7 @@ class _NeighbourRows:
             self.results |= {r: cast(read(own[r], lane), r.dtype) for r in level}
 
     def join(self, level: list[Op], own: Mapping[Op, Op], shared: Mapping[Op, Op]) -> None:
-        """Has each thread read what those that share its rows have found, and join it by halves."""
+        """Combines by halves the values of the threads that share rows."""
         build, layout = self.build, self.layout
         with self.lanes() as lane:
             for r in level:
@@ -832,7 +831,7 @@ class _NeighbourRows:
 
     # ---- outputs ----
     def store_columns(self) -> None:
-        """Stores the outputs for each element, of all of the thread's columns."""
+        """Stores the outputs per element, for all of a thread's columns."""
         with self.build.loop(self.num_steps(0), AxisKind.LOOP) as step:
             self.in_lanes(0, step, self.store_elements)
 
@@ -840,7 +839,7 @@ class _NeighbourRows:
         write_stores(self.build, element_stores(self.rows, at, columns, self.results))
 
     def store_rows(self, lane: Op, part: Dim, partials: Mapping[Op, Op]) -> None:
-        """Stores the outputs for each row, or the partial sums of this part."""
+        """Stores the outputs per row, or the partial results of this part."""
         at = self.at(lane)
         if not partials:
             write_stores(self.build, row_stores(self.rows, self.rows.row_coords(at), self.results))
@@ -858,7 +857,7 @@ def joined(code: OpCode, parts: list[Op]) -> Op:
 
 
 def _join_parts(rows: Rows, layout: Layout, partials: Mapping[Op, Op], build: Builder, target: Target) -> None:
-    """Writes the phase that joins parts in order, a thread a row, and stores the outputs of rows."""
+    """Writes the phase that combines parts in order, a thread per row, and stores the outputs per row."""
     num_rows = numel(rows.row_extents)
     with grid_of_threads(build, num_rows, target) as row:
 

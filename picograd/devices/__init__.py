@@ -1,7 +1,7 @@
-"""A folder for each device: what renders, compiles and runs its programs, and its target.
+"""A folder per device: its renderer, compiler, runtime, and target.
 
-`backend.py` puts a device together, and is all that the engine asks for, by the device's name; nothing of a folder is
-loaded before. The other files of a folder do not need to know each other: `render*.py` writes Programs as text,
-`compile*.py` makes machine code of it, and the rest is memory, launches and plans. So it is with the files in this folder
-itself, which devices share. docs/accelerator.md makes a device from outside the package.
+`backend.py` puts a device together; the engine loads only this file, by the device's name, on first use. The other files of
+a folder do not need to know each other: `render*.py` writes Programs as text, `compile*.py` turns text into machine code,
+and the rest is memory, launches and plans. Files directly in this folder are shared by devices, and named in the same way.
+docs/accelerator.md adds a device from outside the package.
 """

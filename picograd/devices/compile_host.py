@@ -1,7 +1,7 @@
-"""Shared libraries by the compiler of this machine, for C and for CUDA C on the simulator; errors of all compilers of text.
+"""Shared libraries by the host's compiler, for C and for CUDA C on the simulator; errors of all text compilers.
 
 In:    Source, the compiler's command, its log
-Out:   bytes of the library;  `find_compiler`;  `rejected`: the CompileError with the line that the first complaint is about
+Out:   bytes of the library;  `find_compiler`;  `rejected`: the CompileError with the line of the first complaint
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rejected(compiler: str, source: Source, arch: str, log: str, suffix: str = "
     lines = lines_of_files(source.text, f"{source.name}.{suffix}")
     files = "|".join(re.escape(file) for file in dict.fromkeys(file for file, _ in lines))
     found = re.search(rf"({files})[(:](\d+)\)?[:\d]*\s*(?:fatal )?error:?\s*(.*)", log)
-    if found is None:  # an error of a template: where it is used
+    if found is None:  # an error in a template: the line that uses it
         found = re.search(rf"({files})[(:](\d+)\)?[:\d]*\s*required from here\n.*?error: ([^\n]*)", log, re.DOTALL)
     if found is None:
         return CompileError("\n".join([facts[0], *(f"  {line}" for line in log.strip().splitlines()[:20])]))
@@ -41,7 +41,7 @@ def rejected(compiler: str, source: Source, arch: str, log: str, suffix: str = "
 
 
 def find_compiler(device: str, language: str, variable: str, names: Sequence[str]) -> str:
-    """Returns the path of a compiler: of the one that an environment variable names, else of the first on PATH.
+    """Returns the path of a compiler: the one in an environment variable, else the first on PATH.
 
     Raises:
       CompileError: there is none.
@@ -62,14 +62,14 @@ def compile_library(
     """Returns the shared library of a source.
 
     Args:
-      suffix:    of the file, by which messages name it
-      wrappers:  lines after the text
-      written:   a text with the same lines that is compiled instead
-      refused:   a regular expression of warnings that are errors, and the hint of their errors
-      linked:    objects and libraries after the text
+      suffix:    of the source file's name, which messages contain
+      wrappers:  lines appended to the text
+      written:   a text with the same lines, compiled instead
+      refused:   a regular expression of warnings treated as errors, and the hint of these errors
+      linked:    objects and libraries, after the text
 
     Raises:
-      CompileError: the compiler rejected the source, and the message shows the line; or there is no room for its files.
+      CompileError: the compiler rejected the source (the message shows the line), or its files cannot be written.
     """
     try:
         with TemporaryDirectory(prefix="picograd_") as folder:

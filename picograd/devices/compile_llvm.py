@@ -1,8 +1,8 @@
-"""Compiles LLVM IR text to an object file. No pass runs before LLVM's code generator.
+"""Compiles LLVM IR text to an object file by LLVM's code generator, without optimization passes before it.
 
-The text comes in SSA form, with vectors, without common subexpressions, and with invariants before their loops. Value
-numbering and instruction combining changed no kernel's speed, took a third of the time, and the rotations that
-combining finds in random bits made instruction selection ten times slower.
+The text is in SSA form, with vectors, without common subexpressions, and with invariants before their loops. Value
+numbering and instruction combining changed no kernel's speed and took a third of the time; the rotations that combining
+finds in random bits made instruction selection ten times slower.
 
 In:    Source (language "llvm"), Target
 Out:   Binary (an object file of the target's format); `host_target()`, `processor_target()`
@@ -30,20 +30,20 @@ from picograd.ir.stages import Binary, Source
 from picograd.loading import importing, load_late
 from picograd.record import replace
 
-LEAVE_OUT = Path(__file__).with_name("leave_out.rsp")  # response files: one call sets all of the options in them
+LEAVE_OUT = Path(__file__).with_name("leave_out.rsp")  # one call sets all options of a response file
 PUT_BACK = Path(__file__).with_name("put_back.rsp")
-LLVM_TRIED = 22  # the version that options were tried with: one that LLVM does not know ends the process
-_idle: dict[tuple[str, str, str], list[Tools]] = {}  # by kind of machine: tools that no thread works with
+LLVM_TRIED = 22  # the options were tested with this version: an option that LLVM does not know ends the process
+_idle: dict[tuple[str, str, str], list[Tools]] = {}  # by kind of machine: tools not in use
 _working = threading.Lock()
-_num_generating = 0  # threads in LLVM's code generator
+_num_generating = 0  # number of threads in LLVM's code generator
 
 
 # ---- Source -> object file ----
 class Tools(NamedTuple):
-    """Context and machine of LLVM, which one thread at a time compiles with.
+    """Context and machine of LLVM, used by one thread at a time.
 
-    machine:  code is made for it
-    layout:   of data in its memory
+    machine:  generates code
+    layout:   layout of data in its memory
     context:  owns types and constants of a text
     """
 
@@ -56,7 +56,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     """Returns the machine code of a Source.
 
     Raises:
-      CompileError: LLVM does not take the text; the message quotes the line.
+      CompileError: LLVM rejects the text; the message quotes the line.
 
     Cost: 3 to 5 ms for an elementwise kernel, 6 to 13 ms for a matrix product (2.5 GHz).
     """
@@ -66,10 +66,10 @@ def compile_source(source: Source, target: Target) -> Binary:
 
 
 def assembly(source: Source, target: Target) -> str:
-    """Returns the assembly text that `compile_source` would make: for people to read, and PTX for a driver.
+    """Returns the assembly text of `compile_source`'s result: for people to read, and as PTX for a driver.
 
     Raises:
-      CompileError: LLVM does not take the text; the message quotes the line.
+      CompileError: LLVM rejects the text; the message quotes the line.
     """
     with _in_llvm(), _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
         return str(machine.emit_assembly(module))
@@ -77,10 +77,10 @@ def assembly(source: Source, target: Target) -> str:
 
 @contextmanager
 def _parsed(source: Source, target: Target) -> Iterator[tuple[Any, Any]]:
-    """Opens a text as (machine, module), with tools that no other thread has meanwhile.
+    """Opens a text as (machine, module), with tools that no other thread uses meanwhile.
 
     Raises:
-      CompileError: LLVM does not take the text; the message quotes the line.
+      CompileError: LLVM rejects the text; the message quotes the line.
     """
     binding, key = _binding(), (target.arch, target.features, target.triple)
     with _working:
@@ -103,10 +103,10 @@ def _parsed(source: Source, target: Target) -> Iterator[tuple[Any, Any]]:
 
 
 def _object_file(binding: Any, machine: Any, module: Any) -> bytes:
-    """Returns the object file of a module, in which LLVM may be making others.
+    """Returns the object file of a module; several threads may generate code at once.
 
-    llvmlite holds a lock in each call, though LLVM's code generator takes as many threads as have a machine and a context
-    of their own: so the call is made without it, by a version that this was tried with.
+    llvmlite holds a lock in each call, though LLVM's code generator is thread-safe if each thread has its own machine and
+    context: so llvmlite's lock is bypassed for versions with which this was tested.
     """
     ffi = binding.ffi
     emit = getattr(ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", None)
@@ -124,9 +124,9 @@ def _object_file(binding: Any, machine: Any, module: Any) -> bytes:
 
 @contextmanager
 def _in_llvm() -> Iterator[None]:
-    """Makes forks and interrupts wait until this thread is out of LLVM.
+    """Delays forks and interrupts until this thread has left LLVM.
 
-    llvmlite has a lock, which would stay held in a child, and finalizers in Python, in which an interrupt would be lost.
+    A fork would leave llvmlite's lock held in the child, and an interrupt in one of its Python finalizers would be lost.
     """
     with held_back(), forks_wait():
         yield
@@ -135,17 +135,17 @@ def _in_llvm() -> Iterator[None]:
 # ---- LLVM itself ----
 @contextmanager
 def _without_needless_passes(binding: Any) -> Iterator[None]:
-    """Leaves out passes of LLVM's code generator that serve texts of another kind: almost half of its work.
+    """Disables passes of LLVM's code generator that such texts do not need: almost half of its work.
 
-    Strength reduction (lsr): addresses come as base and counter already (devices/render_llvm.py).
-    Hoisting (machine-licm): invariants are before their loops already, and constants are best left in memory, from
-    where an instruction takes them at no cost: hoisted they fill all registers, and each value computed then moves twenty.
-    Moving to where a value is read (cgp, machine-sink): it is computed there.
-    Scheduling after registers are allocated (post-ra): the processor reorders by itself, and no kernel's speed changed.
-    The others find nothing: no calls, no comparisons of memory, no blocks worth copying, nothing dead.
+    Strength reduction (lsr): addresses are base plus counter already (devices/render_llvm.py).
+    Hoisting (machine-licm): invariants are before their loops already, and constants are best left in memory, where
+    instructions read them at no cost: hoisted, they fill all registers, and values are spilled.
+    Sinking (cgp, machine-sink): values are computed where they are read.
+    Scheduling after register allocation (post-ra): processors reorder by themselves; no kernel became faster.
+    The others find nothing: there are no calls, no memory comparisons, no blocks worth copying, no dead code.
 
-    These are settings of the process, so they last no longer than what needs them: another library may use LLVM too.
-    The first thread that comes sets them, the last that goes sets them back.
+    These settings belong to the process, and another library may use LLVM, too: the first thread that enters sets them, the
+    last one that leaves restores them.
     """
     global _num_generating
     with _working:
@@ -161,35 +161,35 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
                 _set_options(binding, PUT_BACK)
 
 
-SHORT_WORK = 1 << 16  # of a launch, at its greatest length: 10 us at most, 2 of a product
-# Candidates for a blend of 16-bit lanes: one selected in haste fails an assertion of LLVM, which ends the process.
+SHORT_WORK = 1 << 16  # of a launch of the largest length: 10 us at most, 2 us for a product
+# Blends of 16-bit lanes: fast instruction selection fails an assertion of LLVM for them, which ends the process.
 BLENDS_WORDS = re.compile(r" x (?:i8|i16|half|bfloat)>|uitofp <[24] x i32>")
 
 
 def _select_fast_where_short(source: Source, target: Target, module: Any) -> None:
-    """Marks short launches `optnone`: LLVM takes the first instruction that fits and leaves the order as it is.
+    """Marks short launches `optnone`: LLVM takes the first instruction that matches and does not reorder.
 
-    Compiling takes 0.6 of the time, and the bits are the same. A run of the 130 kernels of makemore and a U-Net that have
-    such launches takes 1.00 of its time, for it is mostly calls; register tiles of long launches would take 1.1 to 1.2.
+    Compiling takes 0.6 of the time, and the bits are the same. The 130 kernels of makemore and a U-Net with such launches
+    run in 1.00 of their time, which is mostly calls; register tiles of long launches would take 1.1 to 1.2.
     """
     if target.is_gpu or "+avx2" in target.features and BLENDS_WORDS.search(source.text):
         return
     for launch in source.launches:
         if greatest(launch.grid) * launch.work <= SHORT_WORK:
             function = module.get_function(launch.symbol)
-            function.add_function_attribute("noinline")  # optnone asks for it
+            function.add_function_attribute("noinline")  # optnone requires it
             function.add_function_attribute("optnone")
 
 
 def _set_options(binding: Any, file: Path) -> None:
-    """Sets the options in a response file: by one call, or one by one where LLVM cannot read the file."""
+    """Sets the options of a response file: by one call, or one by one if LLVM cannot read the file."""
     if binding.llvm_version_info[0] != LLVM_TRIED:
         return
     path = str(file)
     if os.path.isfile(path) and os.fsencode(path) == path.encode(errors="surrogatepass"):
         binding.set_option("picograd", f"@{path}")
         return
-    # A file that LLVM does not find, in an archive or by a name that is not UTF-8, would end the process.
+    # LLVM would end the process for a file that it does not find, in an archive or under a name that is not UTF-8.
     try:
         options = pkgutil.get_data(__package__, file.name) or b""
     except OSError:
@@ -199,14 +199,14 @@ def _set_options(binding: Any, file: Path) -> None:
 
 
 def _load_beside() -> None:
-    """Loads LLVM's library on another thread while this one loads the compiler: half of the time of importing llvmlite.
+    """Loads LLVM's library on another thread while this one loads the compiler, which halves the time to import llvmlite.
 
-    A thread that imports keeps all others from running Python, one that calls dlopen does not. If this fails, llvmlite
-    loads the library by itself.
+    An importing thread blocks all other Python threads; one in dlopen does not. If this fails, llvmlite loads the library
+    itself.
     """
     if num_threads() < 2:
         return
-    with suppress(ImportError, AttributeError, TypeError, RuntimeError):  # none, Windows, no thread to be had
+    with suppress(ImportError, AttributeError, TypeError, RuntimeError):  # no library, Windows, or no thread
         known = load_late("llvmlite.utils")
         path = os.path.join(os.path.dirname(known.__file__), "binding", known.get_library_name())
         load = ctypes.CDLL(None).dlopen
@@ -234,7 +234,7 @@ def _binding() -> Any:
 
 
 def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
-    """Returns the machine that code is made for, and the layout of data in its memory."""
+    """Returns the machine that generates code, and the layout of data in its memory."""
     binding = _binding()
     native = binding.get_default_triple()
     if triple and triple != native:
@@ -246,7 +246,7 @@ def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
 
 
 def has_target(triple: str) -> bool:
-    """True where LLVM has a code generator for a kind of machine."""
+    """True if LLVM has a code generator for a kind of machine."""
     binding = _binding()
     with _in_llvm():
         binding.initialize_all_targets()
@@ -258,7 +258,7 @@ def has_target(triple: str) -> bool:
 
 
 def _explain(source: Source, message: str) -> str:
-    """Puts the line that LLVM names under its message."""
+    """Appends the line that LLVM names to its message."""
     found = re.search(r"<string>:(\d+):\d+: (error: .*)", message)
     if found is None:
         return f"llvm rejected kernel {source.name}.\n  {message.strip()}"
@@ -270,7 +270,7 @@ def _explain(source: Source, message: str) -> str:
 
 # ---- the machine at hand ----
 NATIVE = "native"
-GENERATIONS = {  # of x86-64, by their names for PICOGRAD_CPU: what LLVM calls each, and its features
+GENERATIONS = {  # x86-64 generations by their names for PICOGRAD_CPU: LLVM's name, and features
     "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,+f16c,+sse4.2"),
     "avx2": ("x86-64-v3", "+avx2,+fma,+f16c,+sse4.2,-avx512f"),
     "sse": ("x86-64-v2", "+sse4.2,-avx,-avx2,-fma"),
@@ -279,10 +279,10 @@ GENERATIONS = {  # of x86-64, by their names for PICOGRAD_CPU: what LLVM calls e
 
 @functools.cache
 def host_target() -> Target:
-    """Returns a description of the processor this process runs on, or of the older one that PICOGRAD_CPU asks for.
+    """Returns a description of this process' processor, or of the older generation in PICOGRAD_CPU.
 
     Raises:
-      ArgumentError: PICOGRAD_CPU names no generation of processors, or one with instructions that this processor lacks.
+      ArgumentError: PICOGRAD_CPU is not a generation, or has instructions that this processor lacks.
     """
     binding, chosen, usable = _binding(), processor(), host_generations()
     with _in_llvm():
@@ -297,7 +297,7 @@ def host_target() -> Target:
 
 
 def host_generations() -> list[str]:
-    """Returns the names in `GENERATIONS` whose instructions this processor has; none where it is not an x86-64."""
+    """Returns the names in `GENERATIONS` that this processor supports; none if it is not an x86-64."""
     binding = _binding()
     with _in_llvm():
         has = binding.get_host_cpu_features()
@@ -310,19 +310,19 @@ def host_generations() -> list[str]:
 
 
 def processor_target(triple: str, arch: str, features: str) -> Target:
-    """Returns a description of a processor, this one or another.
+    """Returns a description of a processor.
 
     Args:
-      triple:    kind of machine, as LLVM names it: "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
-      arch:      its name for LLVM: "x86-64-v3", "znver4", "neoverse-n1"
-      features:  those it has, each after a "+": "+avx2,+fma"; those after a "-" it lacks
+      triple:    kind of machine in LLVM's form: "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+      arch:      LLVM's name of the processor: "x86-64-v3", "znver4", "neoverse-n1"
+      features:  its features, each after a "+": "+avx2,+fma"; missing ones after a "-"
 
     >>> target = processor_target("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,-avx512f")
     >>> target.vector_bytes, target.num_registers, target.has_fma
     (32, 16, True)
     """
     names = {name[1:] for name in features.split(",") if name.startswith("+")}
-    is_arm = triple.startswith(("aarch64", "arm64"))  # always with NEON: 32 registers of 16 bytes, and FMA
+    is_arm = triple.startswith(("aarch64", "arm64"))  # NEON is always there: 32 registers of 16 bytes, and FMA
     width = 64 if "avx512f" in names else (32 if "avx2" in names else 16)
     return Target(
         device="CPU",
@@ -336,4 +336,4 @@ def processor_target(triple: str, arch: str, features: str) -> Target:
     )
 
 
-_load_beside()  # a program that loads this module compiles a kernel, or asks for the processor, in a moment
+_load_beside()  # programs that load this module soon compile a kernel or ask for the processor

@@ -1,10 +1,10 @@
-"""The launches of a schedule, as data that a GPU's runner walks: which function, on which memory.
+"""The launches of a schedule, as data for a GPU's runner: functions with their memory.
 
 In:    Schedule, Executables
-Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`, `runner_of_calls`
-       `HostFunction`, `load_host`: functions of Python as launches of a plan whose kernels run elsewhere
+Out:   `LaunchList`: calls in order, and the size of the arena of temporaries; `runner_by_steps`, `runner_of_calls`
+       `HostFunction`, `load_host`: Python functions as launches of a plan whose kernels run elsewhere
        `load_library`: the functions of a shared library
-       `place_scratch`: for each kernel the pieces of the arena it works in, where nothing lives while it runs
+       `place_scratch`: for each kernel the pieces of the arena that are free while it runs
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from picograd.ir.symbolic import dim_value
 from picograd.record import Record
 
 # ---- scratch memory ----
-# How much a kernel packs is known when its code is, after the temporaries have their places. So scratch memory takes what
-# they leave: while a kernel runs that is the place of every temporary that is dead then, and the rest after all of them.
+# A kernel's scratch size is known only with its code, after temporaries have been placed. So scratch memory uses what they
+# leave free: while a kernel runs, the places of all temporaries that are dead then, and memory after all of them.
 Piece = tuple[int, int]  # start, end: bytes of the arena
 Ends = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def place_scratch(schedule: Schedule, executables: Sequence[Executable], alignment: int) -> tuple[list[list[Piece]], int]:
-    """Returns, by `schedule.kernel_items()`, the pieces of the arena for each "scratch" parameter; and the arena's bytes.
+    """Returns, by `schedule.kernel_items()`, the arena pieces of each "scratch" parameter; and the arena's size in bytes.
 
     Args:
-      alignment:  bytes that every piece starts at a multiple of
+      alignment:  every piece begins at a multiple of this, bytes
     """
     if not any(param.role == "scratch" for executable in executables for param in executable.params):
         return [[] for _ in executables], schedule.arena_nbytes
@@ -75,7 +75,7 @@ class _Placer:
         """Adds the kernels of a schedule whose temporaries begin at `base`.
 
         Args:
-          held: what lives around all of it, as (start, end)
+          held: pieces that stay live during all of it, as (start, end)
         """
         places, first, last = _lifetimes(schedule, base)
         for number, item in enumerate(schedule.items):
@@ -89,7 +89,7 @@ class _Placer:
 
 
 def _lifetimes(schedule: Schedule, base: int) -> tuple[Ends, Ends, Ends]:
-    """Returns (start, end) of each buffer of a schedule, and its first and last item; other than temporaries never live."""
+    """Returns (start, end) of each buffer of a schedule, and its first and last item; only temporaries are ever live."""
     count = len(schedule.buffers)
     places, first, last = np.zeros((count, 2), np.int64), np.full(count, len(schedule.items)), np.full(count, -1)
     for i, use in enumerate(schedule.buffers):
@@ -105,9 +105,9 @@ def _lifetimes(schedule: Schedule, base: int) -> tuple[Ends, Ends, Ends]:
 
 
 def _inside(item: LoopItem, places: Ends, lives: Bools, held: Ends) -> tuple[int, Ends]:
-    """Returns where the temporaries of a loop's body begin, and what lives around them.
+    """Returns the start of the temporaries of a loop's body, and the pieces that stay live around them.
 
-    The item's own memory has them at its start; the memory after them, carries, lives from step to step.
+    The loop's own memory begins with them; the rest of it, for carries, lives from step to step.
     """
     if item.memory is None:
         return 0, np.concatenate([held, places[lives]])
@@ -119,17 +119,17 @@ def _inside(item: LoopItem, places: Ends, lives: Bools, held: Ends) -> tuple[int
 
 
 def _scratch_lengths(executable: Executable, num_buffers: int) -> list[int]:
-    """Returns the bytes of each "scratch" parameter of a kernel."""
+    """Returns the sizes in bytes of a kernel's "scratch" parameters."""
     own = executable.params[num_buffers:]
     return [param.nbytes for param in own if param.role == "scratch"]
 
 
 def _lowest(around: Ends, lengths: Sequence[int], alignment: int) -> list[Piece]:
-    """Returns a piece for each length, the longest placed first, each at the lowest place where nothing lives."""
+    """Returns a piece for each length: the longest is placed first, each at the lowest free position."""
     found: dict[int, Piece] = {}
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         ordered = around[np.argsort(around[:, 0], kind="stable")]
-        gaps = np.maximum.accumulate(np.concatenate([[0], ordered[:, 1]]))  # where the gap before each one begins
+        gaps = np.maximum.accumulate(np.concatenate([[0], ordered[:, 1]]))  # start of the gap before each piece
         gaps = -(-gaps // alignment) * alignment
         fits = np.flatnonzero(gaps[:-1] + lengths[i] <= ordered[:, 0])
         start = int(gaps[fits[0] if len(fits) else -1])
@@ -140,10 +140,10 @@ def _lowest(around: Ends, lengths: Sequence[int], alignment: int) -> list[Piece]
 
 # ---- shared libraries ----
 def load_library(binary: Binary, device: str) -> ctypes.CDLL:
-    """Loads the library of a kernel, which needs a file only while it is being loaded.
+    """Loads the library of a kernel; the file is needed only during the call.
 
     Raises:
-      DeviceError: the system does not take it.
+      DeviceError: the system rejects it.
     """
     handle, path = tempfile.mkstemp(prefix="picograd_", suffix=".so")
     try:
@@ -157,14 +157,14 @@ def load_library(binary: Binary, device: str) -> ctypes.CDLL:
 
 
 def words_of(binary: Binary) -> dict[str, int]:
-    """Returns the address of each launch's function in the library of a kernel in C; the library stays loaded."""
+    """Returns the address of each launch's function in a kernel's C library; the library stays loaded."""
     library = load_library(binary, "C")
     functions = {launch.symbol: library[f"{launch.symbol}_words"] for launch in binary.launches}
     return {symbol: ctypes.cast(function, ctypes.c_void_p).value or 0 for symbol, function in functions.items()}
 
 
 def is_library(data: bytes) -> bool:
-    """True for a shared library of this system's kind, and not for an object file."""
+    """True for a shared library of this system's format; False for an object file."""
     is_elf, is_mach = data[:4] == b"\x7fELF", data[:4] == b"\xcf\xfa\xed\xfe"
     return (is_elf and data[16] == 3) or (is_mach and data[12] == 6) or data[:2] == b"MZ"
 
@@ -175,17 +175,17 @@ Function = Callable[[Sequence[Array], Mapping[str, int]], None]
 
 
 class HostFunction(Record):
-    """A function that a plan calls between its kernels.
+    """A host function that a plan calls between kernels.
 
-    params:  what it takes, by slot; the last one is the report
-    run:     (flat arrays of the others, values of symbolic integers by name): what it does
+    params:  its parameters, by slot; the last one is the report
+    run:     the function of (flat arrays of the other parameters, values of symbolic integers by name)
     """
 
     params: tuple[Param, ...]
     run: Function
 
     def __call__(self, arrays: Sequence[Array], variables: Mapping[str, int]) -> None:
-        """Runs once, on flat arrays by slot. A refusal goes to the report, as with a CHECK; an interrupt waits."""
+        """Runs it on flat arrays by slot. Refusals go to the report, as for a CHECK; interrupts wait."""
         try:
             with held_back():
                 self.run(arrays[:-1], variables)
@@ -195,7 +195,7 @@ class HostFunction(Record):
 
 
 def load_host(name: str, params: Sequence[Param], variables: Sequence[Op], work: int, run: Function) -> Executable:
-    """Makes a function on arrays a launch; a report is added to its parameters."""
+    """Makes a launch of a function on arrays; a report is added to its parameters."""
     function = HostFunction((*params, Param(dtypes.int64, REPORT_WORDS, "report")), run)
     return Executable(name, function.params, tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (function,), None)
 
@@ -208,17 +208,17 @@ def array_at(address: int, numel: int, dtype: DType) -> Array:
 
 # ---- launches ----
 REPORT_NBYTES = 8 * REPORT_WORDS
-SCRATCH_ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
-REMEMBERED_STEPS_MAX = 8  # numbers of steps of a plan's loops for which launches are remembered
+SCRATCH_ALIGNMENT = 256  # bytes: whole cache lines
+REMEMBERED_STEPS_MAX = 8  # per plan: numbers of loop steps whose launches are cached
 NONE: Mapping[str, int] = MappingProxyType({})
 CallMaker = Callable[["Call", list[tuple[Any, int]], Mapping[str, int]], object]
 
 
 class Place(Record):
-    """A place in memory of a plan: bytes from the start of an input, an output, the temporaries or the reports.
+    """A position in a plan's memory: bytes from the start of an input, an output, the temporaries or the reports.
 
     group:   "input", "output", "temporary" or "report"
-    number:  of the input or output; temporaries are one piece of memory, number 0, and so are reports
+    number:  number of the input or output; 0 for temporaries and reports, each of which are one block
     offset:  bytes
     """
 
@@ -227,12 +227,12 @@ class Place(Record):
     offset: int = 0
 
     def moved(self, nbytes: int) -> Place:
-        """Returns the place that many bytes further."""
+        """Returns the place `nbytes` further."""
         return Place(self.group, self.number, self.offset + nbytes)
 
 
 class Argument(Record):
-    """Memory that a kernel is given: a place, and what may be touched there."""
+    """An argument of a kernel: a place in memory, with the dtype and number of its elements."""
 
     place: Place
     dtype: DType
@@ -257,9 +257,9 @@ def axes_of(launch: Launch) -> tuple[tuple[int, int], tuple[int, int, int]]:
 class LaunchList(Record):
     """All launches of a schedule, in order.
 
-    temporary_nbytes:  the arena, with the scratch memory of its kernels
-    checks:            by report, what its kernel's numbers are in the plan
-    commit:            calls after which the reports are looked at, before what overwrites inputs; 0: only in the end
+    temporary_nbytes:  size of the arena, with the kernels' scratch memory
+    checks:            by report, the kernel's numbers in the plan
+    commit:            number of calls after which reports are read, before inputs are overwritten; 0: only at the end
     """
 
     calls: tuple[Call, ...]
@@ -269,15 +269,15 @@ class LaunchList(Record):
 
     @property
     def parts(self) -> tuple[tuple[Call, ...], ...]:
-        """Returns the calls in parts; after each part the reports are looked at."""
+        """Returns the calls in parts; reports are read after each."""
         return (self.calls[: self.commit], self.calls[self.commit :]) if self.commit else (self.calls,)
 
 
 def list_launches(schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int]) -> LaunchList:
-    """Lists what a schedule launches, loops step by step.
+    """Lists the launches of a schedule, with loops step by step.
 
     Args:
-      variables: values of the symbolic integers that `symbolic_lengths` reads
+      variables: values of the symbolic integers in `symbolic_lengths`
     """
     found = _Lister(*place_scratch(schedule, executables, SCRATCH_ALIGNMENT), variables)
     found.add_items(schedule, [_outer_place(use) for use in schedule.buffers], executables, 0)
@@ -285,7 +285,7 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable], variabl
 
 
 def symbolic_lengths(schedule: Schedule) -> list[Dim]:
-    """Returns the numbers of steps of a schedule's loops, and lengths of rows, that only a run tells."""
+    """Returns numbers of loop steps and row lengths of a schedule that are known only at a run."""
     found: dict[Dim, None] = {}
     for item in schedule.items:
         if isinstance(item, LoopItem):
@@ -296,15 +296,15 @@ def symbolic_lengths(schedule: Schedule) -> list[Dim]:
 
 
 def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner], holds_back: bool = True) -> Runner:
-    """Returns a Runner of a schedule: where a loop has a symbolic number of steps, or length of rows, one for each.
+    """Returns a Runner of a schedule; for symbolic numbers of steps or row lengths, one Runner per set of values.
 
-    Ctrl-C waits until a plan is submitted that somebody's values are in the middle of: some of them would be new, some old.
+    Ctrl-C waits until the whole plan is submitted; otherwise some of the user's values would be new and some old.
 
     Args:
-      make:        gives the Runner for values of the symbolic integers, of which only those of loops matter
-      holds_back:  False for Runners that have Ctrl-C wait themselves where `may_stop` is False
+      make:        makes the Runner for values of the symbolic integers; only those of loops matter
+      holds_back:  False for Runners that delay Ctrl-C themselves when `may_stop` is False
 
-    Cost: what another number costs is listing its launches; the last `REMEMBERED_STEPS_MAX` are remembered.
+    Cost: a new number lists its launches; the last `REMEMBERED_STEPS_MAX` are cached.
     """
     lengths = symbolic_lengths(schedule)
     only = None if lengths else make(NONE)
@@ -316,7 +316,7 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
         numbers = tuple(dim_value(each, variables) for each in lengths)
         with one_by_one:
             runner = kept.get(numbers) or make(variables)
-            kept.put(numbers, runner)  # the one that was not asked for the longest time goes
+            kept.put(numbers, runner)  # the least recently used one is dropped
         return runner
 
     def run(
@@ -344,12 +344,12 @@ def runner_of_calls(
     device: Device, schedule: Schedule, executables: Sequence[Executable], make_call: CallMaker,
     one_by_one: AbstractContextManager[Any], begin: Callable[[Any], object] = lambda arena: None,
 ) -> Runner:  # fmt: skip
-    """Returns a Runner of a schedule that makes one call after the other, and looks at the reports after each part.
+    """Returns a Runner of a schedule that makes one call after the other, and reads the reports after each part.
 
     Args:
-      make_call:   (call, memory and place of each argument, values of symbolic integers): makes or submits it
-      one_by_one:  held by a run: those of a plan share its temporaries, its reports, and arguments of kernels
-      begin:       is given the memory of the temporaries before each run
+      make_call:   (call, memory and place of each argument, values of symbolic integers): runs or submits it
+      one_by_one:  lock held by a run: runs of a plan share its temporaries, its reports, and kernels' arguments
+      begin:       called with the memory of the temporaries before each run
     """
 
     def make(steps: Mapping[str, int]) -> Runner:
@@ -387,7 +387,7 @@ class _Lister:
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
 
     def add_items(self, schedule: Schedule, places: Sequence[Place], executables: Sequence[Executable], first: int) -> None:
-        """Adds the items of a schedule whose buffers are at `places`; its kernels are numbered from `first`."""
+        """Adds the items of a schedule with buffers at `places`; kernels are numbered from `first`."""
         for number, item in enumerate(schedule.items):
             if number and number == schedule.commit:
                 self.commit = len(self.calls)
@@ -402,7 +402,7 @@ class _Lister:
                 first += 1
 
     def add_kernel(self, item: ScheduleItem, places: Sequence[Place], executable: Executable, number: int) -> None:
-        """Adds the launches of one kernel, whose first parameters are the buffers at `places`."""
+        """Adds the launches of a kernel whose first parameters are the buffers at `places`."""
         all_places, scratch = list(places), iter(self.scratch[number])
         for param in executable.params[len(places) :]:
             if param.role == "report":
@@ -416,14 +416,14 @@ class _Lister:
 
 
 def _outer_place(use: BufferUse) -> Place:
-    """Returns the place of a buffer of a schedule outside of loops."""
+    """Returns the place of a schedule's buffer outside loops."""
     if use.role == "temporary":
         return Place("temporary", 0, use.source)
     return Place("output" if use.role == "lent" else use.role, use.source)
 
 
 def _is_row(item: LoopItem, use: BufferUse) -> bool:
-    """True for a buffer of a loop's body that is a row of one outside, in all steps or in some."""
+    """True if a buffer of a loop's body is a row of an outer buffer, in some or all steps."""
     if use.role == "temporary":
         return False
     if use.role == "output":
@@ -435,7 +435,7 @@ def _is_row(item: LoopItem, use: BufferUse) -> bool:
 def _places_in_step(
     item: LoopItem, outer: Sequence[Place], r: int, steps: int, variables: Mapping[str, int]
 ) -> list[Place]:
-    """Returns the places of the buffers of a loop's body in step r."""
+    """Returns the places of the body's buffers in step r."""
     memory = 0 if item.memory is None else outer[item.memory].offset
     found: list[Place] = []
     for use in item.body.buffers:
@@ -455,7 +455,7 @@ def _places_in_step(
 
 
 def _stored(result: Result, outer: Sequence[Place], memory: int, r: int, steps: int, nbytes: int) -> Place:
-    """Returns where step r of a loop stores an output of its body."""
+    """Returns the place at which step r of a loop stores an output of its body."""
     places = [] if result.buffer is None else [outer[result.buffer]]
     places += [Place("temporary", 0, memory + at) for at in (result.other, result.spare) if at is not None]
     if result.is_row:

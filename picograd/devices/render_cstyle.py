@@ -1,10 +1,10 @@
-"""Writes the statements that languages like C have in common: named values, loads, stores, branches, loops.
+"""Writes the statements that C-like languages share: named values, loads, stores, branches, loops.
 
 In:    statements in the linear form (ir/statements.py)
-Out:   `Writer`: lines of text;  `BlockWriter`, which adds what a GPU has
+Out:   `Writer`: lines of text;  `BlockWriter`, which adds the statements of a GPU
 
-A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k (in OpenCL C a `Txn`, in C an array); its Let is written
-lane by lane.
+A VAR of several lanes is a `Lanes<T, n>` (in OpenCL C a `Txn`, in C an array), and `v.at[k]` is its lane k; its Let is
+written lane by lane.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
 
 def space_of(memory: Op) -> MemorySpace:
-    """Returns the memory space of a PARAM, or of a statement's allocation."""
+    """Returns the memory space of a PARAM, or of the allocation by a statement."""
     return memory.arg[2] if memory.code is OpCode.ALLOC else MemorySpace.GLOBAL
 
 
 class Writer(ABC):
-    """Writes one function's statements, and knows the bounds of the integers it has named.
+    """Writes the statements of one function, and tracks the bounds of named integers.
 
-    spelling:   of the language
-    program:    whose phase is written
+    spelling:   the language
+    program:    the Program whose phase is written
     lines:      text so far
     intervals:  (least, greatest) of integer VARs and RANGEs
-    divisors:   of integer VARs
+    divisors:   divisors of integer VARs
     """
 
     spelling: Spelling = CPP
@@ -70,7 +70,7 @@ class Writer(ABC):
 
     @contextmanager
     def braces(self, head: str = "") -> Iterator[None]:
-        """Opens `head {` and closes it again."""
+        """Writes `head {`, the block, and `}`."""
         self.line(f"{head} {{".lstrip())
         self.depth += 1
         yield
@@ -78,12 +78,12 @@ class Writer(ABC):
         self.line("}")
 
     def broken(self, rule: str) -> VerifyError:
-        """Returns the error for a Program that breaks a rule of the linear form."""
+        """Returns the error for a Program that violates the linear form."""
         return broken(self.program, rule)
 
     # ---- expressions ----
     def operand(self, op: Op, lane: int = 0) -> str:
-        """Returns the text of a lane of a value, as an expression can contain it."""
+        """Returns the text of one lane of a value, for use in an expression."""
         if op.code is OpCode.VAR:
             name, lanes = op.arg
             return str(name) if lanes == 1 else self.spelling.lane.format(name, lane)
@@ -132,17 +132,17 @@ class Writer(ABC):
         return write_rule(rule, op, operands, self.spelling)
 
     def memory(self, op: Op) -> str:
-        """Returns the name of a PARAM or of the memory that a statement allocated."""
+        """Returns the name of a PARAM, or of the memory that a statement allocated."""
         return f"p{op.arg[0]}" if op.code is OpCode.PARAM else str(op.arg[0])
 
     # ---- statements ----
     def write(self, statements: Sequence[Statement]) -> None:
-        """Writes statements in order, each by the method of its kind."""
+        """Writes statements in order, each by the method for its kind."""
         for statement in statements:
             getattr(self, WRITERS[type(statement)], self.write_unknown)(statement)
 
     def write_unknown(self, statement: Statement) -> None:
-        """Refuses a statement for which a language has no method."""
+        """Raises the error for a statement that the language does not support."""
         raise self.broken(f"a {type(statement).__name__} is of another kind of machine")
 
     def write_if(self, branch: If) -> None:
@@ -156,7 +156,7 @@ class Writer(ABC):
         self.name(let.var, [self.expression(let.value, lane) for lane in range(lanes_of(let.var))])
 
     def name(self, var: Op, lanes: list[str]) -> None:
-        """Declares a VAR by the text of each of its lanes."""
+        """Declares a VAR with the text of each lane."""
         name, count = var.arg
         if count == 1:
             self.line(f"const {var.dtype} {name} = {lanes[0]};")
@@ -169,18 +169,18 @@ class Writer(ABC):
         return self.spelling.vector.format(self.stored(var.dtype), count, name)
 
     def stored(self, dtype: DType) -> str:
-        """Returns the type of an element in memory, and of a lane."""
+        """Returns the type of an element in memory, and in a register."""
         return str(dtype)
 
     def is_one_access(self, statement: Load | Store, lanes: int) -> bool:
-        """True where some lanes are one access: consecutive elements, the first at a multiple of their number."""
+        """True if lanes are one access: consecutive elements, the first at a multiple of their number."""
         memory, index, valid = statement.memory, statement.index, statement.valid
         is_shared = lanes_of(index) == 1 and (valid is None or lanes_of(valid) == 1)
         could_be = self.spelling.load != "" and lanes > 1 and space_of(memory) is not MemorySpace.REGISTER
         return is_shared and could_be and divisor_of(index, self.divisors) % lanes == 0
 
     def access(self, text: str, dtype: DType, lanes: int, memory: Op, index: Op, value: str = "") -> str:
-        """Returns the text of one access of several lanes, by the spelling's."""
+        """Returns the text of one access of several lanes, as the language spells it."""
         local = "local_" if space_of(memory) is MemorySpace.SHARED else ""
         texts = {"memory": self.memory(memory), "index": self.operand(index), "value": value, "local": local}
         return text.format(T=self.stored(dtype), N=lanes, **texts)
@@ -241,18 +241,18 @@ class Writer(ABC):
         """Declares memory."""
 
     def write_prefetch(self, statement: Statement) -> None:  # noqa: B027
-        """Writes nothing: it changes nothing, and a GPU has other threads to run meanwhile."""
+        """Writes nothing: a prefetch has no effect on values, and a GPU has other threads to run meanwhile."""
 
     @abstractmethod
     def write_barrier(self, statement: Statement) -> None:
-        """Waits for the other threads of the block."""
+        """Writes a wait for the other threads of the block."""
 
 
 # ---- for blocks of threads ----
 class BlockWriter(Writer):
     """Writes the body of one phase's function.
 
-    thread, block:  how the language calls the number of a thread in its block, and that of the block
+    thread, block:  the language's expressions for the thread's number in its block, and the block's number
     """
 
     thread: str
@@ -261,13 +261,13 @@ class BlockWriter(Writer):
     def __init__(self, program: Program, phase: Phase, target: Target):
         super().__init__(program)
         self.phase, self.target = phase, target
-        self.in_block = phase.block == 1  # with one thread every statement is that thread's
-        self.guarded = False  # not all threads of the block run this
-        self.scoped = False  # consecutive BLOCK loops get a scope each
+        self.in_block = phase.block == 1  # with one thread all statements are that thread's
+        self.guarded = False  # True where only some threads of the block run
+        self.scoped = False  # True if consecutive BLOCK loops each need a scope
         self.shared_nbytes = 0
 
     def write_phase(self) -> None:
-        """Writes the statements before the GRID loops, then each loop for its own blocks."""
+        """Writes the statements before the GRID loops, then each loop for its range of blocks."""
         self.write(self.phase.before)
         if len(self.phase.grids) == 1:
             self.write_grid(self.phase.grids[0], self.block)
@@ -290,7 +290,7 @@ class BlockWriter(Writer):
         self.scoped = outer
 
     def write_for(self, loop: For) -> None:
-        """Writes a loop; a BLOCK loop as the threads of the block, those beyond its extent idle."""
+        """Writes a loop; a BLOCK loop becomes the threads of the block, of which those beyond its extent are idle."""
         if loop.range.arg[1] is not AxisKind.BLOCK:
             if is_rolled(loop):
                 self.line("#pragma unroll 1")
@@ -314,7 +314,7 @@ class BlockWriter(Writer):
         self.in_block = outer
 
     def write_threads(self, loop: For) -> None:
-        """Writes a BLOCK loop that all threads of the block run."""
+        """Writes a BLOCK loop that occupies all threads of the block."""
         if not self.scoped:
             self.write_thread(loop)
             return
@@ -334,7 +334,7 @@ class BlockWriter(Writer):
             super().write_store(store)
 
     def check_space(self, memory: Op) -> None:
-        """Checks that there is room for what a statement allocates."""
+        """Checks that an allocation fits."""
         name, _, space = memory.arg
         if space is MemorySpace.GLOBAL:
             raise self.broken(f"{name} is GLOBAL memory, which only a parameter can be")
@@ -343,16 +343,16 @@ class BlockWriter(Writer):
             raise self.broken(too_much_shared(self.target, str(name), self.shared_nbytes))
 
     def check_whole(self, statement: Statement) -> None:
-        """Checks that all threads of the block run what they have to run together."""
+        """Checks that all threads of the block run a statement that needs them all."""
         if self.guarded:
             raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")
 
 
 # ---- kernels of a user's own ----
 def arguments_of(kernel: Kernel, call: Op, spelling: Spelling) -> tuple[tuple[Param, ...], list[list[tuple[str, str]]]]:
-    """Returns the parameters of a plan's functions that call a user's, and by launch (type, text) of each argument.
+    """Returns the parameters of a plan's functions that call a user's kernel, and (type, text) of each argument by launch.
 
-    Results that are not asked for are scratch memory. Numbers are written out where they are constants.
+    Unused results are scratch memory. Constants are written out.
     """
     params, slots = parameters_of(kernel, call)
 
@@ -367,12 +367,12 @@ def arguments_of(kernel: Kernel, call: Op, spelling: Spelling) -> tuple[tuple[Pa
 
 
 def map_name(number: int) -> str:
-    """Returns the name of a map of tiles, a parameter of a plan's function."""
+    """Returns the name of a tile map, a parameter of a plan's function."""
     return f"map{number}"
 
 
 def parameters_of(kernel: Kernel, call: Op) -> tuple[tuple[Param, ...], dict[int, int]]:
-    """Returns the parameters of a plan's function that calls a user's, and the slot of each result."""
+    """Returns the parameters of a plan's function that calls a user's kernel, and the slot of each result."""
     given: GivenKernel = call.arg[0]
     params, slots = list(kernel.params), {value.arg: slot for slot, value in kernel.phases[0][0].outputs}
     for number, (dtype, shape) in enumerate(zip(given.dtypes, call.arg[1])):
@@ -389,7 +389,7 @@ def _operand(op: Op, spelling: Spelling) -> str:
     if op.code is OpCode.PARAM:
         return f"p{op.arg[0]}"
     if op.code in OF_LENGTHS:
-        typed = "<int64>" if spelling is CPP else "_int64"  # said, since a literal is an int
+        typed = "<int64>" if spelling is CPP else "_int64"  # explicit, since a literal is an int
         return OF_LENGTHS[op.code].format(*[_operand(s, spelling) for s in op.src], typed=typed)
     return f"n_{op.arg[0]}" if op.code is OpCode.VARIABLE else literal(op.arg, op.dtype, spelling)
 

@@ -1,14 +1,14 @@
-"""Launches of phases: over threads of a processor, or over blocks of threads; and about how much work they are.
+"""Launches of phases, over threads of a processor or over blocks of threads, with an estimate of their work.
 
 In:    statements of one phase, in the linear form
-Out:   Launch; `grid_loops`;  of a GPU `Phase`, `launch_of_blocks`
+Out:   Launch; `grid_loops`;  for GPUs `Phase`, `launch_of_blocks`
 
-The grid is an expression of the program's variables, so that one binary serves every length.
+The grid is an expression of the program's variables, so one binary serves all lengths.
 
-On a GPU the GRID loops of a phase follow each other over the blocks of a launch. A BLOCK loop is the threads of the
-block: several in one GRID body are the same threads. Every thread computes the statements of a GRID body outside of
-BLOCK loops for itself; thread 0 does their stores to memory that others see. Registers allocated there are each
-thread's own.
+On a GPU the GRID loops of a phase take consecutive ranges of a launch's blocks. A BLOCK loop is the threads of the block:
+several in one GRID body are the same threads. Every thread executes the statements of a GRID body outside BLOCK loops for
+itself; of their stores, those to memory that others see are thread 0's. Registers allocated there are private to each
+thread.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from picograd.ir.statements import (
 from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, floordiv, from_op, mod, subtract, to_op, with_values
 from picograd.record import Record
 
-ATOMS = frozenset({OpCode.RANGE, OpCode.VARIABLE})  # of index expressions
-COUNTED_WORK_MAX = 1 << 40  # more counts as that: of loops whose extents only a run tells, there may be several
+ATOMS = frozenset({OpCode.RANGE, OpCode.VARIABLE})  # leaves of index expressions
+COUNTED_WORK_MAX = 1 << 40  # upper bound: several loops may have unknown extents
 
 
 def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
@@ -60,19 +60,19 @@ def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
 
 
 def grid_loops(statements: Sequence[Statement]) -> list[For]:
-    """Returns the loops whose iterations are shared among threads."""
+    """Returns the loops whose iterations are distributed over threads."""
     return [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
 
 
 def _extent(loop: For, named: dict[Op, Op]) -> Dim:
-    """Returns the extent of a loop as an expression of variables, in normal form."""
+    """Returns the extent of a loop as a normal-form expression of variables."""
     extent = loop.range.src[0]
     return from_op(extent) if extent.code is OpCode.CONST else _index_value(extent, named)
 
 
 def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
-    """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name, and
-    with loops' RANGEs whose extents are expressions of variables and of other loops."""
+    """Returns approximately the number of elements loaded, computed and stored; fills `named` with the definitions of Lets,
+    and RANGEs of loops whose extents are expressions of variables and of other loops."""
     total = 0
     for statement in statements:
         if isinstance(statement, Let):
@@ -95,10 +95,10 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
 
 
 def _trips(extent: Dim) -> int:
-    """Returns how many iterations a loop has at most; about as many as it has in the middle, where lengths are symbolic.
+    """Returns the maximum number of iterations of a loop; for symbolic lengths its number in the middle.
 
-    That is half-way through the loops around it, at the geometric mean of the least and the largest length: of those from
-    64 to 4095 most are short, and for the rest of one after blocks of 128 the bounds are far apart.
+    That is halfway through the surrounding loops, at the geometric mean of the smallest and largest length: lengths from 64
+    to 4095 are mostly short, and the remainder after blocks of 128 has bounds that are far apart.
     """
     atoms = [] if isinstance(extent, int) else [op for op in toposort([extent]) if op.code in ATOMS]
     if any(op.code is OpCode.VARIABLE for op in atoms):
@@ -112,7 +112,7 @@ def _trips(extent: Dim) -> int:
 
 
 def _middle(atom: Op, middle: Mapping[Op, Dim]) -> Dim:
-    """Returns a middle value of a symbolic integer or of the position in a loop, given those of the loops around it."""
+    """Returns a middle value of a symbolic integer or a loop counter, given those of the surrounding loops."""
     if atom.code is OpCode.VARIABLE:
         least, greatest = bounds(atom)
         return isqrt(max(least, 1) * greatest)
@@ -120,9 +120,9 @@ def _middle(atom: Op, middle: Mapping[Op, Dim]) -> Dim:
 
 
 def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
-    """Returns an integer with what Lets name put in, in normal form, and known extents of the loops around it."""
+    """Returns an integer in normal form, with the definitions of Lets and known loop extents substituted."""
     value = named.get(value, value)
-    if value.code is OpCode.SHR and value.src[1].code is OpCode.CONST:  # a quotient, made cheap
+    if value.code is OpCode.SHR and value.src[1].code is OpCode.CONST:  # a quotient as a shift
         return floordiv(_index_value(value.src[0], named), 1 << int(value.src[1].arg))
     if value.code is OpCode.AND and value.src[1].code is OpCode.CONST and (value.src[1].arg + 1).bit_count() == 1:
         return mod(_index_value(value.src[0], named), int(value.src[1].arg) + 1)
@@ -131,20 +131,20 @@ def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
 
 
 # ---- blocks of threads ----
-BLOCK_THREADS_MAX = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
+BLOCK_THREADS_MAX = 1024  # per block (CUDA C++ Programming Guide, table of technical specifications)
 GRID_BLOCKS_MAX = (1 << 31) - 1
-# A loop that is written out has: iterations; statements that it becomes, where its counter chooses registers and elsewhere.
+# Limits of an unrolled loop: iterations; resulting statements if its counter indexes registers, and otherwise.
 UNROLLED_TURNS_MAX, UNROLLED_WORK_MAX, FREELY_UNROLLED_WORK_MAX = 64, 8192, 512
-UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
+UNKNOWN_TRIPS = 64  # iterations assumed for a loop of unknown extent, in `Launch.work`
 
 
 class Phase(Record):
-    """One phase, taken apart.
+    """A phase, split into its parts.
 
     before:  named values before the GRID loops
     grids:   the GRID loops in order
-    starts:  the first block of each, and at the end the number of blocks: expressions of VARs
-    block:   threads of a block
+    starts:  the first block of each, then the number of all blocks: expressions of VARs
+    block:   threads per block
     """
 
     before: tuple[Statement, ...]
@@ -154,7 +154,7 @@ class Phase(Record):
 
 
 def take_apart(program: Program, statements: Sequence[Statement]) -> Phase:
-    """Splits a phase into its GRID loops and the statements before them."""
+    """Splits a phase into GRID loops and the statements before them."""
     grids = grid_loops(statements)
     before = [s for s in statements if s not in grids]
     others = [s for s in before if not isinstance(s, Let | Load | Check)]
@@ -214,19 +214,19 @@ def launch_of_blocks(program: Program, phase: Phase, symbol: str) -> Launch:
 
 
 def asked_for(phase: Phase) -> int:
-    """Returns the bytes of SHARED memory that a launch has to ask for: all, where they are more than can be declared."""
+    """Returns the bytes of SHARED memory that a launch must request: all, if they exceed what may be declared."""
     nbytes = sum(shared_nbytes_of(s.memory) for s in walk([*phase.before, *phase.grids]) if isinstance(s, Alloc))
     return nbytes if nbytes > DECLARED_SHARED_BYTES else 0
 
 
 def shared_nbytes_of(memory: Op) -> int:
-    """Returns the bytes an ALLOC takes of a block's SHARED memory, where each begins at a multiple of 16."""
+    """Returns the bytes that an ALLOC takes of a block's SHARED memory, in which each begins at a multiple of 16."""
     _, numel, space = memory.arg
     return -(-int(numel) * memory.dtype.itemsize // 16) * 16 if space is MemorySpace.SHARED else 0
 
 
 def work_of(statements: Sequence[Statement]) -> int:
-    """Returns the rough cost of statements: how many operations, loads and stores they run."""
+    """Returns an estimate of the cost of statements: the number of operations, loads and stores that they run."""
     total = 0
     for statement in statements:
         if isinstance(statement, For):
@@ -240,20 +240,20 @@ def work_of(statements: Sequence[Statement]) -> int:
 
 
 def too_much_shared(target: Target, name: str, nbytes: int) -> str:
-    """Returns the rule that memory breaks which a block does not have."""
+    """Returns the message for a block that needs more memory than it may have."""
     return f"a block of {target.device} shares {target.shared_bytes} bytes, with {name} it needs {nbytes}"
 
 
 def broken(program: Program, rule: str) -> VerifyError:
-    """Returns the error for a Program that breaks a rule of the linear form."""
+    """Returns the error for a Program that violates the linear form."""
     return VerifyError(f"render: kernel {program.name} breaks a rule of the linear form: {rule}.")
 
 
 def is_unrolled(loop: For) -> bool:
-    """True for a short loop that the compiler shall write out: loads of several turns are then on their way together.
+    """True for a short loop that the compiler shall unroll, so that loads of several iterations are in flight together.
 
-    Where its counter chooses registers it may be longer, for their numbers have to be constants. Other loops would become a
-    kernel that takes long to compile and is no faster: 512 loads of a sum down columns took NVRTC 16 s.
+    A loop whose counter indexes registers may be longer, since register numbers must be constants. Unrolling others makes
+    kernels that compile slowly and are no faster: 512 loads of a column sum took NVRTC 16 s.
     """
     extent = loop.range.src[0]
     if extent.code is not OpCode.CONST or extent.arg > UNROLLED_TURNS_MAX:
@@ -263,8 +263,8 @@ def is_unrolled(loop: For) -> bool:
 
 
 def _chooses_registers(loop: For) -> bool:
-    """True where the counter of a loop is in the index of a register."""
-    counted = {loop.range}  # and all that is computed from it
+    """True if a register index depends on the loop's counter."""
+    counted = {loop.range}  # and everything computed from it
     for statement in walk(loop.body):
         if isinstance(statement, Let) and not counted.isdisjoint((statement.value, *statement.value.src)):
             counted.add(statement.var)
@@ -275,10 +275,10 @@ def _chooses_registers(loop: For) -> bool:
 
 
 def is_rolled(loop: For) -> bool:
-    """True for a loop in which the threads of a block meet, which the compiler shall not write out.
+    """True for a loop in which the threads of a block synchronize, which the compiler shall not unroll.
 
-    Each turn waits for the others: there is nothing to gain, and two assemblers run out of registers over it. Threads meet
-    at barriers, or in shuffles of values that they have read in the same turn; a loop over registers with shuffles reads
+    Each iteration waits for the other threads, so unrolling gains nothing, and two assemblers run out of registers. Threads
+    synchronize at barriers, or in shuffles of values read in the same iteration; a loop over registers with shuffles reads
     nothing.
     """
     body = list(walk(loop.body))
@@ -288,16 +288,16 @@ def is_rolled(loop: For) -> bool:
 
 
 def least_blocks(statements: Sequence[Statement]) -> int:
-    """Returns how many blocks a multiprocessor must be able to hold; 0: as many as the assembler thinks best.
+    """Returns how many blocks a multiprocessor must hold at least; 0: the assembler decides.
 
-    An assembler that takes a product for any other code fits more blocks than it has to, and spills accumulators for
-    that. Matrix instructions hide each other's latency and need the registers; products without them copy their tiles
-    in the background, so that one block computes while another waits.
+    For products, assemblers fit more blocks than needed and spill accumulators for it. Matrix instructions hide each
+    other's latency and need the registers; products without them copy tiles in the background, so one block computes while
+    another waits.
     """
     found = {type(statement) for statement in walk(statements)}
     return 1 if Mma in found else 2 if CommitCopies in found else 0
 
 
 def grid_interval(loop: For, known: Intervals) -> Interval:
-    """Returns the least and greatest number of a block of a GRID loop."""
+    """Returns the least and greatest block number of a GRID loop."""
     return 0, max(0, min(interval_of(loop.range.src[0], known)[1], GRID_BLOCKS_MAX) - 1)

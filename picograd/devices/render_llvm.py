@@ -1,32 +1,32 @@
 """Writes Programs as LLVM IR: vectors and phi nodes spelled out, so that no pass is needed.
 
 In:    statements of the linear form, a Target, the Dialect of a kind of machine
-Out:   `LlvmWriter`, from which a device's renderer makes functions (devices/cpu/render.py, devices/ptx/render.py)
+Out:   `LlvmWriter`, the base of the devices' renderers (devices/cpu/render.py, devices/ptx/render.py)
 
-Three ideas keep LLVM from searching for known facts.
+Three ideas spare LLVM the search for facts that are known here.
 
-REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with the
-same number of lanes. So a place is a name for the value stored last (a Slot), and a loop or branch that changes it has a
-phi node. A table (codegen/passes/tables.py) is one place, and lanes of it are chosen.
+REGISTER memory has no address: in the linear form it is accessed at constant positions, each always with the same number of
+lanes. So a position is a name for the value stored last (a Slot), and a loop or branch that changes it has a phi node. A
+table (codegen/passes/tables.py) is a single position, from which lanes are selected.
 
     for r in loop(48):                   loop1:
       load v1 = acc[0]                     %acc = phi float [ %zero, %entry ], [ %sum, %loop1 ]
       v2 = v1 + v0                         %sum = fadd float %acc, %v0
       acc[0] = v2
 
-Source: Braun et al. 2013, "Simple and Efficient Construction of Static Single Assignment Form"; loops and branches
-are nested here, so what a body changes is known before it is written.
+Source: Braun et al. 2013, "Simple and Efficient Construction of Static Single Assignment Form"; loops and branches are
+nested here, so what a body changes is known before it is written.
 
-An address is base + step of the innermost loop, as addressing modes have it. An index that is c * i + (what does not change
-in the loop of i) + a constant becomes a base before the loop, a counter that grows by c, and the constant, which a load or
-store adds by itself. Accesses share bases and counters, so LLVM's loop strength reduction is not run.
+An address is a base plus the step of the innermost loop, as in addressing modes. An index c * i + (terms that are constant
+in the loop of i) + constant becomes a base before the loop, a counter that grows by c, and the constant, which loads and
+stores add for free. Accesses share bases and counters, so LLVM's loop strength reduction is not needed.
 
     for r in loop(48):                       before:       %base = getelementptr float, ptr %p1, i64 %v3
       v5 = r * 32                            loop1:        %by32 = phi i64 [ 0, ... ], [ %by32.next, ... ]
       v6 = v5 + v3                                         %at = getelementptr float, ptr %base, i64 %by32
       load 16 of p1 at v6                                  load <16 x float>, ptr %at
 
-An index that is a sum is written only where something other than an address reads it.
+The value of an index that is a sum is written only if something other than an address reads it.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the 
 
 
 class Dialect(Record):
-    """The differences between text for a processor and for a GPU, other than accesses to memory.
+    """The differences between text for processors and for GPUs, except accesses to memory.
 
     apart:     a register holds one element; else a vector of lanes
-    picks:     an instruction takes the lane of a vector that a number names
-    barrier:   what threads of a block wait by; "": a block has one thread, and nothing to wait for
-    prefetch:  what asks for the line of an {address}; "": other threads run while one waits for memory
-    rows:      (opcode, dtype) -> its instruction, where the machine has a better one than render_llvm_rows.py says
+    picks:     an instruction extracts a lane of a vector by a variable number
+    barrier:   instruction that synchronizes the threads of a block; "": a block has one thread
+    prefetch:  instruction that prefetches the line of an {address}; "": threads hide latency instead
+    rows:      (opcode, dtype) -> a better instruction than that of render_llvm_rows.py
     """
 
     apart: bool
@@ -95,14 +95,14 @@ class Dialect(Record):
 
 
 # ---- which places of registers a body changes ----
-Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
+Slot = tuple[Op, int, int]  # memory, first lane's position, lanes
 
 
 def slot_of(access: Load | Store) -> Slot:
-    """Returns the value that an access of REGISTER memory reads or writes.
+    """Returns the slot that an access of REGISTER memory reads or writes.
 
     Raises:
-      VerifyError: the place is computed when the kernel runs.
+      VerifyError: the position is computed at run time.
     """
     if is_lookup(access):
         return access.memory, 0, access.memory.arg[1]
@@ -112,24 +112,24 @@ def slot_of(access: Load | Store) -> Slot:
 
 
 def elements_of(slot: Slot) -> list[Slot]:
-    """Returns the places of one lane each that a place of several has."""
+    """Returns the slots of one lane each that make up a slot of several."""
     memory, place, lanes = slot
     return [(memory, place + i, 1) for i in range(lanes)]
 
 
 def parts_of(statement: Statement) -> list[list[Slot]]:
-    """Returns the places of a thread's parts of matrices in registers: for each span one of every element."""
+    """Returns the slots of a thread's parts of matrices in registers: for each span one per element."""
     spans = [span for span in statement.spans() if is_register(span[0])]
     return [elements_of((memory, _constant_place(memory, index), count)) for memory, index, count in spans]
 
 
 def is_lookup(access: Load | Store) -> bool:
-    """True for a Load that takes each of its lanes from a place of its own: memory is a table then, held as one vector."""
+    """True for a Load with a separate index per lane: its memory is a table, held as one vector."""
     return isinstance(access, Load) and lanes_of(access.index) > 1
 
 
 def slots_of(square: Transpose) -> list[Slot]:
-    """Returns the values of the lines that a Transpose writes to REGISTER memory."""
+    """Returns the slots of the lines that a Transpose writes to REGISTER memory."""
     first = _constant_place(square.into, square.place)
     return [(square.into, first + j * square.step, square.lanes) for j in range(square.lanes)]
 
@@ -141,14 +141,14 @@ def _constant_place(memory: Op, index: Op) -> int:
 
 
 def slots_by_id(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Slot]]:
-    """Returns for each For and If (by id) what its body stores in registers that are there before it, in the order of the
-    first stores; and for each other statement that reads or writes registers which places these are. One visit of each.
+    """Returns, by id of each For and If, the outer slots that its body stores to, in the order of the first stores; and by
+    id of each other statement that accesses registers its slots. One pass over the statements.
 
     Args:
-      apart: every element is a place of its own, however many lanes an access has
+      apart: each element is a slot of its own, whatever the lanes of its accesses
 
     Raises:
-      VerifyError: two accesses of REGISTER memory share an element and are not the same.
+      VerifyError: two accesses of REGISTER memory overlap and are not equal.
     """
     found: dict[int, list[Slot]] = {}
     lanes_at: dict[tuple[Op, int], int] = {}
@@ -160,11 +160,11 @@ def slots_by_id(body: Iterable[Statement], apart: bool = False) -> dict[int, lis
 def _add_slots(
     body: Iterable[Statement], found: dict[int, list[Slot]], lanes_at: dict[tuple[Op, int], int], apart: bool
 ) -> list[Slot]:
-    """Adds the changes of a body's loops and branches to `found`, and the lanes at each place; returns its own."""
+    """Adds the changes by a body's loops and branches to `found`, and the lanes at each position; returns all changes."""
     stored: dict[Slot, None] = {}
     own = set()
     for statement in body:
-        if isinstance(statement, Let):  # most are
+        if isinstance(statement, Let):  # the most common kind
             continue
         if isinstance(statement, For | If):
             inside = found[id(statement)] = _add_slots(statement.body, found, lanes_at, apart)
@@ -198,7 +198,7 @@ def _slots(statement: Statement) -> list[Slot]:
 
 
 def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
-    """Raises VerifyError where a place is inside the lanes of another."""
+    """Raises VerifyError if a position is inside the lanes of another slot."""
     places = sorted([(memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items()])
     for (name, first, lanes), (other, second, _) in zip(places, places[1:]):
         if name == other and second < first + lanes:
@@ -207,7 +207,7 @@ def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
 
 # ---- addresses ----
 class Sum(Record):
-    """step * index of the innermost loop + the terms + constant; no term changes in that loop."""
+    """step * index of the innermost loop + the terms + constant; the terms do not change in that loop."""
 
     step: int = 0
     terms: tuple[tuple[Op, int], ...] = ()
@@ -228,11 +228,11 @@ class Sum(Record):
 class OpenLoop(Struct):
     """A loop whose body is being written.
 
-    range:     number of its RANGE
+    range:     name of its RANGE
     index:     name of its counter
-    is_wide:   the counter has 64 bits, as addresses have
+    is_wide:   the counter has 64 bits, as addresses do
     head:      instructions before the first iteration
-    sums:      VAR of the body that is a Sum -> that
+    sums:      the Sum of each VAR of the body that is one
     counters:  step -> name of a counter that grows by it
     totals:    terms -> name of their sum
     bases:     (memory, terms) -> name of their address
@@ -255,7 +255,7 @@ class OpenLoop(Struct):
 
 
 def add_up(value: Op, sum_of: Callable[[Op], Sum | None]) -> Sum | None:
-    """Returns the Sum that one operation makes of its operands' Sums; None where it makes none."""
+    """Returns the Sum of one operation on the operands' Sums, or None."""
     if value.code is OpCode.ADD:
         a, b = sum_of(value.src[0]), sum_of(value.src[1])
         return None if a is None or b is None else a.plus(b)
@@ -267,24 +267,24 @@ def add_up(value: Op, sum_of: Callable[[Op], Sum | None]) -> Sum | None:
 
 # ---- functions ----
 class LlvmWriter(ABC):
-    """The text of one function under construction.
+    """The text of a function under construction.
 
-    entry:     instructions before the code: arguments, memory of the stack
+    entry:     instructions before the code: arguments, stack memory
     lines:     the code
-    block:     the label of the basic block that is being written
-    values:    VAR -> the name of its value
-    constants: VAR -> the constant in all its lanes
-    repeated:  VAR -> the scalar in all its lanes
-    vectors:   VAR of several lanes -> its value
+    block:     label of the current basic block
+    values:    VAR -> name of its value
+    constants: VAR -> constant that all its lanes are
+    repeated:  VAR -> scalar that all its lanes are
+    vectors:   VAR of several lanes -> name of the vector
     intervals: integer VAR -> its least and greatest value
-    indices:   integer VARs with their values whose intervals were not asked for yet
-    ranges:    id of a RANGE -> the name of its value
-    pointers:  memory -> the name of its address
-    held:      a place of REGISTER memory -> the name of the value stored there last
-    slots_by_id: id of a loop or branch -> the places of REGISTER memory it changes; of an access -> those that it is to
+    indices:   integer VARs with their values, until their interval is needed
+    ranges:    id of a RANGE -> name of its value
+    pointers:  memory -> name of its address
+    held:      slot -> name of the value stored last
+    slots_by_id: id of a loop or branch -> the slots that it changes; of an access -> its own slots
     loops:     the open loops, outermost first
-    depths:    VAR -> how many loops were open where it was named
-    waiting:   VAR that was not asked for yet -> the place of its instruction
+    depths:    VAR -> number of loops open at its definition
+    waiting:   VAR whose value is not needed yet -> position of its instruction
     """
 
     dialect: Dialect
@@ -332,7 +332,7 @@ class LlvmWriter(ABC):
 
     @abstractmethod
     def allocate(self, memory: Op) -> None:
-        """Makes room for memory of the kernel's own."""
+        """Allocates the kernel's own memory."""
 
     # ---- statements ----
     def statements(self, body: Sequence[Statement]) -> None:
@@ -341,7 +341,7 @@ class LlvmWriter(ABC):
             getattr(self, WRITERS[type(statement)], self.write_unknown)(statement)
 
     def write_unknown(self, statement: Statement) -> None:
-        """Refuses a statement for which a kind of machine has no method."""
+        """Raises the error for a statement that the machine does not support."""
         raise broken(self.program, f"a {type(statement).__name__} is of another kind of machine")
 
     def write_load(self, load: Load) -> None:
@@ -377,9 +377,9 @@ class LlvmWriter(ABC):
 
     # ---- loops and branches ----
     def loop(self, loop: For, low: str, high: str, runs: bool) -> None:
-        """Writes a loop from `low` up to `high`; `runs`: it is certain that there is an iteration.
+        """Writes a loop from `low` up to `high`; `runs`: it has at least one iteration.
 
-        As few blocks as there can be: LLVM selects instructions block by block.
+        It has as few basic blocks as possible: LLVM selects instructions block by block.
         """
         self.num_labels += 1
         label, counter = f"loop{self.num_labels}", type_of(loop.range.dtype)
@@ -415,7 +415,7 @@ class LlvmWriter(ABC):
             self._join(before, start, after, end)
 
     def end_of(self, loop: For) -> str:
-        """Returns the extent of a loop, in the type of its counter."""
+        """Returns the extent of a loop in the type of its counter."""
         end = self.operand(loop.range.src[0], 1)
         is_wide = loop.range.dtype is dtypes.int64 or not end.startswith("%")
         return end if is_wide else self.emit(f"trunc i64 {end} to {type_of(loop.range.dtype)}")
@@ -425,7 +425,7 @@ class LlvmWriter(ABC):
         return ""
 
     def _body_of(self, loop: For, here: OpenLoop, label: str) -> list[str]:
-        """Returns the lines of a loop's body; lines needed before the first iteration go to `here`."""
+        """Returns the lines of a loop's body; lines before the first iteration go to `here`."""
         outside, self.lines = self.lines, []
         self.loops.append(here)
         self.ranges[here.range] = here.index
@@ -436,7 +436,7 @@ class LlvmWriter(ABC):
         return [line for line in body if line]
 
     def _join(self, before: Mapping[Slot, str], start: str, after: Mapping[Slot, str], end: str) -> None:
-        """Names the values of registers where two ways meet: `before` from `start`, `after` from `end`."""
+        """Writes the phi nodes of registers where two paths meet: `before` from `start`, `after` from `end`."""
         for slot, value in before.items():
             self.held[slot] = self.emit(_phi(slot, (value, start), (after[slot], end)))
 
@@ -446,7 +446,7 @@ class LlvmWriter(ABC):
 
     @contextmanager
     def when(self, condition: str, changed: Iterable[Slot] = ()) -> Iterator[None]:
-        """Opens a branch; where both ways meet, registers that it changes get new names."""
+        """Writes a branch; registers that it changes get phi nodes after it."""
         self.num_labels += 1
         label = f"if{self.num_labels}"
         self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
@@ -460,8 +460,8 @@ class LlvmWriter(ABC):
 
     # ---- registers ----
     def read_register(self, load: Load, parts: list[Slot]) -> str:
-        """Returns a register's value, whose lanes are in `parts`; 0 where the condition is false."""
-        values = [self.held.get(part, "poison") for part in parts]  # unspecified until something is stored
+        """Returns a register's value from the slots `parts`; 0 if the condition is false."""
+        values = [self.held.get(part, "poison") for part in parts]  # unspecified until stored
         if is_lookup(load):
             values = [self.look_up(parts, load.index)]
         if load.valid is not None:
@@ -477,7 +477,7 @@ class LlvmWriter(ABC):
         return held
 
     def look_up(self, parts: Sequence[Slot], index: Op) -> str:
-        """Returns lanes of a table in registers of one element each; LLVM folds places that follow from numbers alone."""
+        """Returns lanes of a table whose elements have a register each; LLVM folds constant positions."""
         lanes, dtype = lanes_of(index), parts[0][0].dtype
         table, places, held = "poison", self.operand(index, lanes), "poison"
         for i, part in enumerate(parts):
@@ -490,7 +490,7 @@ class LlvmWriter(ABC):
         return held
 
     def write_register(self, store: Store, parts: list[Slot]) -> None:
-        """Gives a register a value, whose lanes are in `parts`; where the condition is false it keeps its own."""
+        """Stores a value to the slots `parts` of a register; if the condition is false, they keep their values."""
         memory, lanes = store.memory, len(parts) * parts[0][2]
         value = self.operand(store.value, lanes)
         for lane, part in enumerate(parts):
@@ -502,7 +502,7 @@ class LlvmWriter(ABC):
             self.held[part] = one
 
     def _chosen(self, valid: Op, lane: int, part: Slot, value: str, otherwise: str) -> str:
-        """Writes the choice of a value where a condition holds, in all lanes of a part."""
+        """Writes the select of a value by a condition, for all lanes of a slot."""
         memory, _, lanes = part
         own = lanes_of(valid) if self.dialect.apart else lanes
         condition = self.operand(valid, own)
@@ -513,7 +513,7 @@ class LlvmWriter(ABC):
 
     # ---- values ----
     def write_let(self, let: Let) -> None:
-        """Names a value. An index that is a sum is written only where something other than an address reads it."""
+        """Names a value. That of an index that is a sum is written only if something other than an address reads it."""
         var, value, lanes = let.var, let.value, let.var.arg[1]
         if value.code is OpCode.EXPAND:
             (self.constants if value.src[0].code is OpCode.CONST else self.repeated)[var] = value.src[0]
@@ -530,14 +530,14 @@ class LlvmWriter(ABC):
         else:
             self.loops[-1].sums[var] = found
             self.waiting[var] = (self.lines, len(self.lines), value)
-            self.lines.append("")  # most indices are seen by accesses alone
+            self.lines.append("")  # accesses alone use most indices
 
     def is_index(self, value: Op) -> bool:
-        """True for what may be part of an address: of int64, which addresses have, too."""
+        """True for possible parts of addresses: int64, the type of addresses, too."""
         return value.dtype is dtypes.int64
 
     def operand(self, op: Op, lanes: int) -> str:
-        """Returns the text of a value with that many lanes; a scalar is repeated."""
+        """Returns the text of a value with this number of lanes; a scalar is repeated."""
         if op.code is OpCode.CONST:
             return constant(op.arg, op.dtype, lanes)
         own = op.arg[1] if op.code is OpCode.VAR else 1  # `lanes_of` written out: half of all calls come by here
@@ -563,7 +563,7 @@ class LlvmWriter(ABC):
         return self.operation(op, 1)
 
     def _write_waiting(self, var: Op) -> None:
-        """Writes the instruction of a Let at its place: it is more than an address."""
+        """Writes the instruction of a Let at its position, since more than addresses use it."""
         lines, place, value = self.waiting.pop(var)
         sources = [self.operand(s, 1) for s in value.src]
         self.values[var] = name = self.name()
@@ -620,7 +620,7 @@ class LlvmWriter(ABC):
         return pointer
 
     def _base(self, loop: OpenLoop, pointer: str, kind: str, found: Sum) -> str:
-        """Writes the address that an access has in every iteration but for its counter, before the first one."""
+        """Writes the base of an address, constant in the loop, before its first iteration."""
         total = loop.totals.get(found.terms)
         if total is None:
             total = loop.totals[found.terms] = self._total(loop, found)
@@ -638,7 +638,7 @@ class LlvmWriter(ABC):
         return total
 
     def wide(self, op: Op, lines: list[str]) -> str:
-        """Returns the name of a part of an address in 64 bits, which addresses have."""
+        """Returns the name of a part of an address in 64 bits."""
         value = self.value_of(op)
         if op.dtype is dtypes.int64:
             return value
@@ -647,7 +647,7 @@ class LlvmWriter(ABC):
         return name
 
     def sum_of(self, op: Op) -> Sum | None:
-        """Returns an index as the innermost loop sees it; None where that is not a sum."""
+        """Returns an index as a Sum over the innermost loop; None if it is not one."""
         if op.code is OpCode.CONST:
             return Sum(constant=int(op.arg))
         loop = self.loops[-1]
@@ -678,9 +678,9 @@ class LlvmWriter(ABC):
 
     # ---- checks ----
     def write_check(self, checked: Check) -> None:
-        """Writes a branch that is taken when an index is outside, with the report of the first such lane.
+        """Writes a branch for an index out of range, which reports its first such lane.
 
-        No call: it would cost the loops around the registers that a call overwrites.
+        It makes no call: a call would clobber registers of the surrounding loops.
         """
         self.num_labels += 1
         before, label, lanes = self.block, f"outside{self.num_labels}", lanes_of(checked.value)
@@ -703,14 +703,14 @@ class LlvmWriter(ABC):
         self.lines.append(f"  store i64 {value}, ptr {place}, align 8")
         self.lines.append(f"  br label %{label}.done")
         self.label(f"{label}.done")
-        if lanes == 1:  # NOTE: the condition would be kept in a byte of a register, which waits for what that held before
+        if lanes == 1:  # NOTE: a condition kept in a byte of a register would wait for that register's old value
             passed = Op(OpCode.WHERE, dtypes.int64, (checked.inside, checked.value, const(0, dtypes.int64)))
             self.values[passed] = self.emit(
                 f"phi i64 [ {value}, %{before} ], [ 0, %{label} ], [ 0, %{label}.keep ]"
             )
 
     def _first_outside(self, inside: str, mask: str, value: str, lanes: int) -> str:
-        """Writes the value of the first lane that is outside."""
+        """Writes the value of the first lane out of range."""
         if not self.dialect.picks:
             found = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lanes - 1}")
             for number in reversed(range(lanes - 1)):
@@ -725,6 +725,6 @@ class LlvmWriter(ABC):
 
 
 def _phi(slot: Slot, *origins: tuple[str, str]) -> str:
-    """Returns the instruction for a value that depends on the block from which control came."""
+    """Returns the instruction for a value that depends on the preceding block."""
     memory, _, lanes = slot
     return f"phi {type_of(memory.dtype, lanes)} " + ", ".join(f"[ {value}, %{block} ]" for value, block in origins)

@@ -1,7 +1,7 @@
-"""Operations in LLVM IR: types, constants, and one row for each opcode and kind of operand.
+"""Operations in LLVM IR: types, constants, and one row per opcode and kind of operand.
 
 In:    one Op on named operands
-Out:   the instructions for it, written through an `WriteLine`
+Out:   the instructions for it, written through a `WriteLine`
 Source: LLVM Language Reference Manual, version 22.
 """
 
@@ -19,9 +19,9 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-WriteLine = Callable[[str], str]  # writes one instruction and returns the name of its result
+WriteLine = Callable[[str], str]  # writes an instruction and returns the name of its result
 
-# In registers. The floats narrower than float32 are held as their bits: arithmetic on them is float32's.
+# In registers. Floats narrower than float32 are held as bits: their arithmetic is float32's.
 TYPES: dict[DType, str] = {
     dtypes.bool_: "i1", dtypes.uint8: "i8", dtypes.uint16: "i16", dtypes.uint32: "i32", dtypes.uint64: "i64",
     dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64",
@@ -49,7 +49,7 @@ def vector(scalar: str, lanes: int) -> str:
 
 @lru_cache(maxsize=256)
 def suffix(llvm_type: str) -> str:
-    """Returns how an overloaded intrinsic's name spells a type: <8 x float> is v8f32."""
+    """Returns the spelling of a type in overloaded intrinsics: <8 x float> is v8f32."""
     if llvm_type.startswith("<"):
         lanes, scalar = llvm_type[1:-1].split(" x ")
         return f"v{lanes}{suffix(scalar)}"
@@ -57,7 +57,7 @@ def suffix(llvm_type: str) -> str:
 
 
 def literal(value: Scalar, dtype: DType) -> str:
-    """Returns a constant's text; floats as bits, so that none are lost."""
+    """Returns a constant's text; floats as bits, to be exact."""
     if dtype is dtypes.bool_:
         return "true" if value else "false"
     if dtype in (dtypes.float32, dtypes.float64):
@@ -68,14 +68,14 @@ def literal(value: Scalar, dtype: DType) -> str:
 
 
 def constant(value: Scalar, dtype: DType, lanes: int) -> str:
-    """Returns a constant in every lane."""
+    """Returns a constant repeated in all lanes."""
     text = literal(value, dtype)
     return text if lanes == 1 else f"splat ({TYPES[dtype]} {text})"
 
 
 @lru_cache(maxsize=256)
 def operand_kind(dtype: DType) -> str:
-    """Returns the column of the tables an operand belongs to: its dtype's kind, or "h" for floats held as bits."""
+    """Returns an operand's column in the tables: its dtype's kind, or "h" for floats held as bits."""
     return "h" if dtype.is_narrow else dtype.kind
 
 
@@ -115,9 +115,9 @@ ONE_INSTRUCTION: dict[tuple[OpCode, str], str] = {
 
 # ---- several instructions ----
 def extremum(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
-    """MAX and MIN of floats, NaN wins: with a constant on one side, one vmaxps; otherwise a compare and a blend more.
+    """MAX and MIN of floats, NaN if one is NaN: with a constant operand one vmaxps; otherwise also a compare and a blend.
 
-    `a > b ? a : b` gives b where either is NaN, so only a NaN in a is lost.
+    `a > b ? a : b` is b if either is NaN, so only a NaN in a must be restored.
     """
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
     order = "ogt" if op.code is OpCode.MAX else "olt"
@@ -134,7 +134,7 @@ def extremum(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[st
 
 
 def floor_division(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
-    """IDIV and MOD of signed integers by a divisor that is not 0: truncated, then moved down where signs differ."""
+    """IDIV and MOD of signed integers by a nonzero divisor: truncated, then corrected if the signs differ."""
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
     a, b = values
     rest = emit(f"srem {t} {a}, {b}")
@@ -151,9 +151,9 @@ def floor_division(emit: WriteLine, op: Op, sources: Sequence[Op], values: Seque
 
 
 def index_division(emit: WriteLine, op: Op, values: Sequence[str], lanes: int, fits_32_bits: bool) -> str:
-    """IDIV and MOD of numbers known not to be negative: without sign, and in 32 bits where those are enough.
+    """IDIV and MOD of nonnegative numbers: unsigned, and in 32 bits if the operands fit.
 
-    Why: vectors have a product of two 32-bit integers, by which a division by a constant is done, but no longer one.
+    Why: divisions by constants need a high product, which vectors have for 32-bit integers, not for longer ones.
     """
     whole, narrow = type_of(op.dtype, lanes), vector("i32", lanes)
     instruction = "udiv" if op.code is OpCode.IDIV else "urem"
@@ -168,13 +168,13 @@ def index_division(emit: WriteLine, op: Op, values: Sequence[str], lanes: int, f
 
 
 def float_remainder(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
-    """MOD of floats: exact, with the sign of the divisor (C's fmod, moved where signs differ)."""
+    """MOD of floats: exact, with the sign of the divisor (C's fmod, corrected if the signs differ)."""
     rest = emit(f"frem {type_of(op.dtype, lanes)} {values[0]}, {values[1]}")
     return with_sign_of_divisor(emit, op.dtype, rest, values[1], lanes)
 
 
 def with_sign_of_divisor(emit: WriteLine, dtype: DType, rest: str, b: str, lanes: int) -> str:
-    """Moves what C's fmod leaves of a division by `b` to the side of 0 that `b` is on."""
+    """Corrects the remainder of C's fmod to the sign of `b`."""
     t, mask = type_of(dtype, lanes), vector("i1", lanes)
     none = constant(0.0, dtype, lanes)
     moved = emit(f"fadd {t} {rest}, {b}")
@@ -197,7 +197,7 @@ def bitcast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str
 
 
 def cast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
-    """CAST: float to integer truncates and saturates, NaN gives 0; to bool asks for not 0."""
+    """CAST: floats are truncated to integers with saturation, NaN becomes 0; bool means nonzero."""
     before, after, value = op.src[0].dtype, op.dtype, values[0]
     source, result = type_of(before, lanes), type_of(after, lanes)
     if before is after:
@@ -225,10 +225,10 @@ def cast(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], 
 
 
 def _cast_to_integers(emit: WriteLine, op: Op, value: str, lanes: int) -> str:
-    """Floats to integers, with limits: LLVM's own instruction for that goes lane by lane.
+    """Floats to integers with saturation, in vectors: LLVM's own instruction for it goes lane by lane.
 
-    NaN becomes 0, then all are brought between the limits as floats. Where the upper limit is not a float, the largest
-    float below it is taken, and values that were greater become the limit.
+    NaN becomes 0, then all are clamped as floats. If the upper limit is not a float, the largest float below it is used,
+    and greater values are replaced by the limit.
     """
     before, after = op.src[0].dtype, op.dtype
     source, mask = type_of(before, lanes), vector("i1", lanes)
@@ -254,7 +254,7 @@ def _cast_to_integers(emit: WriteLine, op: Op, value: str, lanes: int) -> str:
 
 
 def _cast_half(emit: WriteLine, op: Op, value: str, lanes: int) -> str:
-    """float16 to and from float32, where the processor has the instruction."""
+    """float16 to and from float32, if the processor has the instruction."""
     bits, half, single = vector("i16", lanes), vector("half", lanes), vector("float", lanes)
     if op.src[0].dtype is dtypes.float16 and op.dtype is dtypes.float32:
         held = emit(f"bitcast {bits} {value} to {half}")
@@ -279,14 +279,14 @@ SEVERAL_INSTRUCTIONS: dict[tuple[OpCode, str], Steps] = {
 
 
 def write_operation(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
-    """Writes an elementwise Op on operands that all have `lanes` lanes; returns the name of its result.
+    """Writes an elementwise Op on operands with `lanes` lanes; returns the name of its result.
 
     Args:
-      sources: the operands as Ops, where one is a constant in every lane that constant
+      sources: the operands as Ops; one that is constant in all lanes is that constant
       values:  their names
 
     Raises:
-      VerifyError: no row for this opcode and dtype; `legalize` should have replaced it.
+      VerifyError: no row for this opcode and dtype; `legalize` should have replaced the Op.
     """
     dtype = op.src[1].dtype if op.code is OpCode.WHERE else op.src[0].dtype
     key = (op.code, operand_kind(dtype))
@@ -302,14 +302,14 @@ def write_operation(emit: WriteLine, op: Op, sources: Sequence[Op], values: Sequ
 
 # ---- lanes ----
 def splat(emit: WriteLine, value: str, scalar: str, lanes: int) -> str:
-    """Repeats a value of an LLVM type in every lane of a vector."""
+    """Repeats a scalar of an LLVM type in all lanes of a vector."""
     one = emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
     zeros = f"<{lanes} x i32> zeroinitializer"
     return emit(f"shufflevector {vector(scalar, lanes)} {one}, {vector(scalar, lanes)} poison, {zeros}")
 
 
 def join_lanes(emit: WriteLine, op: Op, value: str) -> str:
-    """Writes a REDUCE of lanes: joins lane i with lane i + n/2, then n/4, ... until one is left."""
+    """Writes a REDUCE of lanes: combines lane i with lane i + n/2, then n/4, ... until one is left."""
     code, lanes = op.arg
     step = Op(code, op.dtype, (Op(OpCode.VAR, op.dtype, (), ("lane", 1)),) * 2)
     while lanes > 1:

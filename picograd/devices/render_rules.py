@@ -1,10 +1,10 @@
-"""Operations in languages like C: a table of rows with names, and the differences between the languages.
+"""Operations in C-like languages: a table of named rows, and the differences between the languages.
 
 In:    one Op of the linear form, intervals of its integer operands, a Spelling
 Out:   the text of an expression
 
-The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with their
-types in their names, in devices/primitives.h.
+The primitives in rows (`larger`, `floor_div`, `to_float16`, ...) are in devices/cuda/primitives.h and, with types in their
+names, in devices/primitives.h.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from picograd.record import Record
 
 
 class Spelling(Record):
-    """The differences between languages like C.
+    """The differences between C-like languages.
 
-    of_type:  the part after the name of a primitive with a type argument
-    by_type:  what follows the name of one that C++ chooses by the type of its argument
-    single:   what follows the name of a float32 function of the library
-    long:     what follows an integer that 32 bits do not hold
-    bitcast:  a value {a} of type {S} as one of type {T}; the text of a constant may be of another type
-    vector:   the declaration of several lanes: their type, their number, a name
-    lane:     one of them: the name, the number
-    load:     {N} elements {T} of {memory} from {index} on as lanes; "": element by element. {local}: of shared memory
-    store:    lanes {value} as such elements
-    zeros:    {N} lanes that are zero
+    of_type:  suffix of a primitive's name for its type argument
+    by_type:  suffix of a primitive that C++ overloads by its argument's type
+    single:   suffix of the library's float32 functions
+    long:     suffix of an integer literal of more than 32 bits
+    bitcast:  a value {a} of type {S} as one of type {T}; a constant's text may have another type
+    vector:   declaration of several lanes: their type, their number, a name
+    lane:     one lane: name, number
+    load:     {N} elements {T} of {memory} from {index} on, as lanes; "": element by element. {local}: for shared memory
+    store:    lanes {value} to such elements
+    zeros:    {N} lanes of zeros
     """
 
     of_type: str
@@ -59,14 +59,14 @@ OPENCL = Spelling(
 
 
 class Rule(Record):
-    """One row of the table.
+    """A row of the table.
 
-    name:     for traces and errors
+    name:     name in traces and errors
     code:     the operation
-    classes:  letters of the operand classes it is for:  f float   b bool   i integer that may wrap
-              x integer whose result is exact in its own type, or wraps by the language's own rule
-    text:     {a} {b} {c} operands, {T} type of the result, {U} the unsigned type arithmetic that wraps is done in;
-              {of_T} {by_T} {f}: how the spelling names a primitive for T, one chosen by T, a float32 function
+    classes:  letters of its operand classes:  f float   b bool   i integer that may wrap
+              x integer whose result is exact in its own type, or wraps by the language's rule
+    text:     {a} {b} {c} operands, {T} type of the result, {U} unsigned type for wrapping arithmetic;
+              {of_T} {by_T} {f}: suffixes of a primitive for T, of one overloaded by T, of a float32 function
     """
 
     name: str
@@ -124,7 +124,7 @@ RULES = (
     Rule("multiply-add of integers", OpCode.FMA, "ix", "({T})(({U}){a} * ({U}){b} + ({U}){c})"),
 )
 
-# (class of the source, class of the result) -> text; n is a float of less than 32 bits
+# (class of the source, class of the result) -> text; n is a float of fewer than 32 bits
 CASTS = {
     ("f", "f"): "({T}){a}",
     ("i", "f"): "({T}){a}",
@@ -146,7 +146,7 @@ _BY_CODE: dict[OpCode, tuple[Rule, ...]] = {
 
 
 def rule_for(op: Op, intervals: Intervals) -> Rule | None:
-    """Returns the row that writes an operation, or None if the table has none."""
+    """Returns the row for an operation, or None."""
     letter = _class_of(op, intervals)
     return next((rule for rule in _BY_CODE.get(op.code, ()) if letter in rule.classes), None)
 
@@ -175,7 +175,7 @@ def write_rule(rule: Rule, op: Op, operands: list[str], spelling: Spelling) -> s
 
 
 def write_cast(op: Op, operand: str, spelling: Spelling) -> str:
-    """Returns the text of a CAST. Integers become 16- and 8-bit floats by way of float32, as in NumPy."""
+    """Returns the text of a CAST. Integers become 16- and 8-bit floats through float32, as in NumPy."""
     source, target = op.src[0].dtype, op.dtype
     if source is target:
         return operand
@@ -199,7 +199,7 @@ def _cast_class(dtype: DType) -> str:
 
 # ---- constants ----
 def literal(value: Scalar, dtype: DType, spelling: Spelling = CPP) -> str:
-    """Returns a constant, exactly.
+    """Returns the exact text of a constant.
 
     >>> literal(0.5, dtypes.float32), literal(3, dtypes.int64), literal(-0.0, dtypes.float64)
     ('0x1p-1f', '3', '(-0.0)')

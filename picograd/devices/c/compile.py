@@ -19,14 +19,14 @@ from picograd.ir.stages import Binary, Source
 PRIMITIVES = Path(__file__).parents[1] / "primitives.h"
 COMPILERS = ("cc", "gcc", "clang")
 
-# No fast math: contraction off. Integers wrap, a kernel may read memory as another type. Nobody reads errno, nor catches
-# what floats raise, so that a loop with a square root or a condition becomes one of vectors.
+# No fast math: contraction off. Integers wrap, and a kernel may read memory as another type. No code reads errno or traps
+# on float exceptions, so loops with square roots or conditions can be vectorized.
 OPTIONS = (
     "-std=c11", "-O2", "-ftree-vectorize", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing",
     "-fno-math-errno", "-fno-trapping-math", f"-I{PRIMITIVES.parent}",
 )  # fmt: skip
 NATIVE = "-march=native"
-PROBE = "__VERSION__ | __FP_FAST_FMAF __FMA__ __ARM_FEATURE_FMA"  # a macro that is not defined stays as it is
+PROBE = "__VERSION__ | __FP_FAST_FMAF __FMA__ __ARM_FEATURE_FMA"  # a macro that is not defined is left as it is
 
 
 @cache
@@ -41,12 +41,12 @@ def compiler() -> str:
 
 @cache
 def options() -> tuple[str, ...]:
-    """Returns the options of the compiler: those for this very processor where it knows them."""
+    """Returns the options of the compiler, with those for this very processor if it supports them."""
     return (*OPTIONS, NATIVE) if _probe(*OPTIONS, NATIVE) is not None else OPTIONS
 
 
 def _probe(*flags: str) -> str | None:
-    """Returns PROBE after the compiler's preprocessor, or None where it does not take the flags."""
+    """Returns PROBE after preprocessing, or None if the compiler rejects the flags."""
     command = [compiler(), *flags, "-E", "-P", "-x", "c", "-"]
     done = subprocess.run(command, input=PROBE, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
@@ -54,10 +54,10 @@ def _probe(*flags: str) -> str | None:
 
 @cache
 def c_target() -> Target:
-    """Returns the description of this processor as the C compiler sees it: with scalars, which it makes vectors of.
+    """Returns the C compiler's description of this processor: scalars, which the compiler vectorizes.
 
     Raises:
-      CompileError: there is no compiler, or it compiles nothing.
+      CompileError: there is no compiler, or it does not work.
     """
     answer, host = _probe(*options()), host_target()
     if answer is None:
@@ -91,7 +91,7 @@ def compile_source(source: Source, target: Target) -> Binary:
 
 
 def compile_given(source: Source, target: Target) -> Binary:
-    """Compiles a user's kernel for a device whose own code needs no C compiler.
+    """Compiles a user's kernel for a device that does not need a C compiler otherwise.
 
     Raises:
       CompileError: there is no compiler, or it rejected the source; the message shows the line.

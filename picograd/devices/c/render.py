@@ -1,11 +1,11 @@
-"""Writes a Program as C that people can read: a function a phase, plain loops over scalars.
+"""Writes a Program as readable C: a function per phase, plain loops over scalars.
 
 In:    Program (linear form, of a CPU), Target
 Out:   Source (language "c"): `void {name}_{phase}(<pointers>, <variables>, int64 begin, int64 end)`
 
 A call runs the iterations begin..end of the phase's GRID loops, counted one loop after the other, as in LLVM IR
-(devices/render_llvm.py). The target has vectors of one lane, so that a VECTOR loop is a plain one, which the C compiler may
-turn into vectors again. The text needs one header, devices/primitives.h.
+(devices/render_llvm.py). The target has vectors of one lane, so a VECTOR loop is a plain one, which the C compiler may
+vectorize again. The text needs one header, devices/primitives.h.
 NOTE: pointers are not `restrict`: an output may be the same memory as an input of the kernel.
 """
 
@@ -25,10 +25,10 @@ from picograd.ir.statements import Alloc, For, Statement, Transpose
 
 
 def render(program: Program, target: Target) -> Source:
-    """Writes every phase of a Program as C.
+    """Writes all phases of a Program as C.
 
     Raises:
-      VerifyError: the Program breaks a rule of the linear form, or has what only a GPU runs.
+      VerifyError: the Program violates the linear form, or has statements for GPUs only.
     """
     functions, launches = ['#include "primitives.h"\n'], []
     for phase, statements in enumerate(program.phases):
@@ -41,7 +41,7 @@ def render(program: Program, target: Target) -> Source:
 
 
 def source_of_given(kernel: Kernel, call: Op) -> Source:
-    """Returns the source of a user's kernel in C, with a function behind it that has a plan's parameters."""
+    """Returns the source of a user's kernel in C, followed by a function with a plan's parameters."""
     given: GivenKernel = call.arg[0]
     params, (passed,) = arguments_of(kernel, call, C)
     head = [f"{param_type(param)} *p{slot}" for slot, param in enumerate(params)]
@@ -65,7 +65,7 @@ def signature(program: Program, symbol: str) -> str:
 
 
 def param_type(param: Param) -> str:
-    """Returns the type of an argument's elements: memory that is only read is const."""
+    """Returns the type of an argument's elements; memory that is only read is const."""
     return f"{'const ' if param.role == 'in' else ''}{param.dtype}"
 
 
@@ -101,7 +101,7 @@ class CWriter(Writer):
         self.line(f"{alloc.memory.dtype} {name}[{numel}];")
 
     def write_transpose(self, transpose: Transpose) -> None:
-        """Writes a square as two loops."""
+        """Writes a transposition as two loops."""
         into = self.place(transpose.into, transpose.place, f"j * {transpose.step} + i")
         memory = self.place(transpose.memory, transpose.index, f"i * {transpose.stride} + j")
         lanes = transpose.lanes
@@ -109,7 +109,7 @@ class CWriter(Writer):
             self.line(f"for (int64 j = 0; j < {lanes}; j++) {into} = {memory};")
 
     def place(self, memory: Op, index: Op, offset: str) -> str:
-        """Returns the text of the element `offset` behind another."""
+        """Returns the text of the element `offset` further."""
         return f"{self.memory(memory)}[{self.operand(index)} + {offset}]"
 
     def write_barrier(self, statement: Statement) -> None:

@@ -22,7 +22,7 @@ def make_compiler() -> Compiler:
 
     Raises:
       DeviceError: there is none.
-      CompileError: NVRTC is not installed, or makes no code for it.
+      CompileError: NVRTC is missing, or does not support the GPU.
     """
     gpu = capability()
     target = target_of(gpu, "nvrtc {}.{}".format(*version()))
@@ -37,10 +37,10 @@ def make_device(target: Target | None = None) -> CudaDevice:
 
 
 def check_usable() -> None:
-    """Checks that there is a GPU, and that NVRTC makes code for it.
+    """Checks that there is a GPU, and that NVRTC supports it.
 
     Raises:
       DeviceError:  there is no driver or no GPU.
-      CompileError: NVRTC is not installed, or makes no code for it.
+      CompileError: NVRTC is missing, or does not support the GPU.
     """
     check_architecture(target_of(capability()).arch)

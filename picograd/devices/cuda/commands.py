@@ -1,15 +1,15 @@
-"""Calls of the driver that a run makes, as rows of words in memory: one native function makes all that are due.
+"""Driver calls of a run as rows of words in memory; one native function makes all that are due.
 
 In:    names and arguments of the driver's functions
 Out:   `Row`; `Commands`, which calls rows one after the other;
        `caller_source()`: LLVM IR of `i64 @make_calls(ptr rows, i64 count)`, where `rows` are addresses of rows
 
-A call through the bindings costs a microsecond of Python, and one made here some nanoseconds more than the driver's own
-work. A row says whether it is due: constant parts are prepared once, each run submits the rest.
+A call through the bindings costs a microsecond of Python; one made here costs some nanoseconds more than the driver's work.
+A row says whether it is due: constant parts are prepared once, and each run submits the rest.
 
 row, in 64-bit words:    0 when it is due: NEVER, ONCE (until its call has succeeded) or ALWAYS
-                         1 address of the function   2 to 13 its arguments; a function of fewer does not look at the rest
-The result is 0, or the number of the row whose call failed times 2**32, plus the status; later rows were not called.
+                         1 address of the function   2 to 13 its arguments; extra words are ignored
+The result is 0, or the failing row's number times 2**32, plus the status; later rows were not called.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ CALLER, SYMBOL = "driver_caller", "make_calls"
 DUE, FUNCTION, FIRST, ROW_WORDS = 0, 1, 2, 14
 NEVER, ONCE, ALWAYS = 0, 1, 2
 ARGUMENTS_MAX = ROW_WORDS - FIRST
-DRIVER_VERSION = 12000  # whose form of each function is asked for
+DRIVER_VERSION = 12000  # version of the functions' interface
 Caller = Callable[[int, int], int]
 
 
 @cache
 def address_of(name: str) -> int:
-    """Returns the address of a function of the driver's."""
+    """Returns the address of a driver function."""
     place, _ = call("cuGetProcAddress", name.encode(), DRIVER_VERSION, 0)
     return int(place)
 
 
 def bind_caller(loaded: Executable) -> Caller:
-    """Returns the native function; calls of it let other threads of Python go on."""
+    """Returns the native function; its calls release Python's lock."""
     (address,) = loaded.functions
     made: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(address)
     made.owner = loaded  # the code must stay loaded
@@ -46,10 +46,10 @@ def bind_caller(loaded: Executable) -> Caller:
 
 
 class Row:
-    """One call, in memory that stays where it is.
+    """A call, in memory at a fixed address.
 
-    name:   of the function
-    words:  see above
+    name:   name of the function
+    words:  see the file's header
     """
 
     __slots__ = ("address", "name", "words", "_memory")
@@ -62,24 +62,24 @@ class Row:
             self.words[place] = int(argument)
 
     def set(self, number: int, value: int) -> None:
-        """Replaces an argument."""
+        """Sets an argument."""
         self.words[FIRST + number] = value
 
     @property
     def is_due(self) -> bool:
-        """True for a row that is called at the next run."""
+        """True if the next run makes the call."""
         return self.words[DUE] != NEVER
 
     def set_due(self, due: int) -> None:
-        """Sets when it is to be called."""
+        """Sets when the call is made."""
         self.words[DUE] = due
 
 
 class Commands:
-    """Rows that are called in order.
+    """Rows called in order.
 
     rows:  in order
-    last:  what is returned where the last one fails, less the status
+    last:  result, minus the status, if the last one fails
     """
 
     def __init__(self, caller: Caller, rows: Sequence[Row]):
@@ -92,18 +92,18 @@ class Commands:
 
         Raises:
           DeviceError:      one failed.
-          OutOfMemoryError: the driver has no memory for it.
+          OutOfMemoryError: the driver is out of memory.
         """
         ended = self.ended()
         if ended:
             raise self.failed(ended)
 
     def ended(self) -> int:
-        """Makes the calls that are due; returns 0, or which call ended it, and with what status."""
+        """Makes the calls that are due; returns 0, or the failing call's number and status."""
         return self._caller(self._start, self._count)
 
     def failed(self, ended: int) -> Exception:
-        """Returns the error for what `ended` returned."""
+        """Returns the error for a result of `ended`."""
         return failed(self.rows[ended >> 32].name, ended & 0xFFFFFFFF)
 
 

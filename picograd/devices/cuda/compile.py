@@ -1,10 +1,10 @@
-"""Compiles CUDA C to machine code for an NVIDIA GPU. No GPU and no driver is needed for it.
+"""Compiles CUDA C to machine code for an NVIDIA GPU, without a GPU or a driver.
 
 In:    Source (language "cuda"), Target (arch "sm_90a", ...)
 Out:   Binary: a cubin
 
-NVRTC comes from the nvidia-cuda-nvrtc package, or from a CUDA toolkit; cuda.pathfinder finds it. It writes a cubin,
-not PTX: a driver older than NVRTC may not take its PTX.
+NVRTC comes from the nvidia-cuda-nvrtc package, or from a CUDA toolkit; cuda.pathfinder finds it. It writes a cubin, not
+PTX, since a driver older than NVRTC may reject its PTX.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from picograd.record import Record
 WITHOUT = "PICOGRAD_DEVICE=PTX needs no NVRTC"
 HEADERS = Path(__file__).parent
 
-OLDEST_BY_LLVM = 75  # the architecture from which on LLVM makes code (devices/ptx/compile.py)
+OLDEST_BY_LLVM = 75  # first architecture that LLVM supports (devices/ptx/compile.py)
 # No fast math: contraction off, division and square root correctly rounded, denormals kept.
-NO_CONTRACTION = "--fmad=false"  # the results of a user's kernel are its own
+NO_CONTRACTION = "--fmad=false"  # so that a user's kernel has its own results
 OPTIONS = ("--std=c++17", NO_CONTRACTION, "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 
 
 class ResourceUsage(Record):
     """Resources of one kernel function, as the assembler reports them.
 
-    registers:      of one thread
-    shared_nbytes:  of one block
-    stack_nbytes:   of one thread, in local memory
-    spill_nbytes:   stored to and loaded from local memory for want of registers
+    registers:      per thread
+    shared_nbytes:  per block
+    stack_nbytes:   local memory per thread
+    spill_nbytes:   stored to and loaded from local memory for lack of registers
     """
 
     registers: int
@@ -50,7 +50,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     """Compiles CUDA C to a cubin.
 
     Raises:
-      CompileError: NVRTC is not installed, or does not know the GPU, or rejected the source, whose line is shown.
+      CompileError: NVRTC is missing, does not support the GPU, or rejected the source (the message shows the line).
 
     Cost: 50 to 100 ms for a small kernel.
     """
@@ -59,7 +59,7 @@ def compile_source(source: Source, target: Target) -> Binary:
 
 
 def resource_usage(source: Source, target: Target) -> dict[str, ResourceUsage]:
-    """Returns the resources of each function of a source on a target, by symbol."""
+    """Returns the resources of each function of a source, by symbol."""
     _, log = compiled(source, target, "--ptxas-options=-v")
     return read_usage(log)
 
@@ -88,7 +88,7 @@ def version() -> tuple[int, int]:
 
 
 def check_architecture(arch: str) -> None:
-    """Checks that NVRTC is here and makes code for an architecture, such as "sm_90a".
+    """Checks that NVRTC is installed and supports an architecture, such as "sm_90a".
 
     Raises:
       CompileError: it is not, or does not.
@@ -113,19 +113,19 @@ def _nvrtc() -> Any:
         nvrtc = import_module("cuda.bindings.nvrtc")
         import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
         return nvrtc
-    except (ImportError, AttributeError, RuntimeError, OSError) as error:  # an AttributeError: the packages are too old
+    except (ImportError, AttributeError, RuntimeError, OSError) as error:  # AttributeError: the packages are too old
         reason, hint = str(error).splitlines()[0], f'pip install "picograd[cuda]"; {WITHOUT}'
         raise CompileError(f"nvrtc: cannot be loaded ({reason}).", hint) from None
 
 
 @cache
 def _headers() -> dict[bytes, bytes]:
-    """Returns the text of each header that a source may include, by its name."""
+    """Returns the text of each header that sources may include, by name."""
     return {path.name.encode(): path.read_bytes() for path in sorted(HEADERS.glob("*.h"))}
 
 
 def compiled(source: Source, target: Target, *options: str, form: str = "CUBIN") -> tuple[bytes, str]:
-    """Returns the cubin and the log; or of the form "PTX", which is made for the architecture without machine code."""
+    """Returns the cubin and the log; form="PTX": PTX for the architecture instead of machine code."""
     nvrtc = _nvrtc()
     arch = target.arch if form == "CUBIN" else target.arch.replace("sm_", "compute_")
     check_architecture(target.arch)
@@ -143,18 +143,18 @@ def compiled(source: Source, target: Target, *options: str, form: str = "CUBIN")
             raise _failed("nvrtcCompileProgram", status)
         return _text(nvrtc, form, program), log
     finally:
-        nvrtc.nvrtcDestroyProgram(program)  # whose one error is that there is no such program
+        nvrtc.nvrtcDestroyProgram(program)  # its only error: no such program
 
 
 def _text(nvrtc: Any, what: str, program: Any) -> bytes:
-    # NOTE: the call writes into `data`. A bytes object will not do: b" " * 1 is the one that the whole process shares.
+    # NOTE: the call writes into `data`. A bytes object would be unsafe: b" " * 1 is shared by the whole process.
     data = bytearray(int(_checked(nvrtc, f"nvrtcGet{what}Size", program)))
     _checked(nvrtc, f"nvrtcGet{what}", program, data)
     return bytes(data)
 
 
 def _checked(nvrtc: Any, name: str, *arguments: Any) -> Any:
-    """Calls a function of NVRTC and returns its result: None, one value or a tuple; or raises with its status."""
+    """Calls a function of NVRTC and returns its result: None, a value or a tuple; raises an error for its status."""
     status, *values = _asked(nvrtc, name, *arguments)
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise _failed(name, status)
@@ -162,10 +162,10 @@ def _checked(nvrtc: Any, name: str, *arguments: Any) -> Any:
 
 
 def _asked(nvrtc: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
-    """Calls a function of NVRTC and returns its status and what it gives."""
+    """Calls a function of NVRTC and returns its status and results."""
     try:
         return getattr(nvrtc, name)(*arguments)
-    except (RuntimeError, ValueError) as error:  # the library has no such function; the bindings do not know the status
+    except (RuntimeError, ValueError) as error:  # the library lacks the function, or the bindings the status
         raise CompileError(f"nvrtc: {name} cannot be called ({error}).", WITHOUT) from None
 
 

@@ -1,15 +1,14 @@
-"""Products of matrices by cuBLASLt, NVIDIA's library, as launches of a GPU's plan; it is found where it is installed.
+"""Matrix products by cuBLASLt, NVIDIA's library, as launches of a GPU's plan, if it is installed.
 
-In:    PlainProducts; calls of the library, as data
-Out:   `CublasLt`: which way it would compute a product; `ProductCall`, which does;  `why_no_library`, `library_name`
+In:    PlainProducts; library calls, as data
+Out:   `CublasLt`: chooses an algorithm for a product; `ProductCall`, which runs it;  `why_no_library`, `library_name`
 
-Nothing is loaded before the first call. The package cuda-bindings has no cuBLASLt; nvmath-python has, for all of its
-functions; fifteen are needed. Source of numbers: cublasLt.h, cublas_api.h and library_types.h of CUDA 13, the same in CUDA
-12.
+Nothing is loaded before the first call. The package cuda-bindings lacks cuBLASLt; nvmath-python has all its functions, of
+which fifteen are needed. Source of numbers: cublasLt.h, cublas_api.h and library_types.h of CUDA 13, the same in CUDA 12.
 
-The library knows matrices by columns. A row-major matrix is to it the transpose, column-major: so it is asked for
-out.T = b.T @ a.T, and b.T is its first operand. A bias, one element a row of out.T, is one of its own epilogue; what is
-added is its C. It takes the stream of kernels and memory that the plan gives it, and never waits for the host.
+The library is column-major: it sees a row-major matrix as its transpose. So it computes out.T = b.T @ a.T, with b.T as
+first operand. A bias, one element per row of out.T, is in its epilogue; an added matrix is its C. It uses the plan's stream
+and workspace, and never waits for the host.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainPr
 from picograd.ir.stages import Binary
 
 # ---- calls of the library ----
-VERSION_MIN = 120_000  # 12.0: the numbers below were not compared with older ones
+VERSION_MIN = 120_000  # 12.0: the numbers below were not compared with older versions
 SUCCESS = 0  # cublasStatus_t
 WITHOUT = "PICOGRAD_PLAIN_SUMS=1 leaves the library out"
 INSTALL = "pip install 'picograd[cuda-libraries]'"
@@ -38,15 +37,15 @@ R_32F, R_16F, R_16BF = 0, 2, 14  # cudaDataType_t
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77  # cublasComputeType_t
 TRANSPOSE = 1  # cublasOperation_t
 TRANSA, TRANSB, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
-RELU, BIAS = 2, 4  # cublasLtEpilogue_t, which may be joined
+RELU, BIAS = 2, 4  # cublasLtEpilogue_t, bits
 BATCH_COUNT, STRIDED_BATCH_OFFSET = 5, 6  # cublasLtMatrixLayoutAttribute_t
 PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK = 1, 3  # cublasLtMatmulPreferenceAttributes_t
-PREF_MIN_ALIGNMENTS = (5, 6, 7, 8)  # of A, B, C and D
-REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts of a sum are float32, too
+PREF_MIN_ALIGNMENTS = (5, 6, 7, 8)  # for A, B, C and D
+REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: partial sums are float32, too
 
 
 class Algorithm(ctypes.Structure):
-    """cublasLtMatmulAlgo_t: may be written down, and read again with the same version of the library."""
+    """cublasLtMatmulAlgo_t: may be saved, and loaded with the same version of the library."""
 
     _fields_ = [("data", ctypes.c_uint64 * 8)]
 
@@ -62,7 +61,7 @@ class Heuristic(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Loads the library: of the nvidia-cublas package, or of a CUDA toolkit.
+    """Loads the library from the nvidia-cublas package, or from a CUDA toolkit.
 
     Raises:
       DeviceError: it is not installed, or too old.
@@ -81,7 +80,7 @@ def library() -> ctypes.CDLL:
 
 
 def version_text(number: int) -> str:
-    """Returns a version of the library as people write it.
+    """Returns a version of the library in the usual form.
 
     >>> version_text(131002)
     '13.10.2'
@@ -96,7 +95,7 @@ def library_name() -> str:
 
 @cache
 def why_no_library() -> str | None:
-    """Returns None where the library can be loaded, or the reason why not."""
+    """Returns None if the library can be loaded, else the reason why not."""
     try:
         library()
     except DeviceError as error:
@@ -117,35 +116,35 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def set_attribute(name: str, of: ctypes.c_void_p, attribute: int, value: Any) -> None:
-    """Sets an attribute of an object made by the library; the value has its C type."""
+    """Sets an attribute of a library object; the value has its C type."""
     call(name, of, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
 
 
 # ---- products ----
-WORKSPACE_NBYTES_MAX = 32 << 20  # what the library's manual has for Hopper
-ACCESS_NBYTES = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge
+WORKSPACE_NBYTES_MAX = 32 << 20  # recommended by the library's manual for Hopper
+ACCESS_NBYTES = 16  # bytes, of the widest access; less aligned memory needs a different algorithm
 DTYPES = {"float32": R_32F, "float16": R_16F, "bfloat16": R_16BF}
 
 
 def is_call(binary: Binary) -> bool:
-    """True for a Binary with a call of a library among its launches."""
+    """True for a Binary with a library call among its launches."""
     return binary.data.startswith(LIBRARY_CALL)
 
 
-_dropped: deque[tuple[Callable[[Any], Any], Any]] = deque()  # objects no longer needed, with what gives them back
+_dropped: deque[tuple[Callable[[Any], Any], Any]] = deque()  # unused objects, with the functions that destroy them
 
 
 class Made:
-    """Something that the library made, given back when it is no longer needed.
+    """A library object, destroyed when it is no longer needed.
 
-    handle:  what its functions take
+    handle:  argument for its functions
     """
 
     def __init__(self, kind: str, *arguments: object):
-        with suppress(IndexError):  # another thread was faster
+        with suppress(IndexError):  # another thread was first
             while _dropped:
                 destroy, handle = _dropped.popleft()
-                destroy(handle)  # whose status could not be reported
+                destroy(handle)  # its status could not be reported
         self._kind, self.handle = kind, ctypes.c_void_p()
         call(f"cublasLt{kind}Create", ctypes.byref(self.handle), *arguments)
         self._given_back = AtDeath(_dropped.append, (getattr(library(), f"cublasLt{kind}Destroy"), self.handle))
@@ -156,11 +155,11 @@ class Made:
 
 
 class Description:
-    """A product as the library has it described.
+    """A product in the library's form.
 
     operation:           the product
-    left, right, result: the layout of three matrices; `left` is b.T
-    added:               the layout of the added matrix; the result, times 0, where nothing is
+    left, right, result: layouts of three matrices; `left` is b.T
+    added:               layout of the added matrix; without one, the result's, times 0
     """
 
     def __init__(self, product: PlainProduct):
@@ -192,7 +191,7 @@ class Description:
 
 
 def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> Made:
-    """Returns the layout of a matrix for the library, to which a contiguous row is a column."""
+    """Returns the library's layout of a matrix, in which a contiguous row is a column."""
     length, count = (rows, columns) if matrix.is_column_major else (columns, rows)
     made = Made("MatrixLayout", dtype, ctypes.c_uint64(length), ctypes.c_uint64(count), ctypes.c_int64(matrix.stride))
     if batch > 1:
@@ -202,15 +201,15 @@ def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> 
 
 
 class CublasLt:
-    """The library on one GPU, whose context is current whenever it is called.
+    """The library on one GPU; the GPU's context must be current.
 
-    name:  with the version, and what else its algorithms and their bits depend on
+    name:  its version, and everything else on which algorithms and bits depend
 
     Raises:
-      DeviceError: it is not here, or too old.
+      DeviceError: it is missing, or too old.
 
-    Source: cuBLAS manual, 2.1.4, "Results reproducibility": the same bits in every run, with one version, on GPUs of one
-            architecture with as many multiprocessors.
+    Source: cuBLAS manual, 2.1.4, "Results reproducibility": equal bits in all runs of a version, on GPUs with equal
+    architecture and number of multiprocessors.
     """
 
     def __init__(self, num_multiprocessors: int) -> None:
@@ -218,15 +217,15 @@ class CublasLt:
 
     @cached_property
     def _handle(self) -> ctypes.c_void_p:
-        """Returns the library's state on this GPU, which stays until the process ends."""
+        """Returns the library's state on this GPU, kept until the process ends."""
         handle = ctypes.c_void_p()
         call("cublasLtCreate", ctypes.byref(handle))
         return handle
 
     def way_of(self, product: PlainProduct) -> Library:
-        """Returns the algorithm that the library's heuristics take for a product, for memory aligned and not.
+        """Returns the algorithms that the library's heuristics choose for a product, for aligned and unaligned memory.
 
-        The parts of a sum that several blocks share are float32, as all else that is added.
+        Partial sums of blocks that share a sum are float32, as are all other sums.
 
         Raises:
           DeviceError: it has none.
@@ -238,9 +237,9 @@ class CublasLt:
         return Library(self.name, product, aligned, unaligned, max(int(one.workspace_nbytes) for one in found))
 
     def _heuristic(self, description: Description, product: PlainProduct, of_operands: int, of_results: int) -> Heuristic:
-        """Returns the first algorithm for operands, and results, that begin at multiples of that many bytes."""
+        """Returns the first algorithm for operands and results aligned to these bytes."""
         if product.epilogue.bias is not None:
-            description.set_bias(of_results)  # an address that tells that much: nothing is read (cublasLt.h, BIAS_POINTER)
+            description.set_bias(of_results)  # only its alignment is read (cublasLt.h, BIAS_POINTER)
         preference = Made("MatmulPreference")
         preference.set(PREF_MAX_WORKSPACE_BYTES, ctypes.c_uint64(WORKSPACE_NBYTES_MAX))
         preference.set(PREF_REDUCTION_SCHEME_MASK, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
@@ -254,10 +253,10 @@ class CublasLt:
         return found
 
     def load(self, name: str, called: LibraryCall) -> ProductCall:
-        """Makes a call of the library the launch of a kernel.
+        """Makes a library call the launch of a kernel.
 
         Raises:
-          DeviceError: it was made for another version.
+          DeviceError: it was made for a different version.
         """
         made_for = called.choice.name
         if made_for != self.name:
@@ -266,7 +265,7 @@ class CublasLt:
 
 
 class ProductCall:
-    """One product, whose algorithm is fixed: the same bits in every run on memory that is aligned alike."""
+    """A product with a fixed algorithm: equal bits in all runs on equally aligned memory."""
 
     def __init__(self, handle: ctypes.c_void_p, called: LibraryCall):
         choice = called.choice
@@ -286,7 +285,7 @@ class ProductCall:
           addresses:  of the parameters, by slot
 
         Raises:
-          DeviceError: the library does not take it.
+          DeviceError: the library refuses it.
         """
         product, description, epilogue = self._product, self._description, self._product.epilogue
         itemsize, out_itemsize = (dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))

@@ -35,12 +35,12 @@ from picograd.record import replace
 
 
 class CudaDevice:
-    """The first GPU of this machine, through a driver that has been initialised.
+    """The first GPU of this machine, through an initialized driver.
 
-    target:  what code is made for; CUDA C for this GPU unless another is given
-    queue:   what it has to do
-    memory:  how much of its memory objects hold
-    graphs, ready_graphs: what the driver has made of plans, and is given back
+    target:  target of code; by default CUDA C for this GPU
+    queue:   its queue of commands
+    memory:  count of the memory that objects hold
+    graphs, ready_graphs: plans' graphs of the driver, with those to be destroyed
 
     Raises:
       DeviceError: there is no driver or no GPU.
@@ -59,10 +59,10 @@ class CudaDevice:
             self.enter()
             self.queue = CommandQueue(bind_caller(linked(caller)), self._context)
         except PicogradError:
-            ask("cuDevicePrimaryCtxRelease", gpu)  # with all that was made in it; the error is the first failure
+            ask("cuDevicePrimaryCtxRelease", gpu)  # with everything made in it; the first failure is the error
             raise
         self._pool = Pool(self._new_segment, _drop_segment, lambda: self.queue.ticket)
-        self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
+        self._arena: Memory | None = None  # shared by all plans, which run one after the other; counted while one runs
         self.graphs, self.ready_graphs = Handles("cuGraphDestroy"), Handles("cuGraphExecDestroy")
         self.memory: MemoryCount = self._pool.count
 
@@ -81,7 +81,7 @@ class CudaDevice:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lets the calling thread use the queue, and no other meanwhile."""
+        """Gives the calling thread exclusive use of the queue."""
         with self.queue.lock:
             self.enter()
             with self.queue.whole():
@@ -92,12 +92,12 @@ class CudaDevice:
         """Returns memory of at least `nbytes` bytes, aligned to 256.
 
         Raises:
-          OutOfMemoryError: the GPU has no memory left, after giving back what the pool held.
+          OutOfMemoryError: the GPU is out of memory, also after freeing what the pool kept.
         """
         return self._allocate(nbytes)
 
     def _allocate(self, nbytes: int, is_counted: bool = True) -> Memory:
-        """Returns memory of the pool; where it has none, gives the driver what it keeps free and asks once more."""
+        """Returns memory of the pool; if it has none, frees unused segments and tries again."""
         if self.is_forked:
             self.check_process()
         made = self._pool.allocate(nbytes, is_counted)
@@ -121,11 +121,11 @@ class CudaDevice:
 
     @property
     def held(self) -> int:
-        """The bytes held from the driver: those of objects, and those kept for reuse."""
+        """The bytes allocated from the driver: those of objects, and those kept for reuse."""
         return self._pool.held
 
     def memory_info(self) -> tuple[int, int]:
-        """Returns how many bytes of the GPU are free, and how many there are."""
+        """Returns the numbers of free bytes and of all bytes of the GPU."""
         self.enter()
         left, total = call("cuMemGetInfo")
         return int(left), int(total)
@@ -135,17 +135,17 @@ class CudaDevice:
         return [*map(self._allocate, lengths)]
 
     def arena(self, nbytes: int) -> Memory:
-        """Returns memory for one plan's temporaries, which counts for nothing.
+        """Returns memory for one plan's temporaries; it is not counted.
 
-        All plans use the same memory: their kernels follow each other in one stream.
+        All plans share it, since their kernels run in one stream.
         """
         if self._arena is None or self._arena.nbytes < nbytes:
-            self._arena = None  # first, so that its memory can be part of the new one
+            self._arena = None  # first, so that its memory can become part of the new one
             self._arena = self._allocate(nbytes, is_counted=False)
         return self._arena
 
     def _new_segment(self, nbytes: int) -> int | None:
-        """Asks the driver for memory; None where it has none left."""
+        """Allocates memory from the driver; None if it is exhausted."""
         self.enter()
         try:
             return int(call("cuMemAlloc", nbytes))
@@ -153,22 +153,22 @@ class CudaDevice:
             return None
 
     def with_room(self, make: Callable[[], Made]) -> Made:
-        """Returns make(), called once more, with all unused memory given back, where the driver has too little.
+        """Returns make(); if the driver is out of memory, frees all unused memory and calls it again.
 
         Raises:
-          OutOfMemoryError: it has too little even then.
+          OutOfMemoryError: the driver is out of memory even then.
         """
         with suppress(OutOfMemoryError):
             return make()
-        self._make_room()  # NOTE: behind the block, whose error holds what was half made
+        self._make_room()  # NOTE: after the block, whose error holds half-made objects
         return make()
 
     def _make_room(self) -> None:
-        gc.collect()  # tensors in cycles of references
+        gc.collect()  # frees tensors in reference cycles
         self.trim()
 
     def trim(self) -> None:
-        """Gives the memory that no object owns back to the driver."""
+        """Returns memory without an owner to the driver."""
         with self.queue.lock:
             self.synchronize()
             self._arena = None
@@ -179,7 +179,7 @@ class CudaDevice:
         """Stores a C-contiguous host array at the start of `memory`, before work submitted later."""
         if array.nbytes:
             with self._alone():
-                # New memory waits for what used it before; other memory for all that was submitted so far.
+                # New memory waits for its last use; other memory for everything submitted so far.
                 after = memory.freed if memory.born == self.queue.ticket else self.queue.ticket
                 self.queue.copy_in(memory.address, array.ctypes.data, array.nbytes, after)
 
@@ -196,12 +196,12 @@ class CudaDevice:
                 self.queue.copy(target.address, source.address, nbytes)
 
     def synchronize(self) -> None:
-        """Waits until everything submitted is done; a kernel that failed is reported here."""
+        """Waits until everything submitted is done; reports a kernel that failed."""
         with self._alone():
             self.queue.wait()
 
     def mark(self) -> Moment:
-        """Returns the moment at which everything submitted so far is done."""
+        """Returns the moment at which everything submitted so far will be done."""
         with self._alone():
             moment = Moment(self.queue, self.queue.take_moments(1)[0], self.enter)
             self.queue.record(moment.event)
@@ -212,15 +212,15 @@ class CudaDevice:
         return self.queue.timed(work, self._alone)
 
     def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
-        """Returns name and seconds of each kernel that is submitted while `work` runs, in order."""
+        """Returns name and seconds of each kernel submitted while `work` runs, in order."""
         return self.queue.kernel_times(work, self._alone)
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:
-        """Loads a cubin, or PTX text that ends with a zero byte, which the driver compiles, or a call of a library.
+        """Loads a cubin, PTX text ending with a zero byte, which the driver compiles, or a library call.
 
         Raises:
-          DeviceError: the driver does not take it.
+          DeviceError: the driver rejects it.
         """
         self.enter()
         if self._code.modules:
@@ -231,7 +231,7 @@ class CudaDevice:
         return binary.executable(functions, module)
 
     def _load_call(self, binary: Binary) -> Executable:
-        """Returns launches: one by the library, the others of generated code, if there is any."""
+        """Returns launches: one by the library, others of generated code, if any."""
         called, code = read_library(binary.data)
         product = self._cublaslt.load(binary.name, called)
         others = [launch for place, launch in enumerate(binary.launches) if place != called.place]
@@ -240,13 +240,13 @@ class CudaDevice:
         return binary.executable(functions, module)
 
     def _give_back(self) -> None:
-        """Gives the driver unneeded graphs, then the code that they launch, once none of it runs."""
+        """Destroys unneeded graphs, then unloads the code that they launch, once none of it runs."""
         with self.queue.lock:
             self.give_back_graphs()
             self._code.unload(self.synchronize)
 
     def give_back_graphs(self) -> None:
-        """Gives the driver the graphs of plans that are gone; one that still runs it frees when that is done."""
+        """Destroys the graphs of plans that are gone; the driver frees one that still runs when it is done."""
         for handles in (self.ready_graphs, self.graphs):
             handles.give_back(len(handles))
 
@@ -257,20 +257,20 @@ class CudaDevice:
         return CublasLt(self.num_multiprocessors)
 
     def library(self) -> str | None:
-        """Returns the name of cuBLASLt, with its version, or None where it is not installed."""
+        """Returns the name of cuBLASLt, with its version, or None if it is not installed."""
         return None if why_no_library() else self._cublaslt.name
 
     def way_of(self, product: PlainProduct) -> Library:
-        """Returns how cuBLASLt would compute a product.
+        """Returns cuBLASLt's algorithms for a product.
 
         Raises:
-          DeviceError: it would not.
+          DeviceError: it has none.
         """
         self.enter()
         return self._cublaslt.way_of(product)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
-        """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""
+        """Returns run(inputs, outputs, variables), which submits every launch without waiting."""
         make = partial(CudaPlan, self, schedule, executables)
         return runner_by_steps(schedule, make, holds_back=False)
 
@@ -292,12 +292,12 @@ def _drop_segment(address: int) -> None:
 
 
 def target_of(gpu: Capability, compiler: str = "") -> Target:
-    """Describes a GPU as code generation sees it.
+    """Describes a GPU for code generation.
 
     Args:
-      compiler:  of CUDA C, name and version: what another version made is not what this one makes
+      compiler:  name and version of the CUDA C compiler; other versions make other code
     """
-    # From 9.0 on, "a" adds what only that generation has (wgmma on Hopper).
+    # From 9.0 on, "a" adds features of that generation alone (wgmma on Hopper).
     arch, is_ampere = f"sm_{gpu.major}{gpu.minor}{'a' if gpu.major >= 9 else ''}", gpu.major >= 8
     return Target(
         "CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=gpu.shared_bytes, has_mma=is_ampere,

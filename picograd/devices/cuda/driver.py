@@ -1,8 +1,8 @@
-"""Calls of the CUDA driver API, each checked; what the first GPU of this machine can do; handles of what the driver makes.
+"""Calls of the CUDA driver API, each checked; abilities of the first GPU; handles of driver objects.
 
 In:    names and arguments of the driver's functions
-Out:   `call`; `ask`, for whom another status than success is an answer; `available`; `capability`
-       `Events`, which are used again; `Handles`; `Loader`, whose code is loaded for as long as an executable needs it
+Out:   `call`; `ask`, for callers that handle other statuses than success; `available`; `capability`
+       `Events`, which are reused; `Handles`; `Loader`, which keeps code loaded while an executable needs it
 
 Nothing is loaded before the first call.
 """
@@ -22,11 +22,11 @@ from picograd.ir.stages import Launch
 from picograd.record import Record
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
-DRIVER_VERSION_MIN = 12000  # has all functions that are called, and takes arrays by maps of tiles
+DRIVER_VERSION_MIN = 12000  # it has all functions used here, and takes arrays by tile maps
 NEWER = f"pip install --upgrade cuda-bindings, which then names it; else {INSTEAD}"
 UPDATE = f"update the NVIDIA driver; until then {INSTEAD}"
 
-# After one of these every call of the process fails: CUDA Driver API, "Data types used by CUDA driver", CUresult.
+# After one of these all calls of the process fail: CUDA Driver API, "Data types used by CUDA driver", CUresult.
 LOST = frozenset(
     "CUDA_ERROR_" + name
     for name in (
@@ -37,7 +37,7 @@ LOST = frozenset(
 )  # fmt: skip
 START_AGAIN = "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named"
 HIDDEN = f"nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES hides those that it does not name; else {INSTEAD}"
-# Remedies by status, where these are not another device. Source: as above.
+# Hints by status, if another device is not the remedy. Source: as above.
 HINTS = {
     "CUDA_ERROR_OUT_OF_MEMORY": "let go of tensors or use smaller batches; nvidia-smi lists others that hold memory",
     "CUDA_ERROR_NO_DEVICE": HIDDEN,
@@ -65,7 +65,7 @@ def driver() -> Any:
 
 
 def ask(name: str, *arguments: Any) -> tuple[Any, ...]:
-    """Calls a function of the driver API and returns its status, and what it gives.
+    """Calls a function of the driver API and returns its status and results.
 
     Raises:
       DeviceError: it cannot be called, or its status is unknown.
@@ -75,21 +75,21 @@ def ask(name: str, *arguments: Any) -> tuple[Any, ...]:
         return function(*arguments)
     except RuntimeError as error:
         text = str(error).splitlines()[0]
-        if type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text:  # by version
+        if type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text:  # depends on the version
             reason, hint = "this machine has no NVIDIA driver (libcuda).", INSTEAD
         else:
             reason, hint = f"{text.rstrip('.')}.", UPDATE
         raise DeviceError(f"CUDA: {name} cannot be called: {reason}", hint) from None
-    except ValueError as error:  # of the bindings' enum
+    except ValueError as error:  # from the bindings' enum
         raise _nameless(name, error) from None
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Calls a function of the driver API and returns its result: None, one value or a tuple.
+    """Calls a function of the driver API and returns its result: None, a value or a tuple.
 
     Raises:
       DeviceError:      with the function, the status's number and its name.
-      OutOfMemoryError: the driver has no memory for it.
+      OutOfMemoryError: the driver is out of memory.
     """
     status, *values = ask(name, *arguments)
     if status != driver().CUresult.CUDA_SUCCESS:
@@ -98,7 +98,7 @@ def call(name: str, *arguments: Any) -> Any:
 
 
 def failed(name: str, status: Any) -> DeviceError | OutOfMemoryError:
-    """Returns the error for a call that gave another status than success, as the bindings have it or as a number."""
+    """Returns the error for a status other than success, in the bindings' form or as a number."""
     try:
         status = driver().CUresult(status)
     except ValueError as error:
@@ -113,10 +113,10 @@ def _nameless(name: str, error: ValueError) -> DeviceError:
 
 
 def _start() -> None:
-    """Initialises the driver.
+    """Initializes the driver.
 
     Raises:
-      DeviceError: there is none, it is too old, or it knows no GPU.
+      DeviceError: there is none, it is too old, or it finds no GPU.
     """
     call("cuInit", 0)
     version = call("cuDriverGetVersion")
@@ -128,7 +128,7 @@ def _start() -> None:
 
 
 def version_text(number: int) -> str:
-    """Returns a version of CUDA as people write it.
+    """Returns a version of CUDA in the usual form.
 
     >>> version_text(12040)
     '12.4'
@@ -140,8 +140,8 @@ class Capability(Record):
     """The abilities of the first GPU of this machine.
 
     major, minor:  its architecture: 9, 0 is sm_90
-    shared_bytes:  memory one block shares where its launch asks for it
-    multiprocessors: how many it has
+    shared_bytes:  shared memory that a block may request
+    multiprocessors: their number
     """
 
     major: int
@@ -151,7 +151,7 @@ class Capability(Record):
 
 
 def capability() -> Capability:
-    """Asks the driver what the first GPU can do.
+    """Returns the abilities of the first GPU.
 
     Raises:
       DeviceError: there is no driver or no GPU.
@@ -170,7 +170,7 @@ NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class Events:
-    """Events without a time, by their handles, for those who need one.
+    """A pool of event handles without timing.
 
     spare:  those not in use
     """
@@ -179,8 +179,8 @@ class Events:
         self.spare: list[int] = []
 
     def recorded(self, stream: Any) -> int:
-        """Returns an event behind all that a stream was given."""
-        self.give(self.take())  # where it stays if it cannot be recorded
+        """Returns an event after everything submitted to a stream."""
+        self.give(self.take())  # so it stays in the pool if it cannot be recorded
         call("cuEventRecord", self.spare[-1], stream)
         return self.spare.pop()
 
@@ -189,15 +189,15 @@ class Events:
         return self.spare.pop() if self.spare else int(call("cuEventCreate", NO_TIMING))
 
     def give(self, event: int) -> None:
-        """Takes one back; a stream that waits for it waits for the work it was recorded for then."""
+        """Takes an event back; streams that wait for it wait for the work recorded then."""
         self.spare.append(event)
 
 
 class Handles:
-    """Things of the driver's of one kind; those that are no longer needed wait here.
+    """Driver objects of one kind; unneeded ones are collected here.
 
     Args:
-      undo:  the function that gives one back
+      undo:  function that destroys one
     """
 
     def __init__(self, undo: str):
@@ -205,22 +205,22 @@ class Handles:
         self._dropped: deque[Any] = deque()
 
     def hold(self, value: Any) -> Handle:
-        """Returns a handle that holds a thing as long as it lives."""
+        """Returns a handle that keeps an object alive."""
         return Handle(value, self._dropped)
 
     def __len__(self) -> int:
         return len(self._dropped)
 
     def give_back(self, count: int) -> None:
-        """Gives the driver the first `count` that are not in use, in one thread at a time, whose context is current."""
+        """Destroys the first `count` unneeded objects; one thread at a time, with the context current."""
         for _ in range(count):
             call(self.undo, self._dropped.popleft())
 
 
 class Handle:
-    """Holds something of the driver's.
+    """Keeps a driver object alive.
 
-    No driver is called when it dies, for it may die in a thread without a context, or while the process ends.
+    Its finalizer does not call the driver, since it may run in a thread without a context, or at the process' end.
     """
 
     __slots__ = ("value", "_dropped")
@@ -231,13 +231,13 @@ class Handle:
 
 # ---- code ----
 OTHER_CODE = "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX"
-LOG_NBYTES = 1 << 14  # of the message of the driver's compiler
+LOG_NBYTES = 1 << 14  # of messages of the driver's compiler
 
 
 class Loader:
-    """A loader of code for one device, which unloads it, too.
+    """Loads and unloads code for one device.
 
-    modules:  loaded code, and code that no executable needs and that waits; its kernels may run still
+    modules:  loaded code; code that no executable needs waits here until its kernels have run
     """
 
     def __init__(self, target: Target):
@@ -251,7 +251,7 @@ class Loader:
           code:  a cubin, or PTX text that ends with a zero byte
 
         Raises:
-          DeviceError: the driver does not take it.
+          DeviceError: the driver rejects it.
         """
         log = bytearray(LOG_NBYTES)
         try:
@@ -267,10 +267,10 @@ class Loader:
             ) from None
 
     def unload(self, wait: Callable[[], None]) -> None:
-        """Unloads dropped code, once none of it still runs. One thread at a time may call it.
+        """Unloads dropped code once none of it runs; one thread at a time.
 
         Args:
-          wait:  returns when everything submitted is done; code dropped meanwhile stays loaded
+          wait:  waits until everything submitted is done; code dropped meanwhile stays loaded
         """
         count = len(self.modules)
         if count:
@@ -279,7 +279,7 @@ class Loader:
 
 
 def _function(module: Any, launch: Launch) -> Any:
-    """Returns a function of loaded code, which may have the shared memory that its launch asks for."""
+    """Returns a function of loaded code, with the shared memory that its launch requests allowed."""
     function = call("cuModuleGetFunction", module, launch.symbol.encode())
     if launch.shared_nbytes:
         most = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -288,7 +288,7 @@ def _function(module: Any, launch: Launch) -> Any:
 
 
 def _loaded(code: bytes, log: bytearray) -> Any:
-    """Has the driver load code; what its compiler complains of in PTX text goes to `log`."""
+    """Loads code by the driver; complaints of its compiler about PTX text go to `log`."""
     if code.startswith(b"\x7fELF"):
         return call("cuModuleLoadData", code)
     kinds = driver().CUjit_option
@@ -297,6 +297,6 @@ def _loaded(code: bytes, log: bytearray) -> Any:
 
 
 def _said_in(log: bytearray) -> str:
-    """Returns the first complaint of the driver's compiler; "" where it has none."""
+    """Returns the first complaint of the driver's compiler, or ""."""
     said = log.partition(b"\0")[0].decode(errors="replace").strip().splitlines()
     return f'Its compiler says "{said[0]}". ' if said else ""

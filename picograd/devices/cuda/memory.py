@@ -1,12 +1,11 @@
-"""Memory of a GPU: segments of the driver's, split for those who ask and merged when they let go.
+"""Memory of a GPU: the driver's segments, split into blocks and merged when these are free.
 
 In:    numbers of bytes
 Out:   `Memory`; `Pool`
 
-A block can be used again as soon as its object dies: what comes later in the stream of kernels comes after those that
-used it. Another stream has to wait for them, and only for them: a free block knows the number of the last submission
-before it came back. Who asks for little gets a part of a segment for the little ones, so that a scalar that lives long
-does not keep a large segment in two.
+A block can be reused as soon as its object dies: later kernels of the stream run after those that used it. Other streams
+have to wait for these kernels only: a free block has the number of the last submission before it was freed. Small blocks
+come from segments of their own, so that a scalar with a long life does not split a large segment.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from functools import partial
 from picograd.interrupts import AtDeath, held_back, lock
 from picograd.ir.backend import MemoryCount
 
-STEP = 512  # bytes that lengths are rounded up to, so that a block begins at a multiple of 256, as what the driver gives
-SMALL_NBYTES_MAX = 1 << 20  # up to here blocks come from segments of their own kind, and leave any rest behind
-SMALL_SEGMENT_NBYTES, LARGE_SEGMENT_NBYTES = 2 << 20, 32 << 20  # at least
-SEGMENT_STEP = 2 << 20  # bytes that longer segments are rounded up to
+STEP = 512  # bytes; lengths are multiples, so blocks begin at multiples of 256, as the driver's memory does
+SMALL_NBYTES_MAX = 1 << 20  # up to here blocks come from segments of their own kind, and may leave a rest
+SMALL_SEGMENT_NBYTES, LARGE_SEGMENT_NBYTES = 2 << 20, 32 << 20  # minimum sizes
+SEGMENT_STEP = 2 << 20  # bytes; longer segments are multiples
 
 
 @dataclass(eq=False, slots=True)
 class Block:
     """A piece of a segment.
 
-    start, nbytes:  where it is
+    start, nbytes:  address and size
     is_small:       the kind of its segment
-    ticket:         of the last submission that may use it, while it is free
+    ticket:         number of the last submission that may use it, if it is free
     is_free:        it is not in use
     before, after:  its neighbours in the segment
     """
@@ -47,12 +46,12 @@ class Block:
 
 
 class Memory:
-    """Memory of the GPU; back in the pool when this object dies.
+    """Memory of the GPU; returned to the pool when this object dies.
 
     address:  of the first byte, a multiple of 256
-    nbytes:   asked for
-    freed:    the submission after which no other uses it
-    born:     the last submission before it was handed out
+    nbytes:   requested size
+    freed:    the submission after which it has no other user
+    born:     the last submission before it was allocated
     """
 
     __slots__ = ("address", "nbytes", "freed", "born", "_given_back", "_counted")
@@ -63,15 +62,15 @@ class Memory:
 
 
 class Pool:
-    """The memory of one GPU that this process holds. Safe for many threads.
+    """The memory of one GPU that this process holds; thread-safe.
 
-    count:  of living objects
-    held:   bytes that came from the driver
+    count:  count of the memory of live objects
+    held:   bytes allocated from the driver
 
     Args:
-      new_segment:   asks the driver for bytes: an address, or None if there is no memory left
-      drop_segment:  gives them back, once they are no longer used
-      ticket:        the number of the last submission
+      new_segment:   allocates bytes from the driver: an address, or None if it is exhausted
+      drop_segment:  frees a segment once it is no longer used
+      ticket:        returns the number of the last submission
     """
 
     def __init__(
@@ -85,20 +84,20 @@ class Pool:
         self.count, self.held = MemoryCount(), 0
 
     def allocate(self, nbytes: int, is_counted: bool = True) -> Memory | None:
-        """Returns memory of at least `nbytes` bytes, or None where none is left.
+        """Returns memory of at least `nbytes` bytes, or None if there is none left.
 
         Args:
-          is_counted:  as what an object holds
+          is_counted:  count it as an object's
         """
         wanted, num_counted, given = -(-nbytes // STEP) * STEP or STEP, nbytes if is_counted else 0, self._given
         with self._lock:
-            if given and given[0].nbytes == wanted:  # most often: a step has let go what the next one asks for
+            if given and given[0].nbytes == wanted:  # the usual case: a step has freed what the next one needs
                 block, ticket, back = given[0], self._ticket(), AtDeath.__new__(AtDeath)
                 memory, give_back = (
                     Memory(block.start, nbytes, ticket, ticket, back, self.count.take(num_counted)),
                     partial(given.append, block),
                 )
-                del given[0]  # NOTE: no call between this and the next, where an interrupt might come
+                del given[0]  # NOTE: no call between these two, since an interrupt might come
                 back.__del__ = give_back  # type: ignore[assignment]
                 return memory
         with held_back(), self._lock:
@@ -108,20 +107,20 @@ class Pool:
                 return None
             self._take(found, wanted)
             where = found.start, nbytes, found.ticket, self._ticket()
-            return Memory(*where, AtDeath(given.append, found), self.count.take(num_counted))  # which no frame holds
+            return Memory(*where, AtDeath(given.append, found), self.count.take(num_counted))  # no frame holds it
 
     def trim(self) -> None:
-        """Gives segments without a part in use back to the driver."""
+        """Frees segments without a block in use."""
         with held_back(), self._lock:
             self._collect()
             for block in [b for b in self._free.values() if b.before is None and b.after is None]:
-                self._drop_segment(block.start)  # first: if the driver does not take it, it stays here
+                self._drop_segment(block.start)  # first: if the driver fails, the block stays here
                 self._remove(block)
                 self.held -= block.nbytes
 
     # ---- blocks; with the lock ----
     def _collect(self) -> None:
-        """Makes what came back free, one block with its free neighbours."""
+        """Merges returned blocks with their free neighbours."""
         while self._given:
             block = self._given.popleft()
             block.ticket, block.is_free = self._ticket(), True
@@ -133,13 +132,13 @@ class Pool:
             insort(self._by_length[block.is_small], (block.nbytes, block.start))
 
     def _best(self, wanted: int) -> Block | None:
-        """Returns the shortest free block that is long enough (best fit)."""
+        """Returns the shortest free block that fits."""
         lengths = self._by_length[wanted <= SMALL_NBYTES_MAX]
         at = bisect_left(lengths, (wanted, 0))
         return self._free[lengths[at][1]] if at < len(lengths) else None
 
     def _grown(self, wanted: int) -> Block | None:
-        """Returns a new segment as one free block, of the usual length or as long as is needed, or None."""
+        """Returns a new segment as one free block, of the usual or the needed length, or None."""
         is_small = wanted <= SMALL_NBYTES_MAX
         rounded = -(-wanted // SEGMENT_STEP) * SEGMENT_STEP
         usual = SMALL_SEGMENT_NBYTES if is_small else max(LARGE_SEGMENT_NBYTES, rounded)
@@ -154,7 +153,7 @@ class Pool:
         return None
 
     def _take(self, block: Block, wanted: int) -> None:
-        """Hands a free block out; the rest of it stays free, if it is worth it."""
+        """Hands out a free block; the rest of it stays free, if it is large enough."""
         self._remove(block)
         rest = block.nbytes - wanted
         if rest >= (STEP if block.is_small else SMALL_NBYTES_MAX):
@@ -167,14 +166,14 @@ class Pool:
         block.is_free = False
 
     def _remove(self, block: Block) -> None:
-        """Takes a free block out of the lists."""
+        """Removes a free block from the lists."""
         del self._free[block.start]
         lengths = self._by_length[block.is_small]
         del lengths[bisect_left(lengths, (block.nbytes, block.start))]
 
 
 def _joined(left: Block, right: Block) -> Block:
-    """Returns two neighbours as one."""
+    """Joins two neighbours."""
     left.nbytes, left.after, left.ticket = left.nbytes + right.nbytes, right.after, max(left.ticket, right.ticket)
     if right.after is not None:
         right.after.before = left

@@ -1,11 +1,11 @@
-"""A plan on a GPU: its launches with their arguments in place, from the second run on as graphs of the driver's.
+"""A plan on a GPU: launches with prepared arguments, from the second run on as graphs of the driver.
 
 In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
 Out:   `CudaPlan`, a Runner
 
-Arguments stay from run to run: only where memory differs from the last run something is written, and the nodes of the graph
-that read it are updated. A graph is one call of the driver however many kernels it has; to make it costs more than to run
-it, so a plan that runs once has none.
+Arguments stay in memory from run to run: only those that differ from the last run are written, and the graph nodes that
+read them are updated. A graph is one driver call for any number of kernels; making it costs more than running it, so a plan
+that runs once has none.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from picograd.ir.stages import REPORT_WORDS, Executable, FixedMemory, Schedule
 from picograd.ir.symbolic import dim_value
 
 # ---- launches in place and graphs of them ----
-MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
-GRID = 1  # which argument of cuLaunchKernel it is
+MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap, bytes
+GRID = 1  # index of this argument of cuLaunchKernel
 
 
 class PreparedLaunch:
-    """A launch with its arguments as the driver takes them, from run to run the same memory.
+    """A launch with its arguments in the driver's form, at a fixed address.
 
-    call:      what it launches
+    call:      the launch
     values:    its arguments: addresses, then symbolic integers
-    pointers:  the address of each of them, maps of tiles between
-    grid:      blocks; with none it is left out
-    node:      of a graph that has it, else None
-    has_readers: others than the launch itself are to be told of addresses: maps of tiles, or the node
+    pointers:  address of each argument, with tile maps between them
+    grid:      number of blocks; 0: no launch
+    node:      its node in a graph, or None
+    has_readers: tile maps or the node must be updated when an address changes
     """
 
     __slots__ = ("call", "values", "pointers", "grid", "node", "has_readers", "_maps", "_first_map")
@@ -66,7 +66,7 @@ class PreparedLaunch:
         self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
 
     def tell_address(self, number: int, address: int) -> None:
-        """Puts the address of an argument into the maps that are of its memory; a node is updated."""
+        """Writes the address of an argument to the maps of its memory; updates the node."""
         if self._maps is not None:
             for i, tile_map in enumerate(self.call.launch.tile_maps):
                 if tile_map.param == number:
@@ -76,16 +76,16 @@ class PreparedLaunch:
             self.node.tell()
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
-        """Replaces the grid, and the values of symbolic integers."""
+        """Sets the grid and the values of symbolic integers."""
         self.grid = grid
         for i, value in enumerate(values, len(self.call.arguments)):
             self.values[i] = value
 
 
 class KernelLaunch(PreparedLaunch):
-    """A launch of a kernel, with the driver's calls for it ready to be made.
+    """A kernel launch with its driver calls prepared.
 
-    row:  the launch itself
+    row:  the call that launches it
     """
 
     __slots__ = ("row",)
@@ -97,7 +97,7 @@ class KernelLaunch(PreparedLaunch):
         self.row = Row("cuLaunchKernel", call.function, 0, high, deep, *block, shared, stream, pointers, 0, due=NEVER)
 
     def set_grid(self, grid: int, values: Sequence[int]) -> None:
-        """Replaces the grid, and the values of symbolic integers; the node is updated."""
+        """Sets the grid and the values of symbolic integers; updates the node."""
         super().set_grid(grid, values)
         self.row.set(GRID, grid)
         self.row.set_due(ALWAYS if grid > 0 else NEVER)
@@ -108,8 +108,8 @@ class KernelLaunch(PreparedLaunch):
 class Node:
     """A launch in a graph.
 
-    node:  the driver's
-    rows:  what tells the driver of it, for the runs to come; a run under way keeps its values
+    node:  the driver's node
+    rows:  calls that update it for later runs; a run in progress keeps its values
     """
 
     def __init__(self, graph: Any, launch: KernelLaunch, before: Sequence[Node]):
@@ -125,17 +125,17 @@ class Node:
         self.rows: tuple[Row, ...] = ()
 
     def stand_in(self, ready: Any, is_enabled: bool) -> None:
-        """Prepares the update of its node in a graph that is ready to run."""
+        """Prepares the calls that update the node of an instantiated graph."""
         self._enable = Row("cuGraphNodeSetEnabled", ready, self.node, is_enabled, due=NEVER if is_enabled else ONCE)
         self._tell = Row("cuGraphExecKernelNodeSetParams", ready, self.node, self._params.getPtr(), due=NEVER)
         self.rows = self._enable, self._tell
 
     def tell(self) -> None:
-        """Notes that its arguments have changed."""
+        """Marks its arguments as changed."""
         self._tell.set_due(ONCE)
 
     def set_grid(self, grid: int) -> None:
-        """Sets another grid; with none it does not run."""
+        """Sets the grid; an empty one disables the node."""
         self._enable.set(2, grid > 0)
         self._enable.set_due(ONCE)
         if grid > 0:
@@ -144,10 +144,10 @@ class Node:
 
 
 class Graph:
-    """Launches one after the other, as the driver runs them with one call.
+    """Launches that the driver runs one after the other by a single call.
 
-    updates:  what tells it of changes
-    launch:   runs it
+    updates:  calls that update it
+    launch:   call that runs it
     """
 
     def __init__(self, launches: Sequence[KernelLaunch], stream: int, graphs: Handles, ready_graphs: Handles):
@@ -158,7 +158,7 @@ class Graph:
         self._ready = ready_graphs.hold(call("cuGraphInstantiate", self._graph.value, 0))
         for node, each in zip(nodes, launches):
             node.stand_in(self._ready.value, each.grid > 0)
-        for node, each in zip(nodes, launches):  # now that all of it is there
+        for node, each in zip(nodes, launches):  # after the graph is complete
             each.node, each.has_readers = node, True
         self.updates = [row for node in nodes for row in node.rows]
         self.launch = Row("cuGraphLaunch", self._ready.value, stream)
@@ -166,15 +166,15 @@ class Graph:
 
 # ---- the plan ----
 Made = TypeVar("Made")
-UNKNOWN = -1  # where memory is
-NODES_MAX = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
+UNKNOWN = -1  # address of memory
+NODES_MAX = 1 << 14  # more launches, as of a loop of thousands of steps, are made kernel by kernel
 
 
 class QueueDevice(Device, Protocol):
-    """A device with a queue, as a plan needs it.
+    """The queue's device, as far as a plan needs it.
 
-    graphs, ready_graphs:  the driver's, those for updates and those to launch
-    is_forked:             this process is not the one that made it
+    graphs, ready_graphs:  the driver's graphs, for updates and for launches
+    is_forked:             this process was forked from the device's
     """
 
     is_forked: bool
@@ -197,11 +197,11 @@ class QueueDevice(Device, Protocol):
         ...
 
     def give_back_graphs(self) -> None:
-        """Gives the driver the graphs of plans that are gone."""
+        """Destroys the graphs of plans that are gone."""
         ...
 
     def with_room(self, make: Callable[[], Made]) -> Made:
-        """Returns make(), called once more, with all unused memory given back, where the driver has too little."""
+        """Returns make(); if the driver is out of memory, frees all unused memory and calls it again."""
         ...
 
     def arena(self, nbytes: int) -> Memory:
@@ -210,11 +210,11 @@ class QueueDevice(Device, Protocol):
 
 
 class KernelPart:
-    """Kernels one after the other: launched one by one the first time, then as one graph.
+    """Consecutive kernels: launched one by one the first time, then as a graph.
 
-    rows:         the calls of a run
-    same:         of these what is to be called where no argument and no grid is another one than in the run before
-    is_prepared:  they will be these rows from now on
+    rows:         calls of a run
+    same:         of these, the calls of a run with the same arguments and grids as the last one
+    is_prepared:  the rows will not change again
     """
 
     def __init__(self, calls: Sequence[Call], stream: int):
@@ -225,18 +225,18 @@ class KernelPart:
         self._graph: Graph | None = None
 
     def prepare(self, device: QueueDevice) -> None:
-        """Makes a graph of the launches at the second run, if the driver has memory for one: some KB a node."""
+        """Makes a graph of the launches at the second run, if the driver has memory for it: some KB per node."""
         if self._has_run and 1 < len(self.launches) <= NODES_MAX and self._graph is None:
             device.enter()
             device.give_back_graphs()
             make = partial(Graph, self.launches, self._stream, device.graphs, device.ready_graphs)
-            with suppress(OutOfMemoryError):  # each kernel is launched, as in the first run
+            with suppress(OutOfMemoryError):  # otherwise each kernel is launched, as in the first run
                 graph = device.with_room(make)
                 self.rows, self.same, self._graph = [*graph.updates, graph.launch], [graph.launch], graph
         self.is_prepared, self._has_run = self._has_run, True
 
     def run(self, device: QueueDevice) -> None:
-        """Submits the launches; while kernels are timed, one by one."""
+        """Submits the launches; one by one while kernels are timed."""
         queue = device.queue
         if queue.laps is None:
             if not self.is_prepared:
@@ -249,7 +249,7 @@ class KernelPart:
 
 
 class HostPart:
-    """A call of a function of the host between kernels: it waits for them, and works on copies of their memory."""
+    """A call of a host function between kernels: it waits for them, and works on copies of their memory."""
 
     def __init__(self, call: Call):
         self.launches = [PreparedLaunch(call)]
@@ -272,10 +272,10 @@ class HostPart:
 
 
 class LibraryPart:
-    """A product that a library submits between kernels, to their stream: nobody waits.
+    """A product that a library submits between kernels, to their stream, without waiting.
 
-    Cost: some microseconds of the host at each run, and the launches before and after it are a graph each. As a node of
-    one graph it would have to be captured again whenever memory is another.
+    Cost: some microseconds of the host per run, and launches before and after it are separate graphs. As a node of one
+    graph it would have to be captured again whenever memory changes.
     """
 
     def __init__(self, call: Call):
@@ -292,7 +292,7 @@ ALONE: dict[type, type[HostPart | LibraryPart]] = {HostFunction: HostPart, Produ
 
 
 def cut(calls: Sequence[Call], stream: int) -> list[AnyPart]:
-    """Returns calls in parts: kernels that follow each other, and calls of the host or of a library one by one."""
+    """Splits calls into parts: consecutive kernels, and single calls of the host or of a library."""
     parts: list[AnyPart] = []
     for alone, group in groupby(calls, lambda call: ALONE.get(type(call.function))):
         own = list(group)
@@ -301,20 +301,20 @@ def cut(calls: Sequence[Call], stream: int) -> list[AnyPart]:
 
 
 class CudaPlan:
-    """Runs a schedule on a GPU: submits everything, and waits only where kernels report what they have checked.
+    """Runs a schedule on a GPU: submits everything, and waits only if kernels report checks.
 
-    Its loops have the numbers of steps that symbolic integers of these values say.
+    Its loops have the numbers of steps for these values of the symbolic integers.
     """
 
     def __init__(
         self, device: QueueDevice, schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int]
     ):
         listed = list_launches(schedule, executables, variables)
-        self._device, self._executables = device, tuple(executables)  # whose modules must stay loaded
+        self._device, self._executables = device, tuple(executables)  # their modules must stay loaded
         self._arena_nbytes = listed.temporary_nbytes
         queue = device.queue
         num_inputs, num_outputs = (sum(use.role == role for use in schedule.buffers) for role in ("input", "output"))
-        self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # after each part the reports are looked at
+        self._stages = [cut(calls, queue.stream) for calls in listed.parts]  # reports are read after each part
         self._parts = [part for stage in self._stages for part in stage]
         self._reports = Reports(device, listed.checks) if listed.checks else None
         first_part = self._parts[0] if len(self._parts) == 1 and self._reports is None else None
@@ -322,7 +322,7 @@ class CudaPlan:
         self._all = self._same = Commands(queue.caller, ())  # with the updates of its graph, and without
         self._num_outer = outer = num_inputs + num_outputs
         first = {"input": 0, "output": num_inputs, "temporary": outer, "report": outer + 1}
-        self._addresses = [UNKNOWN] * (outer + 2)  # of memory, as the arguments have them
+        self._addresses = [UNKNOWN] * (outer + 2)  # addresses that the arguments have now
         self._readers: list[list[tuple[PreparedLaunch, int, int]]] = [[] for _ in self._addresses]
         for part in self._parts:
             for each in part.launches:
@@ -331,8 +331,8 @@ class CudaPlan:
                     self._readers[first[place.group] + place.number].append((each, i, place.offset))
         self._has_temporaries = bool(self._readers[outer])
         self._has_maps = any(each.call.launch.tile_maps for part in self._parts for each in part.launches)
-        self._is_changed = True  # something that the graph does not have yet
-        self._fixed: FixedMemory | None = None  # of the run before
+        self._is_changed = True  # the graph needs an update
+        self._fixed: FixedMemory | None = None  # from the last run
         self._variables: dict[str, int] | None = None
 
     def __call__(
@@ -343,7 +343,7 @@ class CudaPlan:
         may_stop: bool = True,
         fixed: FixedMemory | None = None,
     ) -> None:
-        """Runs it once. Ctrl-C that must not stop it waits; it does so anyway where one call submits everything."""
+        """Runs it once. Ctrl-C waits unless `may_stop`, and always waits if a single call submits everything."""
         device, queue, only, outer = self._device, self._device.queue, self._only, self._num_outer
         with queue.lock:
             if not may_stop and (only is None or queue.laps is not None):
@@ -356,7 +356,7 @@ class CudaPlan:
             counted = device.memory.take(self._arena_nbytes) if self._has_temporaries else None
             try:
                 if self._has_temporaries:
-                    arena = device.arena(self._arena_nbytes)  # held here: the device lets go of it where it makes room
+                    arena = device.arena(self._arena_nbytes)  # kept alive here: the device may drop it to make room
                     if self._addresses[outer] != arena.address:
                         self._set({outer: arena.address})
                 self._set_addresses(inputs, outputs, fixed)
@@ -376,7 +376,7 @@ class CudaPlan:
                 del counted
 
     def _prepare(self, part: KernelPart) -> None:
-        """Makes one call of a submission that has this part alone."""
+        """Makes the single call of a submission with this part alone."""
         queue = self._device.queue
         part.prepare(self._device)
         self._all, self._same = (
@@ -399,11 +399,11 @@ class CudaPlan:
         queue.end()
 
     def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], fixed: FixedMemory | None) -> None:
-        """Puts the addresses of inputs and outputs into the arguments."""
+        """Writes the addresses of inputs and outputs to the arguments."""
         before = self._addresses
         changed: dict[int, int] = {}
         if fixed is None or fixed is not self._fixed:
-            self._fixed = None  # until all of them are there
+            self._fixed = None  # until all are written
             found = [buffer.memory.address for buffer in (*inputs, *outputs)]
             if found != before[: len(found)]:
                 changed = dict(enumerate(found))
@@ -423,13 +423,13 @@ class CudaPlan:
         self._fixed = fixed
 
     def _set(self, changed: Mapping[int, int]) -> None:
-        """Puts addresses, by slots, into the arguments that are there."""
+        """Writes addresses, by slot, to the present arguments."""
         addresses, readers = self._addresses, self._readers
         self._is_changed = True
         if self._has_maps:
-            self._device.enter()  # the driver makes them
+            self._device.enter()  # the driver makes tile maps
         for slot, address in changed.items():
-            addresses[slot] = UNKNOWN  # as long as not all arguments have it
+            addresses[slot] = UNKNOWN  # until all arguments have it
             for launch, i, offset in readers[slot]:
                 launch.values[i] = address + offset
                 if launch.has_readers:
@@ -437,8 +437,8 @@ class CudaPlan:
             addresses[slot] = address
 
     def _bind(self, variables: Mapping[str, int]) -> None:
-        """Puts values of symbolic integers into the arguments, and into grids."""
-        self._variables, self._is_changed = None, True  # as long as not all arguments have them
+        """Writes values of symbolic integers to the arguments and grids."""
+        self._variables, self._is_changed = None, True  # until all arguments have them
         for part in self._parts:
             for each in part.launches:
                 for tile_map in each.call.launch.tile_maps:
@@ -450,24 +450,24 @@ class CudaPlan:
 
 
 class Reports:
-    """The reports of a plan's Checks. NOTE: to know it, a plan that has Checks is waited for."""
+    """The reports of a plan's Checks. NOTE: plans with Checks are waited for."""
 
     def __init__(self, device: QueueDevice, checks: Sequence[Sequence[int]]):
         self.device, self.checks = device, checks
         self.words = np.zeros((len(checks), REPORT_WORDS), np.int64)
         self.memory = device.allocate(self.words.nbytes)
-        self._is_clear = False  # the GPU's memory holds no report
+        self._is_clear = False  # True if the GPU's memory has no report
 
     def begin(self) -> None:
-        """Forgets what an earlier run has reported: an error or an interrupt may have ended it before anyone looked."""
+        """Clears the reports of an earlier run that an error or an interrupt may have ended before they were read."""
         if not self._is_clear:
             self.words[:] = 0
             self.device.copy_in(self.memory, self.words)
-            self.device.queue.begin()  # kernels come after it
+            self.device.queue.begin()  # later kernels wait for this
         self._is_clear = False
 
     def look(self) -> None:
-        """Raises the first report, if there is one."""
+        """Raises the first report, if any."""
         self.device.copy_out(self.memory, self.words)
         if self.words.any():
             raise first_report(self.words.tolist(), self.checks)

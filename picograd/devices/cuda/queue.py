@@ -1,12 +1,12 @@
-"""The work of a GPU, in order: kernels on one stream, and copies from the host on another, while kernels run.
+"""The queue of a GPU: kernels on one stream, and copies from the host on another, meanwhile.
 
 In:    launches, graphs, host memory
-Out:   `CommandQueue`;  `Staging`, pinned host memory through which copies go;  `Moment`, to wait for and measure from
+Out:   `CommandQueue`;  `Staging`, pinned host memory for copies;  `Moment`, to wait for and measure from
 
-Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
-the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and
-for no others: the next batch comes while a step runs. Work that an error or an interrupt ended halfway may be noted
-nowhere: then everything is waited for before anything else is submitted.
+By two rules it behaves as a single stream. A kernel starts after all copies submitted before it. A copy to the GPU waits
+for the last kernels that used its memory, whose submission number the memory knows, and for no others: the next batch is
+copied during a step. If an error or an interrupt leaves a submission incomplete, everything is waited for before the next
+one.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from picograd.interrupts import AtDeath, held_back, rlock, wait_until
 # ---- pinned memory ----
 RING_NBYTES, RING_PIECE_NBYTES = 32 << 20, 8 << 20
 RING_ALIGNMENT = 256
-PIECES_MAX = 256  # on their way at once: the ring has room for more small ones than can be looked through quickly
+PIECES_MAX = 256  # in flight at once; more small ones could not be looked through quickly
 
 
 class Staging:
     """A ring of pinned memory.
 
     Args:
-      events:    by which it knows which work is done
-      wait_for:  waits for one
+      events:    pool of events that mark finished work
+      wait_for:  function that waits for one
     """
 
     def __init__(self, events: Events, wait_for: Callable[[Any], None]):
         self._events, self._wait_for = events, wait_for
         self._ring = 0  # its address
-        self._head = 0  # bytes from its start to the next piece
-        self._piece = 0, 0  # start and end of the piece handed out last
-        self._used: deque[tuple[int, int, Any]] = deque()  # (start, end, event) of pieces, the oldest first
+        self._head = 0  # offset of the next piece
+        self._piece = 0, 0  # start and end of the last piece
+        self._used: deque[tuple[int, int, Any]] = deque()  # (start, end, event) of pieces, oldest first
 
     def pieces(self, nbytes: int) -> Iterator[tuple[int, int, int]]:
-        """Cuts a copy into pieces: (bytes before it, its address in the ring, its bytes). Each must be `used` in turn."""
+        """Splits a copy into pieces: (offset, address in the ring, bytes). Each must be `used` in turn."""
         if not self._ring:
             self._ring = int(call("cuMemHostAlloc", RING_NBYTES, 0))
         for at in range(0, nbytes, RING_PIECE_NBYTES):
@@ -53,7 +53,7 @@ class Staging:
             yield at, self._ring + self._room(length), length
 
     def _room(self, nbytes: int) -> int:
-        """Returns where in the ring a piece can be, once the copies that used it are done."""
+        """Returns a free position in the ring, after the copies that used it are done."""
         start = self._head if self._head + nbytes <= RING_NBYTES else 0
         end = start + nbytes
         while len(self._used) >= PIECES_MAX or any(a < end and start < b for a, b, _ in self._used):
@@ -63,33 +63,33 @@ class Staging:
         return start
 
     def used(self, stream: Any) -> Any:
-        """Notes that the copy just submitted to a stream uses the last piece; returns the event after it."""
+        """Notes that the last copy submitted to a stream uses the last piece; returns an event after it."""
         event = self._events.recorded(stream)
         self._used.append((*self._piece, event))
         return event
 
 
 # ---- the queue ----
-NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries
 NOT_READY = 600  # CUDA_ERROR_NOT_READY
-SUBMISSIONS_AHEAD_MAX = 64  # submissions that may wait for the GPU: the host is not further ahead than that
-ASKED_EVERY = 8  # submissions: whether old ones are done
+SUBMISSIONS_AHEAD_MAX = 64  # submissions that may wait for the GPU: a limit for the host's lead
+ASKED_EVERY = 8  # submissions between two queries for finished ones
 
 
-Alone = Callable[[], AbstractContextManager[None]]  # lets the calling thread use the queue, and no other meanwhile
+Alone = Callable[[], AbstractContextManager[None]]  # gives the calling thread exclusive use of the queue
 
 
 class CommandQueue:
     """The commands of one GPU.
 
-    caller:  makes calls of the driver
-    stream:  the handle of the kernels' stream
-    ticket:  the number of the last submission of kernels
-    lock:    held by the thread that submits, from the beginning of a submission or a copy to its end
-    moments: events with a time, no longer needed
-    laps:    while kernels are timed: the name of each, and the events before and after it; then no graph is launched.
-             Read and written with the lock
-    before, after: rows with which a submission begins and ends
+    caller:  makes driver calls
+    stream:  handle of the kernels' stream
+    ticket:  number of the last submission of kernels
+    lock:    held by a thread during a submission or a copy
+    moments: unused events with timing
+    laps:    while kernels are timed: the name of each, and events before and after it; then graphs are not launched.
+             Protected by the lock
+    before, after: rows at the start and the end of a submission
 
     Args:
       context:  of the GPU
@@ -102,11 +102,11 @@ class CommandQueue:
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
         self._marks: deque[tuple[int, int]] = deque()  # (ticket, event) of submissions that may not be done
         self._events = Events()
-        self._arrival = call("cuEventCreate", NO_TIMING)  # behind the last copy from the host
+        self._arrival = call("cuEventCreate", NO_TIMING)  # after the last copy from the host
         self._staging = Staging(self._events, self.wait_for)
-        self.is_whole = True  # all that was submitted is noted
+        self.is_whole = True  # no submission is incomplete
         self.caller, self.stream = caller, int(self._kernels)
-        # Once a copy was submitted that no kernel has waited for:
+        # For kernels that must wait for a submitted copy:
         self._arriving = Row("cuStreamWaitEvent", self.stream, self._arrival, 0, due=NEVER)
         self._record, self._query = Row("cuEventRecord", 0, self.stream), Row("cuEventQuery", 0)
         self.before = Row("cuCtxSetCurrent", context), self._arriving
@@ -116,7 +116,7 @@ class CommandQueue:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Guards a block that submits work: where it ends in an error, the next one first waits for all there is."""
+        """Guards a block that submits work: after an error, the next submission first waits for everything."""
         self.make_whole()
         try:
             yield
@@ -125,7 +125,7 @@ class CommandQueue:
             raise
 
     def make_whole(self) -> None:
-        """Waits for all there is, where an error has ended what submitted something."""
+        """Waits for everything submitted, if an error left a submission incomplete."""
         if not self.is_whole:
             self._enter()
             for stream in (self._kernels, self._copies):
@@ -134,9 +134,9 @@ class CommandQueue:
 
     # ---- kernels ----
     def run(self, commands: Commands) -> None:
-        """Makes calls that end with those of `after`: a submission, which gets its number.
+        """Makes calls that end with those of `after`: a submission, which gets a number.
 
-        Some of the oldest are forgotten if they are done; where the host is too far ahead, one is waited for.
+        Drops some of the oldest events if they are done; waits for one if the host is too far ahead.
         """
         spare, marks = self._events.spare, self._marks
         if not spare:
@@ -162,16 +162,16 @@ class CommandQueue:
                 spare.append(marks.popleft()[1])
 
     def launch(self, name: str, row: Row) -> None:
-        """Submits one kernel, if its launch is due."""
+        """Submits a kernel, if its launch is due."""
         if row.is_due:
             self._submit(name, Commands(self.caller, [row]))
 
     def launch_product(self, product: ProductCall, name: str, addresses: Sequence[int]) -> None:
-        """Has a library submit a product, on the stream of kernels."""
+        """Submits a product by a library, on the kernels' stream."""
         self._submit(name, lambda: product(addresses, self.stream))
 
     def _submit(self, name: str, submit: Callable[[], Any]) -> None:
-        """Submits a kernel, between two events where kernels are timed."""
+        """Submits a kernel, between two events while kernels are timed."""
         if self.laps is None:
             submit()
             return
@@ -182,7 +182,7 @@ class CommandQueue:
         call("cuEventRecord", stop, self._kernels)
 
     def begin(self) -> None:
-        """Has the kernels that follow wait for copies on their way."""
+        """Makes later kernels wait for copies in flight."""
         self._begin()
 
     def end(self) -> None:
@@ -191,11 +191,11 @@ class CommandQueue:
 
     # ---- copies ----
     def copy_in(self, target: int, source: int, nbytes: int, after: int) -> None:
-        """Submits a copy from host memory, which may change as soon as this returns.
+        """Submits a copy from host memory, which may be changed after the return.
 
         Args:
           target, source:  addresses
-          after:           the submission that has to be done before
+          after:           number of the submission that must be done before
         """
         event = next((event for number, event in self._marks if number >= after), None)
         if event is not None:
@@ -208,7 +208,7 @@ class CommandQueue:
         self._arriving.set_due(ONCE)
 
     def copy_out(self, source: int, target: int, nbytes: int) -> None:
-        """Copies to host memory what is there after all submissions, and waits: one piece leaves as the next comes."""
+        """Copies to host memory after all submissions, and waits: one piece is copied out while the next comes."""
         self.begin()
         before: tuple[int, int, int, Any] | None = None
 
@@ -233,7 +233,7 @@ class CommandQueue:
 
     # ---- waiting ----
     def wait(self) -> None:
-        """Waits until everything submitted is done; a kernel that failed is reported here."""
+        """Waits until everything submitted is done; reports a kernel that failed."""
         self.begin()
         event = self._events.recorded(self._kernels)
         try:
@@ -242,22 +242,22 @@ class CommandQueue:
             self._events.give(event)
 
     def wait_for(self, event: Any) -> None:
-        """Waits for an event. Ctrl-C ends the waiting, and nothing else: submitted work goes on."""
+        """Waits for an event. Ctrl-C ends only the waiting: submitted work continues."""
         wait_until(lambda: self.is_done(event))
 
     # ---- time ----
     def take_moments(self, count: int) -> list[Any]:
-        """Returns events that are to know their time."""
+        """Returns events with timing."""
         while len(self.moments) < count:
             self.moments.append(call("cuEventCreate", 0))
         return [self.moments.popleft() for _ in range(count)]
 
     def record(self, event: Any) -> None:
-        """Makes an event the moment at which everything submitted so far is done."""
+        """Records an event at the end of everything submitted so far."""
         self.begin()
         call("cuEventRecord", event, self._kernels)
 
-    # NOTE: nobody holds `lock` while `work` runs, which may wait for a thread that brings the next batch to the GPU.
+    # NOTE: `work` runs without `lock`: it may wait for a thread that copies the next batch to the GPU.
     def timed(self, work: Callable[[], Any], alone: Alone) -> float:
         """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
         with alone():
@@ -286,18 +286,18 @@ class CommandQueue:
                     self.wait()
                     return [(name, seconds_between(start, stop)) for name, start, stop in laps]
             finally:
-                with held_back(), self.lock:  # a submission asks for it twice
+                with held_back(), self.lock:  # a submission takes the lock twice
                     self.laps = None
                 for _, *events in laps:
                     self.moments += events
 
     def is_done(self, event: Any) -> bool:
-        """True if all before an event is done."""
+        """True if everything before an event is done."""
         return _is_done("cuEventQuery", event)
 
 
 def _is_done(query: str, waited_for: Any) -> bool:
-    """Asks the driver whether an event, or a stream, is done."""
+    """Asks the driver whether an event or a stream is done."""
     (status,) = ask(query, waited_for)
     if status.name == "CUDA_SUCCESS":
         return True
@@ -307,24 +307,24 @@ def _is_done(query: str, waited_for: Any) -> bool:
 
 
 def seconds_between(start: Any, stop: Any) -> float:
-    """Returns the time between two moments that have come."""
+    """Returns the seconds between two moments in the past."""
     return float(call("cuEventElapsedTime", start, stop)) / 1e3  # it answers in milliseconds
 
 
 # ---- moments ----
 class Moment:
-    """The moment at which everything submitted before is done. Its event goes back to the queue with it.
+    """The moment at which everything submitted before is done. Its event is returned to the queue with it.
 
-    enter: makes the GPU's context that of the calling thread
+    enter: makes the GPU's context current in the calling thread
     """
 
     def __init__(self, queue: CommandQueue, event: Any, enter: Callable[[], None]):
         self.queue, self.event, self.enter = queue, event, enter
-        # No driver is called: a finalizer may run in any thread, also in one without a context.
+        # It does not call the driver: a finalizer may run in a thread without a context.
         self._given_back = AtDeath(queue.moments.append, event)
 
     def has_come(self) -> bool:
-        """True if it is over."""
+        """True if it has passed."""
         with self.queue.lock:
             self.enter()
             return self.queue.is_done(self.event)
@@ -336,7 +336,7 @@ class Moment:
             self.queue.wait_for(self.event)
 
     def seconds_until(self, later: Moment) -> float:
-        """Returns the seconds to a later moment, for which it waits."""
+        """Returns the seconds to a later moment, after waiting for that."""
         later.wait()
         with self.queue.lock:
             self.enter()

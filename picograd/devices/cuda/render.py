@@ -1,9 +1,9 @@
-"""Writes a Program as CUDA C: one `extern "C" __global__` function a phase, `{name}_{i}`.
+"""Writes a Program as CUDA C: one `extern "C" __global__` function per phase, `{name}_{i}`.
 
 In:    Program (linear form), Target
 Out:   Source, with a Launch for each phase
 
-The text is compiled by NVRTC for a GPU and by a C++ compiler for the simulator; both read primitives.h.
+NVRTC compiles the text for a GPU, and a C++ compiler for the simulator; both read primitives.h.
 NOTE: pointers are not `__restrict__`: an output may be the same memory as an input of the kernel.
 """
 
@@ -35,10 +35,10 @@ from picograd.record import replace
 
 
 def render(program: Program, target: Target) -> Source:
-    """Writes every phase of a Program as CUDA C.
+    """Writes all phases of a Program as CUDA C.
 
     Raises:
-      VerifyError: the Program breaks a rule of the linear form, or needs more shared memory than the target has.
+      VerifyError: the Program violates the linear form, or needs more shared memory than the target has.
     """
     functions, launches = [], []
     for i, statements in enumerate(program.phases):
@@ -57,7 +57,7 @@ def signature(program: Program, symbol: str, launch_bounds: str) -> str:
     """Returns the head of one function.
 
     Args:
-      launch_bounds: threads of a block; and how many blocks must fit, so that they get all registers
+      launch_bounds: threads per block; and blocks that must fit, so that each gets all registers
     """
     params = [f"{param_type(param)} p{slot}" for slot, param in enumerate(program.params)]
     params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]
@@ -69,13 +69,13 @@ GIVEN_HEAD = f'#include "primitives.h"\n{INCLUDES_GIVEN}\n'
 
 
 def source_of_given(kernel: Kernel, call: Op) -> Source:
-    """Returns the source of a user's kernel, with functions around it that have a plan's parameters, one for each launch.
+    """Returns the source of a user's kernel, with a function per launch around it that has a plan's parameters.
 
-    Results that are not asked for are scratch memory. Numbers are written out where they are constants.
+    Unused results are scratch memory. Constants are written out.
     """
     given: GivenKernel = call.arg[0]
     params, values = arguments_of(kernel, call, CPP)
-    in_c = "#define restrict\n" if given.language == "c" else ""  # a word that C++ does not have
+    in_c = "#define restrict\n" if given.language == "c" else ""  # C++ lacks the word
     lines = [f"{GIVEN_HEAD}{in_c}{given.text}\n", f'#line 1 "{kernel.name}_launch.cu"']
     launches, work = [], sum(greatest(param.numel) for param in params)
     for number, (own, blocks) in enumerate(zip(given.launches, call.arg[2])):
@@ -106,7 +106,7 @@ def _head_of_given(
 
 
 def _slot(kernel: Kernel, call: Op, at: int) -> int:
-    """Returns the slot of an operand, or of a result, whose tiles are copied."""
+    """Returns the slot of an operand, or of a result, with a tile map."""
     if at < 0:
         return parameters_of(kernel, call)[1][-1 - at]
     op = call.src[at]
@@ -116,7 +116,7 @@ def _slot(kernel: Kernel, call: Op, at: int) -> int:
 
 
 def param_type(param: Param, is_read: bool = False) -> str:
-    """Returns the type of one argument: memory that is only read is const."""
+    """Returns the type of an argument; memory that is only read is const."""
     return f"Global<{'const ' if is_read or param.role == 'in' else ''}{param.dtype}>"
 
 
@@ -160,12 +160,12 @@ class CudaWriter(BlockWriter):
         self.line(f"mma_m16n8k16({self.accesses(mma)});")
 
     def accesses(self, statement: Statement) -> str:
-        """Returns the arguments that name memory and index, as the statement has them."""
+        """Returns the arguments of an access: memory and index."""
         pairs = [(getattr(statement, memory), getattr(statement, index)) for memory, index in ACCESSES[type(statement)]]
         return ", ".join(f"{self.memory(memory)}, {self.operand(index)}" for memory, index in pairs)
 
     def operation(self, op: Op, operands: list[str]) -> str:
-        """Returns the text of one operation: a rough one is a primitive."""
+        """Returns the text of an operation; approximate ones are primitives."""
         is_rough = op.code is OpCode.EXP2 and op.arg == ROUGHLY
         return f"rough_exp2({operands[0]})" if is_rough else super().operation(op, operands)
 

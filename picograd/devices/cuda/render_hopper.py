@@ -1,7 +1,7 @@
-"""Writes products, attention and its gradients by warpgroups as CUDA C: constants for the headers hopper_*.h.
+"""Writes warpgroup kernels for products, attention and its gradients as CUDA C: constants for the headers hopper_*.h.
 
 In:    Written, WrittenAttention or WrittenGradients; the parameters of their kernel
-Out:   `functions_of`: the text of functions, and their Launches with maps of tiles;  `header_of`
+Out:   `functions_of`: the text of functions, and their Launches with tile maps;  `header_of`
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def header_of(choice: ByHand) -> str:
 def functions_of(
     choice: ByHand, params: Sequence[Param], symbol: str, epilogue: WrittenEpilogue | None = None
 ) -> tuple[str, *tuple[Launch, ...]]:
-    """Returns the functions of a product, an attention or its gradients, behind `header_of`, and their launches.
+    """Returns the functions of a product, an attention or its gradients, which follow `header_of`, and their launches.
 
     Args:
-      epilogue: of a product
+      epilogue: epilogue of a product
     """
     if isinstance(choice, Written):
         assert epilogue is not None, "a product has an epilogue, be it none"
@@ -76,9 +76,9 @@ def functions_of(
 
 # ---- products ----
 class WrittenEpilogue(Record):
-    """The statements of a thread about its columns of a product (codegen/epilogue.py).
+    """The statements of a thread for its columns of a product (codegen/epilogue.py).
 
-    program: in the linear form
+    program: the statements, in the linear form
     """
 
     columns: Columns
@@ -116,7 +116,7 @@ def _product(
 
 
 def _finish(epilogue: WrittenEpilogue, product: PlainProduct) -> list[str]:
-    """Returns the statements of an epilogue."""
+    """Returns the text of an epilogue's statements."""
     columns, writer = epilogue.columns, _EpilogueWriter(epilogue)
     writer.write(epilogue.program.phases[0])
     if columns.stores:
@@ -126,7 +126,7 @@ def _finish(epilogue: WrittenEpilogue, product: PlainProduct) -> list[str]:
 
 
 class _EpilogueWriter(CudaWriter):
-    """Writes statements in the loops whose numbers the kernel gives."""
+    """Writes statements inside loops of the kernel, with the kernel's numbers for them."""
 
     def __init__(self, epilogue: WrittenEpilogue):
         super().__init__(epilogue.program, Phase((), (), (0,), 1), epilogue.target)
@@ -134,7 +134,7 @@ class _EpilogueWriter(CudaWriter):
         self.depth = 2
 
     def access(self, text: str, dtype: DType, lanes: int, memory: Op, index: Op, value: str = "") -> str:
-        """Returns the text of an access; memory of whole 16 bytes begins at a multiple, be it a row of something larger."""
+        """Returns the text of an access; memory of whole 16-byte units is aligned, also as a row of a larger buffer."""
         if memory.code is OpCode.PARAM and memory.arg[1][0] * memory.dtype.itemsize % PIECE_NBYTES == 0:
             text = text.replace("{memory}", "aligned({memory})")
         return super().access(text, dtype, lanes, memory, index, value)
@@ -149,7 +149,7 @@ class _EpilogueWriter(CudaWriter):
 
 
 def shared_nbytes(product: PlainProduct, tile: WarpgroupTile) -> int:
-    """Returns the bytes of shared memory that a block asks for."""
+    """Returns the bytes of shared memory that a block requests."""
     line = _line(product)
     wide = tile.columns if product.b.is_column_major else ceildiv(tile.columns, line) * line
     stage = (tile.rows + wide) * ROW_NBYTES
@@ -169,12 +169,12 @@ def _constants(product: PlainProduct, tile: WarpgroupTile, columns: Columns) -> 
 
 
 def _line(product: PlainProduct) -> int:
-    """Returns the elements in 128 bytes: of K in a stage, and of rows across K in a tile."""
+    """Returns the elements in 128 bytes: of K in a stage, or of rows across K in a tile."""
     return ROW_NBYTES // dtype_named(product.dtype).itemsize
 
 
 def _is_one(matrix: Matrix, product: PlainProduct) -> bool:
-    """True where all of the batch have the same matrix."""
+    """True if the whole batch has the same matrix."""
     return product.batch == 1 or matrix.batch_stride == 0
 
 
@@ -194,7 +194,7 @@ def _right(product: PlainProduct, tile: WarpgroupTile) -> TileMap:
 
 
 def _matrix_map(matrix: Matrix, product: PlainProduct, count: int, length: int, rows: int) -> TileMap:
-    """Returns the map of an operand that is in memory a batch of `count` rows of `length` elements."""
+    """Returns the tile map of an operand stored as a batch of `count` rows of `length` elements."""
     stride = matrix.stride if count > 1 else ceildiv(length, 8) * 8
     is_one = _is_one(matrix, product)
     shape = (1 if is_one else product.batch, count, length)
@@ -229,7 +229,7 @@ def _averages(plain: PlainAttention, tile: HeadsTile, params: Sequence[Param], s
 def _gradients(
     plain: PlainGradients, tile: HeadsTile, by_keys: bool, params: Sequence[Param], symbol: str
 ) -> tuple[str, Launch]:
-    """Returns the function that makes the gradients of keys and values, or of queries, and its launch."""
+    """Returns the kernel for the gradients of keys and values, or of queries, and its launch."""
     shape = plain.shape
     queries, keys = (tile.columns, tile.rows) if by_keys else (tile.rows, tile.columns)
     maps = {
@@ -281,7 +281,7 @@ def _function(
 
 
 def _draws(draws: HeadsDraws | None, shape: HeadsShape) -> str:
-    """Returns the text of a function that gives what a head draws."""
+    """Returns the text of a function that returns a head's seed and number for dropout."""
     if draws is None:
         return "[](int32, int32) { return Draws{0, 0}; }"
     seed, number = (_of_head(numbers) for numbers in (draws.seeds, draws.numbers))

@@ -1,9 +1,9 @@
-"""Maps of tiles, which kernels copy by: the rules that the driver has for them, on a GPU and on the simulator.
+"""Tile maps, by which kernels copy: the driver's rules for them, on a GPU and on the simulator.
 
-In:    TileMaps of a Launch, the dtype and address of the memory they are of
-Out:   `checked`: the layout of the array; `check_inside`; `encode`: what the driver makes of a map
+In:    TileMaps of a Launch, dtype and address of their memory
+Out:   `checked`: the layout of the array; `check_inside`; `encode`: the driver's form of a map
 
-hopper.h says what a kernel does with one. Its axes begin with the innermost, as the driver counts them.
+hopper.h shows how kernels use them. Axes begin with the innermost, as in the driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from picograd.ir.stages import TileMap
 # ---- rules ----
 AXES_MAX = 5
 BOX_AXIS_MAX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
-# The driver's names of elements: CUtensorMapDataType. It knows one kind of one byte: they are moved, and nothing else.
+# The driver's names of elements: CUtensorMapDataType. It has one type of one byte, since elements are only copied.
 KINDS = {
     dtypes.float16: "FLOAT16", dtypes.bfloat16: "BFLOAT16", dtypes.float32: "FLOAT32", dtypes.float64: "FLOAT64",
     dtypes.uint8: "UINT8", dtypes.int8: "UINT8", dtypes.float8_e4m3: "UINT8", dtypes.float8_e5m2: "UINT8",
@@ -32,13 +32,13 @@ KINDS = {
 
 
 def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], list[int], list[int]]:
-    """Returns extents, strides in bytes and box from the innermost axis on.
+    """Returns extents, strides in bytes and box, innermost axis first.
 
     Args:
-      address:  of the array
+      address:  address of the array
 
     Raises:
-      DeviceError: a rule of the driver's is broken.
+      DeviceError: a rule of the driver is violated.
     """
     extents, box = list(tile_map.shape[::-1]), list(tile_map.box[::-1])
     strides = [dtype.itemsize * each for each in tile_map.steps[::-1]]
@@ -67,7 +67,7 @@ def checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], l
 
 
 def check_inside(tile_map: TileMap, numel: int) -> None:
-    """Raises DeviceError where a map is of more than the elements that there are."""
+    """Raises DeviceError if a map exceeds the memory's elements."""
     last = tile_map.offset + sum((extent - 1) * step for extent, step in zip(tile_map.shape, tile_map.steps))
     if last >= numel:
         raise DeviceError(f"tile map of parameter {tile_map.param}: {tile_map.shape} is more than its {numel} elements.")
@@ -78,7 +78,7 @@ def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
     """Has the driver write a map to 128 bytes of this process, at an address that is a multiple of 64.
 
     Raises:
-      DeviceError: a rule of the driver's is broken, or it has another.
+      DeviceError: a rule of the driver is violated, also one that is not checked here.
     """
     extents, strides, box = checked(tile_map, dtype, address)
     names, count = driver(), len(box)
@@ -99,7 +99,7 @@ def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
 
 @cache
 def _encoder() -> Any:
-    """Returns the driver's function. NOTE: the bindings' own gives it memory at a multiple of 16, and it asks for 64."""
+    """Returns the driver's function. NOTE: that of the bindings aligns memory to 16 bytes, but 64 are required."""
     word, memory = ctypes.c_int, ctypes.c_void_p
     return ctypes.CFUNCTYPE(word, memory, word, word, memory, *[memory] * 4, *[word] * 4)(
         address_of("cuTensorMapEncodeTiled")

@@ -3,11 +3,11 @@
 In:    Source (language "cuda")
 Out:   Binary: a shared library with one `{symbol}_launch` for each launch
 
-A user's plain CUDA C has pointers and arrays, which C++ does not check. `checked` writes classes of plain.h in their
-place, word by word, so that lines stay where they are.
+A user's plain CUDA C has pointers and arrays, which C++ does not check. `checked` replaces them by classes of plain.h, word
+by word, so lines keep their numbers.
 
-Two thirds of a small kernel's compilation would be the same for each kernel: parsing headers, and the simulator's own
-functions. Both are compiled once for a set of options (`prepared`), and kept in the cache.
+Two thirds of a small kernel's compilation would be the same for all kernels: parsing headers, and the simulator's own
+functions. Both are compiled once per set of options (`prepared`), and cached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OPTIONS = (
     "-std=c++17", "-Og", "-fPIC", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
     "-fno-rtti", "-fvisibility=hidden", f"-I{PRIMITIVES.parent}", f"-I{DEVICES}",
 )  # fmt: skip
-# No kernel of our own needs C++'s library, which the linker would read for 7 ms.
+# Our own kernels do not need C++'s library, which would cost the linker 7 ms.
 NO_CXX_LIBRARY = ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if sys.platform == "linux" else ("-lm",)
 
 
@@ -50,7 +50,7 @@ NO_CXX_LIBRARY = ("-nodefaultlibs", "-lm", "-lc", "-lgcc") if sys.platform == "l
 NUMBERS = r"(?:(?:unsigned|signed|long|short|int|char)\s+)*(?:unsigned|signed|long|short|int|char|float|double|bool)\d?"
 OTHERS = r"u?int(?:8|16|32|64)(?:_t)?|float(?:16|32|64)|(?:__)?half|bfloat16|__nv_bfloat16|size_t|(?:uint|uchar|ushort)\d"
 DECLARED = re.compile(r"\b(?:typename|class|struct|using)\s+(\w+)|\btypedef\b[^;]*?(\w+)\s*;")
-# In `c ? x[i] : 0` a float of memory would become an integer, for it is of a class here; on a GPU the 0 becomes a float.
+# In `c ? x[i] : 0` a float of memory, which is a class here, would become an integer; on a GPU the 0 becomes a float.
 TURNS_TO_INTEGER = (
     r"[^\n]*warning: (?:conversion from [^\n]*\b(?:float|double)\b[^\n]* to [^\n]*\b(?:int|short|char)\b[^\n]* may "
     r"change value|implicit conversion turns floating-point number into integer)[^\n]*"
@@ -64,7 +64,7 @@ SHARED = re.compile(
 
 
 def checked(text: str) -> str:
-    """Returns plain CUDA C with classes that check accesses in place of pointers and of shared arrays.
+    """Returns plain CUDA C in which pointers and shared arrays are replaced by classes that check accesses.
 
     >>> checked("__shared__ float s[4][5]; const float *x = y; a = b * c;")
     'SHARED_ARRAY(float, s, (4), (5)); Pointer<const float> x = y; a = b * c;'
@@ -73,7 +73,7 @@ def checked(text: str) -> str:
     base = "|".join([NUMBERS, OTHERS, *map(re.escape, sorted(names))])
     kind = rf"\b((?:const\s+)?(?:{base})(?:\s+const)?)"
     pointer = re.compile(rf"{kind}\s*\*(?:\s*\b(?:__restrict__|__restrict|const)\b)*\s*")
-    # Only of a parameter: behind a variable's brackets there is neither a parenthesis nor another type.
+    # Parameters only: the brackets of a variable are followed by neither a parenthesis nor another type.
     array = re.compile(rf"{kind}\s+(\w+)\s*\[[^][]*\](?=\s*(?:\)|,\s*(?:const|{base})\b))")
     return SEVERAL.sub(_each, array.sub(r"Pointer<\1> \2", pointer.sub(r"Pointer<\1> ", SHARED.sub(_shared, text))))
 
@@ -89,7 +89,7 @@ def _each(found: re.Match[str]) -> str:
 
 
 def _shared(found: re.Match[str]) -> str:
-    """Returns the declaration of arrays in shared memory; several in one statement stay on their lines."""
+    """Returns the declaration of arrays in shared memory; several of one statement stay on their lines."""
     arrays = []
     for declared in re.split(r",(?![^\[]*\])", found["names"]):
         name, *lengths = re.split(r"\[([^\]]*)\]", declared)
@@ -113,17 +113,17 @@ def compiler() -> str:
 
 # ---- what kernels share ----
 _preparing = lock()
-# The time of a file that includes a header: Clang wants the same of all processes, and the cache lets go what is oldest.
+# File time of a header's includer: Clang requires the same for all processes, and the cache evicts the oldest files.
 LATEST = 2**31 - 1
 
 
 def prepared(options: tuple[str, ...], header: Path = PRIMITIVES) -> Path:
-    """Returns a file {name}.h that includes a header; {name}.h.gch is that after parsing, and {name}.o the simulator.
+    """Returns a file {name}.h that includes a header; {name}.h.gch is its precompiled form, {name}.o the simulator.
 
     Raises:
       CompileError: the compiler rejected them.
 
-    Cost: a second of two processors, if the cache does not have them.
+    Cost: a second on two processors, unless the cache has them.
     """
     name = _digest(compiler(), options, header)
     with _preparing:
@@ -133,11 +133,11 @@ def prepared(options: tuple[str, ...], header: Path = PRIMITIVES) -> Path:
             first.with_suffix(".o"): ("-DSIMULATOR", "-include", str(header), "-c", str(SIMULATOR)),
         }
         if all(path.exists() for path in made):
-            for path in made:  # in use: the cache lets go what is unused for longest
+            for path in made:  # mark them as used: the cache evicts what was unused longest
                 with suppress(OSError):
                     os.utime(path)
             return first
-        faster = ["-O2" if option == "-Og" else option for option in options]  # compiled once, it runs in each kernel
+        faster = ["-O2" if option == "-Og" else option for option in options]  # compiled once, run by each kernel
         running = [
             subprocess.Popen(
                 [compiler(), *(faster if path.suffix == ".o" else options), *inputs, "-o", str(_part(path))],
@@ -155,20 +155,20 @@ def prepared(options: tuple[str, ...], header: Path = PRIMITIVES) -> Path:
 
 
 def _part(path: Path) -> Path:
-    """Returns the name under which this process makes a file, which others see when it is whole."""
+    """Returns the name under which this process writes a file, before it is renamed when complete."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 
 @cache
 def _digest(compiler: str, options: tuple[str, ...], header: Path) -> str:
-    """Returns the digest of all that what kernels share is made of; times of files, too, for Clang compares them."""
+    """Returns the digest of the inputs of all shared parts; with file times, since Clang compares them."""
     texts = [header, *sorted(PRIMITIVES.parent.glob("*.h")), *sorted(SIMULATOR.parent.glob("*.[hc]*"))]
     times = [path.stat().st_mtime_ns for path in (Path(compiler), Path("/usr/include"), *texts) if path.exists()]
     return sha256(repr((compiler, options, times, [path.read_bytes() for path in texts])).encode()).hexdigest()
 
 
 def _including(header: Path, name: str) -> Path:
-    """Returns a file that includes a header: in the cache, if only this user can write there, or in a temporary folder."""
+    """Returns a file that includes a header, in the cache if only this user can write there, else in a temporary folder."""
     with suppress(OSError):
         if (folder := cache_folder()) is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -196,9 +196,9 @@ def compile_source(source: Source, target: Target, *options: str, header: Path |
     """Compiles CUDA C to a shared library for the simulator.
 
     Args:
-      options:  more options for the compiler
-      header:   one that includes primitives.h; None for that, or for given.h where the text includes it. It precedes the
-                text, for GCC takes nothing that is precompiled once it has seen a word of C++
+      options:  further options for the compiler
+      header:   a header that includes primitives.h; None: that, or given.h if the text includes it. It precedes the text,
+                since GCC takes a precompiled header only before any C++
 
     Raises:
       CompileError: there is no compiler, or it rejected the source; the message shows the line.

@@ -3,8 +3,8 @@
 In:    Binaries from devices/cudasim/compile.py, Schedules, host arrays
 Out:   `CudaSimDevice`
 
-It is for finding bugs, not for speed. devices/cudasim/cudasim.h says what is found; a launch that breaks a rule raises
-DeviceError with the kernel, the block and the thread.
+It finds bugs; it is not fast. devices/cudasim/cudasim.h lists what it finds; a launch that breaks a rule raises DeviceError
+with the kernel, the block and the thread.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ TARGET = Target(
     has_async_copies=True,
 )  # fmt: skip
 ORDERS = ("forward", "backward", "shuffled")
-UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
+UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that reads before writes show
 
-_running = lock()  # a library of the simulator keeps its state in static memory, a plan its temporaries
+_running = lock()  # a simulator library has static state, a plan its temporaries
 
 
 class HostMemory:
-    """Bytes of this process.
+    """Host memory.
 
     address:  of the first byte, a multiple of ALIGNMENT
-    nbytes:   asked for
+    nbytes:   requested size
     """
 
     __slots__ = ("address", "nbytes", "bytes", "_counted")
@@ -69,9 +69,9 @@ class HostMemory:
 class CudaSimDevice:
     """A simulated GPU.
 
-    order:  in which the threads of a block, and the blocks, follow each other: "forward", "backward" or "shuffled".
+    order:  order of the threads of a block, and of the blocks: "forward", "backward" or "shuffled".
             A correct kernel gives the same result in every order.
-    seed:   of the shuffled order
+    seed:   seed of the shuffled order
     """
 
     name = "CUDASIM"
@@ -127,7 +127,7 @@ class CudaSimDevice:
         self._launch(call, [memory.address + at for memory, at in places], variables)
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
-        """Runs one kernel; each pointer goes with its length in bytes, by which the simulator checks accesses."""
+        """Runs a kernel; each pointer is passed with its length in bytes, against which the simulator checks accesses."""
         if isinstance(call.function, HostFunction):
             arrays = [
                 array_at(address, dim_value(each.numel, variables), each.dtype)
@@ -153,11 +153,11 @@ class CudaSimDevice:
 
 
 def _with_lines(message: str, function: Any) -> str:
-    """Returns a message with the lines of a user's kernel that it names; of several files with such a line, all of them."""
+    """Returns a message with the lines of a user's kernel that it refers to; of all files that have such a line."""
     if not hasattr(function, GIVEN_TEXT):
         return message
     text = lines_of_files(getattr(function, GIVEN_TEXT), "")
-    files = list(dict.fromkeys(file for file, _ in text if file))[:-1]  # the last has the function around the user's
+    files = list(dict.fromkeys(file for file, _ in text if file))[:-1]  # the last file has the function around the user's
     numbers = dict.fromkeys(int(number) for number in re.findall(r"\bline (\d+)", message))
     places = [(file, number) for number in numbers for file in files if (file, number) in text]
     if len(files) == 1:
@@ -169,10 +169,10 @@ def _with_lines(message: str, function: Any) -> str:
 def _simulated(
     tile_map: TileMap, arguments: Sequence[Argument], addresses: Sequence[int], variables: Mapping[str, int]
 ) -> ctypes.Array[ctypes.c_int64]:
-    """Returns a map of a parameter's memory as devices/cudasim/tiles.h has it, in a TileMap.
+    """Returns a map of a parameter's memory as a TileMap of devices/cudasim/tiles.h.
 
     Raises:
-      DeviceError: a rule of the driver's is broken.
+      DeviceError: a rule of the driver is violated.
     """
     argument = arguments[tile_map.param]
     address = addresses[tile_map.param] + tile_map.offset * argument.dtype.itemsize

@@ -28,7 +28,7 @@ class NullDevice:
 
     def __init__(self, target: Target):
         self.name, self.target = "NULL", replace(target, device="NULL")
-        self.memory = MemoryCount()  # stays at 0: nothing is held
+        self.memory = MemoryCount()  # stays at 0
 
     def allocate(self, nbytes: int) -> NoMemory:
         return NoMemory(nbytes)
@@ -63,4 +63,4 @@ def make_compiler() -> Compiler:
     return Compiler(NullDevice(host_target()), Backend(render, compile_source))
 
 
-check_usable = host_target  # raises a DeviceError where LLVM is not here
+check_usable = host_target  # raises a DeviceError if LLVM is missing

@@ -13,7 +13,7 @@ HINT = "install an OpenCL driver (that of the GPU, or PoCL), then pip install 'p
 
 
 def make_compiler() -> Compiler:
-    """Returns the Compiler of the first GPU that has an OpenCL driver, or else of the first device."""
+    """Returns the Compiler of the first GPU with an OpenCL driver, else of the first device."""
     device = OpenClDevice()
 
     def compile_(source: Source, target: Target) -> Binary:
@@ -23,7 +23,7 @@ def make_compiler() -> Compiler:
 
 
 def check_usable() -> None:
-    """Checks that there is a device.
+    """Checks that there is a usable device.
 
     Raises:
       DeviceError: there is none, or its work-groups are too small.

@@ -1,7 +1,7 @@
 """Compiles OpenCL C with the compiler of an OpenCL driver.
 
 In:    Source (language "opencl"), Target, an OpenCL context
-Out:   Binary: machine code of the device, as the driver gives it
+Out:   Binary: machine code from the driver
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from picograd.ir.stages import Binary, Source
 PRIMITIVES = Path(__file__).parents[1] / "primitives.h"
 INCLUDE = '#include "primitives.h"\n'
 ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
-_compiling = lock()  # drivers' compilers are not all safe for several threads
+_compiling = lock()  # not all drivers' compilers are thread-safe
 
 
 def compile_source(source: Source, target: Target, context: Any) -> Binary:
     """Compiles OpenCL C.
 
     Raises:
-      CompileError: the driver rejected the source, which the message shows the line of; or the device lacks float64.
+      CompileError: the driver rejected the source (the message shows the line), or the device lacks float64.
     """
     import pyopencl
 
@@ -43,7 +43,7 @@ def compile_source(source: Source, target: Target, context: Any) -> Binary:
             program.build(options, cache_dir=False)
         except cl.RuntimeError:
             log = program.get_build_info(context.devices[0], cl.program_build_info.LOG)
-            # PoCL says "error: name.cl:4:3: ...", the others are like Clang
+            # PoCL's form is "error: name.cl:4:3: ...", others are like Clang's
             log = re.sub(r"^error: (\S+:\d+:\d+):", r"\1: error:", log, flags=re.MULTILINE)
             raise rejected("opencl", source, target.arch, log, "cl") from None
         (data,) = program.get_info(cl.program_info.BINARIES)
@@ -51,7 +51,7 @@ def compile_source(source: Source, target: Target, context: Any) -> Binary:
 
 
 def text_of(source: Source) -> str:
-    """Returns the text with the header in it, for not every driver reads files; its lines keep their numbers."""
+    """Returns the text with the header inserted, since not every driver reads files; lines keep their numbers."""
     text = source.text.replace(INCLUDE, "\n", 1)
     return f'{_primitives()}#line 1 "{source.name}.cl"\n{text}'
 

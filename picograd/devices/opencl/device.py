@@ -3,7 +3,7 @@
 In:    Binaries from devices/opencl/compile.py, Schedules, host arrays
 Out:   `OpenClDevice`; `available`
 
-Everything goes into one queue that keeps its order, so that only what the host reads has to be waited for.
+All work goes into one in-order queue, so only the host's reads have to wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK_THREADS, BLOCK_THREADS_MIN = 256, 32
 SHARED_NBYTES = 48 * 1024
 INSTEAD = "PICOGRAD_DEVICE=CPU"
 AGAIN = f"start this process again, or use {INSTEAD}"
-SPIN_SECONDS = 1e-4  # of asking the device without a pause: it may be this processor
+SPIN_SECONDS = 1e-4  # of polling without a pause: the device may be this processor
 DENORMALS, FMA, ROUNDED = 1, 32, 128  # bits of CL_DEVICE_SINGLE_FP_CONFIG (OpenCL 1.2, table 4.3)
 
 
@@ -50,7 +50,7 @@ def library() -> Any:
 
 @cache
 def _devices() -> tuple[int, list[Any]]:
-    """Returns the process that asked first, and the devices of all platforms: asked for them drivers start threads."""
+    """Returns the process that asked first, and the devices of all platforms; asking starts drivers' threads."""
     cl = library()
     try:
         return os.getpid(), [device for platform in cl.get_platforms() for device in platform.get_devices()]
@@ -59,10 +59,10 @@ def _devices() -> tuple[int, list[Any]]:
 
 
 def check_process() -> None:
-    """Checks that this process was not forked: it would wait for threads of the driver that it does not have.
+    """Checks that this process was not forked: it would wait for driver threads that it does not have.
 
     Raises:
-      DeviceError: it was.
+      DeviceError: it was forked.
     """
     process, _ = _devices()
     if os.getpid() != process:
@@ -73,10 +73,10 @@ def check_process() -> None:
 
 
 def first_device() -> Any:
-    """Returns the first GPU of all platforms, or else the first device.
+    """Returns the first GPU of all platforms, else the first device.
 
     Raises:
-      DeviceError: there is none, or a process found it that has forked this one.
+      DeviceError: there is none, or it was found by a process that has since forked this one.
     """
     _, found = _devices()
     if not found:
@@ -109,16 +109,16 @@ def target_of(device: Any) -> Target:
 
 
 def warn_of_denormals(device: Any) -> None:
-    """Warns where arithmetic makes a float32 zero that is nearer to it than any normal one."""
+    """Warns if arithmetic flushes denormal float32 to zero."""
     if not device.single_fp_config & DENORMALS:
         warn_user(f"OPENCL: {device.name} makes float32 results below 1.2e-38 zero; all other devices keep them.")
 
 
 class OpenClMemory:
-    """Memory of the device; given back when this object dies.
+    """Memory of the device; freed when this object dies.
 
-    buffer:  OpenCL's
-    nbytes:  asked for
+    buffer:  OpenCL's buffer
+    nbytes:  requested size
     """
 
     __slots__ = ("buffer", "nbytes", "_counted")
@@ -128,7 +128,7 @@ class OpenClMemory:
 
 
 class OpenClDevice:
-    """Implements ir/backend.py's Device; warns where the driver makes denormal floats zero.
+    """Implements ir/backend.py's Device; warns if the driver flushes denormal floats.
 
     Raises:
       DeviceError: there is no device.
@@ -143,12 +143,12 @@ class OpenClDevice:
         self._context = cl.Context([device])
         self.memory = MemoryCount()
         self._device, self._commands = device, cl.CommandQueue(self._context)
-        # A plan has its temporaries, its reports and the arguments of its kernels to itself while it runs.
+        # A running plan needs its temporaries, its reports and its kernels' arguments for itself.
         self._running = lock()
 
     @property
     def context(self) -> Any:
-        """OpenCL's context, of the process that made it."""
+        """OpenCL's context, in the process that made it."""
         check_process()
         return self._context
 
@@ -162,12 +162,12 @@ class OpenClDevice:
         """Returns memory of at least `nbytes` bytes.
 
         Raises:
-          OutOfMemoryError: the device has no memory left.
+          OutOfMemoryError: the device is out of memory.
         """
         try:
             buffer = self._buffer(nbytes)
         except library().Error:
-            gc.collect()  # tensors in cycles of references
+            gc.collect()  # frees tensors in reference cycles
             try:
                 buffer = self._buffer(nbytes)
             except library().Error:
@@ -199,11 +199,11 @@ class OpenClDevice:
             self._copy(target.buffer, source.buffer, byte_count=nbytes)
 
     def _copy(self, target: Any, source: Any, **options: Any) -> None:
-        """Submits a copy; a kernel that failed, or a device that was lost, is reported here, too.
+        """Submits a copy; also reports a kernel that failed, or a lost device.
 
         Raises:
           DeviceError: the driver refuses it.
-          OutOfMemoryError: the driver, which may take memory when it is first used, has none.
+          OutOfMemoryError: the driver, which may allocate on first use, is out of memory.
         """
         cl = library()
         try:
@@ -212,7 +212,7 @@ class OpenClDevice:
             raise self._failed("a copy failed, or a kernel before it", error, AGAIN) from None
 
     def _wait(self) -> None:
-        """Waits until everything submitted is done or has failed; Ctrl-C is heard meanwhile."""
+        """Waits until everything submitted is done or has failed; Ctrl-C works meanwhile."""
         cl = library()
         try:
             mark = cl.enqueue_marker(self._queue)
@@ -222,9 +222,9 @@ class OpenClDevice:
             raise self._failed("the queue failed, or a kernel in it", error, AGAIN) from None
 
     def _failed(self, what: str, error: Any, hint: str) -> DeviceError | OutOfMemoryError:
-        """Returns the error for a call that the driver refuses: for want of memory, or else."""
+        """Returns the error for a call that the driver refuses: out of memory, or another."""
         status = library().status_code
-        code = getattr(error, "code", None)  # what pyopencl refuses by itself has none
+        code = getattr(error, "code", None)  # pyopencl's own errors have none
         if code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
             return self._out_of_memory(f"memory that it gave out before ({str(error).splitlines()[0]})")
         return DeviceError(f"OPENCL: {what} ({str(error).splitlines()[0]}).", hint)
@@ -239,7 +239,7 @@ class OpenClDevice:
         """Loads machine code of the device.
 
         Raises:
-          DeviceError: the driver does not take it.
+          DeviceError: the driver rejects it.
         """
         cl = library()
         try:
@@ -253,7 +253,7 @@ class OpenClDevice:
     load_host = staticmethod(load_host)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
-        """Returns run(inputs, outputs, variables), which submits every launch; it waits for them where there are Checks."""
+        """Returns run(inputs, outputs, variables), which submits every launch; it waits only if there are Checks."""
         return runner_of_calls(self, schedule, executables, self._make_call, self._running, lambda arena: check_process())
 
     def _make_call(self, call: Call, places: Sequence[tuple[OpenClMemory, int]], variables: Mapping[str, int]) -> None:
@@ -261,7 +261,7 @@ class OpenClDevice:
         start(call, [(memory.buffer, at) for memory, at in places], variables)
 
     def _launch(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
-        """Submits one phase of a kernel; a grid of no blocks is left out."""
+        """Submits one phase of a kernel; an empty grid is skipped."""
         cl, grid = library(), dim_value(call.launch.grid, variables)
         if grid <= 0:
             return
@@ -275,7 +275,7 @@ class OpenClDevice:
             raise self._failed(f"{call.launch.symbol} cannot be started", error, INSTEAD) from None
 
     def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
-        """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""
+        """Runs a host function on copies of its arguments; refusals go to its report, as for a CHECK."""
         params = call.function.params
         arrays = [np.empty(dim_value(each.numel, variables), each.dtype.numpy) for each in call.arguments]
         filled = [i for i, array in enumerate(arrays) if array.nbytes]

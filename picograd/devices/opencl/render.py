@@ -1,11 +1,11 @@
-"""Writes a Program as OpenCL C: one `kernel` function a phase, or a GRID loop of it, `{name}_{i}`.
+"""Writes a Program as OpenCL C: one `kernel` function per phase, or per GRID loop of it, `{name}_{i}`.
 
 In:    Program (linear form), Target
 Out:   Source (language "opencl"), with a Launch for each phase
 
-A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory comes as
-a buffer and the byte at which it begins in there, since a host has no addresses to give. bools are bytes, since OpenCL does
-not say how wide its own is. Contiguous lanes are one access of up to 16 bytes where memory begins at a multiple of that.
+A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory is passed as
+a buffer and a byte offset, since a host does not have device addresses. bools are bytes, since OpenCL does not define the
+width of its own. Contiguous lanes are one access of up to 16 bytes if memory is aligned to it.
 The text needs one header, devices/primitives.h.
 """
 
@@ -25,15 +25,14 @@ from picograd.ir.statements import Alloc, Let, Load, Statement, lanes_of, walk
 from picograd.ir.symbolic import from_op
 from picograd.record import replace
 
-WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves
+WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: type of one access
 
 
 def render(program: Program, target: Target) -> Source:
-    """Writes every phase of a Program as OpenCL C.
+    """Writes all phases of a Program as OpenCL C.
 
     Raises:
-      VerifyError: the Program breaks a rule of the linear form, needs more local memory than the target has, or has what
-                   only warps run.
+      VerifyError: the Program violates the linear form, needs more local memory than there is, or has statements for warps.
     """
     functions, launches = ["\n".join(['#include "primitives.h"', *lanes_declared(program), ""])], []
     phases = [part for statements in program.phases for part in grids_apart(take_apart(program, statements))]
@@ -49,16 +48,16 @@ def render(program: Program, target: Target) -> Source:
 
 
 def lanes_declared(program: Program) -> list[str]:
-    """Returns the lines that make types of several lanes, with what loads and stores them, for all that a program names."""
+    """Returns declarations of the multi-lane types that a program names, with their load and store functions."""
     named = {s.var for statements in program.phases for s in walk(statements) if isinstance(s, Let | Load)}
     found = {(stored(var.dtype), lanes_of(var), var.dtype.itemsize) for var in named if lanes_of(var) > 1}
     return [f"LANES({kind}, {lanes}, {WORDS[gcd(16, lanes * nbytes)]})" for kind, lanes, nbytes in sorted(found)]
 
 
 def grids_apart(phase: Phase) -> list[Phase]:
-    """Returns a phase in as many as it has GRID loops, if threads of one wait for each other.
+    """Splits a phase into one phase per GRID loop, if threads of one synchronize.
 
-    NOTE: PoCL 3.1 runs a function with barriers in two branches on the number of the block into other memory.
+    NOTE: PoCL 3.1 miscompiles a function with barriers in two branches on the block's number.
     """
     if len(phase.grids) == 1 or not any(s.orders for s in walk(phase.grids)):
         return [phase]
@@ -73,26 +72,26 @@ def signature(program: Program, symbol: str, threads: int) -> str:
 
 
 def pointer(slot: int, param: Param) -> str:
-    """Returns the line that names the memory of an argument."""
+    """Returns the line that declares the pointer of an argument."""
     kind = memory_type(param)
     byte = "global const char" if param.role == "in" else "global char"
     return f"  {kind} *p{slot} = ({kind} *)(({byte} *)buffer{slot} + at{slot});"
 
 
 def memory_type(param: Param) -> str:
-    """Returns the type of an argument's elements: memory that is only read is const."""
+    """Returns the type of an argument's elements; memory that is only read is const."""
     return f"global {'const ' if param.role == 'in' else ''}{stored(param.dtype)}"
 
 
 def stored(dtype: DType) -> str:
-    """Returns the type that an element has in memory."""
+    """Returns the type of an element in memory."""
     return "uint8" if dtype is dtypes.bool_ else str(dtype)
 
 
 class OpenClWriter(BlockWriter):
     """Writes the body of one phase's function.
 
-    shared:  declarations of local memory, which come before all statements
+    shared:  declarations of local memory, which must precede all statements
     """
 
     spelling = OPENCL

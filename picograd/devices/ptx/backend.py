@@ -1,4 +1,4 @@
-"""An NVIDIA GPU with nothing but its driver: LLVM IR, compiled by LLVM to PTX, which the driver compiles."""
+"""An NVIDIA GPU with only its driver: LLVM compiles LLVM IR to PTX, which the driver compiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def make_compiler() -> Compiler:
     """Returns the Compiler of the first GPU.
 
     Raises:
-      DeviceError: there is no driver or no GPU, or LLVM writes no PTX, or none for it.
+      DeviceError: there is no driver or no GPU, or LLVM does not write PTX for it.
     """
     return Compiler(make_device(_target()), Backend(render, compile_source))
 
@@ -36,5 +36,5 @@ check_usable = _target
 
 
 def _of_ptx(fact: str) -> str:
-    """Returns a driver error's text with this device's name in place of CUDA's, whose calls it shares."""
+    """Returns the text of a driver error with PTX instead of CUDA as the device's name."""
     return f"PTX: {fact.removeprefix('CUDA: ')}"

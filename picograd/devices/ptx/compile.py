@@ -1,13 +1,12 @@
-"""Compiles LLVM IR to PTX, the text that NVIDIA's driver compiles for its GPU: no NVRTC and no CUDA toolkit is needed.
+"""Compiles LLVM IR to PTX, which NVIDIA's driver compiles for its GPU: neither NVRTC nor a CUDA toolkit is needed.
 
 In:    Source (language "nvptx"), Target (arch "sm_90", features "+ptx78", ...)
 Out:   Binary: PTX text and a zero byte;  `gpu_target`
 
-The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it; but a kernel
-with hundreds of parameters, such as one that adds up as many tensors, needs one of CUDA 12.1 or newer. LLVM sees by
-itself which pointers are of shared memory; mul, add, div and sqrt are written as .rn, correctly rounded: nobody
-contracts them. The passes that a CPU's code does not need are left out here, too: with strength reduction a sort
-spilled registers.
+The version of PTX is the first that supports the architecture, so that every driver for that GPU takes it; but a kernel
+with hundreds of parameters, such as a sum of as many tensors, needs that of CUDA 12.1. LLVM finds out which pointers are of
+shared memory; mul, add, div and sqrt are written as .rn, correctly rounded: nothing contracts them. The passes that a CPU's
+code does not need are disabled here, too: with strength reduction a sort spilled registers.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from picograd.record import replace
 TRIPLE = "nvptx64-nvidia-cuda"
 # Architecture -> first version of PTX that has it (PTX ISA 9.0, "Release Notes": table of versions and targets).
 FIRST_VERSION = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 103: 88, 120: 87, 121: 88}
-PARAM_NBYTES, LONGER_PARAMS = 4352, 81  # of a kernel, and the version that lets it have more (PTX ISA 9.0, ".param space")
+PARAM_NBYTES, LONGER_PARAMS = 4352, 81  # bytes, and the version that allows more (PTX ISA 9.0, ".param space")
 
 
 def compile_source(source: Source, target: Target) -> Binary:
     """Compiles LLVM IR to PTX.
 
     Raises:
-      CompileError: LLVM does not take the text; the message quotes the line.
+      CompileError: LLVM rejects the text; the message quotes the line.
 
-    Cost: 3 to 10 ms for a small kernel; the driver's part comes when it is loaded.
+    Cost: 3 to 10 ms for a small kernel; the driver compiles when it is loaded.
     """
     text = assembly(source, _with_room_for(source, target)).encode() + b"\0"
     return source.binary(text)
 
 
 def _with_room_for(source: Source, target: Target) -> Target:
-    """Returns the target, by a later version of PTX where the parameters need one."""
+    """Returns the target, with a later version of PTX if the parameters need one."""
     nbytes, number = 8 * (len(source.params) + len(source.variables)), int(target.features.removeprefix("+ptx"))
     return replace(target, features=f"+ptx{LONGER_PARAMS}") if nbytes > PARAM_NBYTES and number < LONGER_PARAMS else target
 
 
 def gpu_target(major: int, minor: int, shared_bytes: int) -> Target:
-    """Describes a GPU by its compute capability: for one that is newer than LLVM, the newest that LLVM knows.
+    """Describes a GPU by its compute capability; one newer than LLVM as the newest that LLVM supports.
 
     Raises:
-      DeviceError: the GPU is older than any that code is made for.
+      DeviceError: the GPU is older than all supported ones.
 
     >>> gpu_target(9, 0, 49152).arch, gpu_target(12, 9, 49152).arch
     ('sm_90', 'sm_121')

@@ -1,16 +1,15 @@
-"""Writes a Program as LLVM IR text for an NVIDIA GPU: one kernel function a phase, `{name}_{i}`.
+"""Writes a Program as LLVM IR for an NVIDIA GPU: one kernel function per phase, `{name}_{i}`.
 
 In:    Program (linear form), Target (language "nvptx")
 Out:   Source, with a Launch for each phase
 
-Loops are shared among blocks and threads as in CUDA C (devices/render_grids.py); what an operation is in LLVM IR is as
-on the CPU (devices/render_llvm_rows.py). Here is what is neither: the number of a thread, barriers, shared memory,
-accesses of up to 16 bytes, what the threads of a warp do together, and integers of 32 bits that are part of an address.
+Loops are distributed over blocks and threads as in CUDA C (devices/render_grids.py); operations are written as for a CPU
+(devices/render_llvm_rows.py). This file adds the rest: thread numbers, barriers, shared memory, accesses of up to 16 bytes,
+exchanges between the threads of a warp, and 32-bit integers as parts of addresses.
 
-REGISTER memory is SSA values, an element each: no pass has to turn memory into values, and no local memory is used.
-Pointers come without an address space; LLVM finds which are of global and which of shared memory. Where a condition may
-be false the code branches around the access; short branches become predicates. Mma in ir/statements.py says how the
-registers of a warp's threads hold a matrix.
+REGISTER memory is SSA values, one per element, so no pass has to promote memory, and no local memory is used. Pointers have
+no address space; LLVM finds out which are global and which shared. The code branches around an access whose condition may
+be false; short branches become predicates. Mma in ir/statements.py says how a warp's registers hold a matrix.
 """
 
 from __future__ import annotations
@@ -59,24 +58,24 @@ from picograd.ir.symbolic import to_op
 
 GPU = Dialect(
     apart=True,
-    picks=False,  # but in memory
+    picks=False,  # from memory only
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     prefetch="",
-    rows={  # NaN wins: one instruction
+    rows={  # one instruction; NaN if one is NaN
         (OpCode.MAX, dtypes.float32): "call {t} @llvm.maximum.{s}({t} {0}, {t} {1})",
         (OpCode.MIN, dtypes.float32): "call {t} @llvm.minimum.{s}({t} {0}, {t} {1})",
     },
 )
-ACCESS_BYTES = 16  # the widest access of a thread
+ACCESS_BYTES = 16  # widest access of a thread
 SHARED_ALIGNMENT = 16
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
-THREADS, BLOCKS = '"nvvm.maxntid"="{}"', ' "nvvm.minctasm"="{}"'  # of a block; that must fit a multiprocessor
-ASKED_FOR = f"@asked_for = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"  # the launch says how much
+THREADS, BLOCKS = '"nvvm.maxntid"="{}"', ' "nvvm.minctasm"="{}"'  # threads per block; blocks that must fit a multiprocessor
+ASKED_FOR = f"@asked_for = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"  # the launch says the size
 ROLLED = '!1 = distinct !{!1, !2}\n!2 = !{!"llvm.loop.unroll.disable"}\n'
 COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
 WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
 
-# Instructions for integers of 32 bits: sums and products that do not wrap, quotients of nonnegative numbers.
+# Instructions for 32-bit integers: sums and products that do not wrap, quotients of nonnegative numbers.
 EXACT = {
     OpCode.ADD: "add nsw", OpCode.SUB: "sub nsw", OpCode.MUL: "mul nsw", OpCode.IDIV: "udiv", OpCode.MOD: "urem",
 }  # fmt: skip
@@ -94,10 +93,10 @@ ROUGH_EXP2 = "call float @llvm.nvvm.ex2.approx.ftz.f(float {})"
 
 
 def render(program: Program, target: Target) -> Source:
-    """Writes every phase of a Program as a kernel function.
+    """Writes all phases of a Program as kernel functions.
 
     Raises:
-      VerifyError: the Program breaks a rule of the linear form, or needs more shared memory than the target has.
+      VerifyError: the Program violates the linear form, or needs more shared memory than the target has.
     """
     functions, launches = [], []
     shared: list[str] = []
@@ -120,10 +119,10 @@ class PtxWriter(LlvmWriter):
     """The text of one phase's kernel function under construction.
 
     shared:   name of SHARED memory -> its definition
-    divisors: of integer VARs
-    steps:    VAR that is a constant more than another -> that other, and the constant
-    aligned:  parameters are taken to start at a multiple of 16 bytes
-    checked:  whether an access has made use of that
+    divisors: divisors of integer VARs
+    steps:    VAR that is another one plus a constant -> that VAR, and the constant
+    aligned:  parameters are assumed to begin at a multiple of 16 bytes
+    checked:  an access has relied on that
     """
 
     dialect = GPU
@@ -136,21 +135,21 @@ class PtxWriter(LlvmWriter):
         self.start(True)
 
     def start(self, aligned: bool) -> None:
-        """Begins a body: nothing is named yet but arguments."""
+        """Begins a body: only arguments have names yet."""
         self.values, self.held = {}, {}
         self.divisors: dict[Op, int] = {}
         self.steps: dict[Op, tuple[Op, int]] = {}
         self.intervals, self.constants, self.ranges, self.depths, self.waiting = {}, {}, {}, {}, {}
         self.indices = []
-        self.in_block = self.phase.block == 1  # with one thread every statement is that thread's
-        self.guarded = False  # not all threads of the block run this
+        self.in_block = self.phase.block == 1  # with one thread all statements are that thread's
+        self.guarded = False  # True where only some threads of the block run
         self.aligned, self.checked = aligned, False
 
     def write_kernel(self, statements: Sequence[Statement]) -> str:
         """Returns the text of the function.
 
-        It has one body; or, where accesses of 16 bytes need memory that begins at a multiple of 16, a second one for memory
-        that does not, such as a row of something larger.
+        It has one body; or, if accesses of 16 bytes need aligned memory, a second one for memory that is not aligned, such
+        as a row of a larger buffer.
         """
         self.slots_by_id = slots_by_id(statements, apart=True)
         self.write_entry(statements)
@@ -172,7 +171,7 @@ class PtxWriter(LlvmWriter):
         return "\n".join([head, "entry:", *self.entry, *lines, *end])
 
     def write_entry(self, statements: Sequence[Statement]) -> None:
-        """Names what every thread knows: parameters, its own number and its block's."""
+        """Writes names for values that all threads have: parameters, thread number, block number."""
         mentioned = [op for statement in walk(statements) for op in operands(statement)]
         self.pointers = {op: f"%p{op.arg[0]}" for op in mentioned if op.code is OpCode.PARAM}
         for name, register in (("thread", THREAD), ("block", BLOCK)):
@@ -181,7 +180,7 @@ class PtxWriter(LlvmWriter):
         self.entry.append("  %first = icmp eq i64 %thread, 0")
 
     def choice(self) -> str:
-        """Writes whether all parameters begin at a multiple of 16 bytes."""
+        """Writes the test whether all parameters begin at a multiple of 16 bytes."""
         whole = None
         for slot in range(len(self.program.params)):
             self.entry.append(f"  %p{slot}.at = ptrtoint ptr %p{slot} to i64")
@@ -193,12 +192,12 @@ class PtxWriter(LlvmWriter):
         return "%is.aligned"
 
     def broken(self, rule: str) -> VerifyError:
-        """Returns the error for a Program that breaks a rule of the linear form."""
+        """Returns the error for a Program that violates the linear form."""
         return broken(self.program, rule)
 
     # ---- loops ----
     def write_phase(self) -> None:
-        """Writes the statements before the GRID loops, then each loop for its own blocks."""
+        """Writes the statements before the GRID loops, then each loop for its range of blocks."""
         for variable in self.program.variables:
             self.values[variable] = f"%n_{variable.arg[0]}"
         self.statements(self.phase.before)
@@ -222,7 +221,7 @@ class PtxWriter(LlvmWriter):
         return ", !llvm.loop !1" if is_rolled(loop) else ""
 
     def write_block(self, loop: For) -> None:
-        """Writes a BLOCK loop as the threads of the block, those beyond its extent idle."""
+        """Writes a BLOCK loop as the threads of the block, of which those beyond its extent are idle."""
         if self.in_block and self.phase.block > 1:
             raise self.broken("a BLOCK loop stands in another")
         extent = loop.range.src[0]
@@ -267,7 +266,7 @@ class PtxWriter(LlvmWriter):
         super().write_barrier(statement)
 
     def allocate(self, memory: Op) -> None:
-        """Defines SHARED memory of the block; REGISTERS are values and need nothing."""
+        """Defines SHARED memory of the block; REGISTERS are values and need no definition."""
         name, numel, space = memory.arg
         if space is MemorySpace.GLOBAL:
             raise self.broken(f"{name} is GLOBAL memory, which only a parameter can be")
@@ -292,8 +291,8 @@ class PtxWriter(LlvmWriter):
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:
-        """Writes the value of a Let: by the rows of the CPU, but for what a GPU has other instructions for."""
-        if op.code is OpCode.EXP2:  # a rough one: all others are polynomials
+        """Writes the value of a Let, by the CPU's rows unless a GPU has a better instruction."""
+        if op.code is OpCode.EXP2:  # an approximate one; all others are polynomials
             return lane_by_lane(self.emit, op, ROUGH_EXP2, [self.operand(op.src[0], lanes)], lanes)
         if op.code is OpCode.MOD and op.dtype.is_float:
             a, b = (self.operand(s, lanes) for s in op.src)
@@ -305,9 +304,9 @@ class PtxWriter(LlvmWriter):
         return super().operation(op, lanes)
 
     def exact_integer(self, op: Op, lanes: int) -> str | None:
-        """Writes arithmetic that surely does not wrap; None where it may, or is not a sum, product or quotient.
+        """Writes arithmetic that cannot wrap; None if it may, or is not a sum, product or quotient.
 
-        Why: LLVM widens a sum of 32 bits to an address part by part, and finds constants in it, if it cannot wrap.
+        Why: LLVM widens a 32-bit sum to an address term by term, and finds constants in it, if it cannot wrap.
         """
         if op.code not in EXACT or not self.is_exact(op):
             return None
@@ -317,7 +316,7 @@ class PtxWriter(LlvmWriter):
         return self.emit(f"{EXACT[op.code]} {type_of(op.dtype, lanes)} {a}, {b}")
 
     def is_exact(self, op: Op) -> bool:
-        """True where an operation on integers surely does not wrap."""
+        """True if an integer operation cannot wrap."""
         exact = exact_interval(op, self.intervals)
         return exact is not None and int(op.dtype.min) <= exact[0] and exact[1] <= int(op.dtype.max)
 
@@ -325,14 +324,14 @@ class PtxWriter(LlvmWriter):
         return value.dtype is dtypes.int64 or (value.dtype is dtypes.int32 and self.is_exact(value))
 
     def note_step(self, var: Op, value: Op) -> None:
-        """Remembers an index that is another one and a constant, which an access adds by itself."""
+        """Notes that an index is another one plus a constant, which an access adds for free."""
         if value.code is not OpCode.ADD or value.src[1].code is not OpCode.CONST or not self.is_index(value):
             return
         base, constant = self.steps.get(value.src[0], (value.src[0], 0))
         self.steps[var] = base, constant + int(value.src[1].arg)
 
     def address(self, memory: Op, index: Op) -> str:
-        """Returns the address of one element: an index of 32 bits is widened without its constant part."""
+        """Returns the address of an element: a 32-bit index is widened without its constant part."""
         if index.dtype is not dtypes.int32 or (self.loops and self.sum_of(index) is not None):
             return super().address(memory, index)
         kind, (base, constant) = memory_type(memory.dtype), self.steps.get(index, (index, 0))
@@ -372,13 +371,13 @@ class PtxWriter(LlvmWriter):
         return condition if lanes == 1 else self.emit(f"extractelement <{lanes} x i1> {condition}, i64 {lane}")
 
     def _lane_where(self, load: Load, lane: int, lanes: int) -> str:
-        """Returns the type and name of a lane's element, 0 where its condition is false."""
+        """Returns the type and name of a lane's element, 0 if its condition is false."""
         kind = memory_type(load.memory.dtype)
         make = partial(self._load_lane, load.memory, load.index, lane, lanes)
         return f"{kind} {self._where(self._condition(load, lane), kind, make)}"
 
     def write(self, store: Store) -> None:
-        """Writes a Store; one thread stores to memory that others see where all would store the same."""
+        """Writes a Store; if all threads would store the same to memory that others see, one does."""
         if self.in_block:
             self._store_elements(store)
             return
@@ -402,7 +401,7 @@ class PtxWriter(LlvmWriter):
                     self._store_lane(store, value, lane, lanes)
 
     def write_copy_async(self, copy: CopyAsync) -> None:
-        """Writes a CopyAsync; from memory that begins at an odd place element by element, which then is there at once."""
+        """Writes a CopyAsync; from unaligned memory element by element, without waiting in the background."""
         nbytes = copy.lanes * copy.memory.dtype.itemsize
         if copy.lanes > 1 and not self._alignment(copy.memory, copy.index, copy.lanes):
             self._copy_at_once(copy)
@@ -412,7 +411,7 @@ class PtxWriter(LlvmWriter):
         num_read = str(nbytes)
         if copy.valid is not None:
             num_read = self.emit(f"select i1 {self.operand(copy.valid, 1)}, i32 {nbytes}, i32 0")
-        cache = "cg" if nbytes == ACCESS_BYTES else "ca"  # past the first cache, or through it
+        cache = "cg" if nbytes == ACCESS_BYTES else "ca"  # bypass the first cache, or go through it
         name = f"@llvm.nvvm.cp.async.{cache}.shared.global.{nbytes}.s"
         self.lines.append(f"  call void {name}(ptr addrspace(3) {to}, ptr addrspace(1) {of}, i32 {num_read})")
 
@@ -424,7 +423,7 @@ class PtxWriter(LlvmWriter):
         self.lines.append(f"  store {kind} {held}, ptr {self.address(copy.into, copy.place)}, align {alignment}")
 
     def _where(self, condition: str, kind: str, make: Callable[[], str]) -> str:
-        """Writes `make` under a condition, and returns its value, else 0."""
+        """Writes `make` under a condition, and returns its value, or 0."""
         start = self.block
         with self.when(condition):
             value, end = make(), self.block
@@ -432,7 +431,7 @@ class PtxWriter(LlvmWriter):
 
     # ---- memory with addresses ----
     def _alignment(self, memory: Op, index: Op, lanes: int) -> int:
-        """Returns how many bytes the address of contiguous lanes is a multiple of; 0 where they are loaded one by one."""
+        """Returns the alignment, in bytes, of the address of contiguous lanes; 0 if they are loaded one by one."""
         if lanes == 1 or lanes_of(index) > 1 or divisor_of(index, self.divisors) % lanes:
             return 0
         nbytes = min(ACCESS_BYTES, lanes * memory.dtype.itemsize)
@@ -442,7 +441,7 @@ class PtxWriter(LlvmWriter):
         return nbytes
 
     def _load(self, memory: Op, index: Op, lanes: int) -> str:
-        """Writes a read of all lanes, at once where memory is aligned to that; returns the register."""
+        """Writes a load of all lanes, at once if memory is aligned for it; returns the register."""
         kind, alignment = memory_type(memory.dtype, lanes), self._alignment(memory, index, lanes)
         if alignment:
             return self.emit(f"load {kind}, ptr {self.address(memory, index)}, align {alignment}")
@@ -475,7 +474,7 @@ class PtxWriter(LlvmWriter):
         self.lines.append(f"  store {memory_type(dtype)} {value}, ptr {address}, align {dtype.itemsize}")
 
     def _lane_address(self, memory: Op, index: Op, lane: int, lanes: int) -> str:
-        """Returns the address of one lane: each has an index of its own, or they are neighbours."""
+        """Returns the address of one lane, which has an index of its own or follows the first."""
         scalar = memory_type(memory.dtype)
         if lanes_of(index) > 1:
             at = self.emit(f"extractelement {type_of(index.dtype, lanes)} {self.operand(index, lanes)}, i64 {lane}")
@@ -485,12 +484,12 @@ class PtxWriter(LlvmWriter):
 
     # ---- a warp ----
     def _check_all_run(self, statement: Statement) -> None:
-        """Raises where not all threads of a warp come to a statement: the others would wait for ever."""
+        """Raises VerifyError if some threads of a warp may not reach a statement: the others would wait for ever."""
         if self.guarded:
             raise self.broken(f"a {type(statement).__name__} stands in a BLOCK loop that not all threads run")
 
     def write_shuffle(self, shuffle: Shuffle) -> None:
-        """Writes an exchange between threads of a warp: of 32 bits, or twice of 32."""
+        """Writes an exchange between threads of a warp: of 32 bits, or of 64 in two parts."""
         self._check_all_run(shuffle)
         kind, value = type_of(shuffle.var.dtype), self.operand(shuffle.value, 1)
         bits = shuffle.var.dtype.bits if shuffle.var.dtype is not dtypes.bool_ else 1
@@ -511,11 +510,11 @@ class PtxWriter(LlvmWriter):
         self.values[shuffle.var] = self.emit(f"bitcast {whole} {value} to {kind}") if kind != whole else value
 
     def write_mma(self, mma: Mma) -> None:
-        """Writes a product of matrices that a warp holds, pairs of operands in 32 bits each."""
+        """Writes a product of matrices that a warp holds, with pairs of operands in 32 bits."""
         self._check_all_run(mma)
         kind, name = MULTIPLY[mma.lhs.dtype]
         acc, lhs, rhs = parts_of(mma)
-        if mma.lhs.dtype is dtypes.float32:  # two instructions: (t, t + 4) of K of one are (2 t, 2 t + 1) here
+        if mma.lhs.dtype is dtypes.float32:  # two instructions: (t, t + 4) of K in one are (2 t, 2 t + 1) here
             for a, b in ((lhs[:4], rhs[:2]), (lhs[4:], rhs[2:])):
                 parts = [self.emit(AS_TF32.format(self.held[slot])) for slot in (a[0], a[2], a[1], a[3], *b)]
                 self._multiply(name, kind, parts, acc)
@@ -528,7 +527,7 @@ class PtxWriter(LlvmWriter):
         self._multiply(name, kind, pairs, acc)
 
     def _multiply(self, name: str, kind: str, operands: Sequence[str], acc: Sequence[Slot]) -> None:
-        """Writes one matrix instruction; operands: of a `kind`."""
+        """Writes one matrix instruction for operands of a `kind`."""
         result = "{float, float, float, float}"
         given = [f"{kind} {operand}" for operand in operands] + [f"float {self.held[slot]}" for slot in acc]
         made = self.emit(f"call {result} {name}({', '.join(given)})")
@@ -536,7 +535,7 @@ class PtxWriter(LlvmWriter):
             self.held[slot] = self.emit(f"extractvalue {result} {made}, {i}")
 
     def write_load_matrices(self, load: LoadMatrices) -> None:
-        """Writes what brings four matrices, of each a pair of elements in 32 bits."""
+        """Writes a load of four matrices: of each, a thread gets two elements in 32 bits."""
         self._check_all_run(load)
         scalar, result = type_of(load.memory.dtype), "{i32, i32, i32, i32}"
         address = self.emit(f"addrspacecast ptr {self.address(load.memory, load.index)} to ptr addrspace(3)")
@@ -550,7 +549,7 @@ class PtxWriter(LlvmWriter):
 
 
 # ---- operations of a thread ----
-# What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
+# C's fmod, exactly: b is doubled while it does not exceed a, then subtracted and halved. Every step is exact.
 REMAINDER = """define internal {t} @remainder_{s}({t} %x, {t} %y) {{
 entry:
   %a = call {t} @llvm.fabs.{s}({t} %x)
@@ -583,19 +582,19 @@ none:
 
 
 def functions_called_by(text: str) -> str:
-    """Returns the definitions of the functions above that a text calls."""
+    """Returns the definitions of those functions above that a text calls."""
     scalars = [scalar for scalar in ("float", "double") if f"@remainder_{suffix(scalar)}(" in text]
     return "".join("\n" + REMAINDER.format(t=scalar, s=suffix(scalar)) for scalar in scalars)
 
 
 def remainder(emit: WriteLine, op: Op, a: str, b: str, lanes: int) -> str:
-    """Writes C's fmod lane by lane. NOTE: LLVM's `frem` is a - trunc(a / b) * b here, which large quotients make wrong."""
+    """Writes C's fmod lane by lane. NOTE: LLVM's `frem` is a - trunc(a / b) * b here, wrong for large quotients."""
     scalar = type_of(op.dtype)
     return lane_by_lane(emit, op, f"call {scalar} @remainder_{suffix(scalar)}({scalar} {{}}, {scalar} {{}})", [a, b], lanes)
 
 
 def lane_by_lane(emit: WriteLine, op: Op, call: str, operands: Sequence[str], lanes: int) -> str:
-    """Writes a call of a function that has no vectors."""
+    """Writes a call of a function without a vector form."""
     scalar, whole = type_of(op.dtype), type_of(op.dtype, lanes)
     if lanes == 1:
         return emit(call.format(*operands))
@@ -607,7 +606,7 @@ def lane_by_lane(emit: WriteLine, op: Op, call: str, operands: Sequence[str], la
 
 
 def select_bytes(emit: WriteLine, values: Sequence[str], lanes: int) -> str:
-    """Writes a choice between bytes lane by lane.
+    """Writes a select of bytes lane by lane.
 
     NOTE: LLVM 22 fails an assertion, which ends the process, on `select <4 x i1>, <4 x i8>` of two constants.
     """
