@@ -1,11 +1,11 @@
 """The meaning of a graph, with a bound on what rounding may do to each element: the one tolerance of `verify`.
 
 A running error analysis (Wilkinson 1963; Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.3): every Op has,
-with its value by the evaluator, a bound on how far a device may be from the exact result. Inputs are exact, for a kernel is
-given its own. In order:
+with its value by the evaluator, a bound on how far a device may be from what all devices would agree on. Inputs are exact,
+for a kernel is given its own. In order:
 
-    elementwise     the function at the ends of its operands' intervals, and its own roundings, of which an exact result
-                    has none
+    elementwise     the function at the ends of its operands' intervals, and its own roundings. Where operands are exact,
+                    + - * / and a square root have none: IEEE 754 defines their last bit, and no compiler may contract them
     sums, products  the errors of the terms, and LAMBDA sqrt(n) roundings of the sum of magnitudes: what n roundings of
                     random sign come to (Higham and Mary 2019, SIAM J. Sci. Comput. 41(5))
     movement        the errors move along
@@ -33,6 +33,7 @@ from picograd.ir.shape import takes_tf32
 from picograd.rewrites.contract import compose_attention
 from picograd.rewrites.simplify import is_lossless
 from picograd_lab.verify import choices
+from picograd_lab.verify.bits import BITWISE, of_bits
 
 GIVEN_TOLERANCES: dict[DType, float] = {  # of a user's kernel, as a part of a result's greatest element
     dtypes.float64: 1e-12, dtypes.float32: 1e-5, dtypes.float16: 4e-3, dtypes.bfloat16: 3e-2,
@@ -48,8 +49,8 @@ EXACT = COMPARE | MOVEMENT | IDENTITY | {
     OpCode.NEG, OpCode.FLOOR, OpCode.MAX, OpCode.MIN, OpCode.WHERE, OpCode.CHECK, OpCode.BITCAST, OpCode.MOD, OpCode.IDIV,
 }  # fmt: skip
 ALONG_AXES = frozenset({OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER})
-# Rounded once by every device, so that a result that is a number of its dtype is that number.
-ROUNDED_ONCE = frozenset({OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.FMA, OpCode.CAST})
+# Rounded once by every device, and in its own dtype if that is a wide one (narrow floats are computed in float32).
+ROUNDED_ONCE = frozenset({OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.SQRT, OpCode.CAST})
 # Of integers, those whose results are between those at the ends of their operands' intervals.
 MONOTONE = COMPARE | {
     OpCode.NEG, OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MAX, OpCode.MIN, OpCode.CAST, OpCode.WHERE,
@@ -117,7 +118,14 @@ def of_given(value: Array, dtype: DType) -> Array:
 def _error(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) -> Array | None:
     errors = [arg.error for arg in args]
     is_known = all(error is None for error in errors)
-    if op.code in ELEMENTWISE and op.code not in (OpCode.BITCAST, OpCode.CHECK):
+    if op.code in (OpCode.CMPEQ, OpCode.CMPNE) and not is_known:
+        if op.src[0] is op.src[1]:  # which a NaN alone does not equal
+            return np.where(np.isinf(_whole(args[0])), 1.0, 0.0)
+        if (reduced := choices.extreme_beside(op)) is not None:
+            return choices.of_extreme(reduced, args[0].value, _whole(args[0]))
+    if op.code in BITWISE and op.src[0].dtype.kind != "b":
+        return None if is_known else of_bits(op, value, [arg.value for arg in args], [_whole(arg) for arg in args])
+    if op.code in ELEMENTWISE and op.code is not OpCode.CHECK:
         moved = None if is_known else _at_the_ends(op, args)
         return _with_roundings(op, value, args, moved)
     if op.code in ALONG_AXES or op.code in CONTRACTION_RULES:
@@ -132,8 +140,6 @@ def _error(op: Op, value: Array, args: Sequence[Bounded], variables: Variables) 
         return None
     if op.code is OpCode.CHECK:
         return errors[0]
-    if op.code is OpCode.BITCAST:
-        return np.where(_whole(args[0]) > 0, np.inf, 0.0)
     if op.code in MOVEMENT | IDENTITY | {OpCode.UPDATE}:
         return np.asarray(RULES[op.code](op, [_whole(arg) for arg in args], variables))
     if op.code is OpCode.GATHER:
@@ -187,8 +193,8 @@ def _at_the_ends(op: Op, args: Sequence[Bounded]) -> Array:
         args = [Bounded(arg.value.astype(np.float64), arg.error) if d.is_int else arg for arg, d in zip(args, dtypes)]
     middle = rule(op, [double(arg.value, dtype) for arg, dtype in zip(args, dtypes)])
     ends = [_ends(arg, dtype) for arg, dtype in zip(args, dtypes)]
-    if op.code is OpCode.SQRT:
-        ends = [[np.maximum(end, 0.0) for end in ends[0]]]
+    if op.code is OpCode.SQRT:  # of an interval the part from 0 on, if there is one
+        ends = [[np.where(ends[0][-1] < 0, end, np.maximum(end, 0.0)) for end in ends[0]]]
     moved = np.zeros(np.shape(middle))
     for corner in itertools.product(*ends):
         moved = np.maximum(moved, _distance(end := rule(op, corner), middle))
@@ -197,8 +203,8 @@ def _at_the_ends(op: Op, args: Sequence[Bounded]) -> Array:
             moved = np.where((least <= end) & (end <= most) | (moved == 0), moved, np.inf)
     divisor = {OpCode.DIV: 1, OpCode.RECIPROCAL: 0}.get(op.code)
     if divisor is not None and args[divisor].error is not None:
-        value, error = double(args[divisor].value, dtypes[divisor]), args[divisor].error
-        moved = np.where(np.abs(value) <= error, np.inf, moved)
+        value, error = double(args[divisor].value, dtypes[divisor]), _whole(args[divisor])
+        moved = np.where((error > 0) & (np.abs(value) <= error), np.inf, moved)
     return moved
 
 
@@ -236,23 +242,34 @@ def _with_roundings(op: Op, value: Array, args: Sequence[Bounded], moved: Array 
     if not count:
         return moved
     made = _rounding(value, op.dtype) * count
+    if op.code in (OpCode.EXP, OpCode.EXP2):
+        made = np.where(np.isneginf(args[0].value), 0.0, made)
     if op.code in (OpCode.SIN, OpCode.COS, OpCode.LOG, OpCode.LOG2):
         made += np.where(np.isfinite(made), unit(op.dtype), 0.0)  # near their zeros
-    if op.code in ROUNDED_ONCE and op.dtype.itemsize < 8:
+    if op.code is OpCode.FMA:  # a processor without the instruction rounds the product, too
+        a, b = (double(arg.value, op.dtype) for arg in args[:2])
+        made = made + _rounding(a * b, op.dtype)
+    if op.code in ROUNDED_ONCE | {OpCode.FMA}:
         made = np.where(_is_exact(op, value, args), 0.0, made)
     return made if moved is None else moved + made
 
 
 def _is_exact(op: Op, value: Array, args: Sequence[Bounded]) -> Array:
-    """Returns where operands are exact and so is the result: in float64 it is the same, and not too small to be kept."""
-    plain = [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
-    exact: Array = np.equal(ELEMENTWISE_RULES[op.code](op, plain), value)
-    for arg in args:
-        if arg.error is not None:
-            exact &= arg.error == 0
-    size = np.abs(value.astype(np.float64))
-    exact &= (size == 0) | (size >= _least(op.dtype))
-    return exact
+    """Returns where every device has the same bits: operands are exact, and the result is not too small to be kept.
+
+    What may be rounded twice is exact where nothing is rounded: an FMA, and what is computed in float32 for a narrow dtype.
+    """
+    size, plain = np.abs(value.astype(np.float64)), [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
+    certain = [_whole(arg) == 0 for arg in args]
+    exact: Array = np.logical_and.reduce([np.broadcast_to(one, value.shape) for one in certain])
+    if op.code in (OpCode.MUL, OpCode.DIV):  # 0 times or by a number, whatever it is
+        nothing = [sure & (arg.value == 0) for sure, arg in zip(certain, args)]
+        exact = exact | (size == 0) & (nothing[0] | nothing[1] & (op.code is OpCode.MUL))
+    exact = exact & ((size == 0) | (size >= _least(op.dtype)))
+    if op.code is OpCode.FMA:
+        product = plain[0] * plain[1]  # of two float32 it is exact
+        return exact & (op.dtype.itemsize < 8) & (product.astype(op.dtype.numpy) == product) & (product + plain[2] == value)
+    return exact if op.dtype.itemsize >= 4 else exact & np.equal(ELEMENTWISE_RULES[op.code](op, plain), value)
 
 
 def _rounding(value: Array, dtype: DType) -> Array:
@@ -302,7 +319,17 @@ def _of_sums(op: Op, value: Array, args: Sequence[Bounded], variables: Variables
     if op.code in CONTRACTION_RULES and takes_tf32(op):
         made = made + 2 * TF32_UNIT * magnitude
     error = moved + made + _rounding(value, op.dtype)
+    if op.dtype.itemsize < 8 and _is_of_certain_terms(op, args):
+        error = np.where(np.isfinite(magnitude), error, 0.0)  # in any order a sum is what its infinities and NaN make it
     return np.where(np.isnan(error), np.inf, error)
+
+
+def _is_of_certain_terms(op: Op, args: Sequence[Bounded]) -> bool:
+    """True for sums each of whose terms is certainly finite, or certainly not; a product's sign may not be certain."""
+    if op.code is OpCode.MATMUL:
+        return all(arg.error is None for arg in args)
+    is_sum = op.code in (OpCode.REDUCE, OpCode.SCAN) and op.arg[0] is OpCode.ADD
+    return is_sum and bool(np.isfinite(_whole(args[0])).all())
 
 
 def _rule_of_sizes(op: Op) -> Any:

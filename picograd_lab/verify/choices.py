@@ -1,6 +1,6 @@
-"""Bounds of what is read, written or ordered by integers and keys that rounding may change.
+"""Bounds of what is read, written, ordered or chosen by integers and keys that rounding may change.
 
-In:    a GATHER, a SCATTER or a SORT, the arrays of its sources, and their bounds
+In:    a GATHER, a SCATTER, a SORT or a search for the greatest element, the arrays of its sources, and their bounds
 Out:   the bound of its result: a few neighbouring places are all looked at; where there are more, nothing is known
 
     index 3, exact    x[3] as it is                      index 3 +- 1    the farthest of x[2], x[3], x[4] from x[3]
@@ -55,16 +55,41 @@ def of_scatter(op: Op, args: Sequence[Array], errors: Sequence[Array], certain: 
     places = index.shape[batch:]
     along = (*index.shape[:batch], *(1,) * (axis - batch), *places, *(1,) * (updates.ndim - axis - len(places)))
     is_open = np.broadcast_to((errors[1] > 0).reshape(along), updates.shape)
-    if (errors[1] > REACH_MAX).any():
-        return np.full(certain.shape, np.inf)
     adds = code is OpCode.ADD and op.dtype.kind != "b"
     size = np.abs(updates.astype(np.float64)) + errors[2] if adds else np.full(updates.shape, np.inf)
     may_come = np.where(is_open, size, 0.0)
     add, changed = op.replace(arg=(OpCode.ADD, axis, batch)), certain
+    is_lost = np.broadcast_to((errors[1] > REACH_MAX).reshape(along), updates.shape)  # and may come to any place
     for offset in _offsets(errors[1]):
-        arrived = RULES[op.code](add, [np.zeros(base.shape), index.astype(np.int64) + offset, may_come], variables)
-        changed = changed + arrived
-    return changed
+        near = np.where(is_lost, 0.0, may_come)
+        changed = changed + RULES[op.code](add, [np.zeros(base.shape), index.astype(np.int64) + offset, near], variables)
+    axes = tuple(range(axis, axis + len(places)))
+    anywhere = np.where(is_lost, may_come, 0.0).sum(axes, keepdims=True)
+    return changed + anywhere.reshape(*changed.shape[:axis], 1, *changed.shape[axis + 1 :])
+
+
+def extreme_beside(op: Op) -> Op | None:
+    """Returns the REDUCE if a comparison asks which elements of x equal the greatest, or the least, of them, else None."""
+    x, other = op.src
+    kept = other.src[0] if other.code is OpCode.EXPAND else other
+    reduced = kept.src[0] if kept.code is OpCode.RESHAPE else kept
+    if reduced.code is not OpCode.REDUCE or reduced.src[0] is not x or reduced.arg[0] not in (OpCode.MAX, OpCode.MIN):
+        return None
+    is_kept = kept.shape == tuple([1 if axis in reduced.arg[1] else dim for axis, dim in enumerate(x.shape)])
+    return reduced if is_kept else None
+
+
+def of_extreme(reduced: Op, value: Array, error: Array) -> Array:
+    """Returns 1 where rounding decides whether an element is the extreme: where others are as near as bounds reach.
+
+    The extreme is compared with itself, and is what it is, whatever rounding does to it: only others make it uncertain.
+    """
+    code, axes = reduced.arg
+    keys = (-1.0 if code is OpCode.MIN else 1.0) * value.astype(np.float64)
+    may_be = keys + error >= (keys - error).max(axis=axes, keepdims=True)
+    has_rivals = may_be.sum(axis=axes, keepdims=True) > 1
+    moves = (may_be & (error > 0)).any(axis=axes, keepdims=True)
+    return np.where(may_be & has_rivals & moves, 1.0, 0.0)
 
 
 def of_sort(op: Op, args: Sequence[Array], error: Array, variables: Variables) -> Array:

@@ -6,17 +6,21 @@ Out:   for each output its slot and a graph over PARAMs; values of PARAMs; the u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from picograd.errors import Line
 from picograd.evaluator.elementwise import Array
 from picograd.evaluator.graph import shape_value
 from picograd.ir.bodies import substitute
 from picograd.ir.build import reshape
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.origin import lines_of
+from picograd.ir.shape import flops_of
 from picograd.ir.stages import Kernel
+from picograd.ir.symbolic import with_variables
 
 
 def values_of(kernel: Kernel) -> list[tuple[int, Op]]:
@@ -39,11 +43,38 @@ def in_params(
     for op in toposort([value for _, value, _ in roots]):
         if op.code is OpCode.PARAM:
             shape = shape_value(op.shape, variables)
-            count = 1
-            for dim in shape:
-                count *= dim
-            values[op] = given[op.arg[0]][:count].reshape(shape)
+            values[op] = given[op.arg[0]][: math.prod(shape)].reshape(shape)
     return values
+
+
+def of_numbers(roots: Sequence[Op], variables: Mapping[str, int]) -> list[Op]:
+    """Returns graphs without bodies in which symbolic integers are numbers."""
+    became: dict[Op, Op] = {}
+    for op in toposort(roots):
+        if op.code is OpCode.VARIABLE:
+            became[op] = const(variables[op.arg[0]], op.dtype)
+        else:
+            became[op] = op.replace(src=tuple([became[s] for s in op.src]), arg=_of_numbers(op.arg, variables))
+    return [became[root] for root in roots]
+
+
+def _of_numbers(arg: Any, variables: Mapping[str, int]) -> Any:
+    if isinstance(arg, Op):
+        return with_variables(arg, variables)
+    return tuple([_of_numbers(part, variables) for part in arg]) if type(arg) is tuple else arg
+
+
+def cost(roots: Sequence[Op], variables: Mapping[str, int]) -> float:
+    """Returns about how many elements NumPy computes for graphs."""
+    total = 0.0
+    for op in toposort(roots):
+        if op.code not in (OpCode.PARAM, OpCode.EXPAND, OpCode.CONST):
+            total += math.prod(shape_value(op.shape, variables))
+        if op.code in (OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
+            total += flops_of(op, variables) / 32
+        if op.code is OpCode.SCATTER:
+            total += 500 * math.prod(shape_value(op.src[1].shape[op.arg[2] :], variables))
+    return total
 
 
 def lines_in(roots: Sequence[Op]) -> tuple[Line, ...]:

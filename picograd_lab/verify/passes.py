@@ -29,7 +29,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Kernel, Schedule
 from picograd.ir.text import format_graph
 from picograd_lab.verify.bounds import unit
-from picograd_lab.verify.graphs import in_params, lines_in, values_of
+from picograd_lab.verify.graphs import cost, in_params, lines_in, values_of
 from picograd_lab.verify.rules import limited, which
 from picograd_lab.verify.verdict import Mismatch
 from picograd_lab.verify.walk import Step, memory_for, walk
@@ -85,12 +85,12 @@ def deviating_pass(
     """Returns the first pass that changes what graphs mean, and why it could not be looked for.
 
     Args:
-      most:  elements of all Ops together, above which NumPy would take long
+      most:  a cost, above which NumPy would take long
     """
     order = toposort(graphs)
     if any(op.code is OpCode.CUSTOM for op in order):
         return None, "the passes over graphs with functions of the host are not compared"
-    if sum(op.numel for op in order) > most:
+    if cost(graphs, variables) > most:
         return None, "the passes over graphs that would take the evaluator long are not compared"
     values = values_by_slot(order, schedule, inputs)
     step = ROUNDINGS * max([unit(op.dtype) for op in order if op.dtype.is_float], default=0.0)

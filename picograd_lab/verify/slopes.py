@@ -8,7 +8,8 @@ Out:   a `Mismatch` for each chain rule that gives another gradient than the ope
 An Op is asked once for each form: its opcode, argument, dtypes and shapes. Its sources become inputs with numbers drawn for
 it, so that the error of one rule does not spread to the next; a long elementwise Op or product is asked on short sources.
 Where two steps h disagree a kink is near, and other numbers are tried, as where a function has no value. A function of a
-symmetric matrix reads half of it, so its matrix and d are symmetric.
+symmetric matrix reads half of it, so its matrix and d are symmetric. A gradient at constant rank is no slope where singular
+values are left out, so none is.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ DRAWS: tuple[Draw, ...] = (  # the first where the operation is smooth decides
     lambda rng, shape: rng.uniform(-0.9, 0.9, shape),
 )
 SYMMETRIC = frozenset({"cholesky", "eigh", "eigvalsh"})  # functions of the host of such matrices
+OF_CONSTANT_RANK = frozenset({"pinv"})  # whose sources behind the first say which singular values are left out
 MODES: Any = modes  # whose functions are replaced while rules are recorded
 
 
@@ -140,7 +142,10 @@ def _alone(op: Op) -> Op | None:
             return None
     src: list[Op] = []
     for source, shape in zip(op.src, shapes):
-        src.append(_number(source, shape) or Op(OpCode.PARAM, source.dtype, (), (len(src), shape)))
+        if src and op.code is OpCode.CUSTOM and op.arg.name in OF_CONSTANT_RANK:
+            src.append(filled(0, source.dtype, shape))
+        else:
+            src.append(_number(source, shape) or Op(OpCode.PARAM, source.dtype, (), (len(src), shape)))
     own = dict(zip(reversed(op.src), reversed(src)))
     for i, source in enumerate(op.src):
         if source.code in COMPARE:  # a row may be about what was compared, as that of relu is
@@ -184,7 +189,7 @@ def _held(asked: Asked, draw: Draw, rng: np.random.Generator) -> tuple[Mismatch 
             return None, False
         if not abs(along - near) <= allowed:
             found = asked.rules.find(op)
-            name = found[0].name if found is not None else op.code.name
+            name = op.arg.name if op.code is OpCode.CUSTOM else found[0].name if found is not None else op.code.name
             fact = f"the gradient of its source {i} along a direction is {along:.6g}, the slope is {near:.6g}."
             return Mismatch(f'the chain rule "{name}"', fact, format_graph([asked.shown]), asked.lines), True
     return None, True

@@ -27,17 +27,18 @@ import numpy as np
 from picograd.engine.compiler import given_kernel
 from picograd.engine.devices import COMPUTES_NOTHING, EVALUATOR, compiler_for
 from picograd.engine.plan import Template, parametrize
-from picograd.ir.op import Buffer, Op, greatest, toposort
-from picograd.ir.opcode import OpCode
-from picograd.ir.shape import flops_of
+from picograd.evaluator.graph import shape_value
+from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.opcode import SEVERAL_RESULTS
 from picograd.ir.stages import Kernel, Plan, Schedule, ScheduleItem
 from picograd.ir.text import format_kernel
 from picograd.look import Profiling
+from picograd.rewrites.contract import compose_attention
 from picograd_lab.fuzz.check import copies
 from picograd_lab.recorder import Recorder
 from picograd_lab.verify.blocks import block, every
 from picograd_lab.verify.bounds import Bounded, Difference, bounded, difference
-from picograd_lab.verify.graphs import in_params, lines_in, values_of
+from picograd_lab.verify.graphs import cost, in_params, lines_in, of_numbers, values_of
 from picograd_lab.verify.passes import deviating_pass, values_by_slot
 from picograd_lab.verify.slopes import Slopes, recorded_rules
 from picograd_lab.verify.smaller import reproduction
@@ -199,8 +200,8 @@ class Watcher(Recorder):
         held.unbounded = 0
         for (slot, value, ranges), meaning in zip(parts, meanings):
             shape = meaning.value.shape
-            found = _part(slots[slot], kernel, slot, shape, ranges)
-            expected = meaning.value if other is None else _part(other[slot], kernel, slot, shape, ranges)
+            found = _part(slots[slot], kernel, slot, shape, ranges, variables)
+            expected = meaning.value if other is None else _part(other[slot], kernel, slot, shape, ranges, variables)
             seen = difference(found, expected, meaning.error, value.dtype)
             held.ulp, held.share = max(held.ulp, seen.ulp), max(held.share, seen.share)
             held.unbounded += seen.unbounded
@@ -343,8 +344,10 @@ def chosen_parts(kernel: Kernel, given: Sequence[Array], variables: Mapping[str,
     values = values_of(kernel)
     if cost([value for _, value in values], variables) <= COST_MAX:
         return [(slot, value, None) for slot, value in values], ""
-    if variables:
-        return [], "too large for the evaluator, and of symbolic lengths"
+    graphs = compose_attention([value for _, value in values])
+    if any(op.code in SEVERAL_RESULTS for op in toposort(graphs)):
+        return [], "too large for the evaluator, and it has no blocks that are computed alone"
+    values = list(zip([slot for slot, _ in values], of_numbers(graphs, variables)))
     parts: list[Part] = []
     for slot, value in values:
         for at_end in (False, True):
@@ -362,25 +365,14 @@ def chosen_parts(kernel: Kernel, given: Sequence[Array], variables: Mapping[str,
     return parts, ""
 
 
-def cost(roots: Sequence[Op], variables: Mapping[str, int]) -> float:
-    """Returns about how many elements NumPy computes for graphs."""
-    total = 0.0
-    for op in toposort(roots):
-        if op.code not in (OpCode.PARAM, OpCode.EXPAND, OpCode.CONST):
-            total += op.numel
-        if op.code in (OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
-            total += flops_of(op, variables) / 32
-        if op.code is OpCode.SCATTER:
-            total += 500 * math.prod([greatest(dim) for dim in op.src[1].shape[op.arg[2] :]])
-    return total
-
-
-def _part(array: Array, kernel: Kernel, slot: int, shape: tuple[int, ...], ranges: Any) -> Array:
+def _part(
+    array: Array, kernel: Kernel, slot: int, shape: tuple[int, ...], ranges: Any, variables: Mapping[str, int]
+) -> Array:
     """Returns the block of a slot's memory."""
     if ranges is None:
         return array[: math.prod(shape)].reshape(shape)
-    (whole,) = [value.shape for number, value in values_of(kernel) if number == slot]
-    return array[: math.prod(map(int, whole))].reshape(whole)[tuple(slice(*one) for one in ranges)]
+    (whole,) = [shape_value(value.shape, variables) for number, value in values_of(kernel) if number == slot]
+    return array[: math.prod(whole)].reshape(whole)[tuple(slice(*one) for one in ranges)]
 
 
 # ---- the block of a program ----

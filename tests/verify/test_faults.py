@@ -163,6 +163,35 @@ INDICES = {
         "SCATTER",
     ),
 }
+ROUNDED = {  # what could be anything while nobody knows what rounding does to bits, to extremes and to lost places
+    "a product of drawn numbers transposed": Fault(
+        emitter(swap(OpCode.MATMUL)), lambda: pg.randn(12, 12) @ pg.randn(12, 12).exp(), "kernel", "MATMUL"
+    ),
+    "the place of the least for that of the greatest": Fault(
+        emitter(
+            lambda op: (
+                op.replace(arg=(OpCode.MIN, op.arg[1])) if op.code is OpCode.REDUCE and op.arg[0] is OpCode.MAX else None
+            )
+        ),
+        lambda: normal(6, 8).sin().argmax(1),
+        "kernel",
+        "REDUCE",
+    ),
+    "the sign of another number": Fault(
+        emitter(
+            lambda op: op.replace(src=(-op.src[0],)) if op.code is OpCode.BITCAST and op.src[0].code is OpCode.COS else None
+        ),
+        lambda: normal(9).exp().copysign(normal(9).cos()),
+        "kernel",
+        "BITCAST",
+    ),
+    "infinities that are left out of a sum": Fault(
+        emitter(faults.half_of_terms),
+        lambda: pg.tensor([[1.0, 2.0, float("inf")]] * 2).exp().sum(1),
+        "kernel",
+        "REDUCE",
+    ),
+}
 RULES = {
     "x^2 becomes x^3": Fault(
         rule("pow two", lambda out: out.src[0] * out.src[0] * out.src[0]),
@@ -257,7 +286,7 @@ MEMORY = {
         lambda patch: plant_in_schedule(patch, faults.all_in_one_place), chain, "the memory of a plan"
     ),
 }
-ALL = {**EMITTERS, **INDICES, **RULES, **PASSES, **MEMORY}
+ALL = {**EMITTERS, **INDICES, **ROUNDED, **RULES, **PASSES, **MEMORY}
 
 
 def verdict_of(fault: Fault, monkeypatch: pytest.MonkeyPatch, device: str) -> Any:

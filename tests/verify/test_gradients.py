@@ -10,6 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.autodiff import host
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.modes import Derivative
 from picograd.ir.op import Op
@@ -102,6 +103,23 @@ def test_attention_is_held_by_its_gradients(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(chain_rules._by_code, code, [row])
     found = pg.verify(run).first
     assert found is not None and found.what == 'the chain rule "attention"', found
+
+
+def test_a_rule_of_a_function_of_the_host_is_named_by_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is that of constant rank, which is no slope where a singular value is left out: it is not held so."""
+
+    def run() -> Any:
+        x = normal(4, 3)
+        pg.linalg.pinv(x, rtol=0.5).sin().sum().backward()
+        assert x.grad is not None
+        return x.grad.realize()
+
+    right = pg.verify(run)
+    assert right and right.gradients >= 3, right
+    wrong = lambda grad, out: host.pinv_grad(grad, out) * 2.0  # noqa: E731
+    monkeypatch.setitem(host.GRADIENTS, "pinv", (wrong, None, None))
+    found = pg.verify(run).first
+    assert found is not None and found.what == 'the chain rule "pinv"', found
 
 
 def test_numbers_of_the_program_are_those_without_verify() -> None:
