@@ -8,8 +8,8 @@ Out:   a `Mismatch` for each chain rule that gives another gradient than the ope
 An Op is asked once for each form: its opcode, argument, dtypes and shapes. Its sources become inputs with numbers drawn for
 it, so that the error of one rule does not spread to the next; a long elementwise Op or product is asked on short sources.
 Where two steps h disagree a kink is near, and other numbers are tried, as where a function has no value. A function of a
-symmetric matrix reads half of it, so its matrix and d are symmetric. A gradient at constant rank is no slope where singular
-values are left out, so none is.
+symmetric matrix reads half of it, so its matrix and d are symmetric. The gradient at constant rank differs from the slope
+where singular values are left out, so none is.
 """
 
 from __future__ import annotations
