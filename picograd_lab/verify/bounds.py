@@ -257,7 +257,7 @@ def _with_roundings(op: Op, value: Array, args: Sequence[Bounded], moved: Array 
 def _is_exact(op: Op, value: Array, args: Sequence[Bounded]) -> Array:
     """Returns where every device has the same bits: operands are exact, and the result is not too small to be kept.
 
-    An FMA, and a result that is computed in float32 for a narrow dtype, may be rounded twice: exact where nothing is rounded.
+    An FMA, and a result of a narrow dtype that is computed in float32, may be rounded twice: exact where nothing is lost.
     """
     size, plain = np.abs(value.astype(np.float64)), [double(arg.value, s.dtype) for arg, s in zip(args, op.src)]
     certain = [_whole(arg) == 0 for arg in args]
