@@ -1,8 +1,8 @@
-"""A convolution as a matrix product: which row, column and k of it each element of its operands is.
+"""A convolution as a matrix product: the row, column and k of each element of its operands.
 
 out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of channels: rows are the output channels o of a
 group, columns the positions of windows (b, p), k = (channel, tap). `Windows.column` reads an element of the windowed
-operand through an index expression, so that no window is stored.
+operand through an index expression, so windows are not stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from picograd.ir.shape import ConvArg, numel
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, placeholders, subtract, to_op, unflatten
 from picograd.record import Record
 
-FILLED_LANES_MIN = 0.6  # of the lanes of a CPU: lanes do not run along an axis that fills fewer
-ITERATIONS_MIN = 16  # of GRID on a CPU: with fewer, the long sum of a gradient by a weight is split
+FILLED_LANES_MIN = 0.6  # of a CPU's lanes: lanes do not run along an axis that fills fewer
+ITERATIONS_MIN = 16  # of GRID on a CPU: with fewer, the long sum of a weight's gradient is split
 INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # the condition under which an element is read
 
 
 class Windows(Record):
-    """A CONV as the loops see it."""
+    """A CONV, as the loops see it."""
 
     anchor: Op
 
@@ -44,7 +44,7 @@ class Windows(Record):
 
     @property
     def channels(self) -> Dim:
-        """Input channels of a group; of the gradient of a weight images."""
+        """Input channels of a group; for a weight's gradient images."""
         return self.anchor.src[1].shape[1]
 
     @property
@@ -76,24 +76,24 @@ class Windows(Record):
         return permute(by_tap, (0, 2, 3, 1))
 
     @property
-    def lies_by_channel(self) -> bool:
-        """True where elements of the weight are contiguous along taps, yet not from channel to channel, as in images."""
+    def is_by_channel(self) -> bool:
+        """True if the weight is contiguous along taps, but not from channel to channel, as images are."""
         return contiguous_axis(self.matrix) != -2 and contiguous_axis(self.by_channel) == -2
 
     def places(self, position: Sequence[Dim], taps: Sequence[Dim]) -> list[Dim]:
-        """Returns where, in x with its padding, some taps are of the window at a position: along each axis."""
+        """Returns the position in x, with its padding, of taps of the window at a position: along each axis."""
         arg: ConvArg = self.anchor.arg
         each = zip(position, arg.stride, taps, arg.dilation)
         return [add(mul(place, step), mul(tap, apart)) for place, step, tap, apart in each]
 
     def weight(self, o: Dim, c: Dim, tap: Dim) -> Op:
-        """Returns an element of w, `o` counted over all groups and `tap` over all axes; both inside."""
+        """Returns an element of w; `o` counts over all groups and `tap` over all axes; both are inside."""
         w = self.anchor.src[1]
         by_tap = reshape(w, (*w.shape[:2], self.num_taps))
         return _at(by_tap, (o, c, tap))
 
     def weight_row(self, o: Dim, k: Dim) -> Op:
-        """Returns an element of w by its k, which may run on from channel to channel."""
+        """Returns an element of w by its k, which may run on from one channel to the next."""
         w = self.anchor.src[1]
         return _at(reshape(w, (w.shape[0], self.k)), (o, k))
 
@@ -101,7 +101,7 @@ class Windows(Record):
         """Returns the element under `tap` of the window at `position`; 0 between and around the elements of x.
 
         Args:
-          known: where b and position are; elsewhere no memory is read
+          known: what is known of b and position; if it is false, no memory is read
         """
         x, arg = self.anchor.src[0], self.arg
         at = zip(position, unflatten(tap, self.taps), x.shape[2:], range(len(self.taps)))
@@ -124,14 +124,14 @@ def _is_zero(value: Dim) -> Op | bool:
 
 
 def _at(value: Op, coords: Sequence[Dim]) -> Op:
-    """Returns an element whose coordinates are inside."""
+    """Returns an element whose coordinates are inside x."""
     marks = dict(zip(placeholders(value.shape), coords))
     found = element_anywhere_valid(value, True)
     return put_in_all([found], {mark: coord for mark, coord in marks.items() if isinstance(mark, Op)})[0]
 
 
 def padded(x: Op, image: Dim, channel: Dim, places: Sequence[Dim]) -> Op:
-    """Returns an element of x by its place along the spatial axes; 0 outside of these."""
+    """Returns an element of x by its position along the spatial axes; 0 outside."""
     valid: Op | bool = True
     for place, length in zip(places, x.shape[2:]):
         valid = both(valid, both(less(-1, place), less(place, length)))
@@ -139,7 +139,7 @@ def padded(x: Op, image: Dim, channel: Dim, places: Sequence[Dim]) -> Op:
 
 
 def guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:
-    """Returns an element where `valid` holds, else 0."""
+    """Returns an element if `valid`, else 0."""
     if valid is False:
         return const(0, x.dtype)
     values: dict[Op, Dim] = {m: c for m, c in zip(placeholders(x.shape), coords) if isinstance(m, Op)}

@@ -1,15 +1,15 @@
-"""A convolution of images of symbolic lengths on a CPU, box by box: lanes over output channels.
+"""Convolutions of images of symbolic lengths on a CPU, box by box: lanes run over output channels.
 
-An iteration of GRID has a box of positions, whose lengths are numbers: part of a row where rows are of symbolic length, as
-in a forward pass; all of a few positions, by several images, as in the gradient of a weight. It walks K by boxes of taps:
-all taps of some channels, or part of a few rows of one channel where windows are as long as images. The box of x that both
-span is staged with its padding, so that a tile reads it at distances that are numbers, and no index is divided.
+A GRID iteration has a box of positions, whose lengths are numbers: part of a row if rows have symbolic length, as in a
+forward pass; all of a few positions, by several images, as in a weight's gradient. It walks K by boxes of taps: all taps of
+some channels, or, if windows are as long as images, part of a few rows of one channel. The box of x under both is staged
+with its padding, so that a tile reads it at constant distances, and no index is divided.
 
     for each box of taps:  stage x;  pack the weight, if windows are long
         for each panel of output channels, tile of positions:
             for c, t:  acc[position, channels] += x[c, position * stride + t * dilation] * w[c, t, channels]
 
-Positions behind the end of a row are computed, of zeros, and not stored. Sums stay on the stack from box to box. They are
+Positions past the end of a row are computed, from zeros, and not stored. Sums stay on the stack from box to box. They are
 transposed at the end, so that results are stored along rows. As in codegen/convolution_direct.py, the sum of a gradient
 with few results is split: parts in the second phase, their sums in a third.
 """
@@ -45,18 +45,19 @@ from picograd.ir.symbolic import add, ceildiv, flatten, less, minimum, mod, mul,
 from picograd.record import Record
 
 # ---- boxes ----
-TAPS_OF_A_ROW_MAX = 128  # of a box of a long row
-LONG_TAPS_MAX = 256  # of a box of rows that are long
+TAPS_OF_A_ROW_MAX = 128  # per box of a long row
+LONG_TAPS_MAX = 256  # per box of long rows
 ROWS_OF_IMAGES_MAX = 288  # positions of all images of an iteration
-MASKED_BYTES_MIN = 64  # of vectors that are masked at little cost
-SUMS_MIN = 8  # vectors of a tile that hide the latency of their additions
+MASKED_BYTES_MIN = 64  # of vectors that can be masked at little cost
+SUMS_MIN = 8  # vectors of a tile, enough to hide the latency of additions
 
 
 def has_boxes(anchor: Op, target: Target) -> bool:
     """True for a CONV of symbolic lengths, without gaps, that fits a stack, and whose output channels fill lanes.
 
-    Lanes may be empty in the gradient of a weight: its windows take longer to pack one by one than to multiply. In a
-    forward pass vectors of 32 bytes take longer to stage a box than to pack windows: it takes several to mask one.
+    In a weight's gradient lanes may be empty: packing its windows one by one takes longer than multiplying them. In a
+    forward pass with vectors of 32 bytes, staging a box takes longer than packing windows: masking it takes several
+    vectors.
     """
     windows, lanes, lengths = Windows(anchor), target.sum_lanes(anchor.dtype), anchor.src[0].shape[2:]
     if max(anchor.arg.input_dilation) > 1 or not anchor.dtype.is_float or lanes == 1 or windows.m == 0:
@@ -73,16 +74,16 @@ def has_boxes(anchor: Op, target: Target) -> bool:
 
 
 def boxes_of(anchor: Op, target: Target) -> Boxes:
-    """Returns how the loops of `emit_boxes` cut a CONV."""
+    """Returns the blocking of a CONV for `emit_boxes`."""
     dtype, lanes = anchor.dtype.compute_dtype, target.sum_lanes(anchor.dtype)
     return Boxes(Windows(anchor), anchor.shape[0], lanes, most_rows(target), dtype, target.has_fma)
 
 
 def _box(lengths: Sequence[Dim], most: int, of_last: int) -> tuple[int, ...]:
-    """Returns the lengths of a box of at most `most` places: whole axes from the last on, then part of one.
+    """Returns the lengths of a box of at most `most` positions: whole axes from the last on, then part of one.
 
     Args:
-      of_last:  most of an axis that is not whole
+      of_last:  maximum along an axis that is divided
     """
     found: list[int] = []
     for length in reversed(lengths):
@@ -93,14 +94,14 @@ def _box(lengths: Sequence[Dim], most: int, of_last: int) -> tuple[int, ...]:
 
 
 class Boxes(Record, dict=True):
-    """The boxes of such a convolution. A unit is an iteration of GRID.
+    """The boxes of such a convolution. A unit is a GRID iteration.
 
-    windows:        the product
-    batch:          images
-    lanes:          of a vector
-    tile_rows_max:  of a tile of two vectors
-    dtype:          accumulated in
-    has_fma:        an instruction multiplies and adds
+    windows:        the convolution
+    batch:          number of images
+    lanes:          lanes per vector
+    tile_rows_max:  rows of a tile of two vectors
+    dtype:          dtype of the sums
+    has_fma:        the target has fused multiply-add
     """
 
     windows: Windows
@@ -118,12 +119,12 @@ class Boxes(Record, dict=True):
 
     @cached_property
     def is_whole(self) -> bool:
-        """True where a unit has all positions of its images; else it has some of one image."""
+        """True if a unit has all positions of its images; else it has some of one image."""
         return self.positions == self.windows.spatial
 
     @cached_property
     def images(self) -> int:
-        """Images of a unit."""
+        """Number of images of a unit."""
         most = max(1, ROWS_OF_IMAGES_MAX // prod(self.positions)) if self.is_whole else 1
         return most_alike(self.batch, most)
 
@@ -141,17 +142,17 @@ class Boxes(Record, dict=True):
 
     @property
     def num_tiles(self) -> int:
-        """Tiles of a unit that is whole."""
+        """Number of tiles of a unit that has whole images."""
         return ceildiv(self.images * prod(self.positions), self.tile.rows)
 
     @cached_property
     def rows(self) -> int:
-        """Rows of sums of a unit, the last vector of them whole."""
+        """Rows of sums of a unit, rounded up to whole vectors."""
         return ceildiv(self.num_tiles * self.tile.rows, self.lanes) * self.lanes
 
     @cached_property
     def num_boxes(self) -> tuple[Dim, ...]:
-        """Boxes of positions along each axis."""
+        """Number of boxes of positions along each axis."""
         return tuple(ceildiv(length, part) for length, part in zip(self.windows.spatial, self.positions))
 
     # ---- output channels of a group ----
@@ -161,12 +162,12 @@ class Boxes(Record, dict=True):
 
     @cached_property
     def panels(self) -> int:
-        """Panels of output channels of a unit."""
+        """Panels of output channels per unit."""
         return ceildiv(self.num_panels, ceildiv(self.num_panels, PANELS_MAX if self.is_shared else PANELS_MAX // 2))
 
     @property
     def columns(self) -> int:
-        """Columns of sums of a unit."""
+        """Columns of sums per unit."""
         return self.panels * self.tile.columns
 
     @property
@@ -178,19 +179,19 @@ class Boxes(Record, dict=True):
     # ---- K ----
     @cached_property
     def is_shared(self) -> bool:
-        """True where the weight's lengths are numbers: it is packed once, for all units."""
+        """True if the weight's lengths are numbers: it is packed once, for all units."""
         return of_numbers(self.windows.anchor.src[1].shape)
 
     @cached_property
     def taps(self) -> tuple[int, ...]:
-        """Taps of a box of K along each axis."""
+        """Taps along each axis of a box of K."""
         if of_numbers(self.windows.taps):
             return _box(self.windows.taps, BLOCK_K_MAX, BLOCK_K_MAX)
         return _box(self.windows.taps, LONG_TAPS_MAX, TAPS_OF_A_ROW_MAX)
 
     @cached_property
     def channels(self) -> int:
-        """Input channels of a box of K: one, unless all taps are in it. By shapes of one image alone."""
+        """Input channels of a box of K: one, unless the box has all taps. Depends on the shapes of one image only."""
         if self.taps != self.windows.taps:
             return 1
         most = min(BLOCK_K_MAX // prod(self.taps), STAGED_ELEMENTS_MAX // prod(self.span))
@@ -198,15 +199,15 @@ class Boxes(Record, dict=True):
 
     @property
     def blocks(self) -> list[Dim]:
-        """Boxes of K by channels and by taps along each axis."""
+        """Number of boxes of K by channels and by taps along each axis."""
         of_taps = [ceildiv(length, part) for length, part in zip(self.windows.taps, self.taps)]
         return [ceildiv(self.windows.channels, self.channels), *of_taps]
 
     @cached_property
     def splits(self) -> int:
-        """Parts of the sum over K: by shapes alone, so that its bits do not depend on threads.
+        """Number of parts of the sum over K, from shapes only, so that its bits do not depend on threads.
 
-        Not where axis 0 is a batch: an image has the same bits alone or among others.
+        1 if axis 0 is a batch: an image has the same bits alone or among others.
         """
         units = numel(self.extents)
         if not self.windows.arg.of_weight or not isinstance(units, int):
@@ -224,12 +225,12 @@ class Boxes(Record, dict=True):
 
     @property
     def staged(self) -> tuple[int, ...]:
-        """Images, channels and `span`: a tile may reach behind the last image."""
+        """Images, channels and `span`: a tile may reach past the last image."""
         return (ceildiv(self.num_tiles * self.tile.rows, prod(self.positions)), self.channels, *self.span)
 
     @property
     def line(self) -> int:
-        """Taps along the last axis of a box, in whole vectors."""
+        """Taps along the last axis of a box, rounded up to whole vectors."""
         return ceildiv(self.taps[-1], self.lanes) * self.lanes
 
     @property
@@ -239,19 +240,19 @@ class Boxes(Record, dict=True):
 
     @property
     def numel_on_stack(self) -> int:
-        """Elements of sums, twice, of a box of x and of a box of the weight, if it is on the stack."""
+        """Elements of two sets of sums, of a box of x and, if it is on the stack, of a box of the weight."""
         weight = 0 if self.is_shared else prod(self.packed) + self.tile.columns * self.line
         return 2 * self.columns * self.rows + prod(self.staged) + weight
 
 
 # ---- loops ----
-Weight = Callable[[Dim, Dim, Sequence[Dim], Dim], Op]  # (panel of the unit, channel and taps of the box, column)
+Weight = Callable[[Dim, Dim, Sequence[Dim], Dim], Op]  # (panel of the unit, channel and taps of the box, column) -> element
 Packed = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]  # ((group,), panel, column, k) -> an element of the packed weight
 Sum = Callable[[Dim, Dim], Op]  # (output channel, row of positions) of a unit
 
 
 def emit_boxes(nest: Nest, context: Context) -> None:
-    """Writes a convolution: the weight packed in a first phase, sums in a second, those of split sums in a third."""
+    """Writes a convolution: the weight is packed in a first phase, sums are in a second, those of split sums in a third."""
     pack, build, after = (context.phase(number) for number in range(3))
     boxes = boxes_of(nest.anchor, context.target)
     packed = _pack_all(boxes, pack, context.scratch) if boxes.is_shared else None
@@ -282,7 +283,7 @@ def _pack_all(boxes: Boxes, pack: Builder, scratch: Scratch) -> Packed:
 
 
 class Unit:
-    """An iteration of GRID, by the numbers of its group, piece, images and box of positions."""
+    """A GRID iteration, given by its group, piece, images and box of positions."""
 
     def __init__(self, boxes: Boxes, build: Builder, at: Sequence[Dim]):
         self.boxes, self.build = boxes, build
@@ -296,7 +297,7 @@ class Unit:
 
     @property
     def num_tiles(self) -> Dim:
-        """Tiles that have positions: along the only axis that is cut, those of it that are left come first."""
+        """Number of tiles with positions: along the only divided axis, those that exist come first."""
         boxes = self.boxes
         if boxes.is_whole:
             return ceildiv(mul(self.images, prod(boxes.positions)), boxes.tile.rows)
@@ -304,7 +305,7 @@ class Unit:
         return ceildiv(mul(self.positions[cut], prod(boxes.positions[cut + 1 :])), boxes.tile.rows)
 
     def multiply(self, part: Dim, packed: Packed | None) -> Op:
-        """Adds up a part of K, box by box, and returns the memory of the sums: positions of each output channel."""
+        """Adds up a part of K, box by box; returns the memory of the sums, by output channel and position."""
         boxes, build = self.boxes, self.build
         sums = build.alloc(boxes.dtype, boxes.panels * boxes.rows * boxes.tile.columns, MemorySpace.SHARED)
         along(build, 0, boxes.panels * boxes.rows * boxes.tile.columns, boxes.lanes,
@@ -323,7 +324,7 @@ class Unit:
         return self._transposed(sums)
 
     def _stage(self, block: Block, memory: Op) -> None:
-        """Copies the box of x that the windows read, with zeros for padding."""
+        """Copies the box of x under the windows, with zeros for padding."""
         boxes, build, arg = self.boxes, self.build, self.boxes.windows.arg
         source, lanes = boxes.windows.anchor.src[0], boxes.lanes
         each = zip(boxes.windows.places(self.first, block.taps), arg.padding)
@@ -358,7 +359,7 @@ class Unit:
         return element
 
     def _pack(self, block: Block) -> Weight:
-        """Packs a box of the weight on the stack: rows of taps, which are transposed in squares."""
+        """Packs a box of the weight on the stack: rows of taps, transposed in squares."""
         boxes, build, windows, lanes = self.boxes, self.build, self.boxes.windows, self.boxes.lanes
         columns, memory = boxes.tile.columns, build.alloc(boxes.dtype, prod(boxes.packed), MemorySpace.SHARED)
         lines = build.alloc(boxes.dtype, columns * boxes.line, MemorySpace.SHARED)
@@ -388,7 +389,7 @@ class Unit:
         return lambda panel, c, taps, o: read(memory, flatten((panel, c, *taps, o), boxes.packed))
 
     def _add_tile(self, block: Block, panel: Dim, row: Dim, x: Op, weight: Weight, sums: Op) -> None:
-        """Adds a box of K to the sums of a tile: a sum of sums, so that rounding errors of a long K do not pile up."""
+        """Adds a box of K to the sums of a tile; sums of sums keep the rounding error of a long K small."""
         boxes, build, tile = self.boxes, self.build, self.boxes.tile
         acc, extents = tile.new(build), [block.num_channels, *block.num_taps]
         is_short = isinstance(extents[-1], int) and extents[-1] <= UNROLLED_TAPS_MAX
@@ -411,11 +412,11 @@ class Unit:
         tile.each(build, put)
 
     def _transposed(self, sums: Op) -> Op:
-        """Returns the sums with positions contiguous."""
+        """Returns the sums with contiguous positions."""
         boxes, build, lanes = self.boxes, self.build, self.boxes.lanes
         memory = build.alloc(boxes.dtype, boxes.columns * boxes.rows, MemorySpace.SHARED)
         extents: list[Dim] = [self.panels, boxes.tile.vectors, ceildiv(mul(self.num_tiles, boxes.tile.rows), lanes)]
-        if boxes.is_whole:  # parts of split sums are copied as they are
+        if boxes.is_whole:  # parts of split sums are copied unchanged
             extents = [boxes.panels, boxes.tile.vectors, boxes.rows // lanes]
 
         def turn(at: list[Dim]) -> None:
@@ -447,7 +448,7 @@ class Block(Record):
 
 # ---- results ----
 def _store(nest: Nest, params: Sequence[Op], unit: Unit, total: Sum, build: Builder) -> None:
-    """The epilogue: outputs of each channel along its positions."""
+    """The epilogue: outputs of each channel, along its positions."""
     boxes, dtype = unit.boxes, nest.anchor.dtype
     first_channel = mul(unit.first_panel, boxes.tile.columns)
     count = minimum(subtract(boxes.windows.m, first_channel), boxes.columns)

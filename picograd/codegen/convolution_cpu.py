@@ -1,15 +1,14 @@
-"""A convolution on a CPU as a matrix product whose columns are windows, packed a block of K at a time.
+"""Convolutions on a CPU as matrix products whose columns are windows, packed a block of K at a time.
 
-A GRID iteration computes a block of the result: some output channels of some vectors of positions. It walks K in blocks;
-for each it packs the windows on its stack and multiplies them as codegen/matmul_cpu.py does. Beside the stack, it needs
-memory for the packed weight where that is small, and for the parts of a sum over a long K that threads share:
-SCRATCH_NBYTES each.
+A GRID iteration computes a block of the result: some output channels by some vectors of positions. It walks K in blocks;
+for each it packs the windows on its stack and multiplies them as codegen/matmul_cpu.py does. Besides the stack, it needs
+memory for the packed weight if that is small, and for the parts of a long sum that threads share: SCRATCH_NBYTES each.
 
-Where one row of positions fills most lanes of its vectors, vectors start at its start: the elements they read are
-contiguous. Else they continue over the positions of all images.
+If one row of positions fills most lanes of its vectors, vectors begin at its start: they read contiguous elements. Else
+vectors continue over the positions of all images.
 
-With few output channels, as where each channel is convolved by itself, packing a window takes longer than multiplying
-it: planes of x are staged with their padding (`emit_planes`), and vectors of positions read them under each tap.
+With few output channels, as in depthwise convolutions, packing a window takes longer than multiplying it: planes of x are
+staged with their padding (`emit_planes`), and vectors of positions read them under each tap.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from picograd.ir.symbolic import add, both, bounds, ceildiv, flatten, floordiv, 
 from picograd.record import Record
 
 # ---- blocks ----
-BLOCK_K_MAX = 288  # of one block: 32 channels of 3 x 3 taps
-BLOCK_CHANNELS_MAX = 132  # of one block: panels of 12, 6 or 4; 149 KiB of weights stay in the second-level cache
-BLOCK_VECTORS_MIN = 8  # of positions in one block, at least
+BLOCK_K_MAX = 288  # of a block: 32 channels of 3 x 3 taps
+BLOCK_CHANNELS_MAX = 132  # of a block: panels of 12, 6 or 4; 149 KiB of weights stay in the second-level cache
+BLOCK_VECTORS_MIN = 8  # of positions per block
 
 
 class Blocks(Record, dict=True):
     """The blocks of a convolution.
 
-    windows:    the product
-    lanes:      of a vector
-    rows:       of the register tile
-    vectors:    of its columns
-    dtype:      accumulated in
-    has_fma:    an instruction multiplies and adds
+    windows:    the convolution
+    lanes:      lanes per vector
+    rows:       rows of the register tile
+    vectors:    vectors per row of the tile
+    dtype:      dtype of the sums
+    has_fma:    the target has fused multiply-add
     """
 
     windows: Windows
@@ -62,19 +61,19 @@ class Blocks(Record, dict=True):
     # ---- K: channels by taps ----
     @cached_property
     def taps(self) -> int:
-        """Taps of a block: all, unless they are many."""
+        """Taps of a block: all, unless there are many."""
         return most_alike(self.windows.num_taps, BLOCK_K_MAX)
 
     @cached_property
     def channels(self) -> int:
-        """Channels of a block: one, unless all taps are in it."""
+        """Channels of a block: one, unless the block has all taps."""
         if not self.has_all_taps:
             return 1
         return most_alike(self.windows.channels, max(1, BLOCK_K_MAX // self.taps))
 
     @property
     def has_all_taps(self) -> bool:
-        """True where each block has all taps, whose number is known."""
+        """True if each block has all taps, and their number is known."""
         return isinstance(self.windows.num_taps, int) and self.num_tap_blocks in (0, 1)
 
     @property
@@ -87,7 +86,7 @@ class Blocks(Record, dict=True):
 
     @property
     def depth(self) -> int:
-        """Most of K in a block."""
+        """Maximum of K per block."""
         return self.channels * self.taps
 
     # ---- rows: output channels of a group ----
@@ -97,7 +96,7 @@ class Blocks(Record, dict=True):
 
     @cached_property
     def panels(self) -> int:
-        """Row panels of a block."""
+        """Row panels per block."""
         pieces = ceildiv(self.row_panels, BLOCK_CHANNELS_MAX // self.rows)
         return ceildiv(self.row_panels, pieces)
 
@@ -108,7 +107,7 @@ class Blocks(Record, dict=True):
     # ---- columns: positions, a vector at a time ----
     @cached_property
     def first_inner(self) -> int:
-        """The first of the last axes along which positions are elements of x one after the other."""
+        """The first of the trailing axes along which positions are consecutive elements of x."""
         w, arg = self.windows, self.windows.arg
         first = len(w.taps) - 1
         pointwise = [
@@ -121,12 +120,12 @@ class Blocks(Record, dict=True):
 
     @cached_property
     def inner(self) -> Dim:
-        """Positions of a row: vectors start at its start."""
+        """Positions of a row, at whose start vectors begin."""
         return numel(self.windows.spatial[self.first_inner :])
 
     @cached_property
     def by_rows(self) -> bool:
-        """True where vectors run along one row, or its length is not a number; else along all positions of all images."""
+        """True if vectors run along one row, or its length is not a number; else along all positions of all images."""
         if not isinstance(self.inner, int):
             return True
         return self.inner >= FILLED_LANES_MIN * self.lanes * ceildiv(self.inner, self.lanes)
@@ -141,7 +140,7 @@ class Blocks(Record, dict=True):
 
     @property
     def num_vectors(self) -> Dim:
-        """Vectors of positions."""
+        """Number of vectors of positions."""
         if self.by_rows:
             rows = mul(self.windows.anchor.shape[0], numel(self.windows.spatial[: self.first_inner]))
             return mul(rows, self.vectors_of_a_row)
@@ -149,16 +148,16 @@ class Blocks(Record, dict=True):
 
     @property
     def width(self) -> int:
-        """Vectors of a block."""
+        """Vectors per block."""
         return self.vectors * ceildiv(BLOCK_VECTORS_MIN, self.vectors)
 
     @property
     def num_columns(self) -> Dim:
-        """Blocks of columns."""
+        """Number of blocks of columns."""
         return ceildiv(self.num_vectors, self.width)
 
     def position(self, vector: Dim, lane: Dim) -> tuple[Dim, tuple[Dim, ...], Op | bool]:
-        """Returns image and position of a lane of a vector, and where there is one."""
+        """Returns image and position of a vector's lane, and whether it exists."""
         spatial, images = self.windows.spatial, self.windows.anchor.shape[0]
         if not self.by_rows:
             n = add(mul(vector, self.lanes), lane)
@@ -168,19 +167,19 @@ class Blocks(Record, dict=True):
         b, *at = unflatten(floordiv(vector, self.vectors_of_a_row), (images, *outer))
         inner = add(mul(mod(vector, self.vectors_of_a_row), self.lanes), lane)
         known = less(vector, self.num_vectors)
-        if self.first_inner == len(spatial) - 1:  # beyond the end of the row `Windows.column` finds nothing itself
+        if self.first_inner == len(spatial) - 1:  # `Windows.column` handles positions past the end of the row
             return b, (*at, inner), known
         return b, (*at, *unflatten(inner, spatial[self.first_inner :])), both(less(inner, self.inner), known)
 
     def count(self, vector: Dim) -> Dim:
-        """Returns how many lanes of a vector are positions."""
+        """Returns the number of a vector's lanes that are positions."""
         if self.by_rows:
             return minimum(subtract(self.inner, mul(mod(vector, self.vectors_of_a_row), self.lanes)), self.lanes)
         return minimum(subtract(self.num_positions, mul(vector, self.lanes)), self.lanes)
 
 
 def blocks_of(anchor: Op, target: Target) -> Blocks:
-    """Returns how the loops of `emit_convolution` cut a CONV."""
+    """Returns the blocking of a CONV for `emit_convolution`."""
     windows, lanes = Windows(anchor), target.sum_lanes(anchor.dtype)
     positions = mul(anchor.shape[0], numel(windows.spatial))
     rows, vectors = rows_and_vectors(windows.m, positions, lanes, most_rows(target))
@@ -188,16 +187,16 @@ def blocks_of(anchor: Op, target: Target) -> Blocks:
 
 
 # ---- loops ----
-SCRATCH_NBYTES = 1 << 20  # for the packed weight, and for the parts of split sums
+SCRATCH_NBYTES = 1 << 20  # of the packed weight, and of the parts of split sums
 
 Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an element of the packed weight
-Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block
+Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, panel's number in it, block of K) -> that panel over that block
 
 
 def emit_convolution(nest: Nest, context: Context) -> None:
-    """Writes a convolution: the weight packed in `first` if it is small, blocks of the result in `second`.
+    """Writes a convolution: the weight is packed in `first` if it is small, blocks of the result are in `second`.
 
-    A sum over a long K for a small gradient by a weight is split: its parts in `first`, their sums in `second`.
+    A long sum for a small weight gradient is split: its parts are in `first`, their sums in `second`.
     """
     params, target, scratch = context.params, context.target, context.scratch
     first, second = context.phase(0), context.phase(1)
@@ -223,9 +222,9 @@ def emit_convolution(nest: Nest, context: Context) -> None:
 
 
 def _num_splits(blocks: Blocks) -> int:
-    """Returns the number of parts of the sum over K: by shapes alone, so that its bits do not depend on threads.
+    """Returns the number of parts of the sum over K, from shapes only, so that its bits do not depend on threads.
 
-    Not where axis 0 is a batch: an image has the same bits alone or among others.
+    1 if axis 0 is a batch: an image has the same bits alone or among others.
     """
     windows = blocks.windows
     parts, columns = windows.groups * blocks.num_pieces, blocks.num_columns
@@ -238,7 +237,7 @@ def _num_splits(blocks: Blocks) -> int:
 def _split_sums(
     nest: Nest, params: Sequence[Op], blocks: Blocks, splits: int, first: Builder, second: Builder, scratch: Scratch
 ) -> None:
-    """Writes parts of the sums, then their sums in order."""
+    """Writes parts of the sums, then adds them in order."""
     windows, columns = blocks.windows, blocks.num_columns
     length = mul(columns, blocks.width * blocks.lanes)
     shape = (splits, windows.groups, windows.m, length)
@@ -279,7 +278,7 @@ def _store_rows(
     nest: Nest, params: Sequence[Op], blocks: Blocks, group: Dim, start: Dim, height: Dim, vector: Dim,
     value: Callable[[Dim, Dim], Op], build: Builder,
 ) -> None:  # fmt: skip
-    """The epilogue: outputs of some channels at the positions of one vector."""
+    """The epilogue: outputs of some channels at a vector of positions."""
     dtype = nest.anchor.dtype
     with build.loop(height, AxisKind.LOOP) as i:
 
@@ -292,26 +291,26 @@ def _store_rows(
 
 
 # ---- planes ----
-STAGED_ELEMENTS_MAX = 1 << 13  # of x that are staged together: the first-level cache holds them
-PLANE_VECTORS_MAX = 8  # of a tile: as many sums as hide the latency of their additions
+STAGED_ELEMENTS_MAX = 1 << 13  # of x staged together: the first-level cache holds them
+PLANE_VECTORS_MAX = 8  # of a tile: enough sums to hide the latency of their additions
 PLANE_FILLED_MIN = 0.3  # of the lanes over a plane
 PLANES_BYTES_MAX = 1 << 20
-PART_OF_ROW_MAX = 256  # positions of a row of symbolic length
-UNROLLED_TAPS_MAX = 8  # of the last axis
+PART_OF_ROW_MAX = 256  # of a row of symbolic length
+UNROLLED_TAPS_MAX = 8  # along the last axis
 
 
 class Planes(Record, dict=True):
-    """The elements of some channels of x that the windows of some rows of positions read, padding included.
+    """Planes: the elements of some channels of x under the windows of some rows of positions, with padding.
 
-    Positions are counted through a plane as it is staged, padding included, so that under each tap a vector of them reads
-    neighbours, from row to row. With a stride there is a plane for each phase of it:
+    Positions count through a staged plane, padding included, so under each tap a vector of them reads neighbours, across
+    rows. With a stride there is a plane per phase:
 
         stride 2:  x  0 1 2 3 4 5  ->  0 2 4 | 1 3 5
 
-    A plane has a part of rows of symbolic length, as long as a number says: a tile is a vector of each of some rows.
+    For rows of symbolic length a plane has a part of them, of constant length: a tile has one vector of each of some rows.
 
-    blocks:  of the same convolution: its sums are added in the same order
-    most:    vectors of sums that the registers hold
+    blocks:  blocks of the same convolution; sums are added in the same order
+    most:    vectors of sums that fit into registers
     """
 
     blocks: Blocks
@@ -323,7 +322,7 @@ class Planes(Record, dict=True):
 
     @cached_property
     def reach(self) -> tuple[int, ...]:
-        """Elements from the first tap to the last, along each axis."""
+        """Elements between the first tap and the last, along each axis."""
         return tuple((taps - 1) * apart for taps, apart in zip(static_shape(self.windows.taps), self.windows.arg.dilation))
 
     @cached_property
@@ -332,25 +331,25 @@ class Planes(Record, dict=True):
 
     @cached_property
     def beyond(self) -> tuple[int, ...]:
-        """Elements of a plane behind the last position, along each axis."""
+        """Elements of a plane past the last position, along each axis."""
         return tuple(reach // step for step, reach in zip(self.windows.arg.stride, self.reach))
 
     @property
     def has_parts(self) -> bool:
-        """True where planes have parts of rows."""
+        """True if planes have parts of rows."""
         return len(self.windows.spatial) > 1 and not isinstance(self.windows.spatial[-1], int)
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """Positions of a plane along each axis but the first."""
+        """Positions of a plane along each axis except the first."""
         *middle, last = self.windows.spatial[1:] or (1,)
-        if not isinstance(last, int):  # in whole vectors, as far as tiles reach
+        if not isinstance(last, int):  # whole vectors, as far as tiles reach
             last = min(PART_OF_ROW_MAX, ceildiv(longest(last), self.blocks.lanes) * self.blocks.lanes)
         return (*static_shape(tuple(middle)), last) if len(self.windows.spatial) > 1 else ()
 
     @cached_property
     def height(self) -> int:
-        """Positions along the first axis that are computed together."""
+        """Positions along the first axis computed together."""
         of_row = self.blocks.channels * prod(self.phases) * prod(n + more for n, more in zip(self.inner, self.beyond[1:]))
         most = max(1, STAGED_ELEMENTS_MAX // of_row - self.beyond[0])
         if not self.has_parts:
@@ -365,12 +364,12 @@ class Planes(Record, dict=True):
 
     @cached_property
     def num_positions(self) -> int:
-        """Positions of a plane as they are counted, those behind the end of a row included."""
+        """Number of positions of a plane, with those past the end of a row."""
         return self.height * prod(self.extents[1:])
 
     @property
     def most_vectors(self) -> int:
-        """Vectors of a tile, at most."""
+        """Maximum vectors of a tile."""
         return min(PLANE_VECTORS_MAX, max(1, self.most // self.blocks.rows))
 
     @cached_property
@@ -386,17 +385,17 @@ class Planes(Record, dict=True):
 
     @property
     def columns(self) -> int:
-        """Positions of all tiles, at most."""
+        """Maximum number of positions of all tiles."""
         return self.num_tiles * self.tile.columns
 
     def tiles(self, lengths: Sequence[Dim]) -> list[Dim]:
-        """Returns how many tiles have positions, of which there are so many along each axis: rows and vectors of parts."""
+        """Returns the number of tiles with positions, from the lengths of the axes: rows and vectors of parts."""
         if self.has_parts:
             return [ceildiv(lengths[0], self.tile.vectors), ceildiv(lengths[1], self.blocks.lanes)]
         return [minimum(ceildiv(mul(lengths[0], prod(self.extents[1:])), self.tile.columns), self.num_tiles)]
 
     def position(self, tile: Sequence[Dim], column: Dim) -> Dim:
-        """Returns a position, as they are counted, by its column in a tile."""
+        """Returns a position by its column in a tile."""
         if not self.has_parts:
             return add(mul(tile[0], self.tile.columns), column)
         row = add(mul(tile[0], self.tile.vectors), floordiv(column, self.blocks.lanes))
@@ -404,13 +403,13 @@ class Planes(Record, dict=True):
 
     @cached_property
     def numel(self) -> int:
-        """Elements of a plane, with those that the last tile and the last vector find behind it."""
+        """Elements of a plane, with those that the last tile and the last vector read past it."""
         behind = self.blocks.lanes if self.has_parts else int(flatten(self.beyond, self.extents))
         return max(prod(self.extents) + self.blocks.lanes, self.columns + behind)
 
     @cached_property
     def line(self) -> int:
-        """Elements of a row of x as in memory, which registers part into its phases; 0: most of them belong to none."""
+        """Elements of a row of x in memory, split in registers into phases; 0 if most of them belong to none."""
         step, lanes = self.windows.arg.stride[-1], self.blocks.lanes
         return step * ceildiv(self.extents[-1], lanes) * lanes if 1 < step <= 2 * self.phases[-1] else 0
 
@@ -421,11 +420,11 @@ class Planes(Record, dict=True):
 
     # ---- places on the stack ----
     def place(self, c: Dim, phase: Sequence[Dim], position: Dim) -> Dim:
-        """Returns the place of an element of x that is staged."""
+        """Returns the index of a staged element of x."""
         return add(mul(flatten((c, *phase), (self.blocks.channels, *self.phases)), self.numel), position)
 
     def under(self, c: Dim, taps: Sequence[Dim], position: Dim) -> Dim:
-        """Returns the place of the element of x that a position finds under a tap."""
+        """Returns the index of the element of x under a tap at a position."""
         arg = self.windows.arg
         reached = [mul(tap, apart) for tap, apart in zip(taps, arg.dilation)]
         behind = [floordiv(at, step) for at, step in zip(reached, arg.stride)]
@@ -434,7 +433,7 @@ class Planes(Record, dict=True):
 
 
 def has_planes(anchor: Op, target: Target) -> bool:
-    """True for a CONV without gaps, whose positions fill lanes plane by plane."""
+    """True for a CONV without gaps whose positions fill lanes plane by plane."""
     arg, windows = anchor.arg, Windows(anchor)
     if arg.of_weight or max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0:
         return False
@@ -451,12 +450,12 @@ def has_planes(anchor: Op, target: Target) -> bool:
 
 
 def planes_of(anchor: Op, target: Target) -> Planes:
-    """Returns how the loops of `emit_planes` cut a CONV."""
+    """Returns the blocking of a CONV for `emit_planes`."""
     return Planes(blocks_of(anchor, target), 2 * most_rows(target))
 
 
 def emit_planes(nest: Nest, context: Context) -> None:
-    """Writes a convolution: the weight packed in a first phase if it is small, in a second images, group by group."""
+    """Writes a convolution: the weight is packed in a first phase if it is small; the second has images, group by group."""
     build, anchor = context.phase(1), nest.anchor
     planes = planes_of(anchor, context.target)
     blocks, windows, lanes = planes.blocks, planes.windows, planes.blocks.lanes
@@ -490,7 +489,7 @@ def emit_planes(nest: Nest, context: Context) -> None:
 def _store_planes(
     nest: Nest, params: Sequence[Op], planes: Planes, at: Sequence[Dim], lengths: Sequence[Dim], done: Op, build: Builder
 ) -> None:
-    """The epilogue: outputs of each channel along the positions that there are; `at` and `lengths` as in `_stage`."""
+    """The epilogue: outputs of each channel along existing positions; `at` and `lengths` as in `_stage`."""
     windows, lanes, (image, group, top, left), (*rows, count) = planes.windows, planes.blocks.lanes, at, lengths
 
     def store(outer: list[Dim]) -> None:
@@ -513,7 +512,7 @@ def _store_planes(
 def _stage(
     planes: Planes, at: Sequence[Dim], lengths: Sequence[Dim], block: Dim, memory: Op, build: Builder
 ) -> None:
-    """Copies what the windows of a block of K read, with zeros for padding.
+    """Copies the elements of x under the windows of a block of K, with zeros for padding.
 
     Args:
       at:       image, group, first row and first position of a row
@@ -525,12 +524,12 @@ def _stage(
         reached = zip(planes.tiles(lengths), (planes.tile.vectors, blocks.lanes), planes.beyond)
         extents = [add(mul(count, part), more) for count, part, more in reached]
     lanes, zero, element = blocks.lanes, const(0, blocks.dtype), _padded(planes, at, block)
-    tail = prod(planes.extents)  # from there on the stack may hold subnormal numbers, with which sums are slow
+    tail = prod(planes.extents)  # the stack after it may hold subnormal numbers, which are slow
 
     def copy(outer: list[Dim]) -> None:
         c, *more = outer
         phase, places = more[: len(planes.phases) - 1], more[len(planes.phases) - 1 :]
-        first = [*places, left]  # of the positions that the row has
+        first = [*places, left]  # the positions left in the row
         first[0] = add(top, first[0])
         *row, start = [add(mul(place, step), r) for place, step, r in zip(first, stride, [*phase, 0])]
         line = build.alloc(blocks.dtype, planes.line, MemorySpace.SHARED) if planes.line else None
@@ -558,7 +557,7 @@ def _stage(
 
 
 def _padded(planes: Planes, at: Sequence[Dim], block: Dim) -> Callable[[Dim, Sequence[Dim], Dim], Op]:
-    """Returns the element of a channel, rows and a column of x, counted from the padding, which is 0."""
+    """Returns an element by channel, rows and column of x, counted with the padding, which is 0."""
     windows, x, (image, group, *_) = planes.windows, planes.windows.anchor.src[0], at
 
     def element(c: Dim, row: Sequence[Dim], column: Dim) -> Op:
@@ -572,7 +571,7 @@ def _padded(planes: Planes, at: Sequence[Dim], block: Dim) -> Callable[[Dim, Seq
 def _add_taps(
     planes: Planes, block: Dim, lhs: Panel, staged: Op, done: Op, at: tuple[Dim, Sequence[Dim]], build: Builder
 ) -> None:
-    """Adds a block of K to the sums of a tile, whose first output channel and number are `at`."""
+    """Adds a block of K to the sums of a tile; `at` has its first output channel and its number."""
     blocks, tile, (row, number) = planes.blocks, planes.tile, at
     position = partial(planes.position, number)
     *outer, last = static_shape(planes.windows.taps)
@@ -600,14 +599,14 @@ def _added(total: Op, part: Op) -> Op:
 
 # ---- a block of the result ----
 def _place(blocks: Blocks, row: Dim, vector: Dim, lane: Dim) -> Dim:
-    """Returns the place of an element of a block of the result."""
+    """Returns the index of an element of a block of the result."""
     return add(mul(row, blocks.width * blocks.lanes), add(mul(vector, blocks.lanes), lane))
 
 
 def _multiply(
     blocks: Blocks, group: Dim, piece: Dim, column: Dim, start: Dim, count: Dim, weight: Weight | None, build: Builder
 ) -> Op:
-    """Writes a block of the result, over some blocks of K, into memory on the stack, and returns that."""
+    """Computes a block of the result over some blocks of K, in memory on the stack; returns that."""
     height, lanes = blocks.panels * blocks.rows, blocks.lanes
     done = build.alloc(blocks.dtype, height * blocks.width * lanes, MemorySpace.SHARED)
     windows = build.alloc(blocks.dtype, blocks.depth * blocks.width * lanes, MemorySpace.SHARED)
@@ -634,9 +633,9 @@ def _multiply_tile(
     blocks: Blocks, depth: Dim, lhs: Panel, rhs: Callable[[Dim, Dim], Op], done: Op, row: Dim,
     side: Dim, build: Builder,
 ) -> None:  # fmt: skip
-    """The micro-kernel: a tile in registers over a block of K, added to what the blocks before gave.
+    """The micro-kernel: a tile in registers over a block of K, added to the sums of earlier blocks.
 
-    A sum of sums: rounding errors of a long K do not pile up.
+    Sums of sums keep the rounding error of a long K small.
     """
     tile = Tile(blocks.rows, blocks.vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
     acc = tile.multiply(build, tile.new(build), depth, lhs, rhs)
@@ -658,14 +657,14 @@ def _first_tap(blocks: Blocks, block: Dim) -> Dim:
 
 
 def _packed_place(blocks: Blocks, side: Dim, k: Dim, c: Dim) -> Dim:
-    """Returns the place of an element of the packed windows: panels as wide as a tile, k after k."""
+    """Returns the index of an element of the packed windows: panels as wide as a tile, k after k."""
     return add(mul(add(mul(side, blocks.depth), k), blocks.vectors * blocks.lanes), c)
 
 
 def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: Op, build: Builder) -> Dim:
     """Packs a block of the windows and returns how much of K it has.
 
-    Channels run innermost: where a tap falls is the same for all of them.
+    Channels are the innermost loop: they share the position of a tap.
     """
     windows, dtype = blocks.windows, blocks.dtype
     channel, tap = _first_channel(blocks, block), _first_tap(blocks, block)
@@ -686,9 +685,9 @@ def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: O
 
 
 def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight | None:
-    """Packs the whole weight, contiguous along K; None where it is large: then each block packs its own."""
+    """Packs the whole weight, contiguous along K; returns None if it is large: then each block packs its own."""
     windows, dtype, rows = blocks.windows, blocks.dtype, blocks.rows
-    length = add(windows.k, 16)  # with a K of a power of two all rows would share one cache set
+    length = add(windows.k, 16)  # for a power of two all rows would share one cache set
     count = windows.groups * blocks.row_panels
     if count * rows * longest(length) * dtype.itemsize > SCRATCH_NBYTES:
         return None
@@ -717,7 +716,7 @@ def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight |
 
 
 def _own_panel(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op | None, build: Builder) -> Panel:
-    """Packs a panel of rows of the weight over a block of K on the stack."""
+    """Packs a panel of rows of the weight, over a block of K, on the stack."""
     assert memory is not None
     windows, dtype, depth = blocks.windows, blocks.dtype, blocks.depth
     first = mul(panel, blocks.rows)

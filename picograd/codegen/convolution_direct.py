@@ -1,23 +1,23 @@
-"""A direct convolution on a CPU, with Winograd's F(m, r) along the first axis: lanes over output channels.
+"""Direct convolutions on a CPU, with Winograd's F(m, r) along the first axis: lanes run over output channels.
 
-A tile is a few positions of the result by two vectors of output channels. The element under a tap of a position is the
-same for all channels, loaded from x into all lanes: no window is packed, and no lane is lost at the end of a row of
-positions. The weight is packed, output channels contiguous. An x that has padding, or is computed, is staged: copied a
-few rows at a time to the stack, with its padding, or its input transform is.
+A tile is a few positions of the result by two vectors of output channels. The element under a tap of a position is the same
+for all channels, broadcast from x to all lanes: no window is packed, and no lane is wasted at the end of a row. The weight
+is packed, output channels contiguous. If x has padding, or is computed, it is staged: copied to the stack a few rows at a
+time, with its padding, or its input transform is.
 
     for each block of K (input channels by taps), for each point, image, panel of output channels, tile:
         for c, t:  acc[position, channels] += x[point, c, position * stride + t * dilation] * w[point, c, t, channels]
     for each of the m outputs a:  result[a] = sum over points p of A[a, p] * sum[p]                  (output transform)
 
-Along the first axis the m outputs of a Winograd tile make one position, or its r taps one tap; each of its points is then
-such a convolution, of transformed values: the same loops with one axis more. `PLAIN` is F(1, 1): one point, and no
-transform. The filter transform is applied while the weight is packed, the input transform while x is staged, the output
-transform to the sums, in place.
+Along the first axis the m outputs of a Winograd tile are one position, or its r taps one tap; each of its points is then
+such a convolution, of transformed values: the same loops with one axis more. `PLAIN` is F(1, 1): one point, no transform.
+The filter transform is applied while the weight is packed, the input transform while x is staged, the output transform to
+the sums, in place.
 
-Positions are counted through all spatial axes of an image, so that a tile continues from row to row. An iteration of GRID
-has some positions of one image, or all of several small ones, by some panels of output channels. Sums stay on the stack
-from block to block of K. A small result with a long K, as the gradient of a weight, is split: parts in the second phase,
-their sums in a third. A large weight is packed block by block, by each iteration of GRID that needs it.
+Positions count through all spatial axes of an image, so a tile continues from row to row. A GRID iteration has some
+positions of one image, or all of several small ones, by some panels of output channels. Sums stay on the stack from block
+to block of K. A small result with a long K, such as a weight's gradient, is split: parts in the second phase, their sums in
+a third. A large weight is packed block by block, by each GRID iteration that needs it.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from picograd.ir.symbolic import Coords, add, at_least_0, ceildiv, flatten, floo
 from picograd.record import Record, replace
 
 # ---- tiles ----
-BLOCK_K_MAX = 512  # of a block
-STAGED_ELEMENTS_MAX = 1 << 15  # elements of x that are copied together: the second-level cache holds them and the weight
+BLOCK_K_MAX = 512  # per block
+STAGED_ELEMENTS_MAX = 1 << 15  # of x copied together: the second-level cache holds them and the weight
 TRANSFORMED_ELEMENTS_MAX = 1 << 16  # of transformed x, for a block of taps
-OWN_WEIGHT_ELEMENTS_MAX = 1 << 17  # elements of a block of a weight that an iteration packs for itself
+OWN_WEIGHT_ELEMENTS_MAX = 1 << 17  # of a block of a weight that an iteration packs for itself
 SUM_ELEMENTS_MAX = 1 << 17  # of sums at all points
-SHARED_WEIGHT_BYTES_MAX = 5 << 20  # of a weight that is packed for all; of a larger one each iteration packs its own
+SHARED_WEIGHT_BYTES_MAX = 5 << 20  # of a weight packed once for all; a larger one is packed by each iteration
 PARTS_BYTES_MAX = 1 << 20  # of the parts of split sums
-POSITIONS_MAX = 96  # of an iteration of GRID
-OWN_WEIGHT_POSITIONS_MAX = 288  # of one that packs the weight for itself
-PANELS_MAX = 4  # of an iteration of GRID
+POSITIONS_MAX = 96  # per GRID iteration
+OWN_WEIGHT_POSITIONS_MAX = 288  # per GRID iteration that packs the weight for itself
+PANELS_MAX = 4  # per GRID iteration
 SHARING_MIN = 12  # channels, positions or images: with fewer, transforms cost more than they save
 GRADIENT_TAPS_MIN = 128  # more than a kernel of 11 x 11 has
-POSITIONS_MIN = 4  # of an image: fewer fill no tile
+POSITIONS_MIN = 4  # of an image: fewer do not fill a tile
 STACK_BYTES_MAX = 1 << 20
 
 
 def is_direct(anchor: Op, target: Target) -> bool:
     """True for a CONV whose output channels fill lanes and positions tiles, whose x has no gaps, and that fits a stack.
 
-    Lanes may be empty in the gradient of a weight: its windows, as long as images, take longer to pack than to multiply.
+    In a weight's gradient lanes may be empty: packing its windows, as long as images, takes longer than multiplying.
     """
     arg, windows, lanes = anchor.arg, Windows(anchor), target.sum_lanes(anchor.dtype)
     if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
@@ -80,7 +80,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
 
 
 def direct_of(anchor: Op, target: Target) -> DirectTiles:
-    """Returns how the loops of `emit_direct` cut a CONV."""
+    """Returns the blocking of a CONV for `emit_direct`."""
     windows = Windows(anchor)
     scheme = PLAIN if target.plain_sums else _winograd_of(windows)
     dtype, lanes = anchor.dtype.compute_dtype, target.sum_lanes(anchor.dtype)
@@ -90,7 +90,7 @@ def direct_of(anchor: Op, target: Target) -> DirectTiles:
 def _winograd_of(windows: Windows) -> Winograd:
     """Returns F(m, r) for windows that are neighbours in x, if many products share each transform; else PLAIN.
 
-    With one axis alone there are no rows along which lanes could run during a transform.
+    With a single axis there are no rows along which lanes could run during a transform.
     """
     arg = windows.arg
     if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < SHARING_MIN:
@@ -98,7 +98,7 @@ def _winograd_of(windows: Windows) -> Winograd:
     (length, *inner), (taps, *_), (num_taps,) = map(static_shape, (windows.spatial, windows.taps, (windows.num_taps,)))
     scheme = winograd_for(length, taps)
     # All input channels share an output transform; all positions, or images, a filter transform. The number of images
-    # counts in a weight's gradient alone, where they are channels: an image has the same bits alone or among others.
+    # counts only in a weight's gradient, where they are channels: an image has the same bits alone or among others.
     if scheme.taps == taps:
         shared = minimum(windows.channels, ceildiv(length, scheme.outputs) * prod(inner))
     else:
@@ -107,15 +107,15 @@ def _winograd_of(windows: Windows) -> Winograd:
 
 
 class DirectTiles(Record, dict=True):
-    """The tiles and blocks of such a convolution. A unit is an iteration of GRID.
+    """The tiles and blocks of such a convolution. A unit is a GRID iteration.
 
-    windows:        the product
+    windows:        the convolution
     scheme:         F(m, r) along the first axis: m outputs, or all r taps, together
-    batch:          images
-    lanes:          of a vector
-    tile_rows_max:  of a tile of two vectors
-    dtype:          accumulated in
-    has_fma:        an instruction multiplies and adds
+    batch:          number of images
+    lanes:          lanes per vector
+    tile_rows_max:  rows of a tile of two vectors
+    dtype:          dtype of the sums
+    has_fma:        the target has fused multiply-add
     """
 
     windows: Windows
@@ -128,7 +128,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def tile(self) -> Tile:
-        """Register tile whose height (in positions) wastes least at the end of an image, or of a chunk of whole rows."""
+        """Register tile whose height (in positions) wastes least at the end of an image, or of a group of whole rows."""
         vectors = 1 if self.windows.m <= self.lanes else 2
         most = self.tile_rows_max * 2 // vectors
         count = self.positions if self.scheme == PLAIN else self.unit_rows * self.inner
@@ -137,9 +137,9 @@ class DirectTiles(Record, dict=True):
 
     @property
     def of_many(self) -> DirectTiles:
-        """The cut of a large batch: that of one image has the same K, so that it has the same bits alone or among others.
+        """The blocking for a large batch: K is as for one image, so an image has the same bits alone or among others.
 
-        Images that are together take more of the stack.
+        Several images together take more of the stack.
         """
         return self if self.windows.arg.of_weight else replace(self, batch=OWN_WEIGHT_POSITIONS_MAX)
 
@@ -150,7 +150,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def unit_panels(self) -> int:
-        """Panels of output channels of a unit."""
+        """Panels of output channels per unit."""
         most = PANELS_MAX
         if self.scheme != PLAIN:  # a unit has a whole row of them, however long
             of_panel = self.scheme.num_points * self.of_many.unit_images * self.unit_positions * self.tile.columns
@@ -163,7 +163,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def is_shared(self) -> bool:
-        """True where the whole weight is packed, for all iterations of GRID."""
+        """True if the whole weight is packed once, for all GRID iterations."""
         packed = self.scheme.num_points * self.windows.groups * self.num_panels * self.tile.columns * longest(self.k)
         return packed * self.dtype.itemsize <= SHARED_WEIGHT_BYTES_MAX
 
@@ -190,15 +190,15 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def unit_rows(self) -> int:
-        """Rows of positions, along the first axis, of a unit, at most. One of PLAIN may begin within a row."""
+        """Maximum of a unit's rows of positions along the first axis; with PLAIN a unit may begin within a row."""
         first = self.spatial[0]
-        if self.scheme != PLAIN:  # whole rows: neighbours in the result are not neighbours among positions
+        if self.scheme != PLAIN:  # whole rows: neighbouring results are not neighbouring positions
             return ceildiv(first, ceildiv(first, max(1, POSITIONS_MAX // self.inner)))
         return min(first, ceildiv(self.unit_positions - 1, self.inner) + 1)
 
     @cached_property
     def unit_tiles(self) -> int:
-        """Tiles of an image in a unit."""
+        """Tiles of an image per unit."""
         if self.scheme != PLAIN:
             return ceildiv(self.unit_rows * self.inner, self.tile.rows)
         count = ceildiv(self.positions, self.tile.rows)
@@ -206,7 +206,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def unit_positions(self) -> int:
-        """Positions of an image in a unit."""
+        """Positions of an image per unit."""
         return self.unit_tiles * self.tile.rows if self.scheme == PLAIN else self.unit_rows * self.inner
 
     @property
@@ -215,7 +215,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def unit_images(self) -> int:
-        """Images of a unit: several small ones read the same block of the weight."""
+        """Images per unit: several small ones read the same block of the weight."""
         images = max(1, self.unit_positions_max // self.unit_positions) if self.num_chunks == 1 else 1
         return min(images, max(1, self.batch)) if isinstance(self.batch, int) else images
 
@@ -226,18 +226,18 @@ class DirectTiles(Record, dict=True):
     # ---- K ----
     @cached_property
     def tap_extents(self) -> Shape:
-        """Taps along each axis; along the first, how many times all those of a `Winograd`."""
+        """Taps along each axis; along the first, in groups of a Winograd tile's taps."""
         first, *inner = self.windows.taps
         return (ceildiv(first, self.scheme.taps), *inner)
 
     @property
     def inner_taps(self) -> tuple[int, ...]:
-        """Taps along each axis but the first."""
+        """Taps along each axis except the first."""
         return static_shape(self.windows.taps[1:])
 
     @property
     def has_all_taps(self) -> bool:
-        """True where a tile has all taps along the first axis."""
+        """True if a tile has all taps along the first axis."""
         return self.tap_extents[0] == 1
 
     @property
@@ -255,7 +255,7 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def channels(self) -> int:
-        """Input channels of a block of K: one, unless all taps are in it."""
+        """Input channels of a block of K: one, unless the block has all taps."""
         num_taps = longest(numel(self.tap_extents))
         if longest(self.num_tap_blocks) > 1:
             return 1
@@ -271,7 +271,7 @@ class DirectTiles(Record, dict=True):
 
     @property
     def pitch(self) -> Dim:
-        """Taps along the first axis from a channel to the next one in a block of the weight."""
+        """Taps along the first axis from one channel to the next in a block of the weight."""
         return self.taps if longest(self.num_tap_blocks) > 1 else self.tap_extents[0]
 
     @property
@@ -284,9 +284,9 @@ class DirectTiles(Record, dict=True):
 
     @cached_property
     def splits(self) -> int:
-        """Parts of the sum over K: by shapes alone, so that its bits do not depend on threads.
+        """Number of parts of the sum over K, from shapes only, so that its bits do not depend on threads.
 
-        Not where axis 0 is a batch: an image has the same bits alone or among others.
+        1 if axis 0 is a batch: an image has the same bits alone or among others.
         """
         units = self.num_image_blocks
         if not isinstance(units, int) or not self.windows.arg.of_weight:
@@ -297,90 +297,90 @@ class DirectTiles(Record, dict=True):
 
     @property
     def depth(self) -> int:
-        """Most of K in a block."""
+        """Maximum of K per block."""
         return self.channels * self.taps * prod(self.inner_taps)
 
     # ---- the windows of an image ----
     @cached_property
     def rows(self) -> tuple[int, ...]:
-        """Extents of x, for a channel, under a block of taps: rows of the first axis, padding included."""
+        """Extents of x under a block of taps, per channel: rows of the first axis, padding included."""
         arg = self.windows.arg
         return ((self.unit_rows - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
 
     @cached_property
     def padded(self) -> tuple[int, ...]:
-        """Lengths of x behind the first axis, padding included."""
+        """Lengths of x along all axes except the first, padding included."""
         lengths = static_shape(self.windows.anchor.src[0].shape[3:])
         return tuple([length + sum(pair) for length, pair in zip(lengths, self.windows.arg.padding[1:])])
 
     @property
     def numel_of_rows(self) -> int:
-        """Elements of `rows` as they are staged: a vector may end behind the last."""
+        """Elements of `rows` as staged: a vector may end past the last row."""
         return prod(self.rows) + self.lanes
 
     @property
     def numel_of_channel(self) -> int:
-        """Elements of a channel that are staged, for all points and images."""
+        """Staged elements per channel, for all points and images."""
         return self.unit_images * self.scheme.num_points * self.numel_of_rows
 
     @property
     def step(self) -> int:
-        """Rows of x from one of `rows` to the next: all results of a `Winograd` are behind each other, or all taps."""
+        """Rows of x from one of `rows` to the next: the results of a Winograd tile are consecutive, or its taps are."""
         return self.scheme.outputs if self.has_all_taps else self.scheme.taps
 
     @cached_property
     def is_computed(self) -> bool:
-        """True where x has padding, or has to be computed or widened."""
+        """True if x has padding, or has to be computed or converted."""
         x = self.windows.anchor.src[0]
         has_padding = any(pair != (0, 0) for pair in self.windows.arg.padding)
         return has_padding or x.dtype is not self.dtype or not is_plain(x)
 
     @property
     def is_staged(self) -> bool:
-        """True where x, or its input transform, is copied to the stack first."""
+        """True if x, or its input transform, is copied to the stack first."""
         return self.is_computed or self.scheme != PLAIN
 
     @property
     def plane(self) -> tuple[int, ...]:
-        """Rows of x, padding included, whose input transform are `rows`."""
+        """Rows of x, padding included, whose input transform gives `rows`."""
         return ((self.rows[0] - 1) * self.step + self.scheme.num_points, *self.rows[1:])
 
     @property
     def numel_of_plane(self) -> int:
-        """Elements of a channel of x that are computed before their transform is."""
+        """Elements of a channel of x computed before their transform."""
         return prod(self.plane) + self.lanes if self.is_computed and self.scheme != PLAIN else 0
 
     @property
     def numel_on_stack(self) -> int:
-        """Elements of sums, of a block of the weight and of x, as far as each is on the stack."""
+        """Elements on the stack: sums, and blocks of the weight and of x that are there."""
         points = self.scheme.num_points
         weight = 0 if self.is_shared else points * self.unit_panels * self.tile.columns * self.depth
         x = self.channels * self.numel_of_channel if self.is_staged else 0
-        return self.numel_of_sums + prod(self.turned) + weight + x + self.numel_of_plane
+        return self.numel_of_sums + prod(self.transposed) + weight + x + self.numel_of_plane
 
     # ---- sums ----
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the sums of a unit, for a point."""
+        """Shape of the sums of a unit, for one point."""
         return (self.unit_images, self.unit_panels, self.unit_tiles * self.tile.rows, self.tile.columns)
 
     @property
-    def turned(self) -> tuple[int, int]:
-        """Shape of one result of each tile, of an image and a panel, positions contiguous, in whole vectors."""
+    def transposed(self) -> tuple[int, int]:
+        """Shape of one result of each tile, for an image and a panel: contiguous positions, in whole vectors."""
         return (self.tile.columns, ceildiv(self.shape[2], self.lanes) * self.lanes)
 
     @property
     def numel_of_sums(self) -> int:
-        """Elements of the sums at all points; the last square that is turned may end behind them."""
-        return self.scheme.num_points * prod(self.shape) + (self.turned[1] - self.shape[2]) * self.tile.columns
+        """Elements of the sums at all points; the last transposed square may end past them."""
+        return self.scheme.num_points * prod(self.shape) + (self.transposed[1] - self.shape[2]) * self.tile.columns
 
     @property
     def numel(self) -> int:
-        """Results of a unit."""
+        """Number of results per unit."""
         return self.scheme.outputs * prod(self.shape)
 
     def sum_of(self, memory: Op, start: Dim, place: Sequence[Dim]) -> Op:
-        """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on; places as in `shape`."""
+        """Returns a sum, or an output of a Winograd tile, of a unit, in memory from `start` on; indices as in `shape`."""
         return read(memory, add(start, flatten(place, (self.scheme.outputs, *self.shape))))
 
 
@@ -401,17 +401,17 @@ class Block(Record):
 
     @property
     def first(self) -> Dim:
-        """The first k of the block; the others follow, for it has all taps, or one channel."""
+        """The first k of the block; the others are consecutive, for the block has all taps, or one channel."""
         inner = prod(self.direct.inner_taps)
         return add(mul(self.channel, mul(self.direct.tap_extents[0], inner)), mul(self.tap, inner))
 
 
 # ---- transforms of filters and outputs ----
-TRANSPOSED_ELEMENTS_MAX = 128  # elements of a row of the weight that are transposed together
+TRANSPOSED_ELEMENTS_MAX = 128  # of a row of the weight, transposed together
 
 
 def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
-    """Packs the transforms of the whole weight, output channels contiguous, and returns how to read them."""
+    """Packs the transforms of the whole weight, output channels contiguous; returns a reader of them."""
     windows, each = direct.windows, _channels_of_a_run(direct)
     shape = (direct.scheme.num_points, windows.groups, direct.num_panels, direct.k, direct.tile.columns)
     memory, (taps, *inner) = scratch(direct.dtype, numel(shape)), direct.tap_extents
@@ -433,7 +433,7 @@ def pack_transformed_weight(direct: DirectTiles, pack: Builder, scratch: Scratch
 def pack_block(
     direct: DirectTiles, group: Dim, first_panel: Dim, panels: Dim, block: Block, memory: Op, build: Builder
 ) -> Weight:
-    """Packs the transforms of a block of K, and returns how to read them."""
+    """Packs the transforms of a block of K; returns a reader of them."""
     each, inner = _channels_of_a_run(direct), prod(direct.inner_taps)
     shape = (direct.scheme.num_points, direct.unit_panels, direct.depth, direct.tile.columns)
     if direct.scheme == PLAIN:
@@ -460,7 +460,7 @@ def pack_block(
 
 
 def _channels_of_a_run(direct: DirectTiles) -> int:
-    """Returns how many input channels are transposed together: consecutive elements of the weight."""
+    """Returns the number of input channels transposed together: consecutive elements of the weight."""
     return max(1, TRANSPOSED_ELEMENTS_MAX // prod(direct.windows.taps)) if direct.has_all_taps else 1
 
 
@@ -470,9 +470,9 @@ def _transform_filter(
     """Computes the filter transform of a panel of output channels, for some input channels and the taps of a tile.
 
     Args:
-      at:    group, panel, first input channel, number of the taps along the first axis
-      count: of input channels; one, unless a tile has all taps
-      put:   (point, channel from the first on, tap along the other axes, column, value), lanes over columns
+      at:    group, panel, first input channel, index of the taps along the first axis
+      count: number of input channels; 1, unless a tile has all taps
+      put:   (point, channel, tap along the other axes, column, value), lanes over columns
     """
     scheme, columns, inner = direct.scheme, direct.tile.columns, prod(direct.inner_taps)
     taps = scheme.taps * inner
@@ -490,7 +490,7 @@ def _transform_filter(
 
 
 def _transpose_weight(direct: DirectTiles, at: Sequence[Dim], count: Dim, transposed: Op, build: Builder) -> None:
-    """Copies a run of K of a panel, output channels contiguous; 0 where there is no channel, or no tap."""
+    """Copies a run of K of a panel, output channels contiguous; 0 for missing channels or taps."""
     columns, inner, zero = direct.tile.columns, prod(direct.inner_taps), const(0, direct.dtype)
     group, panel, first_channel, tap = at
     first = mul(tap, direct.scheme.taps)
@@ -501,7 +501,7 @@ def _transpose_weight(direct: DirectTiles, at: Sequence[Dim], count: Dim, transp
 
     start, extents = (first_channel, mul(first, inner)), (count, mul(there, inner))
     _copy_weight(direct, (group, panel), start, extents, transposed, place, build)
-    with build.loop(mul(subtract(direct.scheme.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
+    with build.loop(mul(subtract(direct.scheme.taps, there), inner), AxisKind.LOOP) as i:  # past the last tap
         along(build, 0, columns, direct.lanes, lambda o: build.store(transposed, place(add(mul(there, inner), i), o), zero))
 
 
@@ -509,14 +509,14 @@ def _copy_weight(
     direct: DirectTiles, at: tuple[Dim, Dim], first: tuple[Dim, Dim], extents: tuple[Dim, Dim], memory: Op,
     place: Callable[[Dim, Dim], Dim], build: Builder,
 ) -> None:  # fmt: skip
-    """Copies input channels by taps, all taps or of one channel, of the output channels of a panel; 0 beyond the last.
+    """Copies input channels by taps, all taps or those of one channel, for a panel's output channels; 0 past the last.
 
-    Elements of K are counted as they are in memory, or where they are not contiguous there, channel by channel.
+    K counts elements in the order of memory or, if they are not contiguous there, channel by channel.
 
     Args:
       at:              group and panel
-      first, extents:  channels and taps, the latter counted over all axes
-      place:           (k from the first on, output channel of the panel) -> where it goes
+      first, extents:  channels and taps; taps count over all axes
+      place:           (k from the first on, output channel of the panel) -> index of the copy
     """
     windows, columns, zero = direct.windows, direct.tile.columns, const(0, direct.dtype)
     (group, panel), (channel, tap), (channels, taps) = at, first, extents
@@ -549,8 +549,8 @@ def _copy_weight(
 def transform_outputs(direct: DirectTiles, memory: Op, build: Builder) -> None:
     """Applies the output transform: outputs replace the sums of the first points."""
     scheme, point_numel = direct.scheme, prod(direct.shape)
-    # The float nearest to 1/3 is off by 2**-25 of itself, less than half a step of any q: 3 q times it rounds to q. Powers
-    # of two change nothing, so it is the same for 6 q and 24 q, as long as these are exact.
+    # The float nearest to 1/3 has a relative error of 2**-25, less than half a step of any q: 3 q times it rounds to q.
+    # Powers of two are exact, so the same holds for 6 q and 24 q, as long as these are exact.
     scale = const(1.0 / scheme.divisor, direct.dtype)
 
     def join(i: Dim) -> None:
@@ -563,18 +563,18 @@ def transform_outputs(direct: DirectTiles, memory: Op, build: Builder) -> None:
 
 
 # ---- loops ----
-UNROLLED_TAPS_MAX = 7  # taps along the last axis
+UNROLLED_TAPS_MAX = 7  # along the last axis
 
-# (point, image, channel, position, tap) -> the element of x under it, or of its transform; image, channel and tap from the
-# first of the iteration or block on
+# (point, image, channel, position, tap) -> the element of x under it, or of its transform; image, channel and tap relative
+# to the iteration or block
 Read = Callable[[Dim, Dim, Dim, Sequence[Dim], Sequence[Dim]], Op]
-Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each from the iteration's or the block's first on
+Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each relative to the iteration or block
 Packed = Callable[[Dim, Dim, Dim, Dim, Dim], Op]  # (point, group, panel, column, k) -> an element of the packed weight
-Value = Callable[[Dim, Dim], Op]  # (column, position) -> the sum that is one result of a tile, of an image and a panel
+Value = Callable[[Dim, Dim], Op]  # (column, position) -> a result of a tile, of an image and a panel
 
 
 def emit_direct(nest: Nest, context: Context) -> None:
-    """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
+    """Writes a convolution: the weight is packed in `pack`, sums are in `build`, those of split sums in `after`."""
     params, target, scratch = context.params, context.target, context.scratch
     pack, build, after = context.phase(0), context.phase(1), context.phase(2)
     direct = direct_of(nest.anchor, target)
@@ -587,8 +587,8 @@ def emit_direct(nest: Nest, context: Context) -> None:
         part, *at = unflatten(number, [splits, *extents])
         sums = Sums(direct, build, at).multiply(part, packed)
         if parts is None:
-            turned = build.alloc(direct.dtype, prod(direct.turned), MemorySpace.SHARED)
-            _store(nest, params, direct, at, lambda *of: _turned(direct, sums, turned, of, build), build)
+            transposed = build.alloc(direct.dtype, prod(direct.transposed), MemorySpace.SHARED)
+            _store(nest, params, direct, at, lambda *of: _transposed(direct, sums, transposed, of, build), build)
         else:
             memory, start = parts, mul(number, unit_numel)
             along(build, 0, unit_numel, direct.lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
@@ -611,14 +611,14 @@ def _packed(direct: DirectTiles, pack: Builder, scratch: Scratch) -> Packed:
     windows = direct.windows
     if direct.scheme != PLAIN:
         return pack_transformed_weight(direct, pack, scratch)
-    matrix = windows.by_channel if windows.lies_by_channel else windows.matrix
+    matrix = windows.by_channel if windows.is_by_channel else windows.matrix
     k_axes = len(matrix.shape) - 2
     packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch, k_axes)
     return lambda point, group, panel, o, k: packed((group,), panel, o, k)
 
 
 class Sums:
-    """The sums of a unit, on its stack."""
+    """The sums of a unit, on the stack."""
 
     def __init__(self, direct: DirectTiles, build: Builder, at: Sequence[Dim]):
         self.direct, self.build = direct, build
@@ -639,7 +639,7 @@ class Sums:
             self.weight = build.alloc(direct.dtype, columns * direct.depth, MemorySpace.SHARED)
 
     def multiply(self, part: Dim, packed: Packed | None) -> Op:
-        """Adds up a part of K, block by block, and returns the memory of the results."""
+        """Adds up a part of K, block by block; returns the memory of the results."""
         build, direct = self.build, self.direct
         zero, points = const(0, direct.dtype), direct.scheme.num_points
         along(build, 0, points * prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
@@ -666,14 +666,14 @@ class Sums:
 
     # ---- the weight ----
     def _shared(self, block: Block, packed: Packed) -> Weight:
-        """Returns how to read the weight that the first phase has packed."""
+        """Returns a reader of the weight that the first phase packed."""
         return lambda point, panel, o, k: packed(
             point, self.group, add(self.first_panel, panel), o, add(block.first, k)
         )
 
     # ---- x ----
     def _element(self, block: Block, image: Dim, c: Dim, places: Sequence[Dim], is_inside: bool = False) -> Op:
-        """Returns an element of x; 0 outside of it."""
+        """Returns an element of x; 0 outside."""
         windows = self.direct.windows
         x, image = windows.anchor.src[0], add(self.first_image, image)
         channel = add(mul(self.group, windows.channels), add(block.channel, c))
@@ -681,7 +681,7 @@ class Sums:
         return cast(value, self.direct.dtype)
 
     def _in_place(self, block: Block) -> Read:
-        """Returns how to read an x without padding in its own memory."""
+        """Returns a reader of an x without padding, in its own memory."""
         windows = self.direct.windows
 
         def element(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
@@ -691,13 +691,13 @@ class Sums:
         return element
 
     def _staged(self, block: Block) -> Read:
-        """Copies x to the stack, with zeros for padding, or its input transform, and returns how to read that."""
+        """Copies x to the stack, with zeros for padding, or its input transform; returns a reader of it."""
         build, direct = self.build, self.direct
         arg = direct.windows.arg
         row = unflatten(self.first_position, direct.spatial)[0]
         shape = (direct.scheme.num_points, direct.unit_images, direct.channels, direct.numel_of_rows)
         with build.loop(self.images, AxisKind.LOOP) as image, build.loop(block.num_channels, AxisKind.LOOP) as c:
-            # The first row that is read, counted in x: before its first and behind its last there is padding.
+            # The first row that is read, relative to x: before the first and after the last one there is padding.
             top = mul(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
             source = self._source(block, image, c, subtract(top, arg.padding[0][0]))
             if direct.numel_of_plane:
@@ -722,7 +722,7 @@ class Sums:
         return staged
 
     def _source(self, block: Block, image: Dim, c: Dim, top: Dim) -> Callable[[Sequence[Dim]], Op]:
-        """Returns an element of a channel of x by its place below row `top`, padding counted; 0 outside of x."""
+        """Returns an element of a channel of x by its position below row `top`, padding counted; 0 outside x."""
         padding = self.direct.windows.arg.padding
 
         def element(at: Sequence[Dim]) -> Op:
@@ -735,12 +735,11 @@ class Sums:
         self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]],
         has_border: bool,
     ) -> None:  # fmt: skip
-        """Stores values along the last axis, in whole vectors: the next row overwrites elements behind its own row.
+        """Stores values along the last axis, in whole vectors: the next row overwrites elements past the row's end.
 
         Args:
-          values:     place -> the values there, each with where its plane begins in memory
-          has_border: padding makes them 0 at both ends of the axis; where fewer vectors cover the inside, no others
-                      are computed
+          values:     index -> the values there, each with the start of its plane in memory has_border: padding makes them 0
+                      at both ends of the axis; only the inside is computed if that takes fewer vectors
         """
         build, lanes, zero = self.build, self.direct.lanes, const(0, self.direct.dtype)
         before, after = self.direct.windows.arg.padding[-1] if has_border else (0, 0)
@@ -764,10 +763,10 @@ class Sums:
 
     # ---- a tile ----
     def _taps_inside(self, block: Block, top: Dim, bottom: Dim) -> tuple[Dim, Dim]:
-        """Returns the first tap along the first axis, and how many, that some row of a tile does not find in the padding.
+        """Returns the first tap along the first axis that some row of a tile finds inside x, and the number of such taps.
 
         Args:
-          top, bottom: rows of the result that the tile begins and ends in
+          top, bottom: first and last row of the result in the tile
         """
         arg, windows = self.direct.windows.arg, self.direct.windows
         (before, after), step, apart = arg.padding[0], arg.stride[0], arg.dilation[0]
@@ -782,7 +781,7 @@ class Sums:
         return start, at_least_0(subtract(stop, start))
 
     def _multiply_tile(self, block: Block, at: Sequence[Dim], x: Read, weight: Weight) -> None:
-        """Adds a block of K to the sums of a tile: a sum of sums, so that rounding errors of a long K do not pile up.
+        """Adds a block of K to the sums of a tile; sums of sums keep the rounding error of a long K small.
 
         Args:
           at: point, image, panel and first position
@@ -822,20 +821,20 @@ class Sums:
 
 
 # ---- results ----
-def _turned(direct: DirectTiles, sums: Op, memory: Op, of: Sequence[Dim], build: Builder) -> Value:
-    """Transposes one result of each tile, of an image and a panel, in registers: lanes of memory are positions."""
+def _transposed(direct: DirectTiles, sums: Op, memory: Op, of: Sequence[Dim], build: Builder) -> Value:
+    """Transposes one result of each tile, for an image and a panel, in registers: lanes become positions."""
     lanes, columns = direct.lanes, direct.tile.columns
     if lanes == 1:
         return lambda column, position: direct.sum_of(sums, 0, (*of, position, column))
 
-    def turn(at: list[Dim]) -> None:
+    def transpose(at: list[Dim]) -> None:
         side, square = at
         start = flatten((*of, mul(square, lanes), mul(side, lanes)), (direct.scheme.outputs, *direct.shape))
-        place = flatten((mul(side, lanes), mul(square, lanes)), direct.turned)
-        build.transpose(memory, place, direct.turned[1], sums, start, columns, lanes)
+        place = flatten((mul(side, lanes), mul(square, lanes)), direct.transposed)
+        build.transpose(memory, place, direct.transposed[1], sums, start, columns, lanes)
 
-    nested(build, [direct.tile.vectors, direct.turned[1] // lanes], [], turn)
-    return lambda column, position: read(memory, flatten((column, position), direct.turned))
+    nested(build, [direct.tile.vectors, direct.transposed[1] // lanes], [], transpose)
+    return lambda column, position: read(memory, flatten((column, position), direct.transposed))
 
 
 def _store(
@@ -844,7 +843,7 @@ def _store(
     """The epilogue: outputs of each channel along its positions.
 
     Args:
-      values: (which result of a tile, image, panel) -> these
+      values: (number of the result in a tile, image, panel) -> its values
     """
     windows, dtype, columns, results = direct.windows, nest.anchor.dtype, direct.tile.columns, direct.scheme.outputs
     group, piece, block, chunk = at
@@ -868,7 +867,7 @@ def _store(
                 rest = count % direct.lanes if isinstance(count, int) else 0
                 along(build, 0, count, direct.lanes, lambda i: put(i, unflatten(add(first, i), windows.spatial)), rest=rest)
                 return
-            rows = floordiv(subtract(add(length, results - 1), which), results)  # that have such a result
+            rows = floordiv(subtract(add(length, results - 1), which), results)  # number of rows with such a result
             with build.loop(minimum(subtract(rows, first_row), direct.unit_rows), AxisKind.LOOP) as row:
                 top = add(mul(add(first_row, row), results), which)
                 along(build, 0, direct.inner, direct.lanes, lambda i: put(
