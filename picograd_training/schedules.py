@@ -627,6 +627,14 @@ class CyclicLR(LRScheduler):
         return float(base + (self.max_lrs[index] - base) * scale)
 
 
+def _phases_of_a_cycle(total_steps: int, pct_start: float, three_phase: bool) -> list[tuple[float, str, str]]:
+    """Returns the last step of each phase of OneCycleLR, and between which rates, by their names in `_rate`, it moves."""
+    rise, end = float(pct_start * total_steps) - 1, total_steps - 1.0
+    if three_phase:
+        return [(rise, "start", "peak"), (float(2 * pct_start * total_steps) - 2, "peak", "start"), (end, "start", "end")]
+    return [(rise, "start", "peak"), (end, "peak", "end")]
+
+
 class OneCycleLR(LRScheduler):
     """lr rises from max_lr / div_factor to max_lr, then falls far below the start; momentum goes the other way.
 
@@ -691,13 +699,7 @@ class OneCycleLR(LRScheduler):
         greatest = each_group("OneCycleLR", optimizer, "max_momentum", max_momentum)
         least = each_group("OneCycleLR", optimizer, "base_momentum", base_momentum)
         self.momentums = list(zip(greatest, least))
-        rise = float(pct_start * total_steps) - 1
-        # Each phase: its last step, and from where to where rate and momentum go; the names are those in _rate.
-        self.phases = [(rise, "start", "peak")]
-        if three_phase:
-            self.phases += [(float(2 * pct_start * total_steps) - 2, "peak", "start"), (total_steps - 1.0, "start", "end")]
-        else:
-            self.phases.append((total_steps - 1.0, "peak", "end"))
+        self.phases = _phases_of_a_cycle(total_steps, pct_start, three_phase)
         self.div_factor, self.final_div_factor = div_factor, final_div_factor
         if div_factor == 0 or final_div_factor == 0:
             raise ArgumentError(f"OneCycleLR: rates are divided by {div_factor} and {final_div_factor}; neither may be 0.")

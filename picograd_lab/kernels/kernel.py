@@ -181,61 +181,67 @@ class Kernel:
     # ---- the call ----
     def call(self, args: tuple[Any, ...]) -> tuple[Op, str | None]:
         """Returns the KERNEL for some arguments, and its device."""
-        of_shapes = shaped(args)
+        of_shapes, parameters = shaped(args), self.signature.inputs
+        values = self._values(args, of_shapes)
+        tensors = [value for value in (*values, *args) if isinstance(value, Tensor)]
+        device = meeting_device(self.name, *tensors) if tensors else None
+        self._check_device(device or default_device())
+        ops: dict[Op, int] = {}  # operands, with their numbers
+        given = [ops.setdefault(self._operand(one, value, device), len(ops)) for one, value in zip(parameters, values)]
+        meaning = self._meaning(args, values, given, ops, device)
+        (dtypes_, shapes), between = self._outputs(of_shapes), self._between(of_shapes)
+        num_results = len(shapes)
+        dtypes_, shapes = (*dtypes_, *(dtype for dtype, _ in between)), (*shapes, *(shape for _, shape in between))
+        written = [*(one.name for one in self.signature.results), *self.scratch]
+        numbers = {**{name: -1 - i for i, name in enumerate(written)}, **dict(zip((one.name for one in parameters), given))}
+        memory = (*(op.shape for op in ops), *reversed(shapes))  # so that -1 is the first result
+        whole = {name: memory[number] for name, number in numbers.items()}
+        launches = [self._launch(launched, of_shapes, numbers, whole) for launched in self.launched]
+        for blocks, _ in launches:
+            if 0 in blocks and any(0 not in shape for shape in shapes[:num_results]):
+                raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
+        made, grids = tuple([launch for _, launch in launches]), tuple([blocks[0] for blocks, _ in launches])
+        kernel = GivenKernel(self.name, self.language, self.text, made, dtypes_, num_results, meaning)
+        op = Op(OpCode.KERNEL, dtypes_[0], tuple(ops), (kernel, shapes, grids))
+        record(op)
+        return op, device
+
+    def _values(self, args: tuple[Any, ...], of_shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns a value for each parameter that is not a result."""
         values = args if self.inputs is None else self._listed("inputs", self.inputs(*of_shapes))
-        values = tuple([value.tensor if isinstance(value, Shaped) else value for value in values])
-        parameters = self.signature.inputs
-        if len(values) != len(parameters):
-            names = ", ".join(one.name for one in parameters)
+        if len(values) != len(self.signature.inputs):
+            names = ", ".join(one.name for one in self.signature.inputs)
             raise ArgumentError(
                 f"{self.name}: {len(values)} values, and the parameters that are not results are {names or 'none'}.",
                 "inputs=lambda ...: (...) gives a value for each; a pointer to what is not const is a result.",
             )
-        tensors = [value for value in (*values, *args) if isinstance(value, Tensor)]
-        device = meeting_device(self.name, *tensors) if tensors else None
-        self._check_device(device or default_device())
-        ops: list[Op] = []
+        return tuple([value.tensor if isinstance(value, Shaped) else value for value in values])
 
-        def number(op: Op) -> int:
-            if op not in ops:
-                ops.append(op)
-            return ops.index(op)
+    def _meaning(
+        self, args: tuple[Any, ...], values: tuple[Any, ...], given: list[int], ops: dict[Op, int], device: str | None
+    ) -> Meaning | None:
+        """Returns the meaning, with the places of its arguments: their operands, which are added to `ops`, or themselves.
 
-        given = [number(self._operand(one, value, device)) for one, value in zip(parameters, values)]
+        Args:
+          given:  by parameter, the number of the operand
+        """
         places: list[int | None] = []
         others = []
         for arg in args:
             if isinstance(arg, (Tensor, Length)):
-                places.append(number(value_at(arg, device) if isinstance(arg, Tensor) else arg.op))
+                places.append(ops.setdefault(value_at(arg, device) if isinstance(arg, Tensor) else arg.op, len(ops)))
             elif (parameter := _number_among(values, arg)) is not None:
-                places.append(given[parameter])  # so that another number is the same graph but for a constant
+                places.append(given[parameter])  # so that graphs of different numbers differ in a constant alone
             else:
                 places.append(None)
                 others.append(arg)
-        dtypes_, shapes = self._outputs(of_shapes)
         try:
             hash(tuple(others))
         except TypeError:
             kinds = ", ".join(type(other).__name__ for other in others)
             fact = f"{self.name}: arguments that are not Tensors must be hashable, got {kinds}."
             raise ArgumentTypeError(fact, "a tuple in place of a list.") from None
-        meaning = None if self.meaning is None else Meaning(self.meaning, tuple(places), tuple(others))
-        between, num_results = self._between(of_shapes), len(shapes)
-        dtypes_, shapes = (*dtypes_, *(dtype for dtype, _ in between)), (*shapes, *(shape for _, shape in between))
-        written = [*(one.name for one in self.signature.results), *self.scratch]
-        numbers = {**{name: -1 - i for i, name in enumerate(written)}, **dict(zip((one.name for one in parameters), given))}
-        whole = {name: shapes[-1 - at] if at < 0 else ops[at].shape for name, at in numbers.items()}
-        made, grids = [], []
-        for launched in self.launched:
-            blocks, launch = self._launch(launched, of_shapes, numbers, whole)
-            if 0 in blocks and any(0 not in shape for shape in shapes[:num_results]):
-                raise ArgumentError(f"{self.name}: a grid of {blocks} blocks writes nothing, but the output has elements.")
-            made.append(launch)
-            grids.append(blocks[0])
-        kernel = GivenKernel(self.name, self.language, self.text, tuple(made), dtypes_, num_results, meaning)
-        op = Op(OpCode.KERNEL, dtypes_[0], tuple(ops), (kernel, shapes, tuple(grids)))
-        record(op)
-        return op, device
+        return None if self.meaning is None else Meaning(self.meaning, tuple(places), tuple(others))
 
     def _launch(
         self, launched: Launched, args: tuple[Any, ...], numbers: Mapping[str, int], shapes: Mapping[str, Shape]

@@ -406,30 +406,8 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
     cost, longest = min(scores, default=0.0) - UNKNOWN_COST, max(map(len, vocabulary), default=0)
 
     def numbers(word: str) -> list[int]:
-        best: list[tuple[float, int]] = [(0.0, 0)] + [(-float("inf"), -1)] * len(
-            word
-        )  # score up to a place, begin of its piece
-        for first in range(len(word)):
-            has_letter = False
-            for past in range(first + 1, min(len(word), first + longest) + 1):
-                if (number := vocabulary.get(word[first:past])) is not None:
-                    has_letter |= past == first + 1
-                    if (score := best[first][0] + scores[number]) > best[past][0]:
-                        best[past] = (score, first)
-            if not has_letter and (score := best[first][0] + cost) > best[first + 1][0]:
-                best[first + 1] = (score, first)
-        pieces, past = list[str](), len(word)
-        was_unknown = False
-        while past:
-            first = best[past][1]
-            piece, is_unknown = word[first:past], word[first:past] not in vocabulary
-            if is_unknown and was_unknown:  # unknown characters in a row are one piece
-                pieces[-1] = piece + pieces[-1]
-            else:
-                pieces.append(piece)
-            past, was_unknown = first, is_unknown
         found: list[int] = []
-        for piece in reversed(pieces):
+        for piece in _split(word, _best_starts(word, vocabulary, scores, cost, longest), vocabulary):
             number = every.get(piece) if piece in vocabulary else None
             of_bytes = byte_numbers(piece, every) if number is None and falls_back else None
             if number is None and of_bytes is None and unknown is None:
@@ -438,6 +416,42 @@ def unigram(part: Json) -> tuple[Json, Numbers]:
         return found
 
     return every, numbers
+
+
+def _best_starts(
+    word: str, vocabulary: Mapping[str, int], scores: Sequence[float], cost: float, longest: int
+) -> list[int]:
+    """Returns, for each position, where the last piece of the best text up to it starts (Viterbi 1967).
+
+    Args:
+      cost:     score of a character that no piece of one letter covers
+      longest:  letters of the longest piece
+    """
+    best = [(0.0, 0)] + [(-float("inf"), -1)] * len(word)  # score up to a position, start of its last piece
+    for first in range(len(word)):
+        has_letter = False
+        for past in range(first + 1, min(len(word), first + longest) + 1):
+            if (number := vocabulary.get(word[first:past])) is not None:
+                has_letter |= past == first + 1
+                if (score := best[first][0] + scores[number]) > best[past][0]:
+                    best[past] = (score, first)
+        if not has_letter and (score := best[first][0] + cost) > best[first + 1][0]:
+            best[first + 1] = (score, first)
+    return [first for _, first in best]
+
+
+def _split(word: str, starts: Sequence[int], vocabulary: Container[str]) -> list[str]:
+    """Returns the pieces of a word by the last start up to each position; unknown characters in a row are joined."""
+    pieces, past, was_unknown = list[str](), len(word), False
+    while past:
+        piece = word[starts[past] : past]
+        is_unknown = piece not in vocabulary
+        if is_unknown and was_unknown:
+            pieces[-1] = piece + pieces[-1]
+        else:
+            pieces.append(piece)
+        past, was_unknown = starts[past], is_unknown
+    return pieces[::-1]
 
 
 def wordpiece(part: Json) -> tuple[Json, Numbers]:

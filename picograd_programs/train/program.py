@@ -312,27 +312,10 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     elif (earlier := checkpoints.newest()) is not None:
         check_program(program, *earlier)
     print(f"{program.title}: {program.describe()}", flush=True)
-    before = trainer.done
-    is_previewed = settings.preview == "always" or (settings.preview == "terminal" and sys.stderr.isatty())
-
-    def preview(model: Any) -> str | None:  # the report follows the last step
-        return None if trainer.done == program.steps else program.preview(model, trainer.done)
-
-    status = HEARD_CTRL_C
+    before, status = trainer.done, HEARD_CTRL_C
+    every = [*_previews(program, settings, trainer), *callbacks, checkpoints, *_reports(program, settings)]
     try:
-        done = trainer.fit(
-            program.batch,
-            program.steps,
-            [
-                Every(settings.eval_every, program.evaluate),
-                *([Every(settings.eval_every, preview)] if is_previewed else []),
-                *callbacks,
-                checkpoints,
-                Log(program.folder / "log.jsonl"),
-                *([TensorBoard(program.folder)] if settings.tensorboard else []),
-                Progress(program.title, program.item, program.per),
-            ],
-        )
+        done = trainer.fit(program.batch, program.steps, every)
     except FileError as error:
         if not trainer.done or not checkpoints.paths():
             raise
@@ -354,6 +337,22 @@ def train(program: Program, settings: Any, callbacks: tuple[Callback, ...] = ())
     print(report, flush=True)
     write_result(program, settings, report if checkpoints.least_at in (0, done) else f"{lowest}\n{report}")
     return 0
+
+
+def _previews(program: Program, settings: Any, trainer: Trainer) -> list[Callback]:
+    """Returns the callbacks that show the model during a training: its evaluation and, if requested, a preview."""
+
+    def preview(model: Any) -> str | None:  # the report follows the last step
+        return None if trainer.done == program.steps else program.preview(model, trainer.done)
+
+    is_previewed = settings.preview == "always" or (settings.preview == "terminal" and sys.stderr.isatty())
+    return [Every(settings.eval_every, shown) for shown in (program.evaluate, *([preview] if is_previewed else []))]
+
+
+def _reports(program: Program, settings: Any) -> list[Callback]:
+    """Returns the callbacks that report the steps of a training, to files and to the terminal."""
+    board = [TensorBoard(program.folder)] if settings.tensorboard else []
+    return [Log(program.folder / "log.jsonl"), *board, Progress(program.title, program.item, program.per)]
 
 
 def going_on(program: Program, settings: Any) -> str:
