@@ -24,7 +24,7 @@ def arange(
     dtype: DType | None = None,
     device: str | None = None,
 ) -> Array:
-    """Returns start, start + step, ... up to but without `stop`; arange(n) counts from 0.
+    """Returns start, start + step, ... below `stop`; arange(n) counts from 0.
 
     Nothing is between them where step leads away from `stop`.
 
@@ -163,7 +163,7 @@ def linspace(
     device: str | None = None,
     endpoint: bool = True,
 ) -> Array:
-    """Returns `num` numbers at equal distances from `start` to `stop`, which is among them if `endpoint`.
+    """Returns `num` numbers equally spaced from `start` to `stop`, which is among them if `endpoint`.
 
     Raises:
       DTypeError: dtype is not a float.

@@ -107,7 +107,7 @@ subtract = of_two("subtract", Tensor.sub, NUMERIC, "x1 - x2")
 
 # ---- the others ----
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Array:
-    """Returns x held between min and max, broadcast, in the dtype of x; None stands for no bound, NaN wins.
+    """Returns x clamped to [min, max], broadcast, in the dtype of x; None stands for no bound, NaN wins.
 
     >>> clip(Array([1, 5, 9]), 2, max=6)
     Array([2, 5, 6])

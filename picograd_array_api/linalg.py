@@ -290,7 +290,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
     """Returns the cross products of vectors of 3 along one axis, the other axes broadcast.
 
     Raises:
-      ShapeError: the axis is not of length 3.
+      ShapeError: the axis does not have length 3.
 
     >>> cross(Array([1, 0, 0]), Array([0, 1, 0]))
     Array([0, 0, 1])

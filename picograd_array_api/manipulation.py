@@ -1,6 +1,6 @@
 """Shapes, selection and order: views where nothing has to move, joins, indices, sorts, sets.
 
-Indices are int64. Sorts are stable, and NaN counts as greater than every number. The values decide what a set contains:
+Indices are int64. Sorts are stable, and NaN counts as larger than every number. The values decide what a set contains:
 it is computed at once.
 """
 
@@ -31,7 +31,7 @@ from picograd_array_api.elementwise import Operand
 
 # ---- shapes ----
 def broadcast_arrays(*arrays: Tensor) -> tuple[Array, ...]:
-    """Returns views of all arrays repeated to one shape.
+    """Returns views of all arrays broadcast to one shape.
 
     Raises:
       ShapeError: the shapes do not broadcast.
@@ -55,10 +55,10 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Array:
-    """Returns a view repeated to `shape`.
+    """Returns a view broadcast to `shape`.
 
     Raises:
-      ShapeError: an axis to be repeated is not of length 1.
+      ShapeError: an axis to be repeated does not have length 1.
 
     >>> broadcast_to(Array([1, 2]), (2, 2))
     Array([[1, 2],
@@ -186,7 +186,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Array:
     """Returns a view without the axes `axis`.
 
     Raises:
-      ArgumentError: one of them is not of length 1.
+      ArgumentError: one of them does not have length 1.
 
     >>> squeeze(Array([[1, 2]]), 0)
     Array([1, 2])
@@ -226,7 +226,7 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Array:
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Returns the views along one axis, which disappears.
+    """Returns the views along one axis, which is removed.
 
     >>> [row.tolist() for row in unstack(Array([[1, 2], [3, 4]]))]
     [[1, 2], [3, 4]]
@@ -283,7 +283,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Array:
 
 # ---- order along an axis ----
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Returns the positions that sort the elements along one axis, greatest first if `descending`.
+    """Returns the positions that sort the elements along one axis, largest first if `descending`.
 
     Args:
       stable:  equal elements keep their order; they do so in any case
@@ -295,7 +295,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Returns the elements in order along one axis, greatest first if `descending`.
+    """Returns the elements in order along one axis, largest first if `descending`.
 
     Args:
       stable:  equal elements keep their order; they do so in any case
@@ -308,10 +308,10 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 # ---- where elements are ----
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Returns the position of the first greatest element, along one axis or in the flattened array.
+    """Returns the position of the first largest element, along one axis or in the flattened array.
 
     Raises:
-      ShapeError: there is no element.
+      ShapeError: there are no elements.
 
     >>> argmax(Array([1, 5, 5]))
     Array(1)
@@ -323,7 +323,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
     """Returns the position of the first smallest element, along one axis or in the flattened array.
 
     Raises:
-      ShapeError: there is no element.
+      ShapeError: there are no elements.
 
     >>> argmin(Array([[1, 5], [7, 2]]), axis=1)
     Array([0, 1])

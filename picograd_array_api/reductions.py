@@ -54,10 +54,10 @@ def cumulative_sum(
 
 
 def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Returns the largest element; NaN wins.
+    """Returns the largest element; NaN if there is one.
 
     Raises:
-      ShapeError: there is no element.
+      ShapeError: there are no elements.
 
     >>> max(Array([[1, 5], [7, 2]]), axis=1)
     Array([5, 7])
@@ -75,10 +75,10 @@ def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
 
 
 def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Array:
-    """Returns the smallest element; NaN wins.
+    """Returns the smallest element; NaN if there is one.
 
     Raises:
-      ShapeError: there is no element.
+      ShapeError: there are no elements.
 
     >>> min(Array([[1, 5], [7, 2]]), axis=1)
     Array([1, 2])

@@ -1,4 +1,4 @@
-"""torch.distributions by its names: draws, densities, entropies and divergences, each from its formula.
+"""torch.distributions by its names: sampling, densities, entropies and divergences, each by a formula.
 
 A policy gradient is -(distribution.log_prob(action) * reward).mean(), a variational autoencoder's loss has
 kl_divergence(posterior, Normal(0, 1)). All of it is lazy and works inside pg.jit.

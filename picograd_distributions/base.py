@@ -1,4 +1,4 @@
-"""The common part of distributions: shapes, draws and moments, from the formulas of each."""
+"""The common part of distributions: shapes, sampling and moments, from each distribution's formulas."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ Sizes = Sequence[int]
 
 
 class NoFormulaError(ArgumentError, NotImplementedError):
-    """A moment, density, divergence or draw that a distribution has no formula for."""
+    """A moment, density, divergence or sample for which a distribution has no formula."""
 
 
 class Distribution:
-    """A distribution of values of shape event_shape, for each place of batch_shape.
+    """A distribution of values of shape event_shape, for each index of batch_shape.
 
-    sample_shape + batch_shape + event_shape is the shape of a draw; log_prob sums over the event.
+    A sample has the shape sample_shape + batch_shape + event_shape; log_prob sums over the event.
 
     Parameters and the arguments of log_prob and cdf are checked, unless validate_args is False: an ArgumentError names the
-    parameter, the rule, and a number that breaks it. By default values that the host knows are checked: numbers, and
-    tensors that have been computed on the CPU. A result that is still to be computed, such as that of a network, is not
-    checked, nor is an argument of a traced function: no step computes anything early, or more, for a check. With
-    validate_args=True these are checked, too, by the kernels that read them, inside jit as well; the error comes when they
-    are computed and names the line that made the distribution. PyTorch always checks, and waits for the values.
+    parameter, the rule, and a number that breaks it. By default only values that the host knows are checked: numbers, and
+    tensors computed on the CPU. Pending results, such as a network's, and arguments of traced functions are not checked, so
+    a check never computes anything early or additionally. With validate_args=True these are checked, too, by the kernels
+    that read them, also inside jit; the error comes when they are computed and names the line that made the distribution.
+    PyTorch always checks, and waits for the values.
 
-    batch_shape:      of the parameters
-    event_shape:      of one value
-    has_rsample:      whether gradients flow from a draw to the parameters
-    has_enumerate_support:  whether the values of its support can be listed
+    batch_shape:      shape of the parameters
+    event_shape:      shape of one value
+    has_rsample:      whether gradients flow from samples to the parameters
+    has_enumerate_support:  whether the support can be enumerated
     arg_constraints:  the rule of each parameter, by name, in the order of the constructor
-    support:          the rule of a value, None for any
-    parameters:       names of those that were given
+    support:          the rule of a value; None: no rule
+    parameters:       names of the given parameters
     """
 
     has_rsample: ClassVar[bool] = False
     has_enumerate_support: ClassVar[bool] = False
     arg_constraints: Mapping[str, Constraint] = {}
     support: Constraint | None = None
-    _validate_args: bool | None = None  # None checks values that the host knows
+    _validate_args: bool | None = None  # None: check values that the host knows
 
     def __init__(self, batch_shape: Sizes = (), event_shape: Sizes = (), validate_args: bool | None = None):
         self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
@@ -61,7 +61,7 @@ class Distribution:
         """Sets the default of validate_args.
 
         Args:
-          value:  True checks everything, False nothing; None, the start, checks values that the host knows
+          value:  True: check everything; False: nothing; None, the default: values that the host knows
 
         >>> pg.distributions.Distribution.set_default_validate_args(False)
         >>> pg.distributions.Normal(0.0, -1.0).scale
@@ -71,21 +71,21 @@ class Distribution:
         Distribution._validate_args = value
 
     def _checked(self, name: str, value: Tensor, constraint: Constraint | None = None) -> Tensor:
-        """Returns a parameter, with an error where its constraint, or the one that is given, does not hold."""
+        """Returns a parameter, with an error if it violates its constraint, or the given one."""
         if self._validate_args is False:
             return value
         constraint = constraint or self.arg_constraints[name]
         return cast(Tensor, satisfied(type(self).__name__, name, constraint, value, self._validate_args is True))
 
     def _supported(self, value: Number) -> Tensor:
-        """Returns a value as a tensor, with an error where it is not in the support."""
+        """Returns a value as a tensor, with an error if it is outside the support."""
         value = self._as_tensor(value)
         if self._validate_args is False or self.support is None:
             return value
         return cast(Tensor, satisfied(type(self).__name__, "value", self.support, value, self._validate_args is True))
 
     def _as_tensor(self, value: Number) -> Tensor:
-        """Returns a value as a tensor, a number with the dtype and on the device of the parameters."""
+        """Returns a value as a tensor; a number gets the dtype and device of the parameters."""
         if isinstance(value, Tensor):
             return value
         given = [one for one in vars(self).values() if isinstance(one, Tensor) and one.dtype.is_float]
@@ -93,10 +93,10 @@ class Distribution:
 
     # ---- draws ----
     def sample(self, sample_shape: Sizes = ()) -> Tensor:
-        """Returns draws, without a gradient.
+        """Returns samples, without gradient.
 
         Args:
-          sample_shape: one draw for each place of it
+          sample_shape: shape of independent samples
 
         >>> pg.distributions.Normal(0.0, 1.0).sample((2, 3)).shape
         (2, 3)
@@ -105,13 +105,13 @@ class Distribution:
             return self.rsample(sample_shape).detach()
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        """Returns draws through which gradients flow to the parameters.
+        """Returns samples through which gradients flow to the parameters.
 
         Args:
-          sample_shape: one draw for each place of it
+          sample_shape: shape of independent samples
 
         Raises:
-          NoFormulaError: this distribution has no such draws.
+          NoFormulaError: this distribution does not have such samples.
 
         >>> mean = Tensor(0.0, requires_grad=True)
         >>> pg.distributions.Normal(mean, 1.0).rsample((4,)).sum().backward()
@@ -124,15 +124,15 @@ class Distribution:
         )
 
     def sample_n(self, n: int) -> Tensor:
-        """Returns n draws: sample((n,))."""
+        """Returns n samples: sample((n,))."""
         return self.sample((n,))
 
     # ---- formulas ----
     def log_prob(self, value: Number) -> Tensor:
-        """Returns the logarithm of the density, or of the probability, of a value: sample_shape + batch_shape.
+        """Returns the logarithm of a value's density or probability: sample_shape + batch_shape.
 
         Raises:
-          ArgumentError: the value is not in the support.
+          ArgumentError: the value is outside the support.
         """
         return self._log_prob(self._supported(value))
 
@@ -140,7 +140,7 @@ class Distribution:
         raise self._lacks("log_prob")
 
     def cdf(self, value: Number) -> Tensor:
-        """Returns the probability of a draw that is not above a value."""
+        """Returns the probability that a sample is at most a value."""
         return self._cdf(self._supported(value))
 
     def _cdf(self, value: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Distribution:
         """Returns every value of a finite support, along a new first axis.
 
         Args:
-          expand:  False leaves the axes of batch_shape at length 1
+          expand:  False: keep the axes of batch_shape at length 1
         """
         raise self._lacks("enumerate_support")
 
@@ -172,12 +172,12 @@ class Distribution:
 
     @property
     def mode(self) -> Tensor:
-        """The value of the largest density."""
+        """The value with the largest density."""
         raise self._lacks("mode")
 
     @property
     def variance(self) -> Tensor:
-        """The expectation of the squared deviation from the mean."""
+        """The expected squared deviation from the mean."""
         raise self._lacks("variance")
 
     @property
@@ -194,7 +194,7 @@ class Distribution:
 
     # ---- shapes ----
     def expand(self, batch_shape: Sizes) -> Self:
-        """Returns the distribution with its parameters broadcast to a longer batch_shape.
+        """Returns the distribution with its parameters broadcast to batch_shape.
 
         >>> pg.distributions.Normal(0.0, 1.0).expand((3,)).batch_shape
         (3,)
@@ -207,7 +207,7 @@ class Distribution:
         return made
 
     def _extended(self, sample_shape: Sizes) -> tuple[int, ...]:
-        """Returns the shape of draws."""
+        """Returns the shape of samples."""
         return (*sample_shape, *self.batch_shape, *self.event_shape)
 
     # ---- names that classes written for PyTorch use ----
@@ -225,10 +225,10 @@ class Distribution:
         self._supported(value)
 
     def _get_checked_instance(self, cls: Any, instance: Self | None = None) -> Self:
-        """Returns a new distribution without parameters, for an expand() of one's own to fill.
+        """Returns a new distribution without parameters, for a user's expand() to fill.
 
         Raises:
-          NoFormulaError: a subclass has another constructor, and no expand().
+          NoFormulaError: a subclass has a different constructor, and no expand().
         """
         if instance is None and type(self).__init__ is not cls.__init__:
             raise NoFormulaError(f"{type(self).__name__} has a constructor of its own, and needs an expand() of its own.")
@@ -240,7 +240,7 @@ class Distribution:
 
 
 def _shown(value: Tensor) -> str:
-    """Returns the number of a parameter; of a long one the shape."""
+    """Returns a parameter's number as text, or the shape of a long one."""
     return str(value.item()) if value.numel() == 1 else f"shape {value.shape}"
 
 
@@ -255,11 +255,11 @@ class Elementwise(Distribution):
 
 
 class Independent(Distribution):
-    """A distribution whose last axes of batch_shape count as axes of the event: their log_probs add up.
+    """A distribution whose last axes of batch_shape become axes of the event: their log_probs are summed.
 
     Args:
-      base_distribution:            of single values
-      reinterpreted_batch_ndims:    how many axes
+      base_distribution:            distribution of single values
+      reinterpreted_batch_ndims:    number of these axes
 
     Raises:
       ShapeError: the batch has fewer axes.
@@ -314,7 +314,7 @@ class Independent(Distribution):
 
 # ---- numbers and tensors ----
 def together(*values: Number) -> tuple[Tensor, ...]:
-    """Returns numbers and tensors as tensors of one shape and dtype; numbers alone are of the default dtype."""
+    """Returns numbers and tensors as tensors of one shape and dtype; numbers alone get the default dtype."""
     like = next((value for value in values if isinstance(value, Tensor) and value.dtype.is_float), None)
     dtype, device = (dtypes.default_float, None) if like is None else (like.dtype, str(like.device))
     tensors = [value if isinstance(value, Tensor) else Tensor(value, dtype, device) for value in values]
@@ -322,7 +322,7 @@ def together(*values: Number) -> tuple[Tensor, ...]:
 
 
 def either(condition: Tensor, yes: Number, no: Number) -> Tensor:
-    """Returns pg.where of both."""
+    """Returns pg.where(condition, a, b)."""
     return where(condition, yes, no)
 
 

@@ -1,4 +1,4 @@
-"""biject_to and transform_to: from all numbers to a constraint, by a table of transforms."""
+"""biject_to and transform_to: transforms from unconstrained numbers to a constraint, in a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Factory = Callable[[Any], Transform]
 
 
 class ConstraintRegistry:
-    """A table from constraints to transforms whose codomain they are.
+    """A table from constraints to transforms with that codomain.
 
     >>> D = pg.distributions
     >>> D.biject_to(D.constraints.positive)(Tensor(0.0))
@@ -28,14 +28,14 @@ class ConstraintRegistry:
         self.factories: dict[Any, Factory] = {}
 
     def register(self, constraint: Any, factory: Factory | None = None) -> Any:
-        """Makes a function the factory of transforms for a kind of constraints; without one, returns a decorator.
+        """Registers a function that makes the transform for a kind of constraints; without a function returns a decorator.
 
         Args:
-          constraint:  one of the kind, its class, or the function that makes it, such as constraints.greater_than
-          factory:     of the transform for a constraint
+          constraint:  an example of the kind, its class, or the function that makes it, such as constraints.greater_than
+          factory:     constraint -> transform
 
         Raises:
-          ArgumentError: it is not a constraint.
+          ArgumentError: constraint is something else.
 
         >>> D = pg.distributions
         >>> class Even(D.constraints.Constraint):
@@ -55,10 +55,10 @@ class ConstraintRegistry:
         return factory
 
     def __call__(self, constraint: Constraint) -> Transform:
-        """Returns the transform from all numbers to a constraint.
+        """Returns the transform from unconstrained numbers to a constraint.
 
         Raises:
-          NoFormulaError: there is none.
+          NoFormulaError: no transform is registered.
         """
         more = getattr(constraint, "reinterpreted_batch_ndims", 0)
         if more:
@@ -69,7 +69,7 @@ class ConstraintRegistry:
 
 
 def _kind(constraint: Constraint) -> Any:
-    """Returns the key of a constraint: its rule, of one without its class."""
+    """Returns the key of a constraint: its rule, or its class if it has none."""
     return getattr(constraint, "rule", type(constraint))
 
 

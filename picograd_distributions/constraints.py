@@ -1,4 +1,4 @@
-"""Constraints by PyTorch's names: rules for parameters and values of distributions, and the one place that checks them."""
+"""Constraints by PyTorch's names: rules for parameters and values of distributions, and their only checker."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ __all__ = [
     "square", "stack", "symmetric", "unit_interval", "weights",
 ]  # fmt: skip
 HINT = "validate_args=False leaves it unchecked."
-KNOWN_ELEMENTS_MAX = 1 << 16  # that are looked at at once, on the host
+KNOWN_ELEMENTS_MAX = 1 << 16  # checked at once, on the host
 KNOWN_OPS_MAX = 8  # of a graph of constants that is computed there
 SHOWN_ELEMENTS_MAX = 8  # of a vector or a matrix in an error
 Array = np.ndarray[Any, Any]
-Rule = Callable[..., Op]  # of Ops of one dtype: an array, and bounds
+Rule = Callable[..., Op]  # function of Ops of one dtype: an array, and bounds
 
 
 class Constraint:
-    """A set of numbers, vectors or matrices. One of your own has a check().
+    """A set of numbers, vectors or matrices. Users' own constraints define check().
 
-    words:        the end of the sentence "it must be ..."
-    event_dim:    axes of a member: 0 for numbers, 1 for vectors, 2 for matrices
+    words:        completes the sentence "it must be ..."
+    event_dim:    number of axes of a member: 0 for numbers, 1 for vectors, 2 for matrices
     is_discrete:  whether members are isolated, as integers are
     """
 
@@ -67,7 +67,7 @@ class Constraint:
     is_discrete: bool = False
 
     def check(self, value: Tensor) -> Tensor:
-        """Returns for each number, vector or matrix whether it is a member.
+        """Returns, for each number, vector or matrix, whether it is a member.
 
         >>> pg.distributions.constraints.positive.check(Tensor([-1.0, 0.0, 2.0]))
         Tensor([False, False,  True])
@@ -79,17 +79,17 @@ class Constraint:
 
 
 class _Ruled(Constraint):
-    """A constraint by a rule, which says of each element, or of each member, whether it holds."""
+    """A constraint by a rule, which decides for each element or for each member."""
 
     def __init__(self, words: str, rule: Rule, *bounds: Any, event_dim: int = 0, is_discrete: bool = False):
         self.words = words.format(*map(_text, bounds))
         self.rule, self.bounds, self.event_dim, self.is_discrete = rule, bounds, event_dim, is_discrete
-        self.base_constraint: Constraint = self  # of independent: of single members
+        self.base_constraint: Constraint = self  # of independent: the constraint of single members
         self.reinterpreted_batch_ndims = 0
 
     def check(self, value: Tensor) -> Tensor:
         found = _holds(value.read(), *[_op(bound) for bound in self.bounds], rule=self.rule)
-        extra = len(found.shape) - value.ndim + self.event_dim  # axes of a member that the rule has left
+        extra = len(found.shape) - value.ndim + self.event_dim  # axes of a member that the rule has kept
         return Tensor.from_op(_all(found, extra), value.cell.device)
 
     @property
@@ -114,7 +114,7 @@ def _op(number: Any) -> Op:
 
 # ---- rules ----
 def _all(holds: Op, count: int, keepdim: bool = False) -> Op:
-    """True where a constraint holds on all of the last `count` axes."""
+    """True if a constraint is true along all of the last `count` axes."""
     axes = tuple(range(len(holds.shape) - count, len(holds.shape)))
     return reduce(holds, OpCode.MIN, axes, keepdim) if count else holds
 
@@ -176,7 +176,7 @@ def _is_one_hot(x: Op) -> Op:
 
 
 def _is_simplex(x: Op) -> Op:
-    """Rows that are not negative and add up to 1, as exactly as sums of their dtype do."""
+    """Rows that are nonnegative and sum to 1, up to the rounding of their dtype."""
     off = max(1e-6, 16 * dtypes.finfo(x.dtype).eps)
     return both(_all(_is_from(x, 0), 1), _is_within(_sum(x), 1 - off, 1 + off))
 
@@ -186,29 +186,29 @@ def _are_weights(x: Op) -> Op:
 
 
 def _are_counts(x: Op, most: Op) -> Op:
-    """Rows of whole numbers whose sum is not above `most`, an array of the shape of x."""
+    """Rows of nonnegative integers with a sum of at most `most`, an array of x's shape."""
     most = reduce(most, OpCode.MAX, (len(x.shape) - 1,))
     return both(_all(_is_whole_from(x, 0), 1), less_equal(_sum(x), most))
 
 
 def _places(x: Op) -> tuple[Op, Op]:
-    """Returns the row and the column of each element of matrices."""
+    """Returns row and column of each element of matrices."""
     row, column = (Op(OpCode.IOTA, dtypes.int64, (), dim) for dim in x.shape[-2:])
     return broadcast_to(reshape(row, (x.shape[-2], 1)), x.shape), broadcast_to(column, x.shape)
 
 
 def _is_lower_triangular(x: Op) -> Op:
-    """Elements of matrices that are 0 above the diagonal, and numbers elsewhere."""
+    """Matrices, element by element: 0 above the diagonal, any number elsewhere."""
     return where(less(*_places(x)), _equal(x, 0), _equal(x, x))
 
 
 def _is_lower_cholesky(x: Op) -> Op:
-    """Elements of matrices that are 0 above the diagonal and greater than 0 on it."""
+    """Matrices, element by element: 0 above the diagonal, positive on it."""
     return both(_is_lower_triangular(x), where(_equal(*_places(x)), _is_above(x, 0), _equal(x, x)))
 
 
 def _is_corr_cholesky(x: Op) -> Op:
-    """Elements of such matrices whose rows have length 1, up to rounding."""
+    """Matrices, element by element: as lower_cholesky, with rows of length 1, up to rounding."""
     off = 20 * dtypes.finfo(x.dtype).eps * static_shape(x.shape)[-1]
     length = reduce(x * x, OpCode.ADD, (len(x.shape) - 1,), keepdim=True)
     return both(_is_lower_cholesky(x), broadcast_to(_is_within(length, 1 - off, 1 + off), x.shape))
@@ -219,7 +219,7 @@ def _is_square(x: Op) -> Op:
 
 
 def _is_symmetric(x: Op) -> Op:
-    """Elements of matrices that equal those across the diagonal, up to rounding."""
+    """Matrices, element by element: equal to the transpose, up to rounding."""
     other = swap_last(x)
     off = where(_is_below(other, 0), other * -1, other) * 1e-5 + 1e-6
     return _is_within(x, other - off, other + off)
@@ -237,42 +237,42 @@ def _is_positive_definite(x: Op) -> Op:
 
 # ---- by PyTorch's names ----
 def greater_than(lower_bound: Any) -> Constraint:
-    """Returns the numbers above a bound."""
+    """Returns the numbers > a bound."""
     return _Ruled("above {}", _is_above, lower_bound)
 
 
 def greater_than_eq(lower_bound: Any) -> Constraint:
-    """Returns the numbers not below a bound."""
+    """Returns the numbers >= a bound."""
     return _Ruled("not below {}", _is_from, lower_bound)
 
 
 def less_than(upper_bound: Any) -> Constraint:
-    """Returns the numbers below a bound."""
+    """Returns the numbers < a bound."""
     return _Ruled("below {}", _is_below, upper_bound)
 
 
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Returns the numbers from a bound to another, with both."""
+    """Returns the numbers between two bounds, both included."""
     return _Ruled("from {} to {}", _is_within, lower_bound, upper_bound)
 
 
 def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Returns the numbers from a bound to another, without that."""
+    """Returns the numbers between two bounds, the upper one excluded."""
     return _Ruled("from {} to below {}", _is_within_half, lower_bound, upper_bound)
 
 
 def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
-    """Returns the integers from a bound to another, with both."""
+    """Returns the integers between two bounds, both included."""
     return _Ruled("an integer from {} to {}", _is_whole_within, lower_bound, upper_bound, is_discrete=True)
 
 
 def multinomial(upper_bound: Any) -> Constraint:
-    """Returns the vectors of counts of that many draws in all, at most."""
+    """Returns the vectors of counts with a sum of at most this bound."""
     return _Ruled("counts that add up to {} at most", _are_counts, upper_bound, event_dim=1, is_discrete=True)
 
 
 def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """Returns arrays with so many more axes than members of a constraint, all of them members."""
+    """Returns arrays with additional axes, all of whose parts are members of a constraint."""
     base, more = base_constraint, reinterpreted_batch_ndims
     if not more:
         return base
@@ -284,7 +284,7 @@ def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> 
 
 
 class _OfMembers(Constraint):
-    """Arrays of members of a constraint that has no rule."""
+    """Arrays of members of a constraint without a rule."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int):
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
@@ -296,10 +296,10 @@ class _OfMembers(Constraint):
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """The values of a mixture: members for each component, whose axis a value does not have.
+    """The values of a mixture: members for all components; a value lacks the components' axis.
 
     Args:
-      base_constraint:  of the components' values
+      base_constraint:  constraint of the components' values
     """
 
     def __init__(self, base_constraint: Constraint):
@@ -307,7 +307,7 @@ class MixtureSameFamilyConstraint(Constraint):
         self.words, self.is_discrete = base_constraint.words, base_constraint.is_discrete
 
     def check(self, value: Tensor) -> Tensor:
-        """Returns for each value whether it is one of each component."""
+        """Returns for each value whether it is a member for all components."""
         return _all_of(self.base_constraint.check(value.unsqueeze(-1 - self.event_dim)), 1)
 
 
@@ -317,9 +317,9 @@ def _all_of(holds: Tensor, count: int) -> Tensor:
 
 
 class _Parts(Constraint):
-    """Tensors that are joined of members of constraints, along an axis.
+    """Tensors joined along an axis from members of constraints.
 
-    cseq:  the constraints
+    cseq:  constraints
     dim:   the axis
     """
 
@@ -333,9 +333,9 @@ class cat(_Parts):  # noqa: N801
     """Members of constraints, joined along an axis as by Tensor.cat.
 
     Args:
-      cseq:     the constraints
+      cseq:     constraints
       dim:      the axis
-      lengths:  of the parts; None: 1 each
+      lengths:  lengths of the parts; None: 1 each
     """
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None):
@@ -344,7 +344,7 @@ class cat(_Parts):  # noqa: N801
         self.event_dim = max(one.event_dim for one in self.cseq)
 
     def check(self, value: Tensor) -> Tensor:
-        """Returns whether the elements are those of members."""
+        """Returns whether elements belong to members."""
         parts = value.split(self.lengths, self.dim)
         return Tensor.cat([one.check(part) for one, part in zip(self.cseq, parts)], self.dim)
 
@@ -353,7 +353,7 @@ class stack(_Parts):  # noqa: N801
     """Members of constraints, joined along a new axis as by Tensor.stack.
 
     Args:
-      cseq:  the constraints
+      cseq:  constraints
       dim:   the axis
     """
 
@@ -363,12 +363,12 @@ class stack(_Parts):  # noqa: N801
         self.event_dim = axes + 1 if self.dim + axes < 0 else axes
 
     def check(self, value: Tensor) -> Tensor:
-        """Returns whether the elements are those of members."""
+        """Returns whether elements belong to members."""
         return Tensor.stack([one.check(part) for one, part in zip(self.cseq, value.unbind(self.dim))], self.dim)
 
 
 class _Dependent(Constraint):
-    """A constraint that follows from other values; `dependent` may be called with is_discrete and event_dim."""
+    """A constraint that depends on other values; `dependent` may be called with is_discrete and event_dim."""
 
     words = "in a constraint that depends on others"
 
@@ -383,12 +383,12 @@ class _Dependent(Constraint):
 
 
 class dependent_property(property, _Dependent):  # noqa: N801
-    """A property of a distribution that is its constraint: of the class it says so.
+    """A property of a distribution that is its constraint; of the class, a dependent constraint.
 
     Args:
-      fn:           the getter; None, with the others given, returns a decorator
+      fn:           getter; None, with the other arguments, returns a decorator
       is_discrete:  whether members are isolated
-      event_dim:    axes of a member
+      event_dim:    number of axes of a member
 
     >>> class Mine(pg.distributions.Distribution):
     ...     @pg.distributions.constraints.dependent_property(event_dim=1)
@@ -407,7 +407,7 @@ class dependent_property(property, _Dependent):  # noqa: N801
 
 
 def is_dependent(constraint: Constraint) -> bool:
-    """Returns whether a constraint follows from other values.
+    """Returns whether a constraint depends on other values.
 
     >>> pg.distributions.constraints.is_dependent(pg.distributions.constraints.positive)
     False
@@ -442,15 +442,15 @@ RULES: dict[object, Rule] = {  # by the functions that make constraints
 
 # ---- looking ----
 def satisfied(owner: str, name: str, constraint: Constraint, value: Tensor | float, wholly: bool) -> Tensor | float:
-    """Returns a parameter or a value of a distribution, checked against a constraint as far as the host knows it.
+    """Returns a parameter or value of a distribution, after checking it as far as the host knows it.
 
     Args:
       owner:   name of the distribution
-      name:    of the parameter
-      wholly:  a value that the host does not know is returned with a check of each element, in the kernel that reads it
+      name:    name of the parameter
+      wholly:  a value that the host does not know gets a check of each element, in the kernel that reads it
 
     Raises:
-      ArgumentError: the constraint does not hold of known values; else, if `wholly`, when the value is computed.
+      ArgumentError: known values violate the constraint; else, if `wholly`, when the value is computed.
     """
     if isinstance(constraint, _Dependent):
         return value
@@ -472,13 +472,13 @@ def satisfied(owner: str, name: str, constraint: Constraint, value: Tensor | flo
 
 
 def is_known(value: Tensor) -> bool:
-    """Returns whether the host knows a value, so that it is looked at at once."""
+    """Returns whether the host knows a value, so that it is checked at once."""
     return trace.get() is None and _known(value.op) is not None
 
 
 @formula
 def _kept(*operands: Op, rule: Rule, fact: str) -> Op:
-    """Returns the first operand, with an error where a rule does not hold of it and the bounds, the others."""
+    """Returns the first operand, with an error where a rule is false for it and the other operands, the bounds."""
     x = operands[0]
     holds = _holds(detached(x), *operands[1:], rule=rule)
     zeros, nbytes = filled(0, dtypes.int64, holds.shape), 0
@@ -497,7 +497,7 @@ def _is_true(x: Op, holds: Op) -> Op:
 
 
 def _holds(x: Op, *bounds: Op, rule: Rule) -> Op:
-    """Returns where a rule holds, of operands in one dtype and one shape."""
+    """Returns where a rule is true for operands of one dtype and shape."""
     if rule is _is_true:
         return bounds[0]
     dtype = next((op.dtype for op in (x, *bounds) if op.dtype.is_float and op.shape), x.dtype)
@@ -511,14 +511,14 @@ def _nbytes(dtype: DType) -> int:
 
 
 def _bits(x: Op) -> Op:
-    """Returns the bits of numbers as floats of 4 or 8 bytes, all inverted: 0 for none of them."""
+    """Returns the inverted bits of numbers as floats of 4 or 8 bytes, none of which is 0."""
     number, bits = (dtypes.float64, dtypes.int64) if _nbytes(x.dtype) == 8 else (dtypes.float32, dtypes.int32)
     return (cast(bitcast(cast(x, number), bits), dtypes.int64) + 1) * -1
 
 
 # ---- values that the host knows ----
 def _broken(constraint: _Ruled, value: Tensor | float) -> list[Array] | None:
-    """Returns the members of a value for which a constraint does not hold; None where they are not known."""
+    """Returns the members of a value that violate a constraint; None if they are not known."""
     if trace.get() is not None:
         return None
     known = [_known(one.op) if isinstance(one, Tensor) else np.asarray(one) for one in (value, *constraint.bounds)]
@@ -539,7 +539,7 @@ def _holds_for_number(rule: Rule, dtype: DType, *numbers: float) -> bool:
 
 
 def _holds_for(rule: Rule, dtype: DType, arrays: Sequence[Array]) -> Array:
-    """Returns where a rule holds, computed by NumPy."""
+    """Returns where a rule is true, computed by NumPy."""
     kinds = tuple([(dtype if i == 0 else dtypes.float64, array.shape) for i, array in enumerate(arrays)])
     stands, holds = _graph(rule, kinds)
     (found,) = evaluate([holds], {op: array.astype(op.dtype.numpy, copy=False) for op, array in zip(stands, arrays)})
@@ -548,7 +548,7 @@ def _holds_for(rule: Rule, dtype: DType, arrays: Sequence[Array]) -> Array:
 
 @lru_cache(maxsize=256)
 def _graph(rule: Rule, kinds: tuple[tuple[DType, tuple[int, ...]], ...]) -> tuple[list[Op], Op]:
-    """Returns placeholders for operands of a rule, and the graph of where it holds."""
+    """Returns placeholders for the operands of a rule, and the rule's graph."""
     stands = [Op(OpCode.BUFFER, dtype, (), (Buffer("", dtype, math.prod(shape)), shape)) for dtype, shape in kinds]
     return stands, _holds(*stands, rule=rule)
 

@@ -1,4 +1,4 @@
-"""Distributions of real numbers, each declared by its formulas; the normal distribution of vectors."""
+"""Distributions of real numbers, each declared by its formulas, and the multivariate normal distribution."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ EULER = 0.5772156649015329  # Euler's constant
 
 
 class Inverted(Elementwise):
-    """A distribution whose draws are icdf of uniform numbers."""
+    """A distribution sampled by its icdf at uniform numbers."""
 
     has_rsample = True
 
     def rsample(self, sample_shape: Sizes = ()) -> Tensor:
-        """Returns draws through which gradients flow to the parameters."""
+        """Returns samples through which gradients flow to the parameters."""
         return self.icdf(self._uniform(sample_shape))
 
     def _uniform(self, sample_shape: Sizes) -> Tensor:
-        """Returns numbers from [0, 1)."""
+        """Returns uniform numbers in [0, 1)."""
         return Tensor.rand_like(getattr(self, self.parameters[0]).expand(self._extended(sample_shape)))
 
 
 class _Located(Inverted):
-    """A distribution with a place and a width."""
+    """A distribution with a location and a scale."""
 
     arg_constraints, support = {"loc": real, "scale": positive}, real
     loc: Tensor
@@ -50,7 +50,7 @@ class _Located(Inverted):
         super().__init__(loc, scale, validate_args=validate_args)
 
     def _uniform(self, sample_shape: Sizes) -> Tensor:
-        """Returns numbers from (0, 1): a 0, one of 2^24 draws, becomes half the step between draws."""
+        """Returns uniform numbers in (0, 1): a 0, one of 2^24 results, becomes half a step."""
         return super()._uniform(sample_shape).clamp(min=2.0**-25)
 
 
@@ -96,11 +96,11 @@ class Normal(_Located):
 
 
 class LogNormal(_Located):
-    """The distribution of exp(y), y of Normal(loc, scale).
+    """The distribution of exp(y), y from Normal(loc, scale).
 
     Args:
-      loc:    the mean of y
-      scale:  the standard deviation of y, above 0
+      loc:    mean of y
+      scale:  standard deviation of y, above 0
 
     >>> pg.distributions.LogNormal(0.0, 1.0).mode.item()
     0.3678794503211975
@@ -142,7 +142,7 @@ class LogNormal(_Located):
 
 
 class _Half(Elementwise):
-    """The distribution of |y|, y of a symmetric one around 0."""
+    """The distribution of |y|, y from a distribution symmetric around 0."""
 
     arg_constraints, support, has_rsample = {"scale": positive}, nonnegative, True
     scale: Tensor
@@ -176,10 +176,10 @@ class _Half(Elementwise):
 
 
 class HalfNormal(_Half):
-    """The distribution of |y|, y of Normal(0, scale).
+    """The distribution of |y|, y from Normal(0, scale).
 
     Args:
-      scale:  the standard deviation of y, above 0
+      scale:  standard deviation of y, above 0
 
     >>> pg.distributions.HalfNormal(1.0).mean.item()
     0.7978845834732056
@@ -202,8 +202,8 @@ class Uniform(Inverted):
     """p(x) = 1 / (high - low) for low <= x < high.
 
     Args:
-      low:   the least value
-      high:  above it, and above every value
+      low:   the smallest value
+      high:  upper bound, above low
 
     >>> pg.distributions.Uniform(0.0, 2.0).cdf(Tensor([-1.0, 0.5, 3.0]))
     Tensor([0.  , 0.25, 1.  ])
@@ -338,7 +338,7 @@ class Cauchy(_Located):
 
     Args:
       loc:    the median
-      scale:  half the width at half the height, above 0
+      scale:  half the width at half the maximum, above 0
 
     >>> pg.distributions.Cauchy(0.0, 1.0).cdf(Tensor(1.0))
     Tensor(0.75)
@@ -370,7 +370,7 @@ class Cauchy(_Located):
 
 
 class HalfCauchy(_Half):
-    """The distribution of |y|, y of Cauchy(0, scale).
+    """The distribution of |y|, y from Cauchy(0, scale).
 
     Args:
       scale:  above 0
@@ -393,7 +393,7 @@ class HalfCauchy(_Half):
 
 
 class Gumbel(_Located):
-    """p(x) = exp(-z - exp(-z)) / scale, z = (x - loc) / scale: of maxima.
+    """p(x) = exp(-z - exp(-z)) / scale, z = (x - loc) / scale; a distribution of maxima.
 
     Args:
       loc:    the mode
@@ -437,7 +437,7 @@ class Pareto(Inverted):
     """p(x) = alpha scale^alpha / x^(alpha + 1) for x >= scale.
 
     Args:
-      scale:  the least value, above 0
+      scale:  the smallest value, above 0
       alpha:  above 0
 
     >>> pg.distributions.Pareto(1.0, 2.0).mean
@@ -532,7 +532,7 @@ MATRICES = {"covariance_matrix": positive_definite, "precision_matrix": positive
 
 
 def one_matrix(fact: str, *matrices: Tensor | None) -> tuple[str, Tensor]:
-    """Returns the one of the three MATRICES that is given, and its name; else `fact` is an error."""
+    """Returns the only given one of the three MATRICES, and its name; else raises `fact` as an error."""
     given = [(name, matrix) for name, matrix in zip(MATRICES, matrices) if matrix is not None and matrix.ndim >= 2]
     if len(given) != 1 or sum(matrix is not None for matrix in matrices) != 1:
         raise ArgumentError(fact)
@@ -540,8 +540,8 @@ def one_matrix(fact: str, *matrices: Tensor | None) -> tuple[str, Tensor]:
 
 
 def lower_factor(distribution: Distribution, name: str, matrix: Tensor) -> Tensor:
-    """Returns the Cholesky factor of a covariance, given by that, its inverse or the factor, once for each of a batch."""
-    # That a matrix has a Cholesky factor is seen when that is computed.
+    """Returns the Cholesky factor of a covariance, from that, its inverse or the factor, once per matrix of the batch."""
+    # A matrix without a Cholesky factor is detected when the factor is computed.
     later = symmetric if name != "scale_tril" and not is_known(matrix) else None
     matrix = distribution._checked(name, matrix, later)
     if name != "scale_tril":
@@ -555,11 +555,11 @@ class MultivariateNormal(Distribution):
     Args:
       loc:                (..., D), the mean
       covariance_matrix:  (..., D, D), positive definite
-      precision_matrix:   in its place its inverse
-      scale_tril:         in its place L, lower triangular with a positive diagonal
+      precision_matrix:   instead: its inverse
+      scale_tril:         instead: L, lower triangular with a positive diagonal
 
     Raises:
-      ArgumentError: not one of the three is given, or loc has no axis.
+      ArgumentError: not exactly one of the three is given, or loc is 0-d.
 
     >>> pg.distributions.MultivariateNormal(pg.zeros(2), pg.eye(2)).log_prob(pg.zeros(2))
     Tensor(-1.837877)

@@ -31,16 +31,16 @@ from picograd_distributions.utils import logits_to_probs, probs_to_logits
 
 
 def _along(values: Tensor, batch_shape: Sizes, expand: bool) -> Tensor:
-    """Returns the values of a support along a new first axis, before those of a batch."""
+    """Returns the values of a support along a new first axis, before the batch axes."""
     values = values.reshape((-1, *(1,) * len(batch_shape)))
     return values.expand((-1, *batch_shape)) if expand else values
 
 
 class OfProbability(Elementwise):
-    """A distribution with a probability of success, given as such or as its logit log(p / (1 - p)).
+    """A distribution with a probability of success, given directly or as its logit log(p / (1 - p)).
 
     Raises:
-      ArgumentError: both are given, or none.
+      ArgumentError: both are given, or neither.
     """
 
     arg_constraints: Mapping[str, Constraint] = {"probs": unit_interval, "logits": real}
@@ -64,7 +64,7 @@ class OfProbability(Elementwise):
 
     @property
     def param_shape(self) -> tuple[int, ...]:
-        """The shape of probs, and of logits."""
+        """The shape of probs and logits."""
         return tuple(self.probs.shape)
 
 
@@ -73,7 +73,7 @@ class Bernoulli(OfProbability):
 
     Args:
       probs:   p
-      logits:  in its place log(p / (1 - p))
+      logits:  instead of probs: log(p / (1 - p))
 
     >>> pg.distributions.Bernoulli(0.25).log_prob(Tensor([0.0, 1.0])).exp()
     Tensor([0.75, 0.25])
@@ -115,7 +115,7 @@ class Geometric(OfProbability):
 
     Args:
       probs:   p
-      logits:  in its place log(p / (1 - p))
+      logits:  instead of probs: log(p / (1 - p))
 
     >>> pg.distributions.Geometric(0.5).log_prob(Tensor([0.0, 1.0, 2.0])).exp()
     Tensor([0.5  , 0.25 , 0.125])
@@ -150,7 +150,7 @@ class Geometric(OfProbability):
 
 
 class Counted(OfProbability):
-    """A distribution with a number of trials, total_count, and the probability of a success."""
+    """A distribution with a number of trials, total_count, and a probability of success."""
 
     total_count: Tensor
 
@@ -162,12 +162,12 @@ class Counted(OfProbability):
 
 
 class Binomial(Counted):
-    """The number of successes among total_count trials.
+    """The number of successes in total_count trials.
 
     Args:
-      total_count:  of trials
-      probs:        of a success
-      logits:       in its place log(p / (1 - p))
+      total_count:  number of trials
+      probs:        probability of success
+      logits:       instead of probs: log(p / (1 - p))
 
     >>> pg.distributions.Binomial(2, 0.5).log_prob(Tensor([0.0, 1.0, 2.0])).exp()
     Tensor([0.25, 0.5 , 0.25])
@@ -201,7 +201,7 @@ class Binomial(Counted):
         """Returns 0 to total_count, (total_count + 1, 1, ...), or with `expand` (total_count + 1, *batch_shape).
 
         Raises:
-          NoFormulaError: the batch has different numbers of trials.
+          NoFormulaError: the numbers of trials differ within the batch.
         """
         least, most = (int(bound.item()) for bound in self.total_count.aminmax())
         if least != most:
@@ -226,7 +226,7 @@ class Poisson(Elementwise):
     """P(k) = rate^k exp(-rate) / k!.
 
     Args:
-      rate:  the mean, not negative
+      rate:  the mean, at least 0
 
     >>> pg.distributions.Poisson(2.0).log_prob(Tensor(0.0))
     Tensor(-2.)
@@ -258,14 +258,14 @@ class Poisson(Elementwise):
 
 
 class Categorical(Distribution):
-    """A class from 0 to K - 1, with the probabilities of the last axis.
+    """A class from 0 to K - 1, with probabilities along the last axis.
 
     Args:
-      probs:   (..., K), not negative; they are divided by their sum
-      logits:  (..., K), in their place: softmax(logits) are the probabilities
+      probs:   (..., K), nonnegative; divided by their sum
+      logits:  (..., K), instead of probs: softmax(logits) are the probabilities
 
     Raises:
-      ArgumentError: both are given, or none, or there is no axis.
+      ArgumentError: both are given, or neither, or a 0-d one.
 
     >>> policy = pg.distributions.Categorical(logits=pg.zeros(2, 4))
     >>> policy.log_prob(policy.sample()).tolist(), policy.entropy().tolist()
@@ -295,7 +295,7 @@ class Categorical(Distribution):
 
     @property
     def param_shape(self) -> tuple[int, ...]:
-        """The shape of probs, and of logits."""
+        """The shape of probs and logits."""
         return tuple(self.probs.shape)
 
     def _event(self) -> Sizes:
@@ -336,11 +336,11 @@ class Categorical(Distribution):
 
 
 class OneHotCategorical(Categorical):
-    """A class from 0 to K - 1 as a vector of zeros with a 1.
+    """A class from 0 to K - 1 as a one-hot vector.
 
     Args:
-      probs:   (..., K), not negative; they are divided by their sum
-      logits:  (..., K), in their place: softmax(logits) are the probabilities
+      probs:   (..., K), nonnegative; divided by their sum
+      logits:  (..., K), instead of probs: softmax(logits) are the probabilities
 
     >>> pg.distributions.OneHotCategorical(Tensor([0.0, 1.0, 0.0])).sample()
     Tensor([0., 1., 0.])
@@ -376,11 +376,11 @@ class OneHotCategorical(Categorical):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """OneHotCategorical whose draws hand their gradient to the probabilities (Bengio et al. 2013, arXiv:1308.3432).
+    """OneHotCategorical whose samples pass their gradient to the probabilities (Bengio et al. 2013, arXiv:1308.3432).
 
     Args:
-      probs:   (..., K), not negative; they are divided by their sum
-      logits:  (..., K), in their place: softmax(logits) are the probabilities
+      probs:   (..., K), nonnegative; divided by their sum
+      logits:  (..., K), instead of probs: softmax(logits) are the probabilities
 
     >>> logits = pg.zeros(2, requires_grad=True)
     >>> pg.distributions.OneHotCategoricalStraightThrough(logits=logits).rsample()[0].backward()
@@ -395,12 +395,12 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Multinomial(Categorical):
-    """Counts of each of K classes in total_count draws.
+    """Counts of K classes in total_count draws.
 
     Args:
-      total_count:  of draws
-      probs:        (..., K), not negative; they are divided by their sum
-      logits:       (..., K), in their place: softmax(logits) are the probabilities
+      total_count:  number of draws
+      probs:        (..., K), nonnegative; divided by their sum
+      logits:       (..., K), instead of probs: softmax(logits) are the probabilities
 
     >>> pg.distributions.Multinomial(2, Tensor([0.5, 0.5])).log_prob(Tensor([1.0, 1.0])).exp().item()
     0.5
@@ -431,7 +431,7 @@ class Multinomial(Categorical):
         return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        counts = Binomial(self.total_count, self.probs)  # of each class alone
+        counts = Binomial(self.total_count, self.probs)  # of each class separately
         values = counts.enumerate_support(False)[1:]
         ways = (counts.log_prob(values).exp() * (values + 1).lgamma()).sum((0, -1))
         return self.total_count * super().entropy() - math.lgamma(self.total_count + 1) + ways

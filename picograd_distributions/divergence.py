@@ -1,4 +1,4 @@
-"""kl_divergence: sum or integral of p log(p / q), by a formula for each pair of distributions."""
+"""kl_divergence: the sum or integral of p log(p / q), by a formula per pair of distributions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ FORMULAS: dict[tuple[type, type], Formula] = {}
 
 
 def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Callable[[Formula], Formula]:
-    """Returns a decorator that makes a function the formula of kl_divergence for two classes.
+    """Returns a decorator that makes a function kl_divergence's formula for two classes.
 
     Args:
-      type_p:  of p
-      type_q:  of q
+      type_p:  class of p
+      type_q:  class of q
 
     >>> class Mine(pg.distributions.Normal):
     ...     pass
@@ -63,11 +63,11 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """Returns KL(p || q), of shape batch_shape, in nats.
 
     Args:
-      p:  the distribution of the values
-      q:  the one that is compared with it
+      p:  distribution of the values
+      q:  distribution to be compared with it
 
     Raises:
-      NoFormulaError: there is no formula for the two.
+      NoFormulaError: there is no formula for these classes.
 
     >>> D = pg.distributions
     >>> D.kl_divergence(D.Normal(0.0, 1.0), D.Normal(1.0, 1.0))
@@ -236,7 +236,7 @@ def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
 
 # ---- of two families: -H(p) - E log q, by expectations of p ----
 def _logarithms(p: Any) -> tuple[Tensor, Tensor]:
-    """Returns E log x and, of numbers from 0 to 1, E log(1 - x)."""
+    """Returns E log x and, for numbers in [0, 1], E log(1 - x)."""
     if isinstance(p, Uniform):
         return tuple((_x_log_x(high) - _x_log_x(low)) / (p.high - p.low) - 1
                      for high, low in ((p.high, p.low), (1 - p.low, 1 - p.high)))  # type: ignore[return-value]  # fmt: skip
@@ -300,7 +300,7 @@ def _by_uniform(p: Distribution, q: Uniform) -> Tensor:
 
 
 def _register_cross(type_p: Any, type_q: Any, cross: Formula) -> None:
-    """Makes a formula of E log q, which holds where p's values are all in q's support; elsewhere it is infinite."""
+    """Registers a formula for E log q, valid if p's support is within q's; otherwise the divergence is infinite."""
 
     @register_kl(type_p, type_q)
     def formula(p: Any, q: Any) -> Tensor:
@@ -311,7 +311,7 @@ def _register_cross(type_p: Any, type_q: Any, cross: Formula) -> None:
 
 
 def _ends(p: Any) -> tuple[Any, Any]:
-    """Returns the ends of a support."""
+    """Returns the bounds of a support."""
     if isinstance(p, Uniform):
         return p.low, p.high
     if isinstance(p, Beta | ContinuousBernoulli):
@@ -319,7 +319,7 @@ def _ends(p: Any) -> tuple[Any, Any]:
     return (p.scale if isinstance(p, Pareto) else 0.0 if isinstance(p, Exponential | Gamma) else -math.inf), math.inf
 
 
-CROSS: tuple[tuple[type, Formula, tuple[type, ...]], ...] = (  # q, E log q, and each p of which it is known
+CROSS: tuple[tuple[type, Formula, tuple[type, ...]], ...] = (  # q, E log q, and each p for which it is known
     (Normal, _by_normal, (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto)),
     (Exponential, _by_exponential, (Beta, ContinuousBernoulli, Gamma, Pareto, Uniform)),
     (Gamma, _by_gamma, (Beta, Exponential, Pareto, Uniform)),
@@ -333,7 +333,7 @@ for type_q, cross, types_p in CROSS:
         _register_cross(type_p, type_q, cross)
 
 OF_ALL, OF_POSITIVE, OF_UNIT = (Gumbel, Laplace, Normal), (Exponential, Gamma), (Beta, ContinuousBernoulli)
-INFINITE: tuple[tuple[tuple[type, ...], tuple[type, ...]], ...] = (  # each p has values where q has none
+INFINITE: tuple[tuple[tuple[type, ...], tuple[type, ...]], ...] = (  # each p has values outside q's support
     (OF_ALL, (*OF_UNIT, *OF_POSITIVE, Pareto, Uniform)), (OF_POSITIVE, (*OF_UNIT, Pareto, Uniform)),
     (OF_UNIT, (Pareto,)), ((Pareto,), (*OF_UNIT, Uniform)), ((Poisson,), (Bernoulli, Binomial)),
 )  # fmt: skip

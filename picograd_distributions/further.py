@@ -1,4 +1,4 @@
-"""Further distributions of numbers and of shares, each declared by its formulas."""
+"""Further distributions of numbers and of proportions, each declared by its formulas."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from picograd_distributions.continuous import EULER, Inverted, Normal
 from picograd_distributions.discrete import OfProbability
 from picograd_distributions.transforms import StickBreakingTransform, TransformedDistribution
 
-TRIES = 24  # of one angle, made at once: all of them fail once in 10^11 draws
+TRIES = 24  # per angle, made at once: all fail once in 10^11 draws
 
 
 class Kumaraswamy(Inverted):
-    """cdf(x) = 1 - (1 - x^a)^b for 0 <= x <= 1: near Beta(a, b), with an inverse.
+    """cdf(x) = 1 - (1 - x^a)^b for 0 <= x <= 1: similar to Beta(a, b), but invertible.
 
     Args:
       concentration1:  a, above 0
@@ -77,12 +77,12 @@ class Kumaraswamy(Inverted):
 
 
 class GeneralizedPareto(Inverted):
-    """cdf(x) = 1 - (1 + k z)^(-1 / k), z = (x - loc) / scale, k = concentration; 1 - exp(-z) for k = 0: of excesses.
+    """cdf(x) = 1 - (1 + k z)^(-1 / k), z = (x - loc) / scale, k = concentration; 1 - exp(-z) for k = 0: excesses.
 
     Args:
-      loc:            the least value
+      loc:            the smallest value
       scale:          above 0
-      concentration:  k; values end at loc - scale / k where it is negative
+      concentration:  k; if negative, values end at loc - scale / k
 
     >>> pg.distributions.GeneralizedPareto(0.0, 2.0, 0.0).mean
     Tensor(2.)
@@ -99,7 +99,7 @@ class GeneralizedPareto(Inverted):
         self.support = c.interval(self.loc, either(k < 0, self.loc - self.scale / either(k < 0, k, -1.0), math.inf))
 
     def _near_0(self, z: Tensor, far: Callable[[Tensor], Tensor], series: Sequence[float]) -> Tensor:
-        """Returns far(k), near k z = 0 its series, z (1 + c1 k z + c2 (k z)^2 + c3 (k z)^3)."""
+        """Returns far(k); for small k z its series, z (1 + c1 k z + c2 (k z)^2 + c3 (k z)^3)."""
         k, edge = self.concentration, dtypes.finfo(z.dtype).eps ** 0.25
         w = k * z
         near = w.abs() < edge
@@ -107,12 +107,12 @@ class GeneralizedPareto(Inverted):
         return either(near, z * (1 + w * (series[0] + w * (series[1] + w * series[2]))), far(either(near, 1.0, k)))
 
     def _grown(self, x: Tensor) -> Tensor:
-        """Returns log(1 + k z) / k, which is z for k = 0."""
+        """Returns log(1 + k z) / k; z for k = 0."""
         z = (x - self.loc) / self.scale
         return self._near_0(z, lambda k: (k * z).log1p() / k, (-1 / 2, 1 / 3, -1 / 4))
 
     def _log_prob(self, value: Tensor) -> Tensor:
-        factor = self.concentration + 1  # where it is 0, the density is even: 0 log 0 is 0
+        factor = self.concentration + 1  # if 0, the density is uniform: 0 log 0 is 0
         return either(factor == 0, 0.0, -factor * self._grown(value)) - self.scale.log()
 
     def log_survival_function(self, value: Tensor) -> Tensor:
@@ -149,16 +149,16 @@ class GeneralizedPareto(Inverted):
 
 
 class ContinuousBernoulli(OfProbability, Inverted):
-    """p(x) = l exp(l x) / (exp(l) - 1) for 0 <= x <= 1, l = log(p / (1 - p)): of pixels in a variational autoencoder.
+    """p(x) = l exp(l x) / (exp(l) - 1) for 0 <= x <= 1, l = log(p / (1 - p)): pixels in a variational autoencoder.
 
-    Near l = 0 series take the place of differences.
+    Near l = 0 series replace differences.
 
     Source: Loaiza-Ganem, Cunningham 2019, arXiv:1907.06845.
 
     Args:
       probs:   p, not the mean
-      logits:  in its place l
-      lims:    taken for the sake of PyTorch's programs: the series are used where they have all digits
+      logits:  instead of probs: l
+      lims:    accepted, without effect: series are used where they have full precision
 
     >>> pg.distributions.ContinuousBernoulli(0.5).variance
     Tensor(0.08333334)
@@ -173,18 +173,18 @@ class ContinuousBernoulli(OfProbability, Inverted):
         OfProbability.__init__(self, probs, logits, validate_args)
 
     def _by_size(self, far: Tensor, series: tuple[float, ...]) -> Tensor:
-        """Returns a series in l^2 near 0, elsewhere another value."""
+        """Returns a series in l^2 for small l, else another value."""
         square, total = self.logits**2, 0.0 * self.logits
         for term in reversed(series):
             total = total * square + term
         return either(self.logits.abs() < 0.25, total, far)
 
     def _held(self) -> Tensor:
-        """Returns l, away from 0."""
+        """Returns l, moved away from 0."""
         return either(self.logits.abs() < 0.25, 1.0, self.logits)
 
     def level(self) -> Tensor:
-        """Returns log((e^l - 1) / l), without which l x is the logarithm of the density."""
+        """Returns log((e^l - 1) / l); l x minus this is the log-density."""
         size = self._held().abs()
         far = (-((-size).expm1()) / size).log() - 0.5 * self.logits + self.logits.relu()
         even = self._by_size(far, (0, 1 / 24, -1 / 2880, 1 / 181440, -1 / 9676800))
@@ -225,14 +225,14 @@ class ContinuousBernoulli(OfProbability, Inverted):
 
 
 class VonMises(Elementwise):
-    """p(x) = exp(k cos(x - loc)) / (2 pi I0(k)), of angles x from -pi to pi, k = concentration.
+    """p(x) = exp(k cos(x - loc)) / (2 pi I0(k)), for angles x in [-pi, pi], k = concentration.
 
-    A draw is the first of TRIES that a wrapped Cauchy distribution proposes and that is taken.
+    A sample is the first accepted one of TRIES proposals from a wrapped Cauchy distribution.
 
     Source: Best, Fisher 1979, Applied Statistics 28(2), section 2.
 
     Args:
-      loc:            the angle of the largest density, in radians
+      loc:            angle of the largest density, in radians
       concentration:  k, above 0
 
     >>> pg.distributions.VonMises(0.0, 1.0).log_prob(Tensor(0.0)).round(decimals=4)
@@ -270,19 +270,19 @@ class VonMises(Elementwise):
 
     @property
     def mean(self) -> Tensor:
-        """The direction of the expectation of (cos x, sin x)."""
+        """The direction of the expected (cos x, sin x)."""
         return self.loc
 
     mode = mean
 
     @property
     def variance(self) -> Tensor:
-        """1 less the length of the expectation of (cos x, sin x)."""
+        """1 minus the length of the expected (cos x, sin x)."""
         return 1 - i1e(self.concentration) / i0e(self.concentration)
 
 
 class LogisticNormal(TransformedDistribution):
-    """Shares (..., K + 1) that break a stick by normal numbers (..., K).
+    """Proportions (..., K + 1) from stick breaking by normal numbers (..., K).
 
     Args:
       loc:    (..., K), means

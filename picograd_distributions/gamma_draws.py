@@ -1,12 +1,12 @@
-"""Draws of gamma and Dirichlet distributions, and their derivatives by the concentrations.
+"""Samples of gamma and Dirichlet distributions, and their derivatives with respect to the concentrations.
 
-A draw x is the quantile of a uniform number u: F(x, a) = u. While a changes, u does not, so dx / da = -F_a / F_x (implicit
-reparameterization). F_a is the integral of F_x (log t - E log t) up to x, or that beyond x with the other sign. Along
-log t, for shares log(t / (1 - t)), the integrand is smooth, and of one sign on one of the sides: a rule of few nodes gives
-all digits, for every concentration, and no terms cancel.
+A sample x is the quantile of a uniform number u: F(x, a) = u. For fixed u, dx / da = -F_a / F_x (implicit
+reparameterization). F_a is the integral of F_x (log t - E log t) up to x, or minus that beyond x. Along log t, for
+proportions log(t / (1 - t)), the integrand is smooth, and on one of the sides of one sign: a rule of few nodes has full
+precision for every concentration, without cancellation.
 
 Source: Marsaglia, Tsang 2000, ACM TOMS 26(3), section 4 and the note at its end; Figurnov, Mohamed, Mnih 2018,
-arXiv:1805.08498, section 3. The integrals, their raised orders and their ends are our own.
+arXiv:1805.08498, section 3. The integrals, the shifted concentrations and the integration bounds are our own.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from picograd.tensor.random import cosine_of_turns, exp_alike, log_alike, random
 from picograd.tensor.special_formulas import digamma
 from picograd.tensor.tensor import Tensor
 
-PAIRS = 3  # of tries, made at once: of a concentration from 2 on, all six fail once in 10^10 draws
+PAIRS = 3  # of tries, made at once: for concentrations from 2 on, all six fail once in 10^10 draws
 
 
 # ---- draws ----
 def _fraction(bits: Op, dtype: DType) -> Op:
-    """Returns the lower 32 bits as a fraction from (0, 1]."""
+    """Returns the lower 32 bits as a fraction in (0, 1]."""
     return (cast(cast(bits, dtypes.uint32), dtype) + 1.0) * 2.0**-32
 
 
 @formula
 def _drawn(a: Op, *bits: Op, logarithm: bool) -> Op:
-    """Returns a draw of Gamma(a, 1), above 0, or its logarithm, which is finite where the draw would be 0.
+    """Returns a sample of Gamma(a, 1), above 0, or its logarithm, which is finite even if the sample underflows.
 
-    For a >= 2 a normal x is tried: with v = (1 + x / sqrt(9 d))^3 and d = a - 1/3, d v is taken with probability
-    min(1, v^d exp(x^2 / 2 + d - d v)). The first of all tries that is taken counts. For a < 2 it is a draw of
-    Gamma(a + 2) times u^(1/a) w^(1/(a + 1)), u and w uniform. Every device gives the same bits, as in tensor/random.py.
+    For a >= 2 a normal x is tried: with v = (1 + x / sqrt(9 d))^3 and d = a - 1/3, d v is accepted with probability
+    min(1, v^d exp(x^2 / 2 + d - d v)). The first accepted try counts. For a < 2 the sample is one of Gamma(a + 2) times
+    u^(1/a) w^(1/(a + 1)), u and w uniform. Every device gives the same bits, as in tensor/random.py.
     """
     dtype = a.dtype.compute_dtype
     wide = cast(a, dtypes.float64)
@@ -71,14 +71,14 @@ def _of_gamma(a: Tensor, logarithm: bool) -> Tensor:
 
 
 def standard_gamma(a: Tensor) -> Tensor:
-    """Returns a draw of Gamma(a, 1) for each element of `a`, above 0; a gradient flows from it to `a`."""
+    """Returns a sample of Gamma(a, 1) for each element of `a`, above 0, with a gradient to `a`."""
     return _GammaDraw.apply(a, _of_gamma(a, False).to(a.dtype))
 
 
 def shares(a: Tensor) -> Tensor:
-    """Returns a draw of Dirichlet's distribution along the last axis of `a` (..., K); a gradient flows from it to `a`.
+    """Returns a sample of the Dirichlet distribution along the last axis of `a` (..., K), with a gradient to `a`.
 
-    The shares are those of K gammas, whose logarithms have digits where all of them would be 0. None is 0 or 1, where a
+    Its proportions are those of K gammas, computed by logarithms, since all K may underflow. They are never 0 or 1, where a
     density may be infinite.
     """
     info = dtypes.finfo(a.dtype)
@@ -87,7 +87,7 @@ def shares(a: Tensor) -> Tensor:
 
 
 class _Draw(Function):
-    """A draw as a function of its concentrations: the draw itself, whose derivative a subclass has."""
+    """A sample as a function of its concentrations; subclasses define the derivative."""
 
     @staticmethod
     def forward(ctx: FunctionContext, a: Tensor, drawn: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class _Draw(Function):
 
 
 class _GammaDraw(_Draw):
-    """A draw of Gamma(a, 1) as a function of a."""
+    """A sample of Gamma(a, 1) as a function of a."""
 
     @staticmethod
     def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
@@ -106,7 +106,7 @@ class _GammaDraw(_Draw):
 
 
 class _SharesDraw(_Draw):
-    """A draw of Dirichlet(a) as a function of a: dx_j / da_i = (d logit x_i / da_i) x_i ([i = j] - x_j)."""
+    """A sample of Dirichlet(a) as a function of a: dx_j / da_i = (d logit x_i / da_i) x_i ([i = j] - x_j)."""
 
     @staticmethod
     def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
@@ -118,14 +118,14 @@ class _SharesDraw(_Draw):
 
 # ---- derivatives ----
 def _rule(dtype: DType) -> tuple[float, list[tuple[float, float]]]:
-    """Returns where an integrand ends, at e^-last times its start, and places in [0, 1] with weights, for all digits."""
+    """Returns where an integrand is e^-last of its start, and nodes in [0, 1] with weights, for full precision."""
     last, num_nodes = (38.0, 32) if dtype is dtypes.float64 else (20.0, 16)
     places, weights = np.polynomial.legendre.leggauss(num_nodes)
     return last, list(zip(((1 + places) / 2).tolist(), (weights / 2).tolist()))
 
 
 def _sum(terms: list[Op]) -> Op:
-    """Returns the sum by halves, so that no chain of additions grows long."""
+    """Returns the sum by halves, which keeps rounding errors small."""
     middle = len(terms) // 2
     return terms[0] if len(terms) == 1 else _sum(terms[:middle]) + _sum(terms[middle:])
 
@@ -147,13 +147,13 @@ def _root(b: Op, square: Op, last: float) -> Op:
 
 @formula
 def log_gamma_slope(a: Op, x: Op) -> Op:
-    """Returns d log x / da, of a draw x of Gamma(a, 1); in float64, rounded once to the dtype of a.
+    """Returns d log x / da of a sample x of Gamma(a, 1), computed in float64 and rounded to the dtype of a.
 
     With p(t) ~ t^a e^-t along u = log(t / x), and delta = log x - psi(a):
 
         d log x / da = integral of e^(a u - x (e^u - 1)) |u + delta| du     from 0 to infinity, or from minus infinity to 0
 
-    Below psi(a + 1) it is the lower integral of a + 1, since slope(a) = (x slope(a + 1) - (log x - psi(a + 1))) / a: both
+    Below psi(a + 1) it is the lower integral for a + 1, since slope(a) = (x slope(a + 1) - (log x - psi(a + 1))) / a: both
     terms are positive, and the integrand decays at least as fast as e^u.
     """
     dtype, (last, nodes) = a.dtype, _rule(a.dtype)
@@ -161,7 +161,7 @@ def log_gamma_slope(a: Op, x: Op) -> Op:
     raised = _log(x) - digamma(a + 1.0)
     low = less(raised, 0.0)
     p, delta = where(low, a + 1.0, a), where(low, raised, raised + unary(OpCode.RECIPROCAL, a))
-    # 1 - e^-v <= 2 v / (2 + v), and e^v - 1 >= v + v^2 / 2, which is as good up to v = 1 or so
+    # 1 - e^-v <= 2 v / (2 + v), and e^v - 1 >= v + v^2 / 2, which is as tight up to about v = 1
     below = _root((p - x) * 2.0 - last, p, 2.0 * last)
     above = _root(x - p, x * 0.5, last)
     for _ in range(2):
@@ -178,14 +178,14 @@ def log_gamma_slope(a: Op, x: Op) -> Op:
 
 @formula
 def logit_share_slope(a: Op, b: Op, x: Op) -> Op:
-    """Returns d log(x / (1 - x)) / da, of a draw x of Beta(a, b); in float64, rounded once to the dtype of a.
+    """Returns d log(x / (1 - x)) / da of a sample x of Beta(a, b), computed in float64 and rounded to the dtype of a.
 
     With p(t) ~ t^a (1 - t)^b along w = logit t, l(w) = log(t / x) and delta = log x - psi(a) + psi(a + b), it is the
     integral of (t / x)^a ((1 - t) / (1 - x))^b |l + delta| dw on one side of x, the lower for a + 1, the upper for b + 1:
 
         slope(a, b) = (x (a + b) slope(a + 1, b) - delta(a + 1, b)) / a = ((1 - x) (a + b) slope(a, b + 1) + delta) / b
 
-    with delta(a + 1, b) of psi(a + 1) and the same psi(a + b). A side is taken where both of its terms are positive.
+    with psi(a + 1) and the same psi(a + b) in delta(a + 1, b). The side whose terms are both positive is used.
     """
     dtype, (last, nodes) = a.dtype, _rule(a.dtype)
     a, b, x = (cast(op, dtypes.float64) for op in (a, b, x))
@@ -195,7 +195,7 @@ def logit_share_slope(a: Op, b: Op, x: Op) -> Op:
     lower = upper - unary(OpCode.RECIPROCAL, a)
     is_left = either(less(upper, 0.0), less(x, 0.5))
     low = both(less(lower, 0.0), is_left)
-    # of the upper side z is 1 - x, and w runs down from -logit x
+    # for the upper side z is 1 - x, and w runs down from -logit x
     p, q, z = where(low, a, b) + 1.0, where(low, b, a), where(low, x, -x + 1.0)
     whole, half = total + 1.0, (-z + 1.0) * 0.5
     delta = where(low, lower, upper) + unary(OpCode.RECIPROCAL, total)

@@ -1,4 +1,4 @@
-"""Distributions that are made of Gamma's draws, each declared by its formulas."""
+"""Distributions sampled from gammas, each declared by its formulas."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Gamma(Elementwise):
 
 
 class Chi2(Gamma):
-    """The distribution of a sum of df squares of standard normal numbers: Gamma(df / 2, 1 / 2).
+    """The distribution of a sum of df squared standard normal numbers: Gamma(df / 2, 1 / 2).
 
     Args:
       df:  degrees of freedom, above 0
@@ -104,7 +104,7 @@ class Chi2(Gamma):
 
 
 class InverseGamma(Elementwise):
-    """The distribution of 1 / y, y of Gamma(concentration, rate).
+    """The distribution of 1 / y, y from Gamma(concentration, rate).
 
     Args:
       concentration:  above 0
@@ -204,13 +204,13 @@ class Beta(Elementwise):
 
 
 class Dirichlet(Distribution):
-    """p(x) = prod of x_i^(a_i - 1) / B(a), of shares x that add up to 1.
+    """p(x) = prod of x_i^(a_i - 1) / B(a), for proportions x that sum to 1.
 
     Args:
       concentration:  (..., K), above 0
 
     Raises:
-      ArgumentError: there is no axis.
+      ArgumentError: the concentration is 0-d.
 
     >>> pg.distributions.Dirichlet(Tensor([1.0, 3.0])).mean
     Tensor([0.25, 0.75])
@@ -258,7 +258,7 @@ class Dirichlet(Distribution):
 
 
 class StudentT(Elementwise):
-    """The distribution of loc + scale y / sqrt(z / df), y standard normal, z of Chi2(df).
+    """The distribution of loc + scale y / sqrt(z / df), y standard normal, z from Chi2(df).
 
     Args:
       df:     degrees of freedom, above 0
@@ -310,11 +310,11 @@ class StudentT(Elementwise):
 
 
 class FisherSnedecor(Elementwise):
-    """The distribution of (y / df1) / (z / df2), y of Chi2(df1), z of Chi2(df2).
+    """The distribution of (y / df1) / (z / df2), y from Chi2(df1), z from Chi2(df2).
 
     Args:
-      df1:  degrees of freedom above, above 0
-      df2:  degrees of freedom below, above 0
+      df1:  degrees of freedom of the numerator, above 0
+      df2:  degrees of freedom of the denominator, above 0
 
     >>> pg.distributions.FisherSnedecor(2.0, 4.0).mean
     Tensor(2.)
@@ -358,8 +358,8 @@ class NegativeBinomial(Counted):
 
     Args:
       total_count:  r, above 0
-      probs:        p, of a success
-      logits:       in its place log(p / (1 - p))
+      probs:        p, probability of success
+      logits:       instead of probs: log(p / (1 - p))
 
     >>> pg.distributions.NegativeBinomial(2.0, 0.5).mean
     Tensor(2.)

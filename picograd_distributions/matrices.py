@@ -1,4 +1,4 @@
-"""Distributions of matrices, and of vectors whose covariance is a diagonal with a matrix of low rank."""
+"""Distributions of matrices, and of vectors whose covariance is diagonal plus low rank."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _log_det(lower: Tensor) -> Tensor:
 
 
 def _solved(lower: Tensor, right: Tensor) -> Tensor:
-    """Returns L^-1 of matrices, with batches that broadcast."""
+    """Returns L^-1 times matrices; batches broadcast."""
     batch = Tensor.broadcast_shapes(lower.shape[:-2], right.shape[:-2])
     lower, right = (one.expand((*batch, *one.shape[-2:])) for one in (lower, right))
     return solve_triangular(lower, right, upper=False)
 
 
 class LowRankMultivariateNormal(Distribution):
-    """The normal distribution of vectors with covariance W W^T + diag(d): K factors and a noise of each element.
+    """The normal distribution of vectors with covariance W W^T + diag(d): K factors plus noise per element.
 
     Its inverse and its determinant come from the K x K matrix 1 + W^T diag(1 / d) W.
 
@@ -45,7 +45,7 @@ class LowRankMultivariateNormal(Distribution):
       cov_diag:    (..., D), d, above 0
 
     Raises:
-      ShapeError: the shapes do not fit.
+      ShapeError: the shapes do not match.
 
     >>> pg.distributions.LowRankMultivariateNormal(pg.zeros(2), pg.ones(2, 1), pg.ones(2)).covariance_matrix.tolist()
     [[2.0, 1.0], [1.0, 2.0]]
@@ -125,14 +125,14 @@ class LowRankMultivariateNormal(Distribution):
 class LKJCholesky(Distribution):
     """The Cholesky factor L of a random correlation matrix, with p(L L^T) ~ det(L L^T)^(concentration - 1).
 
-    Row i has i numbers in a direction that is even on the sphere, the sum of whose squares has the distribution
+    Row i has i numbers in a uniformly distributed direction; their sum of squares has the distribution
     Beta(i / 2, concentration + (D - 1 - i) / 2).
 
     Source: Lewandowski, Kurowicka, Joe 2009, Journal of Multivariate Analysis 100(9), section 3.2 and theorem 5.
 
     Args:
-      dim:            D, rows and columns, 2 or more
-      concentration:  above 0; 1 makes all correlation matrices alike
+      dim:            D, number of rows and columns, at least 2
+      concentration:  above 0; 1 gives the uniform distribution of correlation matrices
 
     Raises:
       ArgumentError: dim is below 2.
@@ -180,21 +180,21 @@ class LKJCholesky(Distribution):
 
 
 class Wishart(Distribution):
-    """The distribution of X X^T, with df columns of X from a normal distribution with covariance L L^T.
+    """The distribution of X X^T, where X has df columns from a normal distribution with covariance L L^T.
 
-    df need not be whole. A draw is L A A^T L^T, A lower triangular with normal numbers and, on its diagonal, roots of
-    Chi2(df - i).
+    df need not be an integer. A sample is L A A^T L^T, A lower triangular with normal numbers and, on its diagonal, roots
+    of Chi2(df - i).
 
     Source: Bartlett 1933, "On the theory of statistical regression".
 
     Args:
-      df:                 above D - 1
+      df:                 degrees of freedom, above D - 1
       covariance_matrix:  (..., D, D), positive definite
-      precision_matrix:   in its place its inverse
-      scale_tril:         in its place L, lower triangular with a positive diagonal
+      precision_matrix:   instead: its inverse
+      scale_tril:         instead: L, lower triangular with a positive diagonal
 
     Raises:
-      ArgumentError: not one of the three is given.
+      ArgumentError: not exactly one of the three is given.
 
     >>> pg.distributions.Wishart(3.0, pg.eye(2)).mean.tolist()
     [[3.0, 0.0], [0.0, 3.0]]

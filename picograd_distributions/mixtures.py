@@ -1,4 +1,4 @@
-"""Distributions that are made of classes: mixtures, and relaxed draws through which gradients flow."""
+"""Distributions built from classes: mixtures, and relaxed samples with gradients."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from picograd_distributions.discrete import Categorical, OfProbability
 
 
 class MixtureSameFamily(Distribution):
-    """p(x) = sum over k of P(k) p_k(x): each draw is of one of K components, chosen by the weights.
+    """p(x) = sum over k of P(k) p_k(x): a sample is one of K components, chosen by the weights.
 
     Args:
-      mixture_distribution:    a Categorical of K classes: the weights
-      component_distribution:  of a batch whose last axis has K places: the components
+      mixture_distribution:    a Categorical with K classes: the weights
+      component_distribution:  a batch with K as its last axis: the components
 
     Raises:
       ArgumentError: the weights are not a Categorical.
-      ShapeError:    the components are others in number than the weights, or their batches do not fit.
+      ShapeError:    the numbers of components and weights differ, or their batches do not match.
 
     >>> D = pg.distributions
     >>> two = D.MixtureSameFamily(D.Categorical(Tensor([0.25, 0.75])), D.Normal(Tensor([0.0, 4.0]), 1.0))
@@ -56,7 +56,7 @@ class MixtureSameFamily(Distribution):
         super().__init__(batch[:-1], component.event_shape, validate_args)
 
     def _weights(self, of: Tensor) -> Tensor:
-        """Returns numbers of the components, with axes of length 1 for those of an event."""
+        """Returns the components' values with axes of length 1 for the event's."""
         return of.reshape((*of.shape, *(1,) * len(self.event_shape)))
 
     def _each(self, value: Number) -> Tensor:
@@ -88,7 +88,7 @@ class MixtureSameFamily(Distribution):
         return (self._weights(self.mixture_distribution.probs) * spread).sum(axis)
 
     def expand(self, batch_shape: Sizes) -> Self:
-        """Returns the distribution with its parts repeated to a longer batch_shape."""
+        """Returns the distribution with its parts broadcast to batch_shape."""
         made, count = super().expand(batch_shape), self.mixture_distribution.num_classes
         made.mixture_distribution = self.mixture_distribution.expand(batch_shape)
         made.component_distribution = self.component_distribution.expand((*batch_shape, count))
@@ -99,7 +99,7 @@ class MixtureSameFamily(Distribution):
 
 
 def _uniform(like: Tensor) -> Tensor:
-    """Returns draws from 0 to 1, without both ends."""
+    """Returns uniform numbers in (0, 1)."""
     eps = dtypes.finfo(like.dtype).eps
     return Tensor.rand_like(like).clamp(eps, 1 - eps)
 
@@ -111,8 +111,8 @@ class RelaxedBernoulli(OfProbability):
 
     Args:
       temperature:  above 0
-      probs:        of values near 1
-      logits:       in its place log(p / (1 - p))
+      probs:        probability of values near 1
+      logits:       instead of probs: log(p / (1 - p))
 
     >>> logits = pg.zeros(2, requires_grad=True)
     >>> pg.distributions.RelaxedBernoulli(0.5, logits=logits).rsample().sum().backward()
@@ -141,14 +141,14 @@ class RelaxedBernoulli(OfProbability):
 
 
 class RelaxedOneHotCategorical(Distribution):
-    """softmax((logits + G) / temperature), G of Gumbel: near a vector with a single 1 at low temperatures, with a gradient.
+    """softmax((logits + G) / temperature), G from Gumbel: near a one-hot vector at low temperatures, with a gradient.
 
     Source: Maddison, Mnih, Teh 2017, arXiv:1611.00712, equation 10; Jang, Gu, Poole 2017, arXiv:1611.01144.
 
     Args:
-      temperature:  above 0, one number
-      probs:        (..., K), not negative; they are divided by their sum
-      logits:       (..., K), in their place: softmax(logits) are the probabilities
+      temperature:  above 0, a single number
+      probs:        (..., K), nonnegative; divided by their sum
+      logits:       (..., K), instead of probs: softmax(logits) are the probabilities
 
     >>> drawn = pg.distributions.RelaxedOneHotCategorical(0.1, logits=pg.zeros(3)).rsample()
     >>> round(drawn.sum().item(), 3)

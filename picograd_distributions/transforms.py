@@ -1,4 +1,4 @@
-"""Functions of draws with their inverses and Jacobians, and the distributions of their results."""
+"""Transforms of samples, with inverses and Jacobians, and the distributions of their results."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Shape = tuple[int, ...]
 
 
 class Transform:
-    """A function y(x) with its inverse and log |det dy / dx|. One of your own has _call, _inverse and the logarithm.
+    """A function y(x) with its inverse and log |det dy / dx|. A user's own defines _call, _inverse and the logarithm.
 
-    domain:     of x
-    codomain:   of y
-    bijective:  whether each y is that of one x; else the inverse finds one of them
-    sign:       of dy / dx, of a function of numbers
+    domain:     constraint of x
+    codomain:   constraint of y
+    bijective:  whether each y has a single x; else the inverse returns one of them
+    sign:       sign of dy / dx, for functions of numbers
 
     Args:
-      cache_size:  1 keeps the last x and y, so that the inverse of this very y is x, without rounding
+      cache_size:  1: keep the last x and y, so that the inverse of that y is exactly x
 
     Raises:
-      ArgumentError: cache_size is another number.
+      ArgumentError: cache_size is neither 0 nor 1.
 
     >>> pg.distributions.transforms.ExpTransform().inv(Tensor(1.0))
     Tensor(0.)
@@ -44,7 +44,7 @@ class Transform:
     codomain: Constraint = c.real
     bijective: bool = False
     sign: Number = 1
-    fields: ClassVar[tuple[str, ...]] = ()  # attributes that are arguments of the constructor
+    fields: ClassVar[tuple[str, ...]] = ()  # arguments of the constructor kept as attributes
 
     def __init__(self, cache_size: int = 0):
         if cache_size not in (0, 1):
@@ -61,9 +61,9 @@ class Transform:
         return self._kept(self._inverse, y, 1)
 
     def _kept(self, function: Callable[[Tensor], Tensor], given: Tensor, place: int) -> Tensor:
-        """Returns the function of x (place 0) or y (place 1), which may be known.
+        """Returns the function of x (place 0) or of y (place 1), which may be cached.
 
-        A traced function may not keep tensors, which it would make again: there the values' Ops are kept.
+        A traced function must not keep tensors, since it makes them at each call: it keeps their Ops.
         """
         if not self._cache_size:
             return function(given)
@@ -83,7 +83,7 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__}: a subclass defines _inverse(y).")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Returns log |det dy / dx|, without the axes of the domain's members."""
+        """Returns log |det dy / dx|, summed over the axes of a member."""
         raise NoFormulaError(f"log_abs_det_jacobian: {type(self).__name__} has no formula for it.")
 
     @property
@@ -99,27 +99,27 @@ class Transform:
 
     @property
     def event_dim(self) -> int:
-        """The axes of a member, where those of x and y are as many.
+        """The number of axes of a member, if x and y have the same.
 
         Raises:
-          ArgumentError: they are not.
+          ArgumentError: they differ.
         """
         if self.domain.event_dim != self.codomain.event_dim:
             raise ArgumentError("event_dim: x and y differ in it; use domain.event_dim or codomain.event_dim.")
         return self.domain.event_dim
 
     def with_cache(self, cache_size: int = 1) -> Transform:
-        """Returns the same function with another cache_size."""
+        """Returns the same transform with a different cache_size."""
         if cache_size == self._cache_size:
             return self
         return type(self)(**{name: getattr(self, name) for name in self.fields}, cache_size=cache_size)
 
     def forward_shape(self, shape: Sizes) -> Shape:
-        """Returns the shape of y for one of x."""
+        """Returns the shape of y for a shape of x."""
         return self._shape(tuple(shape), True)
 
     def inverse_shape(self, shape: Sizes) -> Shape:
-        """Returns the shape of x for one of y."""
+        """Returns the shape of x for a shape of y."""
         return self._shape(tuple(shape), False)
 
     def _shape(self, shape: Shape, forward: bool) -> Shape:
@@ -140,7 +140,7 @@ class Transform:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Returns whether two arguments of constructors are the same; tensors are read."""
+    """Returns whether two arguments of constructors are equal; tensors are read."""
     if isinstance(a, Tensor) or isinstance(b, Tensor):
         return bool((a == b).all())
     return bool(a == b)
@@ -180,7 +180,7 @@ class _Inverse(Transform):
 
 # ---- of numbers ----
 class _OfNumbers(Transform):
-    """A transform of each element, whose parameters broadcast with it."""
+    """A transform of each element; its parameters broadcast."""
 
     bijective = True
 
@@ -194,10 +194,10 @@ class AffineTransform(_OfNumbers):
     """y = loc + scale x.
 
     Args:
-      loc:        y of 0
+      loc:        value of y at 0
       scale:      not 0
-      event_dim:  axes over which the logarithm of the Jacobian is summed
-      cache_size: see Transform
+      event_dim:  number of axes over which the Jacobian's logarithm is summed
+      cache_size: as in Transform
 
     >>> pg.distributions.AffineTransform(1.0, 2.0)(Tensor(3.0))
     Tensor(7.)
@@ -242,13 +242,13 @@ class ExpTransform(_OfNumbers):
 
 
 def _inside(x: Tensor) -> Tensor:
-    """Returns numbers from 0 to 1 clamped away from both."""
+    """Returns numbers in [0, 1], clamped away from both ends."""
     info = dtypes.finfo(x.dtype)
     return x.clamp(info.tiny, 1 - info.eps)
 
 
 class SigmoidTransform(_OfNumbers):
-    """y = 1 / (1 + exp(-x)), above 0 and below 1 where it would round to them.
+    """y = 1 / (1 + exp(-x)), kept above 0 and below 1 despite rounding.
 
     >>> pg.distributions.SigmoidTransform()(Tensor(0.0))
     Tensor(0.5)
@@ -268,7 +268,7 @@ class SigmoidTransform(_OfNumbers):
 
 
 class TanhTransform(_OfNumbers):
-    """y = tanh(x); with cache_size=1 the inverse of a y that is 1 but for rounding is its x.
+    """y = tanh(x); with cache_size=1 the inverse of a y that rounds to 1 is its x.
 
     >>> pg.distributions.TanhTransform()(Tensor(0.0))
     Tensor(0.)
@@ -306,11 +306,11 @@ class SoftplusTransform(_OfNumbers):
 
 
 class PowerTransform(_OfNumbers):
-    """y = x^exponent of x above 0.
+    """y = x^exponent for x above 0.
 
     Args:
       exponent:    not 0
-      cache_size:  see Transform
+      cache_size:  as in Transform
 
     >>> pg.distributions.PowerTransform(2.0)(Tensor(3.0))
     Tensor(9.)
@@ -335,7 +335,7 @@ class PowerTransform(_OfNumbers):
 
 
 class AbsTransform(Transform):
-    """y = |x|, whose inverse is the x that is not negative.
+    """y = |x|; its inverse returns the nonnegative x.
 
     >>> pg.distributions.AbsTransform()(Tensor(-2.0))
     Tensor(2.)
@@ -351,11 +351,11 @@ class AbsTransform(Transform):
 
 
 class CumulativeDistributionTransform(_OfNumbers):
-    """y = P(X <= x): from the numbers that a distribution gives to [0, 1].
+    """y = P(X <= x): from values of a distribution to [0, 1].
 
     Args:
-      distribution:  of X, which has cdf, icdf and log_prob
-      cache_size:    see Transform
+      distribution:  distribution of X, with cdf, icdf and log_prob
+      cache_size:    as in Transform
 
     >>> D = pg.distributions
     >>> D.CumulativeDistributionTransform(D.Uniform(0.0, 2.0))(Tensor(0.5))
@@ -382,7 +382,7 @@ class CumulativeDistributionTransform(_OfNumbers):
 
 # ---- of vectors and matrices ----
 class SoftmaxTransform(Transform):
-    """y = softmax(x) of the last axis; the inverse is log(y).
+    """y = softmax(x) along the last axis; the inverse is log(y).
 
     >>> pg.distributions.SoftmaxTransform()(pg.zeros(2))
     Tensor([0.5, 0.5])
@@ -398,7 +398,7 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """Shares y (..., K + 1) of x (..., K): y_k is the part sigmoid(x_k - log(K - k)) of what is left before it.
+    """Proportions y (..., K + 1) from x (..., K): y_k is the fraction sigmoid(x_k - log(K - k)) of the rest.
 
     >>> pg.distributions.StickBreakingTransform()(pg.zeros(1))
     Tensor([0.5, 0.5])
@@ -466,10 +466,10 @@ class PositiveDefiniteTransform(Transform):
 
 
 class CorrCholeskyTransform(Transform):
-    """The Cholesky factor y (..., D, D) of a correlation matrix, of a vector x (..., D (D - 1) / 2).
+    """The Cholesky factor y (..., D, D) of a correlation matrix, from a vector x (..., D (D - 1) / 2).
 
-    Row i has the direction cosines r_j sqrt((1 - r_0^2) ... (1 - r_{j - 1}^2)) of r = tanh(x), its part of x, and a
-    diagonal that makes its length 1. The Jacobian is that of the lower triangle of y.
+    Row i has the direction cosines r_j sqrt((1 - r_0^2) ... (1 - r_{j - 1}^2)) of r = tanh(its part of x), and a diagonal
+    that makes its length 1. The Jacobian is that of the lower triangle of y.
 
     Source: Lewandowski, Kurowicka, Joe 2009, section 2: partial correlations are r.
 
@@ -493,7 +493,7 @@ class CorrCholeskyTransform(Transform):
         return (r + Tensor.eye(size, dtype=x.dtype, device=device)) * before
 
     def _inverse(self, y: Tensor) -> Tensor:
-        rest = (y * y).flip(-1).cumsum(-1).flip(-1)  # 1 less what is before
+        rest = (y * y).flip(-1).cumsum(-1).flip(-1)  # 1 minus the squares before
         return _below(y / rest.clamp(min=1e-38).sqrt(), -1).atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
@@ -514,7 +514,7 @@ class CorrCholeskyTransform(Transform):
 
 
 def _below(x: Tensor, diagonal: int) -> Tensor:
-    """Returns the elements of matrices below a diagonal, row by row."""
+    """Returns the elements below the diagonal of matrices, row by row."""
     size = x.shape[-1]
     rows, columns = np.tril_indices(size, diagonal)
     return x.reshape((*x.shape[:-2], size * size))[..., Tensor(rows * size + columns, device=str(x.device))]
@@ -524,12 +524,12 @@ class ReshapeTransform(Transform):
     """x with its last axes in another shape; log |det| is 0.
 
     Args:
-      in_shape:    of the last axes of x
-      out_shape:   of those of y
-      cache_size:  see Transform
+      in_shape:    shape of the last axes of x
+      out_shape:   shape of the last axes of y
+      cache_size:  as in Transform
 
     Raises:
-      ShapeError: the shapes have other numbers of elements.
+      ShapeError: the numbers of elements differ.
 
     >>> pg.distributions.ReshapeTransform((4,), (2, 2)).forward_shape((3, 4))
     (3, 2, 2)
@@ -566,12 +566,12 @@ class ReshapeTransform(Transform):
 
 # ---- of transforms ----
 class IndependentTransform(Transform):
-    """A transform whose last axes of a batch count as axes of a member: the logarithms of Jacobians add up over them.
+    """A transform whose last batch axes become axes of a member: the Jacobians' logarithms are summed over them.
 
     Args:
-      base_transform:             of single members
-      reinterpreted_batch_ndims:  how many axes
-      cache_size:                 see Transform
+      base_transform:             transform of single members
+      reinterpreted_batch_ndims:  number of these axes
+      cache_size:                 as in Transform
 
     >>> D = pg.distributions
     >>> D.IndependentTransform(D.ExpTransform(), 1).log_abs_det_jacobian(pg.ones(3), pg.ones(3))
@@ -604,11 +604,11 @@ class IndependentTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """One function after the other.
+    """The composition of transforms.
 
     Args:
-      parts:       the first one first
-      cache_size:  see Transform, of each part
+      parts:       transforms, the first one is applied first
+      cache_size:  as in Transform, for each part
 
     >>> D = pg.distributions
     >>> D.ComposeTransform([D.AffineTransform(0.0, 2.0), D.ExpTransform()])(Tensor(0.0))
@@ -662,7 +662,7 @@ class ComposeTransform(Transform):
 
 
 def _axes(pairs: Sequence[tuple[int, int]]) -> int:
-    """Returns the axes of a member after functions from so many axes to so many."""
+    """Returns the number of axes of a member after these functions."""
     axes = pairs[0][0]
     for before, after in pairs:
         axes = max(axes, before) - before + after
@@ -678,9 +678,9 @@ identity_transform = ComposeTransform([])
 
 
 class _Joined(Transform):
-    """Transforms of parts of a tensor along an axis.
+    """Transforms of the parts of a tensor along an axis.
 
-    tseq:  the transforms
+    tseq:  transforms
     dim:   the axis
     """
 
@@ -690,7 +690,7 @@ class _Joined(Transform):
         self.dim, self.bijective = dim, all(part.bijective for part in self.tseq)
 
     def _cut(self, x: Tensor, forward: bool) -> list[Tensor]:
-        """Returns the part of each transform, of x or of y."""
+        """Returns the part of x or y that belongs to each transform."""
         raise NotImplementedError
 
     def _join(self, parts: list[Tensor], dim: int) -> Tensor:
@@ -704,16 +704,16 @@ class _Joined(Transform):
 
 
 class CatTransform(_Joined):
-    """Transforms of parts of an axis, one after the other, as Tensor.cat joins them.
+    """Transforms of consecutive parts of an axis, as Tensor.cat joins them.
 
     Args:
-      tseq:        the transforms, which keep lengths
+      tseq:        transforms that keep lengths
       dim:         the axis
-      lengths:     of the parts; None: 1 each
-      cache_size:  see Transform, of each part
+      lengths:     lengths of the parts; None: 1 each
+      cache_size:  as in Transform, for each part
 
     Raises:
-      ShapeError: the parts are others in number, or in all as long as another axis.
+      ShapeError: the number of parts, or the sum of their lengths, is wrong.
 
     >>> D = pg.distributions
     >>> D.CatTransform([D.ExpTransform(), D.AffineTransform(0.0, 2.0)], 0, [1, 2])(Tensor([0.0, 1.0, 2.0]))
@@ -756,15 +756,15 @@ class CatTransform(_Joined):
 
 
 class StackTransform(_Joined):
-    """A transform for each place along an axis, as Tensor.stack joins them.
+    """A transform for each index of an axis, as Tensor.stack joins them.
 
     Args:
-      tseq:        the transforms
+      tseq:        transforms
       dim:         the axis
-      cache_size:  see Transform, of each part
+      cache_size:  as in Transform, for each part
 
     Raises:
-      ShapeError: the axis has another length.
+      ShapeError: the axis has a different length.
 
     >>> D = pg.distributions
     >>> D.StackTransform([D.ExpTransform(), D.AffineTransform(0.0, 2.0)])(Tensor([0.0, 1.0]))
@@ -793,14 +793,14 @@ class StackTransform(_Joined):
 
 # ---- distributions ----
 class TransformedDistribution(Distribution):
-    """The distribution of y(x), x of another: log p(y) = log p(x) - log |det dy / dx|.
+    """The distribution of y(x) for x from another one: log p(y) = log p(x) - log |det dy / dx|.
 
     Args:
-      base_distribution:  of x
-      transforms:         y, or several, the first one first
+      base_distribution:  distribution of x
+      transforms:         y, or several transforms, the first one applied first
 
     Raises:
-      ShapeError: the shape of x does not fit.
+      ShapeError: the shape of x does not match.
 
     >>> D = pg.distributions
     >>> squashed = D.TransformedDistribution(D.Normal(0.0, 1.0), [D.TanhTransform()])

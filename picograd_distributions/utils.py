@@ -1,4 +1,4 @@
-"""torch.distributions.utils by its names: what distributions of one's own are built from."""
+"""torch.distributions.utils by its names: building blocks for users' distributions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ euler_constant = 0.57721566490153286061  # OEIS A001620
 
 
 def broadcast_all(*values: Tensor | float) -> tuple[Tensor, ...]:
-    """Returns tensors and numbers as tensors of one shape.
+    """Returns tensors and numbers as tensors broadcast to one shape.
 
     Args:
-      values:  numbers become tensors with the dtype and on the device of the first tensor, or of the default dtype
+      values:  numbers get the dtype and device of the first tensor, else the default dtype
 
     Raises:
-      ArgumentError: a value is neither.
+      ArgumentError: a value is neither a tensor nor a number.
       ShapeError: the shapes do not broadcast.
 
     >>> loc, scale = pg.distributions.utils.broadcast_all(pg.zeros(3), 2.0)
@@ -40,7 +40,7 @@ def broadcast_all(*values: Tensor | float) -> tuple[Tensor, ...]:
 
 
 def clamp_probs(probs: Tensor) -> Tensor:
-    """Returns probabilities between eps and 1 - eps of their dtype, so that their logits are finite.
+    """Returns probabilities clamped to [eps, 1 - eps] of their dtype, so that their logits are finite.
 
     >>> pg.distributions.utils.clamp_probs(Tensor([0.0, 0.5]))
     Tensor([1.1920929e-07, 5.0000000e-01])
@@ -50,11 +50,11 @@ def clamp_probs(probs: Tensor) -> Tensor:
 
 
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
-    """Returns the logarithms of probabilities, of two classes log(p / (1 - p)).
+    """Returns the logarithms of probabilities; for binary ones log(p / (1 - p)).
 
     Args:
       probs:      of the classes along the last axis; with is_binary those of success
-      is_binary:  whether each is a distribution of two classes
+      is_binary:  each is a probability of success
 
     >>> pg.distributions.utils.probs_to_logits(Tensor(0.5), is_binary=True)
     Tensor(0.)
@@ -64,11 +64,11 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
 
 
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
-    """Returns softmax(logits) along the last axis, of two classes sigmoid(logits).
+    """Returns softmax(logits) along the last axis; for binary ones sigmoid(logits).
 
     Args:
       logits:     of the classes along the last axis; with is_binary log(p / (1 - p))
-      is_binary:  whether each is a distribution of two classes
+      is_binary:  each is log(p / (1 - p))
 
     >>> pg.distributions.utils.logits_to_probs(pg.zeros(2))
     Tensor([0.5, 0.5])
@@ -77,10 +77,10 @@ def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
 
 
 class lazy_property(property):  # noqa: N801  PyTorch's name
-    """A property that is computed when it is first asked for, with gradients, and then kept on the object.
+    """A property that is computed on first access, with gradients, and then kept on the object.
 
     Args:
-      wrapped:  the method that computes it
+      wrapped:  method that computes it
 
     >>> class Scaled:
     ...     @pg.distributions.utils.lazy_property
@@ -108,10 +108,10 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
 
     Args:
       mat:   (..., n, n)
-      diag:  the last diagonal that is taken, from -n to n - 1
+      diag:  the last included diagonal, from -n to n - 1
 
     Raises:
-      ShapeError: there is no such diagonal.
+      ShapeError: the matrices lack the diagonal.
 
     >>> pg.distributions.utils.tril_matrix_to_vec(Tensor([[1.0, 2.0], [3.0, 4.0]]))
     Tensor([1., 3., 4.])
@@ -128,7 +128,7 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
 
     Args:
       vec:   (..., m)
-      diag:  the last diagonal that is filled; m = 1 + ... + n of n x n matrices where it is 0
+      diag:  the last filled diagonal; for 0, m = 1 + ... + n for n x n matrices
 
     Raises:
       ShapeError: no square matrix has a triangle of m elements.

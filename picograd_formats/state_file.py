@@ -137,7 +137,7 @@ def load(
       map_location:  PyTorch's name of `device`; also a dict, or a function of a storage and its device, as there
       weights_only:  False: objects of other classes in PyTorch's files come as records of their attributes; True: such a
                      file is refused
-      mmap:          taken for PyTorch's sake: a file is read as a whole
+      mmap:          accepted for PyTorch's programs: a file is read as a whole
 
     Raises:
       DataError: the file cannot be read, or is corrupt, cut short, or of another format.

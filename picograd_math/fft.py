@@ -1,11 +1,11 @@
 """Fourier transforms of complex, real and Hermitian signals; the frequencies of a spectrum, and their order.
 
-The sum over a signal x of n elements is X[k] = sum over j of x[j] e^(-2 pi i j k / n), and the inverse has the other sign.
-`norm` says which of the two is divided: "backward" (the default) the inverse by n, "forward" the transform by n, "ortho"
-each by the root of n. The gradient of a transform is the transform of the other sign.
+The sum over a signal x of n elements is X[k] = sum over j of x[j] e^(-2 pi i j k / n); the inverse has the opposite sign.
+`norm` selects the scale: "backward" (the default) divides the inverse by n, "forward" the transform by n, "ortho" both by
+the root of n. The gradient of a transform is the transform with the opposite sign.
 
-One half of the spectrum of a real signal determines the other. A Hermitian signal, which is the reverse of its conjugate,
-has a real spectrum.
+One half of a real signal's spectrum determines the other. A Hermitian signal, which equals its reversed conjugate, has a
+real spectrum.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NORMS = ("backward", "ortho", "forward")
 
 
 class Request(Record):
-    """A call of a transform, with its arguments checked.
+    """A call of a transform, with checked arguments.
 
-    name:     of the function, for errors
-    lengths:  of the signal along each axis, in the order of `axes`; -1 is all there is
-    axes:     of the signal, counted from the front
+    name:     name of the function, for errors
+    lengths:  lengths of the signal along `axes`; -1: unchanged
+    axes:     axes of the signal, counted from the front
     norm:     one of NORMS
     """
 
@@ -53,17 +53,17 @@ class Request(Record):
     norm: str
 
     def scale(self, count: int, is_forward: bool) -> float:
-        """Returns the factor of a transform of `count` elements."""
+        """Returns the scale of a transform of `count` elements."""
         if self.norm == "ortho":
             return 1 / math.sqrt(count)
         return 1 / count if (self.norm == "forward") is is_forward else 1.0
 
 
 def operand(name: str, value: Any, is_complex: bool) -> tuple[Tensor, Op]:
-    """Returns a tensor and its value as floats, which must be pairs where it is complex.
+    """Returns a tensor and its value as floats, with pairs if it is complex.
 
     Raises:
-      DTypeError: it is of 16 bits.
+      DTypeError: it has 16 bits.
       ShapeError: it has no axis to transform, or no pairs.
     """
     tensor = tensor_of(name, "input", value)
@@ -82,13 +82,13 @@ def operand(name: str, value: Any, is_complex: bool) -> tuple[Tensor, Op]:
 
 
 def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, default: int | None = None) -> Request:
-    """Returns the checked arguments of a call for a signal of `rank` axes.
+    """Returns the checked arguments of a call, for a signal with `rank` axes.
 
     Args:
-      default:  how many of the last axes are transformed where neither lengths nor dim are given; None: all
+      default:  number of trailing axes that are transformed if neither lengths nor dim are given; None: all
 
     Raises:
-      ArgumentError: they do not fit each other, or norm is not one of NORMS.
+      ArgumentError: they do not match, or norm is not one of NORMS.
     """
     if norm is not None and norm not in NORMS:
         raise ArgumentError(f"{name}: norm must be one of {', '.join(NORMS)}, got {norm!r}.")
@@ -110,7 +110,7 @@ def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, defa
 
 
 def resized(name: str, x: Op, axis: int, length: int) -> tuple[Op, int]:
-    """Returns a signal cut, or continued by zeros, to a length along an axis; -1 is the length it has."""
+    """Returns a signal cropped, or padded with zeros, to a length along an axis; -1: unchanged."""
     there = x.shape[axis]
     if not isinstance(there, int):
         raise ShapeError(f"{name}: the axis that is transformed must be a number long, got axis {axis} of {x.shape}.")
@@ -123,7 +123,7 @@ def resized(name: str, x: Op, axis: int, length: int) -> tuple[Op, int]:
 
 
 def transformed(asked: Request, x: Op, is_forward: bool) -> Op:
-    """Returns the transform of pairs over axes."""
+    """Returns the transform of pairs along axes."""
     count = 1
     for axis, length in zip(asked.axes, asked.lengths):
         x, length = resized(asked.name, x, axis, length)
@@ -145,7 +145,7 @@ def pairs(real: Any, imag: Any = None) -> Tensor:
 
     Args:
       real:  real parts
-      imag:  imaginary parts, of the same shape; None is 0
+      imag:  imaginary parts, of the same shape; None: 0
 
     >>> pairs(Tensor([1.0, 2.0])).tolist()
     [[1.0, 0.0], [2.0, 0.0]]
@@ -160,13 +160,13 @@ def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None
 
     Args:
       input:  pairs
-      n:      the signal is cut, or continued by zeros, to this length
+      n:      the signal is cropped, or padded with zeros, to this length
       dim:    counted without the axis of the pairs
       norm:   "backward": no scale, "ortho": 1 / sqrt(n), "forward": 1 / n
 
     Raises:
-      ShapeError:    there are no pairs, or no elements.
-      ArgumentError: n, dim or norm has no meaning.
+      ShapeError:    input does not have pairs, or is empty.
+      ArgumentError: n, dim or norm is out of range.
 
     >>> fft(pairs(Tensor([1.0, 2.0]))).tolist()
     [[3.0, 0.0], [-1.0, 0.0]]
@@ -175,11 +175,11 @@ def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None
 
 
 def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """Returns the inverse of `fft`: 1 / n times the sum with the other sign.
+    """Returns the inverse of `fft`: 1 / n times the sum with the opposite sign.
 
     Args:
       input:  pairs
-      n:      the spectrum is cut, or continued by zeros, to this length
+      n:      the spectrum is cropped, or padded with zeros, to this length
       dim:    counted without the axis of the pairs
       norm:   "backward": 1 / n, "ortho": 1 / sqrt(n), "forward": no scale
 
@@ -194,9 +194,9 @@ def fft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None =
 
     Args:
       input:  pairs
-      s:      lengths that the signal is cut, or continued by zeros, to; -1 leaves an axis
+      s:      lengths to which the signal is cropped or padded with zeros; -1: unchanged
       dim:    axes, counted without that of the pairs
-      norm:   as `fft` takes it, of both axes together
+      norm:   as in `fft`, for both axes together
 
     >>> fft2(pairs(Tensor([[1.0, 2.0], [3.0, 4.0]])))[0, 0].tolist()
     [10.0, 0.0]
@@ -209,9 +209,9 @@ def ifft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None 
 
     Args:
       input:  pairs
-      s:      lengths that the spectrum is cut, or continued by zeros, to; -1 leaves an axis
+      s:      lengths to which the spectrum is cropped or padded with zeros; -1: unchanged
       dim:    axes, counted without that of the pairs
-      norm:   as `ifft` takes it, of both axes together
+      norm:   as in `ifft`, for both axes together
 
     >>> ifft2(fft2(pairs(Tensor([[1.0, 2.0], [3.0, 4.0]]))))[..., 0].tolist()
     [[1.0, 2.0], [3.0, 4.0]]
@@ -224,9 +224,9 @@ def fftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = Non
 
     Args:
       input:  pairs
-      s:      lengths that the signal is cut, or continued by zeros, to; -1 leaves an axis
-      dim:    axes, counted without that of the pairs; by default the last ones, as many as s has, or all
-      norm:   as `fft` takes it, of all axes together
+      s:      lengths to which the signal is cropped or padded with zeros; -1: unchanged
+      dim:    axes, counted without that of the pairs; by default the last len(s) axes, or all
+      norm:   as in `fft`, for all axes together
 
     >>> fftn(pairs(Tensor([[1.0, 2.0], [3.0, 4.0]])))[0, 0].tolist()
     [10.0, 0.0]
@@ -239,9 +239,9 @@ def ifftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = No
 
     Args:
       input:  pairs
-      s:      lengths that the spectrum is cut, or continued by zeros, to; -1 leaves an axis
-      dim:    axes, counted without that of the pairs; by default the last ones, as many as s has, or all
-      norm:   as `ifft` takes it, of all axes together
+      s:      lengths to which the spectrum is cropped or padded with zeros; -1: unchanged
+      dim:    axes, counted without that of the pairs; by default the last len(s) axes, or all
+      norm:   as in `ifft`, for all axes together
 
     >>> ifftn(fftn(pairs(Tensor([1.0, 2.0]))))[..., 0].tolist()
     [1.0, 2.0]
@@ -251,7 +251,7 @@ def ifftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = No
 
 # ---- real signals ----
 def from_real(asked: Request, x: Op, is_forward: bool = True) -> Op:
-    """Returns half a spectrum of a real signal along the last of the axes, and the whole one along the others."""
+    """Returns a real signal's spectrum: half of it along the last of the axes, the whole along the others."""
     *others, last = asked.axes
     x, length = resized(asked.name, x, last, asked.lengths[-1])
     found = host_call("rfft", x.dtype, (x,), (length, last - len(x.shape)))
@@ -265,7 +265,7 @@ def from_real(asked: Request, x: Op, is_forward: bool = True) -> Op:
 
 
 def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
-    """Returns the real signal of half a spectrum along the last of the axes, and of a whole one along the others."""
+    """Returns the real signal of a spectrum that is halved along the last of the axes."""
     *others, last = asked.axes
     if others:
         x = transformed(replace(asked, axes=tuple(others), lengths=asked.lengths[:-1]), x, is_forward)
@@ -283,7 +283,7 @@ def to_real(asked: Request, x: Op, is_forward: bool = False) -> Op:
 
 
 def conjugate(x: Op) -> Op:
-    """Returns pairs with the imaginary parts negated."""
+    """Returns the complex conjugate of pairs."""
     last = len(x.shape) - 1
     return where(equal(positions(x.shape, last), 0), x, -x)
 
@@ -303,17 +303,17 @@ def real_output(name: str, value: Any, lengths: Any, dim: Any, norm: str | None,
 
 
 def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """Returns the first n // 2 + 1 elements of the transform of a real signal, as pairs; the others are their conjugates.
+    """Returns the first n // 2 + 1 elements of a real signal's transform, as pairs; the others are their conjugates.
 
     Args:
       input:  real
-      n:      the signal is cut, or continued by zeros, to this length
+      n:      the signal is cropped, or padded with zeros, to this length
       dim:    an axis
       norm:   "backward": no scale, "ortho": 1 / sqrt(n), "forward": 1 / n
 
     Raises:
-      ShapeError:    there is no axis, or no element.
-      ArgumentError: n, dim or norm has no meaning.
+      ShapeError:    input is 0-d or empty.
+      ArgumentError: n, dim or norm is out of range.
 
     >>> rfft(Tensor([1.0, 2.0, 3.0, 4.0])).round().tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]
@@ -322,17 +322,17 @@ def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
 
 
 def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """Returns the real signal of n elements whose `rfft` is given as pairs.
+    """Returns the real signal of n elements with the given `rfft`, as pairs.
 
     Args:
-      input:  pairs, the first n // 2 + 1 of them are read
-      n:      by default 2 (m - 1), where m pairs are there
+      input:  pairs, of which the first n // 2 + 1 are read
+      n:      by default 2 (m - 1) for m pairs
       dim:    counted without the axis of the pairs
       norm:   "backward": 1 / n, "ortho": 1 / sqrt(n), "forward": no scale
 
     Raises:
-      ShapeError:    there are no pairs.
-      ArgumentError: n, dim or norm has no meaning.
+      ShapeError:    input does not have pairs.
+      ArgumentError: n, dim or norm is out of range.
 
     >>> irfft(rfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [1.0, 2.0, 3.0, 4.0]
@@ -345,9 +345,9 @@ def rfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None 
 
     Args:
       input:  real
-      s:      lengths that the signal is cut, or continued by zeros, to; -1 leaves an axis
+      s:      lengths to which the signal is cropped or padded with zeros; -1: unchanged
       dim:    axes
-      norm:   as `rfft` takes it, of both axes together
+      norm:   as in `rfft`, for both axes together
 
     >>> rfft2(Tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 0].tolist()
     [10.0, 0.0]
@@ -360,9 +360,9 @@ def irfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None
 
     Args:
       input:  pairs
-      s:      lengths of the signal; -1 leaves an axis
+      s:      lengths of the signal; -1: unchanged
       dim:    axes, counted without that of the pairs
-      norm:   as `irfft` takes it, of both axes together
+      norm:   as in `irfft`, for both axes together
 
     >>> irfft2(rfft2(Tensor([[1.0, 2.0], [3.0, 4.0]]))).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
@@ -375,9 +375,9 @@ def rfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = No
 
     Args:
       input:  real
-      s:      lengths that the signal is cut, or continued by zeros, to; -1 leaves an axis
-      dim:    axes; by default the last ones, as many as s has, or all
-      norm:   as `rfft` takes it, of all axes together
+      s:      lengths to which the signal is cropped or padded with zeros; -1: unchanged
+      dim:    axes; by default the last len(s) axes, or all
+      norm:   as in `rfft`, for all axes together
 
     >>> rfftn(Tensor([[1.0, 2.0], [3.0, 4.0]]))[0, 0].tolist()
     [10.0, 0.0]
@@ -390,9 +390,9 @@ def irfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = N
 
     Args:
       input:  pairs
-      s:      lengths of the signal; -1 leaves an axis
-      dim:    axes, counted without that of the pairs; by default the last ones, as many as s has, or all
-      norm:   as `irfft` takes it, of all axes together
+      s:      lengths of the signal; -1: unchanged
+      dim:    axes, counted without that of the pairs; by default the last len(s) axes, or all
+      norm:   as in `irfft`, for all axes together
 
     >>> irfftn(rfftn(Tensor([[1.0, 2.0], [3.0, 4.0]]))).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
@@ -402,11 +402,11 @@ def irfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = N
 
 # ---- Hermitian signals ----
 def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """Returns the real transform, of n elements, of half a signal with x[-j] = conj(x[j]).
+    """Returns the real transform, with n elements, of half a signal with x[-j] = conj(x[j]).
 
     Args:
-      input:  pairs, the first n // 2 + 1 of them are read
-      n:      by default 2 (m - 1), where m pairs are there
+      input:  pairs, of which the first n // 2 + 1 are read
+      n:      by default 2 (m - 1) for m pairs
       dim:    counted without the axis of the pairs
       norm:   "backward": no scale, "ortho": 1 / sqrt(n), "forward": 1 / n
 
@@ -421,7 +421,7 @@ def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = No
 
     Args:
       input:  real
-      n:      the spectrum is cut, or continued by zeros, to this length
+      n:      the spectrum is cropped, or padded with zeros, to this length
       dim:    an axis
       norm:   "backward": 1 / n, "ortho": 1 / sqrt(n), "forward": no scale
 
@@ -436,9 +436,9 @@ def hfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None 
 
     Args:
       input:  pairs
-      s:      lengths of the spectrum; -1 leaves an axis
+      s:      lengths of the spectrum; -1: unchanged
       dim:    axes, counted without that of the pairs
-      norm:   as `hfft` takes it, of both axes together
+      norm:   as in `hfft`, for both axes together
 
     >>> hfft2(Tensor([[[1.0, 0.0], [2.0, 0.0]]])).tolist()
     [[3.0, -1.0]]
@@ -451,9 +451,9 @@ def ihfft2(input: Any, s: Lengths = None, dim: Axes = (-2, -1), norm: str | None
 
     Args:
       input:  real
-      s:      lengths that the spectrum is cut, or continued by zeros, to; -1 leaves an axis
+      s:      lengths to which the spectrum is cropped or padded with zeros; -1: unchanged
       dim:    axes
-      norm:   as `ihfft` takes it, of both axes together
+      norm:   as in `ihfft`, for both axes together
 
     >>> ihfft2(Tensor([[3.0, -1.0]]))[..., 0].tolist()
     [[1.0, 2.0]]
@@ -466,9 +466,9 @@ def hfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = No
 
     Args:
       input:  pairs
-      s:      lengths of the spectrum; -1 leaves an axis
-      dim:    axes, counted without that of the pairs; by default the last ones, as many as s has, or all
-      norm:   as `hfft` takes it, of all axes together
+      s:      lengths of the spectrum; -1: unchanged
+      dim:    axes, counted without that of the pairs; by default the last len(s) axes, or all
+      norm:   as in `hfft`, for all axes together
 
     >>> hfftn(Tensor([[1.0, 0.0], [2.0, 0.0]])).tolist()
     [3.0, -1.0]
@@ -481,9 +481,9 @@ def ihfftn(input: Any, s: Lengths = None, dim: Axes = None, norm: str | None = N
 
     Args:
       input:  real
-      s:      lengths that the spectrum is cut, or continued by zeros, to; -1 leaves an axis
-      dim:    axes; by default the last ones, as many as s has, or all
-      norm:   as `ihfft` takes it, of all axes together
+      s:      lengths to which the spectrum is cropped or padded with zeros; -1: unchanged
+      dim:    axes; by default the last len(s) axes, or all
+      norm:   as in `ihfft`, for all axes together
 
     >>> ihfftn(Tensor([3.0, -1.0]))[..., 0].tolist()
     [1.0, 2.0]
@@ -507,11 +507,11 @@ def _numbers(
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Returns the frequencies of a transform: 0, 1, ..., then the negative ones, by n d.
+    """Returns the frequencies of a transform: 0, 1, ..., then the negative ones, divided by n d.
 
     Args:
-      n:  elements of the signal
-      d:  time between two of them
+      n:  number of elements of the signal
+      d:  time between two elements
       requires_grad: whether the result is a leaf that collects gradients
 
     Raises:
@@ -527,11 +527,11 @@ def fftfreq(
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Returns the frequencies of half a spectrum: 0 to n // 2, by n d.
+    """Returns the frequencies of half a spectrum: 0 to n // 2, divided by n d.
 
     Args:
-      n:  elements of the signal
-      d:  time between two of them
+      n:  number of elements of the signal
+      d:  time between two elements
       requires_grad: whether the result is a leaf that collects gradients
 
     Raises:
@@ -563,10 +563,10 @@ def fftshift(input: Any, dim: Axes = None) -> Tensor:
     """Returns a spectrum rolled so that frequency 0 is in the middle.
 
     Args:
-      input:  any tensor; of pairs, name the axes with dim
+      input:  any tensor; for pairs, dim must name the axes
 
     Raises:
-      IndexingError: there is no such axis.
+      IndexingError: input does not have the axis.
 
     >>> fftshift(fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
@@ -578,10 +578,10 @@ def ifftshift(input: Any, dim: Axes = None) -> Tensor:
     """Returns the inverse of `fftshift`.
 
     Args:
-      input:  any tensor; of pairs, name the axes with dim
+      input:  any tensor; for pairs, dim must name the axes
 
     Raises:
-      IndexingError: there is no such axis.
+      IndexingError: input does not have the axis.
 
     >>> ifftshift(fftshift(fftfreq(5))).tolist() == fftfreq(5).tolist()
     True

@@ -1,4 +1,4 @@
-"""Functions of sampled data: curves, histograms, segments, windows.
+"""Functions of sampled data: slopes, areas, histograms, segments, windows.
 
 A periodic window of n weights is a symmetric one of n + 1 without the last. Windows are computed in float64 and rounded
 once.
@@ -33,20 +33,20 @@ def gradient(
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:
-    """Returns along each axis the slope of a function whose values at the points of a grid are given.
+    """Returns the slope along each axis of a function whose values on a grid are given.
 
-    Inside, that of the parabola through a point and its neighbours; at the edges that of a line, or with edge_order=2 of a
-    parabola, through the points there.
+    Inside, the slope is that of the parabola through a point and its neighbours; at the edges that of a line through the
+    points there, or with edge_order=2 of a parabola.
 
     Args:
-      input:       the values
-      spacing:     the distance of points: a number, one for each axis, or for each axis a vector of coordinates
-      dim:         an axis or several; None: all
+      input:       values of the function
+      spacing:     distance between points: a number, one per axis, or a vector of coordinates per axis
+      dim:         one or several axes; None: all
       edge_order:  1 or 2
 
     Raises:
-      ArgumentError: another edge_order, an axis twice, or spacings for another number of axes.
-      ShapeError:    an axis has fewer than edge_order + 1 points, or another number of coordinates.
+      ArgumentError: an unknown edge_order, a repeated axis, or a wrong number of spacings.
+      ShapeError:    an axis has fewer than edge_order + 1 points, or a wrong number of coordinates.
 
     >>> gradient(Tensor([1.0, 2.0, 4.0, 7.0]))[0]
     Tensor([1. , 1.5, 2.5, 3. ])
@@ -90,7 +90,7 @@ def _slopes(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
 
 
 def _inside(line: Tensor, steps: Tensor) -> Tensor:
-    """Returns the slopes at all points but the first and the last."""
+    """Returns the slopes at all points except the first and the last."""
     before, after = steps[:-1], steps[1:]
     rising = (line[..., 2:] - line[..., 1:-1]) * before / after
     return (rising + (line[..., 1:-1] - line[..., :-2]) * after / before) / (before + after)
@@ -144,7 +144,7 @@ def _trapezoids(function: str, y: Tensor, x: Tensor | None, dx: float, dim: int)
 
 # ---- histograms ----
 class HistogramDD(NamedTuple):
-    """Counts, with an axis for each column, and the edges along each."""
+    """Counts, with one axis per column, and the edges along each."""
 
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
@@ -158,18 +158,18 @@ def histogramdd(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> HistogramDD:
-    """Returns the number of points in each box of a grid, and the edges of its boxes; points outside are left out.
+    """Returns the number of points in each box of a grid, and the edges of the boxes; points outside are left out.
 
     Args:
       input:    (..., D) floats: points
-      bins:     a number of boxes along each axis, a list of D numbers, or of D vectors of edges in rising order
-      range:    2 D numbers: where the boxes begin and end along each axis; default: the least and the largest value
-      weight:   (...) what each point counts
+      bins:     number of boxes along each axis, a list of D numbers, or of D rising vectors of edges
+      range:    2 D numbers: bounds of the boxes along each axis; by default the smallest and the largest value
+      weight:   (...) weight of each point
       density:  divide by volume and total
 
     Raises:
       ShapeError:    input has fewer than two axes, or weight is not (...).
-      ArgumentError: bins or range for another number of axes.
+      ArgumentError: bins or range for a wrong number of axes.
 
     >>> histogramdd(Tensor([[0.0, 0.0], [1.0, 3.0]]), [2, 1]).hist.tolist()
     [[1.0], [1.0]]
@@ -204,14 +204,14 @@ def histogramdd(
 
 
 def _along_axis(column: Tensor, bins: int | Tensor, ends: Sequence[float] | None) -> tuple[Tensor, Tensor]:
-    """Returns the edges along one axis, and the box of each coordinate; the last box holds its end, too."""
+    """Returns the edges along one axis, and the box of each coordinate; the last box includes its right edge."""
     edge = column.histogram(bins, range=ends).bin_edges
     found = edge.searchsorted(column, right=True) - 1
     return edge, Tensor.choose(column == edge[-1], known("histogramdd", edge.shape, 0) - 2, found)
 
 
 # ---- segments ----
-EMPTY = {"sum": 0.0, "mean": math.nan, "max": -math.inf, "min": math.inf, "prod": 1.0}  # what no elements amount to
+EMPTY = {"sum": 0.0, "mean": math.nan, "max": -math.inf, "min": math.inf, "prod": 1.0}  # results for empty segments
 
 
 @of_tensors
@@ -225,22 +225,22 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Scalar | None = None,
 ) -> Tensor:
-    """Returns the rows of `data` reduced in segments that follow each other: (S, ...).
+    """Returns reductions of consecutive segments of the rows of `data`: (S, ...).
 
     Args:
       data:     (N, ...) floats
       reduce:   "sum", "mean", "max", "min" or "prod"
-      lengths:  (S,) of the segments, not negative; they add up to N
-      offsets:  (S + 1,) in place of lengths: where each segment begins, from 0, and N
+      lengths:  (S,) nonnegative lengths of the segments, with sum N
+      offsets:  (S + 1,) instead of lengths: the start of each segment, beginning with 0, and N
       axis:     0
-      unsafe:   lengths are as they should be, and are not looked at
-      initial:  what each segment begins with
+      unsafe:   do not check lengths
+      initial:  start value of each segment
 
     Raises:
       ArgumentError: another reduce or axis, or not just one of lengths and offsets; when it is computed: a length is
                      negative, or they do not add up to N.
-      ShapeError:    lengths or offsets are not vectors, or data has no axes.
-      IndexingError: when it is computed, and unsafe: rows are left behind the last segment.
+      ShapeError:    lengths or offsets are not vectors, or data is 0-d.
+      IndexingError: when it is computed, and unsafe: rows are left after the last segment.
 
     >>> segment_reduce(Tensor([1.0, 2.0, 4.0]), "sum", lengths=Tensor([1, 2]))
     Tensor([1., 6.])
@@ -275,7 +275,7 @@ def segment_reduce(
 
 # ---- windows ----
 def check_window(function: str, name: str, length: int, dtype: DType | None) -> None:
-    """Raises ArgumentError where a length is negative, and DTypeError where a dtype is not a float."""
+    """Raises ArgumentError for a negative length, DTypeError for a dtype that is not a float."""
     if length < 0:
         raise ArgumentError(f"{function}: {name} must not be negative, got {length}.")
     if dtype is not None and not dtype.is_float:
@@ -283,7 +283,7 @@ def check_window(function: str, name: str, length: int, dtype: DType | None) -> 
 
 
 def _angles(function: str, window_length: int, periodic: bool, dtype: DType | None) -> Tensor | None:
-    """Returns k / (n - 1) for each place k, in float64; None where there is one weight or none."""
+    """Returns k / (n - 1) for each index k, in float64; None for at most one weight."""
     check_window(function, "window_length", window_length, dtype)
     if window_length < 2:
         return None
@@ -293,7 +293,7 @@ def _angles(function: str, window_length: int, periodic: bool, dtype: DType | No
 def cosine_window(
     function: str, n: int, periodic: bool, weights: tuple[float, ...], dtype: DType | None, device: str | None
 ) -> Tensor:
-    """Returns w0 - w1 cos(2 pi x) + w2 cos(4 pi x) - ..., by the name of the function for errors."""
+    """Returns w0 - w1 cos(2 pi x) + w2 cos(4 pi x) - ...; errors name the function."""
     x = _angles(function, n, periodic, dtype)
     chosen = dtype or dtypes.default_float
     if x is None:
@@ -308,7 +308,7 @@ def cosine_window(
 def hann_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, device: str | None = None
 ) -> Tensor:
-    """Returns (1 - cos(2 pi k / n)) / 2 for `window_length` places k; not periodic, it ends with 0 too.
+    """Returns (1 - cos(2 pi k / n)) / 2 for `window_length` indices k; if not periodic, it also ends with 0.
 
     >>> hann_window(4).round(decimals=3)
     Tensor([0. , 0.5, 1. , 0.5])
@@ -325,7 +325,7 @@ def hamming_window(
     dtype: DType | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Returns alpha - beta cos(2 pi k / n) for `window_length` places k; periodic as in hann_window.
+    """Returns alpha - beta cos(2 pi k / n) for `window_length` indices k; periodic as in hann_window.
 
     >>> hamming_window(4).round(decimals=3).tolist() == tensor([0.08, 0.54, 1.0, 0.54]).tolist()
     True
@@ -336,7 +336,7 @@ def hamming_window(
 def blackman_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, device: str | None = None
 ) -> Tensor:
-    """Returns 0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n) for `window_length` places k; periodic as in hann_window.
+    """Returns 0.42 - 0.5 cos(2 pi k / n) + 0.08 cos(4 pi k / n) for `window_length` indices k; periodic as in hann_window.
 
     >>> blackman_window(4).shape
     (4,)
@@ -347,7 +347,7 @@ def blackman_window(
 def bartlett_window(
     window_length: int, periodic: bool = True, *, dtype: DType | None = None, device: str | None = None
 ) -> Tensor:
-    """Returns 1 - |2 k / n - 1| for `window_length` places k, a triangle; periodic as in hann_window.
+    """Returns 1 - |2 k / n - 1| for `window_length` indices k, a triangle; periodic as in hann_window.
 
     >>> bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5])
@@ -367,7 +367,7 @@ def kaiser_window(
     dtype: DType | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Returns I0(beta sqrt(1 - (2 k / n - 1)^2)) / I0(beta) for `window_length` places k; periodic as in hann_window.
+    """Returns I0(beta sqrt(1 - (2 k / n - 1)^2)) / I0(beta) for `window_length` indices k; periodic as in hann_window.
 
     >>> kaiser_window(2)
     Tensor([5.277344e-05, 1.000000e+00])

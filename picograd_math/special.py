@@ -1,8 +1,8 @@
-"""Special functions by torch.special's names: of errors, gammas and Bessel functions; orthogonal polynomials.
+"""Special functions by torch.special's names: error functions, gamma functions, Bessel functions, polynomials.
 
-Those of errors, gammas and Bessel functions with gradients are computed in float64 and rounded once. Polynomials, whose
-degrees are data, and Bessel functions of further kinds run on the host in float64: recurrences, integrals and series; they
-have no gradients, as in PyTorch.
+Error functions, gamma functions, and Bessel functions with gradients are computed in float64 and rounded once. Polynomials,
+whose degrees are data, and further Bessel functions run on the host in float64, by recurrences, integrals and series; as
+in PyTorch they have no gradients.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logsumexp, log_softmax, round, sinc, softmax = (
 
 
 def in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
-    """Returns a function of tensors computed in float64, in the float dtype they have together."""
+    """Returns a function of tensors, computed in float64, with a result in their common float dtype."""
     device = meeting_device(name, *operands)
     ops = [to_float(value_at(x, device)) for x in operands]
     dtype, shape = common_dtype(ops), broadcast_shapes(name, *(op.shape for op in ops))
@@ -65,14 +65,14 @@ def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Ten
 
 
 def _beside(name: str, operand: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """Returns an operand; a number next to integers is a float, for -1 is not a uint8."""
+    """Returns an operand; a number next to integers becomes a float, since -1 is not a uint8."""
     if isinstance(operand, Tensor) or not isinstance(other, Tensor) or other.dtype.is_float:
         return tensor_beside(name, operand, other)
     return Tensor(float(operand), dtypes.default_float, other.device)
 
 
 def entr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns -input log(input); 0 at 0, minus infinity below, where its gradient is NaN.
+    """Returns -input log(input); 0 at 0; for negative input -inf, with gradient NaN.
 
     >>> entr(Tensor([0.0, 1.0]))
     Tensor([ 0., -0.])
@@ -80,19 +80,19 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
 
     def formula(x: Op) -> Op:
         zero, endless = equal(x, 0.0), equal(x, math.inf)
-        outside = either(less_equal(x, 0.0), endless)  # where NaN is not
+        outside = either(less_equal(x, 0.0), endless)  # false for NaN
         held = where(outside, 1.0, x)
-        root = unary(OpCode.SQRT, where(zero, x, 1.0) + 0.0)  # as steep at 0
+        root = unary(OpCode.SQRT, where(zero, x, 1.0) + 0.0)  # infinitely steep at 0, too
         end = where(zero, root, x * where(endless, x.filled(-math.inf), 1.0))
         below = less(x, 0.0)
-        nothing = unary(OpCode.EXP, where(below, x, -1.0) * math.inf)  # 0, whose derivative is NaN
+        nothing = unary(OpCode.EXP, where(below, x, -1.0) * math.inf)  # 0, with derivative NaN
         return where(below, nothing - math.inf, where(outside, end, -held * unary(OpCode.LOG, held)))
 
     return in_double("entr", formula, input)
 
 
 def erfcx(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns e^(input^2) erfc(input), which does not vanish where erfc does.
+    """Returns e^(input^2) erfc(input), which does not underflow where erfc does.
 
     >>> erfcx(Tensor([0.0, 30.0]))
     Tensor([1.        , 0.01879589])
@@ -131,7 +131,7 @@ modified_bessel_i1 = i1
 
 
 def ndtr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the part of the normal distribution below `input`.
+    """Returns the normal distribution function: the probability below `input`.
 
     >>> ndtr(Tensor([0.0, 1.0]))
     Tensor([0.5      , 0.8413448])
@@ -140,7 +140,7 @@ def ndtr(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns log(ndtr(input)), with its digits where ndtr vanishes.
+    """Returns log(ndtr(input)), accurate where ndtr underflows.
 
     >>> log_ndtr(Tensor([0.0, -40.0]))
     Tensor([-6.9314718e-01, -8.0460846e+02])
@@ -158,7 +158,7 @@ def ndtri(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
-    """Returns input * log(1 + other), and 0 where input is 0; one of them may be a number.
+    """Returns input * log(1 + other), and 0 if input is 0; one of them may be a number.
 
     Raises:
       DTypeError: both are numbers.
@@ -170,7 +170,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: 
 
 
 def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
-    """Returns Hurwitz's zeta function, the sum of (other + k)^-input over k = 0, 1, ...; NaN for negative `other`.
+    """Returns the Hurwitz zeta function, the sum of (other + k)^-input over k = 0, 1, ...; NaN for negative `other`.
 
     Raises:
       DTypeError: both are numbers.
@@ -186,7 +186,7 @@ Operand = Tensor | Scalar
 
 
 def _polynomial(name: str, kind: str, x: Operand, degree: Operand, shifted: bool = False) -> Tensor:
-    """Returns a polynomial of the host at x, or at 2 x - 1."""
+    """Returns a polynomial, computed on the host, at x or at 2 x - 1."""
 
     def formula(x: Op, n: Op) -> Op:
         return host_call(kind, dtypes.float64, (x * 2.0 - 1.0 if shifted else x, n))
@@ -360,7 +360,7 @@ def _of_the_host(name: str, x: Tensor) -> Tensor:
 
 
 def airy_ai(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns Airy's function Ai at `input`, which solves y'' = x y and vanishes for large x.
+    """Returns the Airy function Ai at `input`, which solves y'' = x y and vanishes for large x.
 
     >>> airy_ai(Tensor([0.0, 1.0]))
     Tensor([0.35502806, 0.13529241])

@@ -1,7 +1,7 @@
-"""Windows by torch.signal.windows' names: symmetric ones of M weights, unless the next period is to follow them.
+"""Windows by torch.signal.windows' names: M weights, symmetric by default, or periodic.
 
-A periodic window (`sym=False`) of M weights is a symmetric one of M + 1 without the last. Computed in float64, rounded
-once.
+A periodic window (`sym=False`) of M weights is a symmetric one of M + 1 without the last. Weights are computed in
+float64 and rounded once.
 
 Source: F. J. Harris, "On the use of windows for harmonic analysis with the discrete Fourier transform", 1978; Nuttall's
 weights: A. H. Nuttall, "Some windows with very good sidelobe behavior", 1981.
@@ -38,15 +38,15 @@ def general_cosine(
     """Returns sum_i (-1)^i a[i] cos(2 pi i k / n) for k = 0..M-1, n = M - 1, or M for a periodic window.
 
     Args:
-      M:      number of weights; a single one is 1
+      M:      number of weights; a single weight is 1
       a:      weights of the cosines
-      sym:    False: a periodic window
+      sym:    False: periodic
       dtype:  float32 or float64; default float32
       device: default: that of new tensors
       requires_grad: whether the result is a leaf that collects gradients
 
     Raises:
-      ArgumentError: M is negative, or there are no weights.
+      ArgumentError: M is negative, or a is empty.
       DTypeError:    the dtype is neither float32 nor float64.
 
     >>> general_cosine(4, a=[0.5, 0.5], sym=False)
@@ -149,7 +149,7 @@ def kaiser(
 ) -> Tensor:
     """Returns I0(beta sqrt(1 - (2 k / n - 1)^2)) / I0(beta) for k = 0..M-1.
 
-    `beta` is its steepness, not negative; M, sym, dtype, device and requires_grad are as in general_cosine.
+    `beta` >= 0 is its steepness; M, sym, dtype, device and requires_grad are as in general_cosine.
 
     >>> kaiser(3, beta=0.0)
     Tensor([1., 1., 1.])
@@ -163,7 +163,7 @@ def kaiser(
 def cosine(
     M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Returns sin(pi (k + 1/2) / M) for k = 0..M-1, half a period; with M + 1 in place of M for a periodic window.
+    """Returns sin(pi (k + 1/2) / M) for k = 0..M-1, half a period; for a periodic window with M + 1 instead of M.
 
     M, sym, dtype, device and requires_grad are as in general_cosine.
 
@@ -187,8 +187,8 @@ def exponential(
 ) -> Tensor:
     """Returns exp(-|k - center| / tau) for k = 0..M-1.
 
-    `center` is the middle unless a periodic window has another, `tau` the places in which it falls to 1 / e; M, sym, dtype,
-    device and requires_grad are as in general_cosine.
+    `center` is the middle by default, `tau` the number of weights over which it falls to 1 / e; M, sym, dtype, device and
+    requires_grad are as in general_cosine.
 
     Raises:
       ArgumentError: tau is not above 0, or a symmetric window has a center.
@@ -216,7 +216,7 @@ def gaussian(
 ) -> Tensor:
     """Returns exp(-((k - c) / std)^2 / 2) for k = 0..M-1, c being the middle.
 
-    `std` is the standard deviation in places; M, sym, dtype, device and requires_grad are as in general_cosine.
+    `std` is the standard deviation in weights; M, sym, dtype, device and requires_grad are as in general_cosine.
 
     Raises:
       ArgumentError: std is not above 0.
@@ -244,7 +244,7 @@ def _places(function: str, M: int, dtype: DType | None) -> Tensor:
 
 
 def _check(function: str, M: int, dtype: DType | None) -> None:
-    """Raises where there can be no such window; 16 bits are refused, as PyTorch does."""
+    """Raises an error for a window that cannot exist; 16 bits are refused, as in PyTorch."""
     check_window(function, "M", M, dtype)
     if dtype not in (None, dtypes.float32, dtypes.float64):
         raise DTypeError(f"{function}: needs float32 or float64, got {dtype}.", hint=f"{function}(...).to(dtype)")

@@ -32,7 +32,7 @@ def current_accelerator(check_available: bool = False) -> device | None:
     """Returns the device of the GPU, or None where there is none: then programs take "cpu".
 
     Args:
-      check_available:  taken for PyTorch's sake; a GPU that this process cannot use does not count in any case
+      check_available:  accepted for PyTorch's programs; a GPU that this process cannot use does not count in any case
 
     >>> current_accelerator() is None or is_available()
     True

@@ -1,1 +1,1 @@
-"""Tools of trainings around networks and optimizers: schedules, averages, weights computed from others, pruning."""
+"""Tools for training around networks and optimizers: schedules, averages, reparametrized weights, pruning."""

@@ -1,4 +1,4 @@
-"""Averages of a model's parameters over steps of training, with a schedule that goes with them.
+"""Averages of a model's parameters over training steps, and a matching schedule.
 
 Source: Izmailov et al. 2018, arXiv:1803.05407 (stochastic weight averaging).
 """
@@ -35,10 +35,10 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """Returns (averaged, current, count) -> decay * averaged + (1 - decay) * current.
 
     Args:
-      decay:  part of the average that stays, in 0..1
+      decay:  weight of the old average, in [0, 1]
 
     Raises:
-      ArgumentError: decay is not in 0..1.
+      ArgumentError: decay is not in [0, 1].
 
     >>> optim.swa_utils.get_ema_avg_fn(0.5)(Tensor([1.0]), Tensor([3.0]), 1)
     Tensor([2.])
@@ -53,7 +53,7 @@ def _moved(decay: float, averaged: Tensor, current: Tensor, count: Any) -> Tenso
 
 
 def get_swa_avg_fn() -> Average:
-    """Returns (averaged, current, count) -> the mean of count + 1 values; `averaged` is the mean of the first count.
+    """Returns (averaged, current, count) -> the mean of count + 1 values, where `averaged` is that of the first count.
 
     >>> optim.swa_utils.get_swa_avg_fn()(Tensor([1.0]), Tensor([4.0]), 2)
     Tensor([2.])
@@ -66,13 +66,13 @@ def _mean(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
-    """Returns the function of get_ema_avg_fn in a form that stores its result in each of a list of tensors.
+    """Returns get_ema_avg_fn's function in a form that stores its results in a list of tensors.
 
     Args:
-      decay:  part of the average that stays, in 0..1
+      decay:  weight of the old average, in [0, 1]
 
     Raises:
-      ArgumentError: decay is not in 0..1.
+      ArgumentError: decay is not in [0, 1].
 
     >>> averaged = [Tensor([1.0])]
     >>> optim.swa_utils.get_ema_multi_avg_fn(0.5)(averaged, [Tensor([3.0])], 1)
@@ -83,7 +83,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageAll:
 
 
 def get_swa_multi_avg_fn() -> AverageAll:
-    """Returns the function of get_swa_avg_fn in a form that stores its result in each of a list of tensors.
+    """Returns get_swa_avg_fn's function in a form that stores its results in a list of tensors.
 
     >>> averaged = [Tensor([1.0])]
     >>> optim.swa_utils.get_swa_multi_avg_fn()(averaged, [Tensor([4.0])], 2)
@@ -104,16 +104,16 @@ def _store(average: Average, averaged: Sequence[Tensor], current: Sequence[Tenso
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of those the model has had.
+    """A copy of a model whose parameters are averages over the model's history.
 
     Args:
-      model:         in training; it stays as it is
-      device:        of the averages; None: that of the model
+      model:         the model in training; it is not changed
+      device:        device of the averages; None: the model's
       avg_fn:        (averaged, current, count) -> the new average; default: the mean
-      multi_avg_fn:  the same for lists of tensors, stored in place of averaged; one of both at most
-      use_buffers:   buffers are averaged, too; else they are those of the model
+      multi_avg_fn:  the same for lists of tensors, stored in averaged; at most one of both
+      use_buffers:   average buffers, too; else they are copied from the model
 
-    State: n_averaged (), how often update_parameters was called, and the copy, `module`.
+    State: n_averaged (), the number of calls of update_parameters, and the copy, `module`.
 
     Raises:
       ArgumentError: both functions are given.
@@ -147,11 +147,11 @@ class AveragedModel(Module):
         self._average = multi_avg_fn or _stored(avg_fn or get_swa_avg_fn())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of the averaged model for `args` and `kwargs`."""
+        """Computes the averaged model's result for `args` and `kwargs`."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Lets the parameters of `model` count in the averages; the first time they are taken over.
+        """Adds the parameters of `model` to the averages; the first call copies them.
 
         >>> net = nn.Linear(1, 1)
         >>> averaged = optim.swa_utils.AveragedModel(net)
@@ -164,7 +164,7 @@ class AveragedModel(Module):
         )
         with no_grad():
             current = [value.detach().to(mean.device) for value, mean in zip(given, own, strict=True)]
-            is_first = self.n_averaged == 0  # no value is read on the host, so that this may be part of a jitted step
+            is_first = self.n_averaged == 0  # an Op, not a number on the host, so that this may be part of a jitted step
             self._average(own, current, self.n_averaged)
             for mean, value in zip(own, current):
                 mean.assign(Tensor.choose(is_first, value, mean))
@@ -178,9 +178,9 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     """Recomputes the running statistics of a model's BatchNorm layers, as means over all batches.
 
     Args:
-      loader:  yields batches, or tuples and lists whose first element is one
-      model:   its modes are restored
-      device:  where batches are moved before; None: they stay
+      loader:  yields batches, or tuples and lists that begin with one
+      model:   its training modes are restored
+      device:  device to which batches are moved; None: they are not moved
 
     >>> net = nn.BatchNorm1d(1)
     >>> optim.swa_utils.update_bn([Tensor([[1.0], [3.0]]), Tensor([[5.0], [7.0]])], net)
@@ -207,19 +207,19 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 # ---- the schedule ----
 class SWALR(LRScheduler):
-    """Goes from the learning rate there is to swa_lr within anneal_epochs, and stays there.
+    """Anneals the learning rate from its present value to swa_lr within anneal_epochs.
 
-    lr = swa_lr * a(t) + lr before it began * (1 - a(t)),  t = epoch / anneal_epochs, a(t) = t or (1 - cos(pi t)) / 2
+    lr = swa_lr * a(t) + initial lr * (1 - a(t)),  t = epoch / anneal_epochs, a(t) = t or (1 - cos(pi t)) / 2
 
     Args:
-      optimizer:        whose rates are set
-      swa_lr:           the rate at the end, or one for each group
-      anneal_epochs:    how many epochs it takes
+      optimizer:        the optimizer whose rates are set
+      swa_lr:           final rate, or one per group
+      anneal_epochs:    number of epochs until then
       anneal_strategy:  "cos" or "linear"
       last_epoch:       as in LRScheduler
 
     Raises:
-      ArgumentError: another strategy, a negative number of epochs, or rates for another number of groups.
+      ArgumentError: an unknown strategy, a negative number of epochs, or not one rate per group.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> schedule = optim.swa_utils.SWALR(optimizer, swa_lr=0.5, anneal_epochs=2, anneal_strategy="linear")
@@ -246,7 +246,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        """Returns the rate, from the one before: another schedule may have set that."""
+        """Returns the rate, from the previous one, which another schedule may have set."""
         epoch = max(1, self.last_epoch) if self.anneal_epochs == 0 else self.last_epoch
         before, now = self._part(epoch - 1), self._part(epoch)
         rate, end = float(group["lr"]), float(group["swa_lr"])
@@ -254,6 +254,6 @@ class SWALR(LRScheduler):
         return end * now + start * (1.0 - now)
 
     def _part(self, epoch: float) -> float:
-        """Returns how much of the way is done, 0..1."""
+        """Returns the annealed fraction, in [0, 1]."""
         t = max(0.0, min(1.0, epoch / max(1, self.anneal_epochs)))
         return t if self.anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2

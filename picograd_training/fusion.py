@@ -1,4 +1,4 @@
-"""Batch norms in evaluation as part of the layer before them."""
+"""Fusion of batch norms in evaluation mode with the preceding layer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from picograd.tensor.tensor import Tensor
 def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Any:
     """Returns a convolution that computes bn(conv(x)); both must be in evaluation mode.
 
-    w' = w g / sqrt(var + eps), b' = (b - mean) g / sqrt(var + eps) + bias of bn, g the weight of bn
+    w' = w g / sqrt(var + eps), b' = (b - mean) g / sqrt(var + eps) + bias of bn, with g the weight of bn
 
     Args:
       conv:       a convolution
       bn:         the batch norm that follows it, with running statistics
-      transpose:  it is a transposed convolution, whose weights have the output channels second
+      transpose:  conv is a transposed convolution, whose weight has the output channels second
 
     Raises:
-      ArgumentError: one of both is in training mode, or bn has no running statistics.
+      ArgumentError: a module is in training mode, or bn has no running statistics.
 
     >>> conv, bn = nn.Conv2d(1, 2, 1).eval(), nn.BatchNorm2d(2).eval()
     >>> x = Tensor.ones(1, 1, 1, 1)
@@ -48,13 +48,13 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Returns weight and bias of the convolution that fuse_conv_bn_eval makes, as parameters.
+    """Returns weight and bias of fuse_conv_bn_eval's convolution, as parameters.
 
     Args:
-      conv_w, conv_b:  of the convolution, (O, I, ...) and (O,) or None
+      conv_w, conv_b:  weight and bias of the convolution, (O, I, ...) and (O,) or None
       bn_rm, bn_rv:    running mean and variance, (O,)
       bn_eps:          added to the variance
-      bn_w, bn_b:      of the norm, (O,) or None: 1 and 0
+      bn_w, bn_b:      weight and bias of the norm, (O,) or None: 1 and 0
       transpose:       conv_w is (I, O, ...)
 
     >>> w, b = fuse_conv_bn_weights(Tensor([[2.0]]), None, Tensor([1.0]), Tensor([4.0]), 0.0, None, None)
@@ -79,7 +79,7 @@ def fuse_linear_bn_eval(linear: Module, bn: Module) -> Any:
       bn:      the batch norm that follows it, with running statistics
 
     Raises:
-      ArgumentError: one of both is in training mode, bn has no running statistics, or other features.
+      ArgumentError: a module is in training mode, or bn has no running statistics or a different number of features.
 
     >>> linear, bn = nn.Linear(2, 3).eval(), nn.BatchNorm1d(3).eval()
     >>> x = Tensor.ones(4, 2)
@@ -105,13 +105,13 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns weight and bias of the layer that fuse_linear_bn_eval makes, as parameters.
+    """Returns weight and bias of fuse_linear_bn_eval's layer, as parameters.
 
     Args:
-      linear_w, linear_b:  of the linear layer, (O, I) and (O,) or None
+      linear_w, linear_b:  weight and bias of the linear layer, (O, I) and (O,) or None
       bn_rm, bn_rv:        running mean and variance, (O,)
       bn_eps:              added to the variance
-      bn_w, bn_b:          of the norm, (O,) or None: 1 and 0
+      bn_w, bn_b:          weight and bias of the norm, (O,) or None: 1 and 0
 
     >>> fuse_linear_bn_weights(Tensor([[2.0]]), None, Tensor([1.0]), Tensor([4.0]), 0.0, None, None)[1]
     Tensor([-0.5])

@@ -1,4 +1,4 @@
-"""Weights computed from others: direction and length, divided by the largest singular value, orthogonal."""
+"""Parametrized weights: by direction and length, divided by the largest singular value, orthogonal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from picograd_training.parametrize import register_parametrization
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
-TURNED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)  # whose weights have the output channels second
+TURNED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)  # their weights have the output channels second
 
 
 def norm_except(v: Tensor, dim: int | None) -> Tensor:
-    """Returns the norms of v along all axes but `dim`, which stay with length 1; of all elements for None and -1."""
+    """Returns the norms of v along all axes except `dim`, kept with length 1; for None and -1 that of all elements."""
     if dim is None or dim == -1:
         return v.norm()
     kept = dim % v.ndim
@@ -28,14 +28,14 @@ def norm_except(v: Tensor, dim: int | None) -> Tensor:
 
 
 def scaled_by_norm(g: Tensor, v: Tensor, dim: int | None) -> Tensor:
-    """Returns g v / |v|, the norm along all axes but `dim`."""
+    """Returns g v / |v|, with the norm along all axes except `dim`."""
     return v * (g / norm_except(v, dim))
 
 
 class _WeightNorm(Module):
     """g v / |v|, from g and v.
 
-    dim:  the axis along which g has lengths, None for one length
+    dim:  axis along which g has lengths; None: a single length
     """
 
     def __init__(self, dim: int | None = 0):
@@ -50,12 +50,12 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Makes a weight w = g v / |v|, with g and v trained in its place; returns the module.
+    """Parametrizes a weight as w = g v / |v|, and trains g and v; returns the module.
 
     Args:
-      module:  whose weight it is
-      name:    of the weight
-      dim:     g has a length for each place of this axis; None: one for all
+      module:  owner of the weight
+      name:    name of the weight
+      dim:     g has a length for each index of this axis; None: a single length
 
     Raises:
       ArgumentError: the module has no such parameter.
@@ -70,9 +70,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 class SpectralPart:
-    """The singular vectors u and v of the largest singular value of a weight, followed by power iteration.
+    """The singular vectors u and v of a weight's largest singular value, updated by power iteration.
 
-    v_first:  as the older form has it, v follows from u, and then u from v
+    v_first:  as in the older form, update v from u, then u from v
     """
 
     def __init__(self, steps: int, dim: int, eps: float, v_first: bool = False):
@@ -80,7 +80,7 @@ class SpectralPart:
         self.steps, self.dim, self.eps, self.v_first = steps, dim, eps, v_first
 
     def matrix(self, weight: Tensor) -> Tensor:
-        """Returns the weight with `dim` first and all else as the second axis."""
+        """Returns the weight as a matrix with `dim` as first axis."""
         return weight.movedim(self.dim, 0).flatten(1)
 
     def start(self, weight: Tensor, steps: int) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ class SpectralPart:
         return pair[0], pair[1]
 
     def iterate(self, weight: Tensor, u: Tensor, v: Tensor, steps: int) -> None:
-        """Moves u and v, in place, towards the singular vectors."""
+        """Updates u and v in place, towards the singular vectors."""
         with no_grad():
             matrix = self.matrix(weight.detach())
             moves = [(u, matrix, v), (v, matrix.mT, u)]
@@ -101,12 +101,12 @@ class SpectralPart:
                     moved.copy_(functional.normalize(turned.mv(start), dim=0, eps=self.eps))
 
     def divided(self, weight: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Returns the weight over u W v."""
+        """Returns the weight divided by u W v."""
         return weight / u.clone().dot(self.matrix(weight).mv(v.clone()))
 
 
 class _SpectralNorm(Module):
-    """W / sigma, sigma from u and v, which each reading in training moves on."""
+    """W / sigma, with sigma from u and v, which each access in training updates."""
 
     def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12):
         if not -weight.ndim <= dim < weight.ndim:
@@ -135,11 +135,11 @@ def spectral_norm(
     """Divides a weight by its largest singular value, found by power iteration; returns the module.
 
     Args:
-      module:              whose weight it is
-      name:                of the weight
-      n_power_iterations:  each time it is read in training
-      eps:                 least norm when vectors are normalised
-      dim:                 the axis of outputs: 0, of transposed convolutions 1
+      module:              owner of the weight
+      name:                name of the weight
+      n_power_iterations:  number of iterations per access in training
+      eps:                 lower bound of norms in normalization
+      dim:                 axis of outputs: 0, or 1 for transposed convolutions
 
     Raises:
       ArgumentError: the module has no such parameter, or n_power_iterations is below 1.
@@ -162,7 +162,7 @@ MAPS = ("matrix_exp", "cayley", "householder")
 
 
 class _Orthogonal(Module):
-    """Q = base @ map(X), of a tall X; of a wide one its transpose.
+    """Q = base @ map(X) for tall X; the transpose for wide X.
 
     Letters: n rows and k columns of the tall matrix.
     """
@@ -203,7 +203,7 @@ class _Orthogonal(Module):
 
 
 def _rotated(x: Tensor, orthogonal_map: str) -> Tensor:
-    """Returns (..., n, k): exp(A), or (I - A / 2)^-1 (I + A / 2), of the skew-symmetric A whose lower triangle x is."""
+    """Returns (..., n, k): exp(A), or (I - A / 2)^-1 (I + A / 2), of the skew-symmetric A with lower triangle x."""
     n, k = x.shape[-2:]
     square = x.tril().pad((0, n - k))
     skew = square - square.mT
@@ -224,12 +224,12 @@ def _reflected(x: Tensor) -> Tensor:
 
 
 def _reflectors(tall: Tensor) -> Tensor:
-    """Returns (..., n, k): the X whose `_reflected` is Q of tall = QR with R of a positive diagonal."""
+    """Returns (..., n, k): the X whose `_reflected` is Q of tall = QR, R with positive diagonal."""
     q = _made_orthogonal(tall)
     n, k = q.shape[-2:]
     place = Tensor.arange(n, device=q.device)
     rest, columns, signs = q, [], []
-    for i in range(k):  # Householder 1958: v = column + sign e, so that v[i] is not small
+    for i in range(k):  # Householder 1958: v = column + sign e, so v[i] is not small
         column = rest[..., i:, i]
         sign = (column[..., :1] < 0).to(q.dtype) * -2.0 + 1.0
         pivot = column[..., :1] + sign
@@ -250,7 +250,7 @@ def _is_orthogonal(q: Tensor) -> bool:
 
 
 def _made_orthogonal(matrix: Tensor) -> Tensor:
-    """Returns Q of a matrix QR with R of a positive diagonal."""
+    """Returns Q of a matrix QR, R with positive diagonal."""
     q, r = linalg.qr(matrix)
     return q * r.diagonal(0, -2, -1).sign().unsqueeze(-2)
 
@@ -258,17 +258,17 @@ def _made_orthogonal(matrix: Tensor) -> Tensor:
 def orthogonal(
     module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> Module:
-    """Keeps a weight orthogonal: Q.T @ Q is I where it is square or tall, else Q @ Q.T; returns the module.
+    """Keeps a weight orthogonal: Q.T @ Q is I if it is square or tall, else Q @ Q.T; returns the module.
 
     Args:
       module:              the owner of the weight
-      name:                of the weight, a matrix or a stack of matrices
-      orthogonal_map:      "matrix_exp": exp(A) of a skew-symmetric A. "cayley": (I - A / 2)^-1 (I + A / 2).
-                           "householder": a product of reflections. None: the first of square matrices, else the last
-      use_trivialization:  a matrix that is not trained is multiplied by that; at first it is the weight, made orthogonal
+      name:                name of the weight, a matrix or a stack of matrices
+      orthogonal_map:      "matrix_exp": exp(A) of a skew-symmetric A. "cayley": (I - A / 2)^-1 (I + A / 2). "householder":
+                           a product of reflections. None: "matrix_exp" for square matrices, else "householder"
+      use_trivialization:  multiply a fixed matrix by it; its initial value is the orthogonalized weight
 
     Raises:
-      ArgumentError: the module has no such parameter, or the map has another name.
+      ArgumentError: the module has no such parameter, or the map is unknown.
       ShapeError:    the weight has fewer than two axes.
 
     Source: Lezcano-Casado 2019, arXiv:1909.09501.

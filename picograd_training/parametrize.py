@@ -1,6 +1,6 @@
-"""Parametrizations: a parameter of a module becomes a function of others, computed whenever it is read.
+"""Parametrizations: a parameter of a module becomes a function of others, computed at each access.
 
-The trained tensors are in module.parametrizations.NAME then, as original, or original0, original1, ...
+The trained tensors are then module.parametrizations.NAME.original, or original0, original1, ...
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("parametri
 
 @whole_context
 def cached() -> Iterator[None]:
-    """Within the block each parametrized tensor is computed once, however often it is read.
+    """Computes each parametrized tensor once within the block, however often it is read.
 
     >>> net = register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh(), unsafe=True)
     >>> with cached():
@@ -37,13 +37,13 @@ def cached() -> Iterator[None]:
 
 
 class Parametrized:
-    """Computes `module.name` from module.parametrizations[name]; assigning to it goes the other way."""
+    """Computes `module.name` by module.parametrizations[name]; assignments go the other way."""
 
     def __init__(self, name: str):
         self.name = name
 
     def __call__(self, module: Module) -> Tensor:
-        """Returns the tensor, computed now or kept by cached()."""
+        """Returns the tensor, computed now or cached by cached()."""
         kept, key = _cache.get(), (id(module), self.name)
         if kept is None:
             return module.parametrizations[self.name]()
@@ -52,21 +52,21 @@ class Parametrized:
         return kept[key]
 
     def store(self, module: Module, value: Tensor) -> None:
-        """Sets the tensors that the tensor is computed from."""
+        """Sets the tensors from which the tensor is computed."""
         module.parametrizations[self.name].right_inverse(value)
 
 
 class ParametrizationList(ModuleList):
-    """The modules that compute one tensor, one after the other, and the tensors they begin with.
+    """The modules that compute a tensor, in order, and their original tensors.
 
     Args:
-      modules:   they compute the tensor; right_inverse(tensor) gives the trained one, if that differs
-      original:  the parameter, as it was
-      unsafe:    shape and dtype may change
+      modules:   compute the tensor; right_inverse(tensor) returns the original, if it differs
+      original:  the parameter before its parametrization
+      unsafe:    allow another shape and dtype
 
     Raises:
-      ShapeError: the result has another shape than the parameter.
-      DTypeError: it has another dtype.
+      ShapeError: the result has a different shape than the parameter.
+      DTypeError: the result has a different dtype than the parameter.
 
     >>> weights = ParametrizationList([nn.Tanh()], nn.Parameter(Tensor([0.0])))
     >>> weights()
@@ -90,11 +90,11 @@ class ParametrizationList(ModuleList):
         return start
 
     def _begin(self, original: Tensor) -> None:
-        """Makes the tensors that are trained."""
+        """Makes the trained tensors."""
         start = self._inverted(original)
         self.is_tensor = isinstance(start, Tensor)
         if isinstance(start, Tensor):
-            if start.shape == original.shape and start.dtype is original.dtype:  # an optimizer may have it already
+            if start.shape == original.shape and start.dtype is original.dtype:  # an optimizer may already hold it
                 with no_grad():
                     original.copy_(start)
                 start = original
@@ -118,10 +118,10 @@ class ParametrizationList(ModuleList):
         return [tensor for name, tensor in own if name.startswith("original")]
 
     def right_inverse(self, value: Tensor) -> None:
-        """Sets the trained tensors so that `value` comes out.
+        """Sets the trained tensors so that the result is `value`.
 
         Raises:
-          ArgumentError: one of the modules has no right_inverse.
+          ArgumentError: a module has no right_inverse.
 
         >>> class Halved(nn.Module):
         ...     def forward(self, x):
@@ -142,7 +142,7 @@ class ParametrizationList(ModuleList):
                 own.copy_(given)
 
     def forward(self) -> Tensor:
-        """-> the tensor."""
+        """Computes the tensor."""
         first, *others = list(self)
         result: Tensor = first(*self.originals())
         for module in others:
@@ -154,7 +154,7 @@ class ParametrizationList(ModuleList):
 
 
 def _hold(module: Module, name: str, tensor: Tensor, like: Tensor) -> None:
-    """Makes a tensor a parameter of a module where `like` is one, else a buffer."""
+    """Makes a tensor a parameter of a module if `like` is one, else a buffer."""
     if isinstance(like, Parameter):
         setattr(module, name, tensor if isinstance(tensor, Parameter) else Parameter(tensor, like.requires_grad))
     else:
@@ -173,18 +173,18 @@ def _check_same(result: Any, before: Tensor) -> None:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Lets `parametrization` compute a parameter of a module; returns the module.
+    """Makes `parametrization` compute a parameter of a module; returns the module.
 
     Args:
-      module:           whose parameter it is
-      tensor_name:      of a parameter, or of one that is computed already: then the new module goes last
-      parametrization:  tensor -> tensor; right_inverse(tensor), if there is one, gives the start values
-      unsafe:           shape and dtype may change
+      module:           owner of the parameter
+      tensor_name:      name of a parameter; if it is parametrized already, the new module is applied last
+      parametrization:  tensor -> tensor; its right_inverse(tensor), if any, gives the start values
+      unsafe:           allow another shape and dtype
 
     Raises:
-      ArgumentError: there is no such parameter.
-      ShapeError:    the result has another shape than the parameter.
-      DTypeError:    it has another dtype.
+      ArgumentError: the module has no such parameter.
+      ShapeError:    the result has a different shape than the parameter.
+      DTypeError:    the result has a different dtype than the parameter.
 
     >>> class Symmetric(nn.Module):
     ...     def forward(self, x):
@@ -214,7 +214,7 @@ def register_parametrization(
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Tells whether `module` has a parametrized tensor, or this one, `tensor_name`.
+    """Returns whether `module` has a parametrized tensor, or has one named `tensor_name`.
 
     >>> is_parametrized(nn.Linear(2, 2))
     False
@@ -229,12 +229,12 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     """Makes a parametrized tensor a parameter again; returns the module.
 
     Args:
-      module:              whose it is
-      tensor_name:         of the tensor
-      leave_parametrized:  with the value computed last; False: with that of its original
+      module:              owner of the tensor
+      tensor_name:         name of the tensor
+      leave_parametrized:  keep the computed value; False: restore the original one
 
     Raises:
-      ArgumentError: it is not parametrized; or it has several originals and none can be left.
+      ArgumentError: the tensor is not parametrized; or it has several originals, and leave_parametrized is False.
 
     >>> net = register_parametrization(nn.Linear(2, 2), "weight", nn.Tanh(), unsafe=True)
     >>> [name for name, _ in remove_parametrizations(net, "weight").named_parameters()]

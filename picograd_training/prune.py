@@ -1,6 +1,6 @@
 """torch.nn.utils.prune by its name: weights multiplied by masks of zeros and ones.
 
-NAME_orig is trained and NAME_mask is a buffer; the weight is their product whenever it is read.
+NAME_orig is trained and NAME_mask is a buffer; each access to the weight computes their product.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class Masked:
 
 # ---- methods ----
 class BasePruningMethod:
-    """A method of choosing elements to prune: compute_mask, of scores and the present mask; users may write others.
+    """A method of pruning: compute_mask chooses elements by scores and the present mask; users may write others.
 
-    PRUNING_TYPE:  "global" and "unstructured": compute_mask gets the elements that are left, as one line, where some
-                   are pruned already; "structured": it gets the whole
+    PRUNING_TYPE:  "global" and "unstructured": compute_mask gets the remaining elements as a vector, if some are pruned
+                   already; "structured": it gets the whole tensor
     """
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Returns the mask of t, of its shape: 0 where an element is pruned."""
+        """Returns the mask of t, of its shape: 0 for pruned elements."""
         raise NotImplementedError
 
     def masked(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Returns the mask without the remaining elements that this method prunes."""
+        """Returns the mask after this method has pruned some of the remaining elements."""
         if self.PRUNING_TYPE == "structured" or bool((mask == 1).all()):
             return self.compute_mask(scores, mask)
         left = np.flatnonzero(mask.numpy())
@@ -68,17 +68,17 @@ class BasePruningMethod:
 
 
 class Identity(BasePruningMethod):
-    """Pruning of nothing."""
+    """The method that prunes nothing."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
 
 
 class _Amount(BasePruningMethod):
-    """Pruning of a share or a number of elements.
+    """Base of methods that prune a fraction or a number of elements.
 
     Raises:
-      ArgumentError: amount is neither a share in [0, 1] nor a number from 0 on.
+      ArgumentError: amount is neither a fraction in [0, 1] nor a nonnegative integer.
     """
 
     def __init__(self, amount: float):
@@ -88,7 +88,7 @@ class _Amount(BasePruningMethod):
         self.amount = amount
 
     def count_of(self, number: int) -> int:
-        """Returns how many of `number` elements are pruned."""
+        """Returns how many of `number` elements to prune."""
         count = self.amount if isinstance(self.amount, int) else round(self.amount * number)
         if count > number:
             raise ArgumentError(f"prune: amount {count} is more than the {number} that are left.")
@@ -96,10 +96,10 @@ class _Amount(BasePruningMethod):
 
 
 class RandomUnstructured(_Amount):
-    """Pruning of elements drawn at random.
+    """Prunes random elements.
 
     Args:
-      amount:  a share, or a number of elements
+      amount:  a fraction, or a number of elements
     """
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -107,10 +107,10 @@ class RandomUnstructured(_Amount):
 
 
 class L1Unstructured(_Amount):
-    """Pruning of the elements nearest to 0.
+    """Prunes the elements nearest to 0.
 
     Args:
-      amount:  a share, or a number of elements
+      amount:  a fraction, or a number of elements
     """
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -118,10 +118,10 @@ class L1Unstructured(_Amount):
 
 
 class RandomStructured(_Amount):
-    """Pruning of channels along an axis, drawn at random.
+    """Prunes random channels along an axis.
 
     Args:
-      amount:  a share, or a number of channels
+      amount:  a fraction, or a number of channels
       dim:     the axis
     """
 
@@ -132,7 +132,7 @@ class RandomStructured(_Amount):
         self.dim = dim
 
     def scores(self, t: Tensor) -> Array:
-        """Returns a number for each channel; those with the least are pruned."""
+        """Returns a score per channel; the channels with the lowest scores are pruned."""
         return Tensor.rand(t.shape[self.dim]).numpy()
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -150,11 +150,11 @@ class RandomStructured(_Amount):
 
 
 class LnStructured(RandomStructured):
-    """Pruning of the channels along an axis with the least norms.
+    """Prunes the channels with the smallest norms along an axis.
 
     Args:
-      amount:  a share, or a number of channels
-      n:       of the norm: a number, or inf
+      amount:  a fraction, or a number of channels
+      n:       order of the norm: a number, or inf
       dim:     the axis
     """
 
@@ -168,10 +168,10 @@ class LnStructured(RandomStructured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Pruning by a mask that is given.
+    """Prunes by a given mask.
 
     Args:
-      mask:  0 where an element is pruned, of the shape of the weight
+      mask:  0 for pruned elements, of the shape of the weight
     """
 
     PRUNING_TYPE = "structured"  # it gets the whole
@@ -186,7 +186,7 @@ class CustomFromMask(BasePruningMethod):
 
 
 def _without_least(mask: Tensor, scores: Array, count: int) -> Tensor:
-    """Returns the mask with 0 at the `count` least of the scores; of equal ones at the first."""
+    """Returns the mask with 0 at the `count` lowest scores; among equal ones at the first."""
     array = mask.numpy()
     array.ravel()[np.argsort(scores, axis=None, kind="stable")[:count]] = 0
     return Tensor(array, mask.dtype, mask.device)
@@ -194,7 +194,7 @@ def _without_least(mask: Tensor, scores: Array, count: int) -> Tensor:
 
 # ---- one weight ----
 def _prune(module: Module, name: str, method: BasePruningMethod, scores: Tensor | None = None) -> Module:
-    """Multiplies a weight by the mask of a method; a weight that is pruned already by one that leaves less."""
+    """Multiplies a weight by the mask of a method; if it is pruned already, the masks are combined."""
     rule = module.computed(name)
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor) or (rule is not None and not isinstance(rule, Masked)):
@@ -206,7 +206,7 @@ def _prune(module: Module, name: str, method: BasePruningMethod, scores: Tensor 
     mask = method.masked(weight if scores is None else scores, mask)
     if rule is None:
         delattr(module, name)
-        module.register_parameter(f"{name}_orig", original)  # the same Parameter: an optimizer that has it goes on
+        module.register_parameter(f"{name}_orig", original)  # the same Parameter: optimizers that hold it continue
         module.register_buffer(f"{name}_mask", mask)
         module.compute_attribute(name, Masked(name))
     else:
@@ -219,7 +219,7 @@ def identity(module: Module, name: str) -> Module:
 
     Args:
       module:  the owner of the weight
-      name:    of the weight
+      name:    name of the weight
 
     Raises:
       ArgumentError: the module has no such parameter.
@@ -231,15 +231,15 @@ def identity(module: Module, name: str) -> Module:
 
 
 def random_unstructured(module: Module, name: str, amount: float) -> Module:
-    """Prunes elements of a weight that are drawn at random; returns the module.
+    """Prunes random elements of a weight; returns the module.
 
     Args:
       module:  the owner of the weight
-      name:    of the weight
-      amount:  a share, or a number of elements, of the remaining ones
+      name:    name of the weight
+      amount:  a fraction, or a number, of the remaining elements
 
     Raises:
-      ArgumentError: the module has no such parameter, or the amount is neither.
+      ArgumentError: the module has no such parameter, or amount is neither.
 
     >>> int((random_unstructured(nn.Linear(4, 2), "weight", 0.5).weight == 0).sum())
     4
@@ -252,13 +252,13 @@ def l1_unstructured(module: Module, name: str, amount: float, importance_scores:
 
     Args:
       module:             the owner of the weight
-      name:               of the weight
-      amount:             a share, or a number of elements, of the remaining ones
-      importance_scores:  in the place of the weight, of its shape
+      name:               name of the weight
+      amount:             a fraction, or a number, of the remaining elements
+      importance_scores:  used instead of the weight, of its shape
 
     Raises:
-      ArgumentError: the module has no such parameter, or the amount is neither.
-      ShapeError:    importance_scores are of another shape.
+      ArgumentError: the module has no such parameter, or amount is neither.
+      ShapeError:    the shape of importance_scores differs.
 
     >>> net = nn.Linear(3, 1, bias=False)
     >>> net.weight.data = Tensor([[1.0, -3.0, 2.0]])
@@ -269,17 +269,17 @@ def l1_unstructured(module: Module, name: str, amount: float, importance_scores:
 
 
 def random_structured(module: Module, name: str, amount: float, dim: int) -> Module:
-    """Prunes channels of a weight, along an axis, that are drawn at random; returns the module.
+    """Prunes random channels of a weight along an axis; returns the module.
 
     Args:
       module:  the owner of the weight
-      name:    of the weight
-      amount:  a share, or a number of channels, of the remaining ones
+      name:    name of the weight
+      amount:  a fraction, or a number, of the remaining channels
       dim:     the axis
 
     Raises:
-      ArgumentError: the module has no such parameter, or the amount is neither.
-      ShapeError:    there is no such axis.
+      ArgumentError: the module has no such parameter, or amount is neither.
+      ShapeError:    the weight does not have the axis.
 
     >>> int((random_structured(nn.Linear(4, 2), "weight", 1, dim=1).weight == 0).sum())
     2
@@ -290,19 +290,19 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 def ln_structured(
     module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
 ) -> Module:
-    """Prunes the channels of a weight, along an axis, that have the least norms; returns the module.
+    """Prunes the channels of a weight with the smallest norms along an axis; returns the module.
 
     Args:
       module:             the owner of the weight
-      name:               of the weight
-      amount:             a share, or a number of channels, of the remaining ones
-      n:                  of the norm: a number, or inf
+      name:               name of the weight
+      amount:             a fraction, or a number, of the remaining channels
+      n:                  order of the norm: a number, or inf
       dim:                the axis
-      importance_scores:  in the place of the weight, of its shape
+      importance_scores:  used instead of the weight, of its shape
 
     Raises:
-      ArgumentError: the module has no such parameter, or the amount is neither.
-      ShapeError:    there is no such axis, or importance_scores are of another shape.
+      ArgumentError: the module has no such parameter, or amount is neither.
+      ShapeError:    the weight does not have the axis, or the shape of importance_scores differs.
 
     >>> net = nn.Linear(1, 2, bias=False)
     >>> net.weight.data = Tensor([[1.0], [-3.0]])
@@ -317,12 +317,12 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
     Args:
       module:  the owner of the weight
-      name:    of the weight
-      mask:    0 where an element is pruned, of the shape of the weight
+      name:    name of the weight
+      mask:    0 for pruned elements, of the shape of the weight
 
     Raises:
       ArgumentError: the module has no such parameter.
-      ShapeError:    the mask is of another shape.
+      ShapeError:    the shapes of mask and weight differ.
 
     >>> net = custom_from_mask(nn.Linear(2, 1, bias=False), "weight", Tensor([[0, 1]]))
     >>> net.weight[0, 0].item()
@@ -332,14 +332,14 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def remove(module: Module, name: str) -> Module:
-    """Makes a pruned weight a parameter again, with 0 at pruned elements; returns the module.
+    """Makes a pruned weight a parameter again, in which pruned elements are 0; returns the module.
 
     Args:
       module:  the owner of the weight
-      name:    of the weight
+      name:    name of the weight
 
     Raises:
-      ArgumentError: it is not pruned.
+      ArgumentError: the weight is not pruned.
 
     >>> sorted(remove(identity(nn.Linear(2, 1), "weight"), "weight").state_dict())
     ['bias', 'weight']
@@ -357,7 +357,7 @@ def remove(module: Module, name: str) -> Module:
 
 # ---- several ----
 def is_pruned(module: Module) -> bool:
-    """Returns whether a weight of a module, or of one inside it, is pruned.
+    """Returns whether a weight of a module, or of a child module, is pruned.
 
     >>> is_pruned(nn.Linear(2, 1)), is_pruned(nn.Sequential(identity(nn.Linear(2, 1), "weight")))
     (False, True)
@@ -370,13 +370,13 @@ def global_unstructured(
     parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
     importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any,
 ) -> None:  # fmt: skip
-    """Prunes several weights as if they were one line of elements.
+    """Prunes several weights together, as if they were one vector.
 
     Args:
-      parameters:         (module, name of a weight) of each
+      parameters:         (module, name of a weight) pairs
       pruning_method:     L1Unstructured or RandomUnstructured
-      importance_scores:  in the place of weights, by the same pairs
-      kwargs:             of the method: amount
+      importance_scores:  used instead of weights, by the same pairs
+      kwargs:             arguments of the method: amount
 
     Raises:
       ArgumentError: the method chooses channels, or a module has no such parameter.

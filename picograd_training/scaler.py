@@ -1,4 +1,4 @@
-"""Loss scaling: gradients of 16-bit floats are kept from vanishing."""
+"""Loss scaling, which keeps gradients of 16-bit floats from underflowing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from picograd.tensor.unasked import wait_for
 
 
 class GradScaler:
-    """Multiplies losses, divides gradients, and leaves out steps whose gradients are not finite.
+    """Scales losses, unscales gradients, and skips steps whose gradients are not finite.
 
-    The scale is a buffer on the device: when it changes, plans stay. step() looks at the gradients and leaves a step out,
-    which computes them now; inside jit, where there is no value to look at, the optimizer's step is made, and each
-    parameter and each tensor of its state has its old value again where a gradient is not finite: one plan does both.
+    The scale is a buffer on the device, so plans serve all its values. step() reads whether the gradients are finite, which
+    computes them now. Inside jit, where values cannot be read, the step is always made, and each parameter and each tensor
+    of its state gets its old value back if a gradient is not finite: one plan does both.
 
     Args:
-      device:           has no effect: the scale goes where the loss is
-      init_scale:       the first factor
-      growth_factor:    of the scale after growth_interval steps in a row with finite gradients
-      backoff_factor:   of the scale after a step that was left out
+      device:           has no effect: the scale is on the loss's device
+      init_scale:       initial scale
+      growth_factor:    applied to the scale after growth_interval consecutive steps with finite gradients
+      backoff_factor:   applied to the scale after a skipped step
       growth_interval:  see growth_factor
-      enabled:          False: everything passes unchanged
+      enabled:          False: losses and gradients are not changed
 
     Raises:
       ArgumentError: growth_factor is not above 1, or backoff_factor not below 1.
@@ -60,14 +60,14 @@ class GradScaler:
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self._enabled = enabled
         self._scale, self._good_steps = Tensor(float(init_scale)), Tensor(0)
-        self._finite: dict[int, Tensor] = {}  # by optimizer: its gradients are, since the last update
+        self._finite: dict[int, Tensor] = {}  # by optimizer: whether its gradients are finite, since the last update
         realize([self._scale, self._good_steps])
 
     def scale(self, outputs: Any) -> Any:
-        """Returns the loss `outputs`, or each of several in a list or tuple, times the scale.
+        """Returns the loss `outputs`, or each of a list or tuple of losses, times the scale.
 
         Raises:
-          ArgumentError: outputs is neither.
+          ArgumentError: outputs is something else.
 
         >>> pg.GradScaler(init_scale=4.0).scale(Tensor(2.0))
         Tensor(8.)
@@ -81,10 +81,10 @@ class GradScaler:
         raise ArgumentError(f"scale: outputs must be a Tensor, or several in a list or tuple, got {outputs!r}.")
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divides the gradients of an optimizer's parameters by the scale, in place, and looks at them.
+        """Divides the gradients of an optimizer's parameters by the scale, in place, and checks that they are finite.
 
         Raises:
-          ArgumentError: that was done already since the last update().
+          ArgumentError: they have been unscaled since the last update().
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> optimizer, scaler = optim.SGD([w]), pg.GradScaler(init_scale=4.0)
@@ -106,14 +106,14 @@ class GradScaler:
                 grad.mul_((1.0 / self._factor(grad.device)).to(grad.dtype))
             found = [grad.isfinite().all().to(self._scale.device) for grad in grads]
             self._finite[id(optimizer)] = finite = Tensor.stack(found).all() if found else Tensor(True)
-        if trace.get() is None:  # clip_grad_norm_ may write to the gradients before that is read
+        if trace.get() is None:  # clip_grad_norm_ may write to the gradients before the check is read
             wait_for((), [finite.cell, *[grad.cell for grad in grads]])
 
     def step(self, optimizer: Optimizer) -> None:
-        """Takes the optimizer's step, unless a gradient is not finite; unscales first where that was not done.
+        """Takes the optimizer's step unless a gradient is not finite; unscales the gradients first, if necessary.
 
         Raises:
-          JitError: inside jit, the step makes state of the optimizer, as SGD's first one with momentum and dampening does.
+          JitError: in jit, the step makes state of the optimizer, as SGD's first step with momentum and dampening does.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> optimizer, scaler = optim.SGD([w], lr=0.5), pg.GradScaler()
@@ -146,7 +146,7 @@ class GradScaler:
                 tensor.assign(Tensor.choose(finite.to(tensor.device), tensor, old))
 
     def update(self, new_scale: float | None = None) -> None:
-        """Makes the scale smaller after a step that was left out, greater after many that were not; or `new_scale`.
+        """Lowers the scale after a skipped step, raises it after many that were not skipped; or sets `new_scale`.
 
         >>> scaler = pg.GradScaler()
         >>> scaler.update(new_scale=2.0)
@@ -171,7 +171,7 @@ class GradScaler:
         self._finite = {}
 
     def get_scale(self) -> float:
-        """Returns the scale, 1 where it is not enabled.
+        """Returns the scale; 1 if it is disabled.
 
         >>> pg.GradScaler(enabled=False).get_scale()
         1.0
@@ -179,7 +179,7 @@ class GradScaler:
         return self._scale.item() if self._enabled else 1.0
 
     def is_enabled(self) -> bool:
-        """Returns whether losses are scaled.
+        """Returns whether scaling is enabled.
 
         >>> pg.GradScaler(enabled=False).is_enabled()
         False
@@ -191,7 +191,7 @@ class GradScaler:
         return f"{type(self).__name__}({shown or 'enabled=False'})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the scale, how it changes, and how many good steps there were; {} where it is not enabled.
+        """Returns the scale, its settings, and the number of steps since it changed; {} if disabled.
 
         >>> pg.GradScaler().state_dict()["scale"]
         65536.0
@@ -203,7 +203,7 @@ class GradScaler:
         return {"scale": self._scale.item(), **rules, **steps}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a result of state_dict(), or of PyTorch's.
+        """Loads a result of state_dict(), or of PyTorch's.
 
         >>> scaler = pg.GradScaler()
         >>> scaler.load_state_dict(pg.GradScaler(init_scale=2.0).state_dict())
@@ -221,7 +221,7 @@ class GradScaler:
             realize([self._scale, self._good_steps])
 
     def _factor(self, device: str) -> Tensor:
-        """Returns the scale on a device; where that is another, both numbers go there, but for those a plan may know."""
+        """Returns the scale on a device; if that changes, the scale and its count move, unless a plan may hold them."""
         if self._scale.device != device and trace.get() is None:
             self._scale, self._good_steps = self._scale.to(device), self._good_steps.to(device)
             realize([self._scale, self._good_steps])
@@ -229,6 +229,6 @@ class GradScaler:
 
 
 def written_by(optimizer: Optimizer) -> list[Tensor]:
-    """Returns the tensors that a step writes: the parameters, and what the optimizer keeps of them, each once."""
+    """Returns the tensors that a step writes: parameters and state, each once."""
     state = [value for kept in optimizer.state.values() for value in kept.values() if isinstance(value, Tensor)]
     return [*{id(tensor): tensor for tensor in [*optimizer.parameters(), *state]}.values()]

@@ -1,9 +1,9 @@
-"""Schedules: learning rates, and momenta, that change from epoch to epoch. New rates are buffers: plans stay.
+"""Schedules of learning rates and momenta by epoch. New rates are written to buffers, so plans serve all of them.
 
-A schedule says, in `_rate`, the rate of a group for an epoch. Some compute it from the rate before, group["lr"], so that
-several of them can work on one optimizer, each with its own factor; others from the rate at the start, self.base_lrs. The
-choice is PyTorch's, since it decides what becomes of a rate that the user has changed. A schedule that goes on from a
-`last_epoch` finds the rate of its first epoch in the groups: the former leave it.
+`_rate` returns the rate of a group for an epoch. Some schedules compute it from the previous rate, group["lr"], so that
+several can act on one optimizer, each with its own factor; others from the initial rate, self.base_lrs. The choice is
+PyTorch's, since it decides what happens to a rate that the user has changed. A schedule that continues after `last_epoch`
+finds its first rate in the groups; those of the former kind keep it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class LRScheduler(Shown):
     """Base: counts epochs and sets the learning rates of an optimizer's groups.
 
     Args:
-      optimizer:   whose rates are set; at once, to those of the first epoch
-      last_epoch:  -1 for a new start; else the last epoch that was done: groups have an "initial_lr"
+      optimizer:   the optimizer whose rates are set, at once to those of the first epoch
+      last_epoch:  -1 for a new start; else the last finished epoch, and groups have an "initial_lr"
 
     Raises:
-      ArgumentError: last_epoch is not -1, and a group has no initial_lr.
+      ArgumentError: last_epoch is not -1, and a group lacks initial_lr.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> schedule = optim.lr_scheduler.StepLR(optimizer, step_size=2)
@@ -46,7 +46,7 @@ class LRScheduler(Shown):
     (0.1, 3)
     """
 
-    follows = True  # a rate follows from the one before
+    follows = True  # the rate is computed from the previous one
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         self.optimizer = optimizer
@@ -56,18 +56,18 @@ class LRScheduler(Shown):
             elif "initial_lr" not in group:
                 raise ArgumentError(f"{type(self).__name__}: last_epoch is {last_epoch}, but a group has no initial_lr.")
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
-        self.last_epoch: Any = last_epoch  # a whole number, but where step() was given another
+        self.last_epoch: Any = last_epoch  # an int, unless step() was given a fraction
         self._last_lr: list[float] = []
         self._is_initial = True
         self.step()
         self._is_initial = False
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        """Returns the rate of group number `index` for the epoch self.last_epoch; group["lr"] is the one before."""
+        """Returns the rate of group `index` for the epoch self.last_epoch; group["lr"] is the previous rate."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr(); define it.")
 
     def get_lr(self) -> list[float]:
-        """Returns the rates for the epoch self.last_epoch, one for each group; subclasses of users define it.
+        """Returns the rates for the epoch self.last_epoch, one per group; users' subclasses define it.
 
         >>> class Halved(optim.lr_scheduler.LRScheduler):
         ...     def get_lr(self):
@@ -80,13 +80,13 @@ class LRScheduler(Shown):
         return [self._rate(index, group) for index, group in enumerate(self.optimizer.param_groups)]
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes on to the next epoch, or to `epoch`, and sets the rates.
+        """Advances to the next epoch, or to `epoch`, and sets the rates.
 
         Args:
-          epoch:  a part of an epoch, too, where rates follow from the start: LambdaLR, CosineAnnealingWarmRestarts, cycles
+          epoch:  may be a fraction if rates depend on the initial one: LambdaLR, CosineAnnealingWarmRestarts, CyclicLR
 
         Raises:
-          ArgumentError: a part of an epoch, where a rate follows from the one before.
+          ArgumentError: a fraction for rates that are computed from the previous one.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ExponentialLR(optimizer, 0.5).step()
@@ -113,7 +113,7 @@ class LRScheduler(Shown):
         self._last_lr = rates
 
     def get_last_lr(self) -> list[float]:
-        """Returns the rates that were set last, one for each group.
+        """Returns the rates set last, one per group.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ExponentialLR(optimizer, 0.5).get_last_lr()
@@ -122,7 +122,7 @@ class LRScheduler(Shown):
         return list(self._last_lr)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all but the optimizer and functions.
+        """Returns everything except the optimizer and functions.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ExponentialLR(optimizer, 0.5).state_dict()["last_epoch"]
@@ -131,7 +131,7 @@ class LRScheduler(Shown):
         return {name: value for name, value in vars(self).items() if name != "optimizer" and not _has_function(value)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a result of state_dict(); the rates themselves are part of the optimizer's state.
+        """Loads a result of state_dict(); the rates themselves are in the optimizer's state.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -147,10 +147,10 @@ def _has_function(value: Any) -> bool:
 
 
 def each_group(schedule: str, optimizer: Optimizer, name: str, value: Any) -> list[Any]:
-    """Returns one value for each group, `value` being one for all or a list; `name` is for the error.
+    """Returns one value per group from a single `value` or a list; errors call it `name`.
 
     Raises:
-      ArgumentError: the list is as long as another number of groups.
+      ArgumentError: the list's length is not the number of groups.
     """
     groups = len(optimizer.param_groups)
     values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
@@ -161,7 +161,7 @@ def each_group(schedule: str, optimizer: Optimizer, name: str, value: Any) -> li
 
 # ---- rates by the user's functions ----
 class _OfFunctions(LRScheduler):
-    """Base of schedules by functions: lr_lambdas, one for each group."""
+    """Base of schedules by functions: lr_lambdas, one per group."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _OfFunctions(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all but the optimizer and functions; of an object that is called like one, its attributes.
+        """Returns everything except the optimizer and functions; for callable objects their attributes.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5).state_dict()["lr_lambdas"]
@@ -183,7 +183,7 @@ class _OfFunctions(LRScheduler):
         return {**super().state_dict(), "lr_lambdas": attributes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a result of state_dict(), or of PyTorch's; functions stay as they are.
+        """Loads a result of state_dict(), or of PyTorch's; functions are kept.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5)
@@ -199,15 +199,15 @@ class _OfFunctions(LRScheduler):
 
 
 class LambdaLR(_OfFunctions):
-    """lr = initial lr * lr_lambda(epoch); a list has a function for each group.
+    """lr = initial lr * lr_lambda(epoch); a list has a function per group.
 
     Args:
-      optimizer:   whose rates are set
+      optimizer:   the optimizer whose rates are set
       lr_lambda:   epoch -> factor, or a list of these
       last_epoch:  as in LRScheduler
 
     Raises:
-      ArgumentError: as many functions as another number of groups.
+      ArgumentError: the number of functions is not that of groups.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch)).step()
@@ -222,9 +222,9 @@ class LambdaLR(_OfFunctions):
 
 
 class MultiplicativeLR(_OfFunctions):
-    """lr *= lr_lambda(epoch) from epoch 1 on; a list has a function for each group.
+    """lr *= lr_lambda(epoch) from epoch 1 on; a list has a function per group.
 
-    optimizer, lr_lambda, last_epoch are those of LambdaLR.
+    optimizer, lr_lambda, last_epoch: as in LambdaLR.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5).step()
@@ -257,7 +257,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr *= gamma at each epoch of `milestones`, once for each time it is listed. optimizer, last_epoch: as in LRScheduler.
+    """lr *= gamma at each epoch of `milestones`, as often as it is listed. optimizer, last_epoch: as in LRScheduler.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> optim.lr_scheduler.MultiStepLR(optimizer, [1, 5], gamma=0.5).step()
@@ -274,7 +274,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """lr is `factor` of the initial one up to epoch total_iters. optimizer, last_epoch: as in LRScheduler.
+    """lr is `factor` times the initial one before epoch total_iters. optimizer, last_epoch: as in LRScheduler.
 
     Raises:
       ArgumentError: factor is not in [0, 1].
@@ -298,7 +298,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """lr goes in a line from start_factor to end_factor of the initial one, over total_iters epochs.
+    """lr is interpolated linearly from start_factor to end_factor times the initial one over total_iters epochs.
 
     optimizer, last_epoch: as in LRScheduler.
 
@@ -331,7 +331,7 @@ class LinearLR(LRScheduler):
             return float(group["lr"] * self.start_factor)
         if self._is_initial or self.last_epoch > self.total_iters:
             return float(group["lr"])
-        # The factor of epoch t is start_factor + slope t / total_iters; this is that factor over the one before.
+        # The factor of epoch t is start_factor + slope t / total_iters; this is its quotient by the previous factor.
         slope = self.end_factor - self.start_factor
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * slope
         return float(group["lr"] * (1.0 + slope / before))
@@ -355,7 +355,7 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """lr is the initial one times (1 - epoch / total_iters) ** power, 0 from total_iters on.
+    """lr is the initial one times (1 - epoch / total_iters) ** power; 0 from total_iters on.
 
     optimizer, last_epoch: as in LRScheduler.
 
@@ -377,7 +377,7 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """lr falls from the initial one to eta_min along half a cosine over T_max epochs, and rises again after that.
+    """lr follows a cosine from the initial one to eta_min in T_max epochs, then back.
 
     Source: Loshchilov, Hutter 2016, arXiv:1608.03983, eq. 5. optimizer, last_epoch: as in LRScheduler.
 
@@ -394,9 +394,9 @@ class CosineAnnealingLR(LRScheduler):
     def _rate(self, index: int, group: ParamGroup) -> float:
         if self._is_initial or self.last_epoch == 0:
             return float(group["lr"])
-        # Above eta_min the rate is height (1 + cos(pi t / T_max)) / 2: it changes by the quotient of two of these.
+        # Above eta_min the rate is height (1 + cos(pi t / T_max)) / 2: it changes by the quotient of two such values.
         height = self.base_lrs[index] - self.eta_min
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the one before is 0, and has no quotient
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the previous one is 0, so there is no quotient
             return float(group["lr"] + height * (1.0 - math.cos(math.pi / self.T_max)) / 2)
         now, before = (1.0 + math.cos(math.pi * epoch / self.T_max) for epoch in (self.last_epoch, self.last_epoch - 1))
         return float(now / before * (group["lr"] - self.eta_min) + self.eta_min)
@@ -404,7 +404,7 @@ class CosineAnnealingLR(LRScheduler):
 
 # ---- warm restarts: from the rate at the start ----
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """lr falls along half a cosine to eta_min, again and again: over T_0 epochs, then T_0 T_mult, T_0 T_mult^2, ...
+    """lr falls along half a cosine to eta_min, repeatedly: over T_0 epochs, then T_0 T_mult, T_0 T_mult^2, ...
 
     Source: Loshchilov, Hutter 2016, arXiv:1608.03983, eq. 5. optimizer, last_epoch: as in LRScheduler.
 
@@ -436,21 +436,21 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 # ---- plateaus of a measured value ----
 class ReduceLROnPlateau(Shown):
-    """lr *= factor when a measured value has not become better for more than `patience` epochs.
+    """lr *= factor when a metric has not improved for more than `patience` epochs.
 
     Args:
-      optimizer:       whose rates are set
-      mode:            "min": less is better; "max": more
+      optimizer:       the optimizer whose rates are set
+      mode:            "min": lower is better; "max": higher
       factor:          below 1
-      patience:        epochs without progress that are allowed
-      threshold:       the least progress that counts
+      patience:        number of epochs without improvement that are tolerated
+      threshold:       least improvement that counts
       threshold_mode:  "rel": threshold is a fraction of the best value; "abs": an amount
-      cooldown:        epochs after a fall in which nothing is counted
-      min_lr:          least rate, or one for each group
-      eps:             a fall by less is left out
+      cooldown:        number of epochs after a reduction in which nothing is counted
+      min_lr:          lower bound of the rate, or one per group
+      eps:             smaller reductions are left out
 
     Raises:
-      ArgumentError: factor is not below 1, another mode, or as many min_lr as another number of groups.
+      ArgumentError: factor is not below 1, an unknown mode, or not one min_lr per group.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
@@ -486,7 +486,7 @@ class ReduceLROnPlateau(Shown):
         self.num_bad_epochs, self.cooldown_counter, self.last_epoch = 0, 0, 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
-        """Takes in the value of an epoch, the next one or `epoch`; `metrics`: a number, or a scalar tensor.
+        """Takes the metric of the next epoch, or of `epoch`; `metrics`: a number, or a 0-d tensor.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ReduceLROnPlateau(optimizer).step(2.0)
@@ -522,7 +522,7 @@ class ReduceLROnPlateau(Shown):
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all but the optimizer.
+        """Returns everything except the optimizer.
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ReduceLROnPlateau(optimizer).state_dict()["num_bad_epochs"]
@@ -531,7 +531,7 @@ class ReduceLROnPlateau(Shown):
         return {name: value for name, value in vars(self).items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a result of state_dict().
+        """Loads a result of state_dict().
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> optim.lr_scheduler.ReduceLROnPlateau(optimizer).load_state_dict({"best": 0.5})
@@ -541,23 +541,23 @@ class ReduceLROnPlateau(Shown):
 
 # ---- cycles ----
 class CyclicLR(LRScheduler):
-    """lr goes in lines between base_lr and max_lr, and momentum the other way.
+    """lr moves linearly between base_lr and max_lr, and momentum in the opposite direction.
 
     Source: Smith 2015, arXiv:1506.01186, section 3.
 
     Args:
-      optimizer:       whose rates are set
-      base_lr:         least rate, or one for each group
-      max_lr:          greatest rate, or one for each group
+      optimizer:       the optimizer whose rates are set
+      base_lr:         lowest rate, or one per group
+      max_lr:          highest rate, or one per group
       step_size_up:    steps from base_lr to max_lr
-      step_size_down:  steps back; as many unless given
-      mode:            "triangular"; "triangular2": half as high in each cycle; "exp_range": gamma ** steps as high
-      gamma:           of "exp_range"
-      scale_fn:        how high, in place of mode: a function of the number of the cycle, or of steps
+      step_size_down:  steps back; by default step_size_up
+      mode:            "triangular"; "triangular2": half the height in each cycle; "exp_range": height gamma ** steps
+      gamma:           base of "exp_range"
+      scale_fn:        height, instead of mode: a function of the cycle's number, or of steps
       scale_mode:      "cycle" or "iterations": the argument of scale_fn
-      cycle_momentum:  momentum (or the first beta) goes, too
-      base_momentum:   least momentum, or one for each group
-      max_momentum:    greatest momentum, or one for each group
+      cycle_momentum:  change momentum (or the first beta), too
+      base_momentum:   lowest momentum, or one per group
+      max_momentum:    highest momentum, or one per group
       last_epoch:      as in LRScheduler
 
     Raises:
@@ -608,7 +608,7 @@ class CyclicLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _scale(self, cycle: float) -> float:
-        """Returns how high this cycle goes."""
+        """Returns the height of this cycle."""
         if self.scale_fn is not None:
             return self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.mode == "exp_range":
@@ -628,7 +628,7 @@ class CyclicLR(LRScheduler):
 
 
 def _phases_of_a_cycle(total_steps: int, pct_start: float, three_phase: bool) -> list[tuple[float, str, str]]:
-    """Returns the last step of each phase of OneCycleLR, and between which rates, by their names in `_rate`, it moves."""
+    """Returns (last step, start, end) of each phase of OneCycleLR; start and end are names of rates in `_rate`."""
     rise, end = float(pct_start * total_steps) - 1, total_steps - 1.0
     if three_phase:
         return [(rise, "start", "peak"), (float(2 * pct_start * total_steps) - 2, "peak", "start"), (end, "start", "end")]
@@ -636,28 +636,28 @@ def _phases_of_a_cycle(total_steps: int, pct_start: float, three_phase: bool) ->
 
 
 class OneCycleLR(LRScheduler):
-    """lr rises from max_lr / div_factor to max_lr, then falls far below the start; momentum goes the other way.
+    """lr rises from max_lr / div_factor to max_lr, then falls far below the initial rate; momentum moves the other way.
 
     Source: Smith, Topin 2017, arXiv:1708.07120, section 2.
 
     Args:
-      optimizer:         whose rates are set
-      max_lr:            greatest rate, or one for each group
-      total_steps:       of the cycle; or epochs times steps_per_epoch
-      epochs:            see total_steps
-      steps_per_epoch:   see total_steps
-      pct_start:         part of the steps in which the rate rises
+      optimizer:         the optimizer whose rates are set
+      max_lr:            highest rate, or one per group
+      total_steps:       length of the cycle; or epochs times steps_per_epoch
+      epochs:            with steps_per_epoch: replaces total_steps
+      steps_per_epoch:   see epochs
+      pct_start:         fraction of the steps in which the rate rises
       anneal_strategy:   "cos" or "linear"
-      cycle_momentum:    momentum (or the first beta) goes, too
-      base_momentum:     least momentum, or one for each group
-      max_momentum:      greatest momentum, or one for each group
-      div_factor:        of the start
-      final_div_factor:  of the end, below the start
-      three_phase:       falls back to the start first, as long as it rose, then to the end
+      cycle_momentum:    change momentum (or the first beta), too
+      base_momentum:     lowest momentum, or one per group
+      max_momentum:      highest momentum, or one per group
+      div_factor:        max_lr / initial rate
+      final_div_factor:  initial rate / final rate
+      three_phase:       fall to the initial rate in as many steps as it rose, then to the final rate
       last_epoch:        as in LRScheduler
 
     Raises:
-      ArgumentError: no number of steps, another strategy, a part outside [0, 1], or an optimizer without momentum.
+      ArgumentError: no number of steps, an unknown strategy, a fraction outside [0, 1], or an optimizer without momentum.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0, momentum=0.9)
     >>> _ = optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10)
@@ -712,7 +712,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        """Returns the rate at this step of its phase; where momentum cycles, sets that, too."""
+        """Returns the rate at this step of its phase; sets the momentum, too, if it cycles."""
         if self.last_epoch > self.total_steps:
             raise ArgumentError(f"OneCycleLR: step {self.last_epoch} is beyond the {self.total_steps} of the cycle.")
         number = next((i for i, phase in enumerate(self.phases) if self.last_epoch <= phase[0]), len(self.phases) - 1)
@@ -734,7 +734,7 @@ class OneCycleLR(LRScheduler):
 
 
 def _let_momentum_change(name: str, group: ParamGroup) -> None:
-    """Prepares the momentum, or the betas, for values that change; ArgumentError where there are none."""
+    """Prepares momentum, or betas, for changes; ArgumentError if the optimizer has neither."""
     if "momentum" not in group and "betas" not in group:
         raise ArgumentError(f"{name}: the optimizer has no momentum.", hint="cycle_momentum=False")
     group.let_change("betas" if "betas" in group else "momentum")
@@ -749,12 +749,12 @@ def _set_momentum(group: ParamGroup, value: Any) -> None:
 
 # ---- several schedules ----
 class _Combined(LRScheduler):
-    """Base of schedules made of others: `schedulers` of one optimizer, which do the work, and a state with theirs."""
+    """Base of schedules made of others: `schedulers` of one optimizer, whose state is part of its own."""
 
     schedulers: list[LRScheduler]
 
     def _take(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
-        """Takes over schedules, all of which must be of one optimizer."""
+        """Stores schedules, all of which must be of one optimizer."""
         for index, schedule in enumerate(schedulers):
             if schedule.optimizer is not optimizer:
                 raise ArgumentError(f"{type(self).__name__}: schedule {index} belongs to another optimizer.")
@@ -776,7 +776,7 @@ class _Combined(LRScheduler):
         return {**state, "_schedulers": [schedule.state_dict() for schedule in self.schedulers]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a result of state_dict().
+        """Loads a result of state_dict().
 
         >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
         >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [optim.lr_scheduler.ExponentialLR(optimizer, 0.5)], [])
@@ -789,16 +789,16 @@ class _Combined(LRScheduler):
 
 
 class SequentialLR(_Combined):
-    """One schedule after the other: schedule i + 1 starts from its own epoch 0 at epoch milestones[i].
+    """Schedules one after the other: schedule i + 1 starts from its own epoch 0 at epoch milestones[i].
 
     Args:
-      optimizer:   that of the schedules
+      optimizer:   the optimizer of the schedules
       schedulers:  in order
-      milestones:  rising epochs, one less than schedulers
+      milestones:  increasing epochs, one fewer than schedulers
       last_epoch:  as in LRScheduler
 
     Raises:
-      ArgumentError: another number of milestones, or a schedule of another optimizer.
+      ArgumentError: a wrong number of milestones, or a schedule of a different optimizer.
 
     >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> warm = optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
@@ -823,7 +823,7 @@ class SequentialLR(_Combined):
             )
         self._take(optimizer, schedulers)
         self.milestones, self.last_epoch = list(milestones), last_epoch + 1
-        for group in optimizer.param_groups:  # undoes the steps that the schedules took when they were made
+        for group in optimizer.param_groups:  # undoes the steps that the schedules took in their constructors
             group.set_rate(group["initial_lr"])
         for schedule in schedulers:
             schedule.last_epoch -= 1
@@ -831,7 +831,7 @@ class SequentialLR(_Combined):
         self._last_lr = schedulers[0].get_last_lr()
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes on to the next epoch, with the schedule whose turn it is.
+        """Advances to the next epoch, with the schedule of that epoch.
 
         Raises:
           ArgumentError: `epoch` is given.
@@ -851,11 +851,11 @@ class SequentialLR(_Combined):
 
 
 class ChainedScheduler(_Combined):
-    """Several schedules at once, one after the other in every epoch: their factors multiply.
+    """Several schedules, applied one after the other in each epoch: their factors multiply.
 
     Args:
-      schedulers:  of one optimizer
-      optimizer:   that of the schedules, if given
+      schedulers:  schedules of one optimizer
+      optimizer:   the optimizer of the schedules, if given
 
     Raises:
       ArgumentError: no schedule, or schedules of different optimizers.
@@ -874,7 +874,7 @@ class ChainedScheduler(_Combined):
         self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes on to the next epoch with all schedules.
+        """Advances all schedules to the next epoch.
 
         Raises:
           ArgumentError: `epoch` is given.

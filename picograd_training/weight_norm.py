@@ -28,12 +28,12 @@ class WeightNorm:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Makes a weight w = g v / |v|, with NAME_g and NAME_v trained in its place; returns the module.
+    """Parametrizes a weight as w = g v / |v|, and trains NAME_g and NAME_v; returns the module.
 
     Args:
-      module:  whose weight it is
-      name:    of the weight
-      dim:     g has a length for each place of this axis; None: one for all
+      module:  owner of the weight
+      name:    name of the weight
+      dim:     g has a length for each index of this axis; None: a single length
 
     Raises:
       ArgumentError: the module has no such parameter.
@@ -51,12 +51,12 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Makes a weight that weight_norm computes a parameter again; returns the module.
+    """Makes a weight of weight_norm a parameter again; returns the module.
 
-    `name`: of the weight.
+    `name`: name of the weight.
 
     Raises:
-      ArgumentError: it is not computed so.
+      ArgumentError: the weight is not computed by weight_norm.
 
     >>> sorted(remove_weight_norm(weight_norm(nn.Linear(3, 2))).state_dict())
     ['bias', 'weight']
@@ -65,7 +65,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 
 
 class SpectralNorm:
-    """Computes a weight from NAME_orig, NAME_u and NAME_v; as a hook it moves u and v on before a forward in training."""
+    """Computes a weight from NAME_orig, NAME_u and NAME_v; as a hook it updates u and v before each forward in training."""
 
     handle: RemovableHandle
 
@@ -73,11 +73,11 @@ class SpectralNorm:
         self.name, self.part = name, part
 
     def __call__(self, module: Module) -> Tensor:
-        """Returns the weight over its largest singular value."""
+        """Returns the weight divided by its largest singular value."""
         return self.part.divided(*self._parts(module))
 
     def move_on(self, module: Module, args: Any) -> None:
-        """Goes on with the power iteration, in training."""
+        """Continues the power iteration, in training."""
         if module.training:
             self.part.iterate(*self._parts(module), self.part.steps)
 
@@ -89,14 +89,14 @@ class SpectralNorm:
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Module:
-    """Divides a weight by its largest singular value; NAME_orig is trained in its place. Returns the module.
+    """Divides a weight by its largest singular value, and trains NAME_orig; returns the module.
 
     Args:
-      module:              whose weight it is
-      name:                of the weight
-      n_power_iterations:  before each forward in training
-      eps:                 least norm when vectors are normalised
-      dim:                 the axis of outputs: 0, of transposed convolutions 1
+      module:              owner of the weight
+      name:                name of the weight
+      n_power_iterations:  number of iterations before each forward in training
+      eps:                 lower bound of norms in normalization
+      dim:                 axis of outputs: 0, or 1 for transposed convolutions
 
     Raises:
       ArgumentError: the module has no such parameter, or n_power_iterations is below 1.
@@ -109,7 +109,7 @@ def spectral_norm(
     axis = (1 if isinstance(module, TURNED) else 0) if dim is None else dim
     part = SpectralPart(n_power_iterations, axis, eps, v_first=True)
     weight = _taken("spectral_norm", module, name)
-    module.register_parameter(f"{name}_orig", weight)  # the same Parameter: an optimizer that has it goes on
+    module.register_parameter(f"{name}_orig", weight)  # the same Parameter: optimizers that hold it continue
     u, v = part.start(weight, 0)
     module.register_buffer(f"{name}_u", u)
     module.register_buffer(f"{name}_v", v)
@@ -120,12 +120,12 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Makes a weight that spectral_norm computes a parameter again; returns the module.
+    """Makes a weight of spectral_norm a parameter again; returns the module.
 
-    `name`: of the weight.
+    `name`: name of the weight.
 
     Raises:
-      ArgumentError: it is not computed so.
+      ArgumentError: the weight is not computed by spectral_norm.
 
     >>> sorted(remove_spectral_norm(spectral_norm(nn.Linear(3, 2))).state_dict())
     ['bias', 'weight']
@@ -137,7 +137,7 @@ def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
 
 
 def _taken(function: str, module: Module, name: str) -> Tensor:
-    """Takes a parameter out of a module."""
+    """Removes a parameter from a module, and returns it."""
     weight = vars(module).get(name)
     if not isinstance(weight, Tensor):
         raise ArgumentError(f"{function}: {type(module).__name__} has no parameter {name!r}.")

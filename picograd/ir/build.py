@@ -196,12 +196,12 @@ def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
 
 
 def maximum(a: Op, b: Op | Scalar) -> Op:
-    """Returns the greater of both; NaN wins."""
+    """Returns the greater of both; NaN if there is one."""
     return Op(OpCode.MAX, a.dtype, (a, _beside(a, b)))
 
 
 def minimum(a: Op, b: Op | Scalar) -> Op:
-    """Returns the smaller of both; NaN wins."""
+    """Returns the smaller of both; NaN if there is one."""
     return Op(OpCode.MIN, a.dtype, (a, _beside(a, b)))
 
 

@@ -85,7 +85,7 @@ def lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
 
 
 def below(a: Op, b: Op) -> Op:
-    """Returns a < b; NaN counts as greater than every number."""
+    """Returns a < b; NaN counts as larger than every number."""
     is_less = less(a, b)
     if not a.dtype.is_float:
         return is_less
@@ -93,7 +93,7 @@ def below(a: Op, b: Op) -> Op:
 
 
 def not_above(a: Op, b: Op) -> Op:
-    """Returns a <= b; NaN counts as greater than every number and equal to itself."""
+    """Returns a <= b; NaN counts as larger than every number and equal to itself."""
     is_less = less_equal(a, b)
     return either(is_less, differs(b, b)) if a.dtype.is_float else is_less
 

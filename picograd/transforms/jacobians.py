@@ -76,7 +76,7 @@ def jacfwd(
       func:        returns float Tensors, alone or in lists, tuples, dicts and dataclasses
       argnums:     which positional arguments it is differentiated by: a number, or a tuple of them
       has_aux:     func returns (result, aux), and the new function (Jacobian, aux)
-      randomness:  taken for the sake of PyTorch's programs; func runs once, so all columns see the same random numbers
+      randomness:  accepted, without effect; func runs once, so all columns see the same random numbers
 
     Returns:   a function of the arguments of func
 

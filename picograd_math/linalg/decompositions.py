@@ -23,7 +23,7 @@ __all__ = [
 
 
 class CholeskyInfo(NamedTuple):
-    """Result of `cholesky_ex`; info is 0, or the order of the first leading minor that is not positive definite."""
+    """The result of `cholesky_ex`; info is 0, or the order of the first leading minor that is not positive definite."""
 
     L: Tensor
     info: Tensor
@@ -38,14 +38,14 @@ class LU(NamedTuple):
 
 
 class LUFactor(NamedTuple):
-    """L below the diagonal and U, and which rows are exchanged, from 1, one after the other."""
+    """L below the diagonal and U, and the exchanges of rows, counted from 1, in order."""
 
     LU: Tensor
     pivots: Tensor
 
 
 class LUFactorInfo(NamedTuple):
-    """LUFactor with info: 0, or from 1 the first pivot that is 0."""
+    """LUFactor with info: 0, or the number, from 1, of the first zero pivot."""
 
     LU: Tensor
     pivots: Tensor
@@ -58,7 +58,7 @@ def cholesky(A: Any, *, upper: bool = False) -> Tensor:
 
     Args:
       A:      (..., n, n); only the lower triangle is read
-      upper:  the upper triangle is read, and L.T returned
+      upper:  read the upper triangle, and return L.T
 
     Raises:
       ShapeError: a matrix is not square.
@@ -73,10 +73,10 @@ def cholesky(A: Any, *, upper: bool = False) -> Tensor:
 
 
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> CholeskyInfo:
-    """Returns the Cholesky factor, and 0 or which leading minor is not positive definite; its factor means nothing.
+    """Returns the Cholesky factor, and 0 or the order of a leading minor that is not positive definite.
 
     Args:
-      A, upper:      as `cholesky` takes them
+      A, upper:      as in `cholesky`
       check_errors:  raise LinAlgError as `cholesky` does
 
     >>> cholesky_ex(Tensor([[1.0, 2.0], [2.0, 1.0]])).info.item()
@@ -96,7 +96,7 @@ def lu(A: Any, *, pivot: bool = True) -> LU:
 
     Args:
       A:      (..., m, n)
-      pivot:  False: rows stay, and P is empty
+      pivot:  False: rows are not exchanged, and P is empty
 
     Raises:
       ShapeError: there are fewer than two axes.
@@ -112,11 +112,11 @@ def lu(A: Any, *, pivot: bool = True) -> LU:
 
 
 def lu_factor(A: Any, *, pivot: bool = True) -> LUFactor:
-    """Returns L and U in one matrix, and the rows that are exchanged, for `lu_solve`.
+    """Returns L and U in one matrix, and the exchanges of rows, for `lu_solve`.
 
     Args:
       A:      (..., m, n)
-      pivot:  False: rows stay
+      pivot:  False: rows are not exchanged
 
     Raises:
       ShapeError: there are fewer than two axes.
@@ -131,11 +131,11 @@ def lu_factor(A: Any, *, pivot: bool = True) -> LUFactor:
 
 
 def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> LUFactorInfo:
-    """Returns the result of `lu_factor`, and 0 or the number of a pivot that is 0.
+    """Returns the result of `lu_factor`, and 0 or the number of a zero pivot.
 
     Args:
-      A, pivot:      as `lu_factor` takes them
-      check_errors:  must be False: that a pivot is 0 is not an error of the factors
+      A, pivot:      as in `lu_factor`
+      check_errors:  must be False: a zero pivot is not an error of the factors
 
     Raises:
       ArgumentError: check_errors is True.
@@ -158,10 +158,10 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
       pivots:   (..., n)
       B:        (..., n, k), or (..., k, n) with left=False
       left:     False: X A = B
-      adjoint:  A.T in place of A
+      adjoint:  use A.T instead of A
 
     Raises:
-      ShapeError: the shapes do not fit.
+      ShapeError: the shapes do not match.
 
     >>> factors = lu_factor(Tensor([[1.0, 2.0], [2.0, 2.0]]))
     >>> lu_solve(*factors, Tensor([[3.0], [4.0]])).tolist()
@@ -185,9 +185,9 @@ def qr(A: Any, mode: str = "reduced") -> QR:
              "r": R alone, and an empty Q
 
     Raises:
-      ArgumentError: there is no such mode.
+      ArgumentError: the mode is unknown.
 
-    Gradient: of full rank; of "complete" through the first k columns of Q alone.
+    Gradient: for full rank; for "complete" through the first k columns of Q only.
 
     >>> q, r = qr(Tensor([[3.0, 1.0], [4.0, 2.0]]))
     >>> (q @ r).round(decimals=4).tolist()
@@ -206,11 +206,11 @@ def householder_product(A: Any, tau: Any) -> Tensor:
     """Returns the first n columns of the product of the reflections I - tau[i] v v.T, v being column i of A.
 
     Args:
-      A:    (..., m, n), m >= n; above the diagonal it counts as 0, on the diagonal as 1
+      A:    (..., m, n), m >= n; 0 above the diagonal and 1 on it are assumed
       tau:  (..., k), k <= n
 
     Raises:
-      ShapeError: m < n, or tau does not fit.
+      ShapeError: m < n, or the shape of tau does not match.
 
     >>> householder_product(Tensor([[1.0], [1.0]]), Tensor([1.0])).tolist()
     [[0.0], [-1.0]]
@@ -236,7 +236,7 @@ def householder_product(A: Any, tau: Any) -> Tensor:
 
 # ---- eigenvalues ----
 class Eigen(NamedTuple):
-    """Eigenvalues, rising, and eigenvectors as columns."""
+    """Eigenvalues in rising order, and eigenvectors as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -249,17 +249,17 @@ def _is_upper(name: str, UPLO: str) -> bool:
 
 
 def eigh(A: Any, UPLO: str = "L") -> Eigen:
-    """Returns eigenvalues (..., n), rising, and eigenvectors (..., n, n), as columns, of symmetric matrices.
+    """Returns eigenvalues (..., n), in rising order, and eigenvectors (..., n, n), as columns, of symmetric matrices.
 
     Args:
       A:     (..., n, n)
-      UPLO:  "L": the lower triangle is read, "U": the upper one
+      UPLO:  "L": read the lower triangle, "U": the upper one
 
     Raises:
       ShapeError:    a matrix is not square.
       ArgumentError: UPLO is neither.
 
-    Gradient: of different eigenvalues; a sign of an eigenvector is free, and values that depend on it have no meaning.
+    Gradient: for distinct eigenvalues; an eigenvector's sign is arbitrary, and values that depend on it are meaningless.
 
     >>> eigh(Tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
     [1.0, 2.0]
@@ -269,11 +269,11 @@ def eigh(A: Any, UPLO: str = "L") -> Eigen:
 
 
 def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
-    """Returns the eigenvalues (..., n), rising, of symmetric matrices; equal ones have gradients, too.
+    """Returns the eigenvalues (..., n), in rising order, of symmetric matrices; equal ones have gradients, too.
 
     Args:
       A:     (..., n, n)
-      UPLO:  "L": the lower triangle is read, "U": the upper one
+      UPLO:  "L": read the lower triangle, "U": the upper one
 
     Raises:
       ShapeError:    a matrix is not square.
@@ -287,18 +287,18 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
 
 
 def eig(A: Any) -> Eigen:
-    """Returns eigenvalues (..., n), rising, and eigenvectors (..., n, n), as columns of length 1, of matrices of real ones.
+    """Returns real eigenvalues (..., n), in rising order, and eigenvectors (..., n, n), as columns of length 1.
 
-    A V = V diag(w). PyTorch's are complex in any case; picograd has no complex tensors.
+    A V = V diag(w). PyTorch's results are always complex; picograd has no complex tensors.
 
     Args:
-      A:  (..., n, n), whose eigenvalues are all real
+      A:  (..., n, n), with real eigenvalues
 
     Raises:
       ShapeError:  a matrix is not square.
       LinAlgError: a matrix has complex eigenvalues, or a NaN.
 
-    Gradient: of different eigenvalues; a sign of an eigenvector is free, and values that depend on it have no meaning.
+    Gradient: for distinct eigenvalues; an eigenvector's sign is arbitrary, and values that depend on it are meaningless.
 
     >>> eig(Tensor([[2.0, 1.0], [0.0, 1.0]])).eigenvalues.tolist()
     [1.0, 2.0]
@@ -308,7 +308,7 @@ def eig(A: Any) -> Eigen:
 
 
 def eigvals(A: Any) -> Tensor:
-    """Returns the eigenvalues (..., n), rising, of matrices whose eigenvalues are all real.
+    """Returns the eigenvalues (..., n), in rising order, of matrices with real eigenvalues.
 
     Args:
       A:  (..., n, n)
@@ -334,18 +334,18 @@ class Singular(NamedTuple):
 
 
 def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> Singular:
-    """Returns U, S, falling, and Vh with U @ diag(S) @ Vh = A.
+    """Returns U, S, in falling order, and Vh with U @ diag(S) @ Vh = A.
 
     Args:
       A:              (..., m, n)
       full_matrices:  U (..., m, m) and Vh (..., n, n); else U (..., m, k) and Vh (..., k, n), k = min(m, n)
-      driver:         None: there is one way, LAPACK's gesdd
+      driver:         must be None: the only method is LAPACK's gesdd
 
     Raises:
-      ArgumentError: a driver is named.
+      ArgumentError: driver is given.
 
-    Gradient: of different singular values that are not 0; through the first k columns of U and V alone. A sign of a pair
-    of vectors is free, and values that depend on it have no meaning.
+    Gradient: for distinct nonzero singular values; through the first k columns of U and V only. The sign of a pair of
+    vectors is arbitrary, and values that depend on it are meaningless.
 
     >>> svd(Tensor([[3.0, 0.0], [0.0, -2.0]])).S.tolist()
     [3.0, 2.0]
@@ -364,14 +364,14 @@ def _no_driver(name: str, driver: str | None) -> None:
 
 
 def svdvals(A: Any, *, driver: str | None = None) -> Tensor:
-    """Returns the singular values (..., min(m, n)), falling; equal ones have gradients, too.
+    """Returns the singular values (..., min(m, n)), in falling order; equal ones have gradients, too.
 
     Args:
       A:       (..., m, n)
-      driver:  None: there is one way, LAPACK's gesdd
+      driver:  must be None: the only method is LAPACK's gesdd
 
     Raises:
-      ArgumentError: a driver is named.
+      ArgumentError: driver is given.
 
     >>> svdvals(Tensor([[3.0, 0.0], [0.0, -2.0]])).tolist()
     [3.0, 2.0]

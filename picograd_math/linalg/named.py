@@ -1,4 +1,4 @@
-"""Linear algebra that torch has at its top, not in torch.linalg."""
+"""Linear algebra that PyTorch has in torch, not in torch.linalg."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["chain_matmul", "lu_unpack", "vander"]
 
 
 def chain_matmul(*matrices: Any) -> Tensor:
-    """Returns the product of matrices, in the order that takes the fewest multiplications.
+    """Returns the product of matrices, in the order with the fewest multiplications.
 
     Args:
-      matrices:  one or more
+      matrices:  one or several
 
     Raises:
       ArgumentError: there are none.
-      ShapeError:    one is not a matrix, or two neighbours do not fit.
+      ShapeError:    one is not a matrix, or neighbours do not match.
 
     >>> chain_matmul(Tensor.ones(1, 2), Tensor.ones(2, 3), Tensor.ones(3, 1)).item()
     6.0
@@ -43,8 +43,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
 
     Args:
       x:           a vector
-      N:           how many columns; as many as rows by default
-      increasing:  the powers rise from 0
+      N:           number of columns; by default the number of rows
+      increasing:  powers 0 to N - 1
 
     Raises:
       ShapeError:    x is not a vector.
@@ -62,7 +62,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 class Unpacked(NamedTuple):
-    """Factors P, L, U of a matrix P L U; those that were not asked for are empty."""
+    """Factors P, L, U of a matrix P L U; those that were not requested are empty."""
 
     P: Tensor
     L: Tensor
@@ -79,7 +79,7 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
       unpack_pivots:  False: P is empty
 
     Raises:
-      ShapeError: the shapes do not fit.
+      ShapeError: the shapes do not match.
 
     >>> lu_unpack(*Tensor([[1.0, 2.0], [2.0, 2.0]]).lu()).U.tolist()
     [[2.0, 2.0], [0.0, 1.0]]

@@ -25,7 +25,7 @@ MATRIX_ORDERS = ("fro", "nuc", math.inf, -math.inf, 1, -1, 2, -2)
 
 
 def _in_dtype(name: str, op: Op, dtype: DType | None) -> Op:
-    """Returns the operand in the dtype the norm is computed in."""
+    """Returns the operand in the dtype of the computation."""
     found = op if dtype is None else cast(op, dtype)
     return need_float(name, found)
 
@@ -41,15 +41,15 @@ def _vector(name: str, op: Op, order: Any, axes: tuple[int, ...], keepdim: bool)
 def vector_norm(
     x: Any, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axes = None
 ) -> Tensor:  # fmt: skip
-    """Returns (sum |x|^ord)^(1/ord) over the axes named; without any over all of them.
+    """Returns (sum |x|^ord)^(1/ord) over the given axes, by default all.
 
     Args:
       x:    any shape
-      ord:  a number; inf and -inf are the largest and the least |x|, and 0 counts the elements other than 0
+      ord:  a number; inf and -inf select the largest and the smallest |x|, 0 counts nonzero elements
 
     Raises:
       ArgumentError: ord is not a number.
-      ShapeError:    there is no element, and ord is inf or negative.
+      ShapeError:    x is empty, and ord is inf or negative.
       DTypeError:    x is not a float.
 
     >>> vector_norm(Tensor([3.0, 4.0])).item()
@@ -61,7 +61,7 @@ def vector_norm(
 
 
 def _matrix_axes(name: str, op: Op, dim: Any) -> tuple[int, int]:
-    """Returns the two axes of a matrix, in the order they were named."""
+    """Returns the two axes of a matrix, in the given order."""
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
         raise ArgumentError(f"{name}: dim must be two axes, got {dim!r}.")
     if len(op.shape) < 2:
@@ -102,12 +102,12 @@ def matrix_norm(
     """Returns a norm of each matrix.
 
     Args:
-      A:    (..., m, n), or other axes named by dim
-      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the largest, the least of
-            them; inf, -inf: the largest, the least sum of |a row|; 1, -1: of |a column|
+      A:    (..., m, n), or other axes given by dim
+      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the largest, the smallest
+            singular value; inf, -inf: the largest, the smallest sum of |a row|; 1, -1: of |a column|
 
     Raises:
-      ArgumentError: ord or dim is not one of these.
+      ArgumentError: ord or dim is another one.
       ShapeError:    there are fewer than two axes.
       DTypeError:    A is not a float.
 
@@ -125,12 +125,12 @@ def norm(
     """Returns the norm of vectors along one axis, or of matrices along two.
 
     Args:
-      A:    any shape; without dim, with ord, one or two axes; without both, all elements as one vector
-      ord:  as `vector_norm` takes it, or as `matrix_norm` does; None is 2, or "fro"
+      A:    any shape; with ord, but without dim, one or two axes; without both, all elements as one vector
+      ord:  as in `vector_norm` or `matrix_norm`; None: 2, or "fro"
 
     Raises:
-      ArgumentError: ord does not suit the number of axes.
-      ShapeError:    there are more than two axes, ord is given, and dim is not.
+      ArgumentError: ord does not exist for the number of axes.
+      ShapeError:    there are more than two axes, and ord is given without dim.
 
     >>> norm(Tensor([[3.0, 0.0], [0.0, 4.0]]), 2).item()
     4.0
@@ -146,15 +146,15 @@ def norm(
 
 
 def cond(A: Any, p: float | str | None = None) -> Tensor:
-    """Returns the condition number of each matrix: its norm times that of its inverse, inf of a singular one.
+    """Returns the condition number of each matrix: its norm times its inverse's; inf for a singular matrix.
 
     Args:
-      A:  (..., n, n); of p None, 2 or -2 any (..., m, n)
-      p:  as `matrix_norm` takes it; None is 2: the largest singular value by the least
+      A:  (..., n, n); for p None, 2 or -2 any (..., m, n)
+      p:  as in `matrix_norm`; None: 2, the largest singular value divided by the smallest
 
     Raises:
-      ArgumentError: p is not one of these.
-      ShapeError:    a matrix is not square where it must be.
+      ArgumentError: p is another one.
+      ShapeError:    a matrix is not square although p requires it.
 
     >>> cond(Tensor([[4.0, 0.0], [0.0, 2.0]])).item()
     2.0
@@ -175,13 +175,13 @@ def cond(A: Any, p: float | str | None = None) -> Tensor:
 
 
 def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """Returns how many singular values of each matrix are not 0, int64.
+    """Returns the number of nonzero singular values of each matrix, int64.
 
     Args:
       A:          (..., m, n)
-      atol:       up to this one counts as 0: a number or a tensor
-      rtol:       and up to this times the largest; by default max(m, n) eps, or 0 where atol is given
-      hermitian:  the matrix is symmetric
+      atol:       singular values up to this count as 0: a number or a tensor
+      rtol:       the same times the largest one; by default max(m, n) eps, or 0 if atol is given
+      hermitian:  A is symmetric
 
     Raises:
       ArgumentError: a tolerance is not a number.

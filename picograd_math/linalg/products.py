@@ -46,8 +46,8 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
       x, y:  tensors that broadcast
 
     Raises:
-      ShapeError: they do not.
-      DTypeError: bools.
+      ShapeError: they do not broadcast.
+      DTypeError: both are bools.
 
     >>> vecdot(Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 10.0])).tolist()
     [21.0, 43.0]
@@ -66,10 +66,10 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
     """Returns the cross product along an axis of length 3.
 
     Args:
-      input:  a tensor; it and `other`, of as many axes, broadcast
+      input:  a tensor; `other` must have as many axes, and both broadcast
 
     Raises:
-      ShapeError: the shapes do not broadcast, or the axis has another length.
+      ShapeError: the shapes do not broadcast, or the axis does not have length 3.
 
     >>> cross(Tensor([1.0, 0.0, 0.0]), Tensor([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, 1.0]
@@ -81,14 +81,14 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
 
 # ---- chains ----
 def multi_dot(tensors: Sequence[Any]) -> Tensor:
-    """Returns the product of several matrices, in the order that takes the fewest multiplications.
+    """Returns the product of several matrices, in the order with the fewest multiplications.
 
     Args:
-      tensors:  at least two; all matrices, but for the first and the last, which may be vectors
+      tensors:  at least two matrices; the first and the last may be vectors
 
     Raises:
-      ArgumentError: there are less than two.
-      ShapeError:    one is not a matrix, or two neighbours do not fit.
+      ArgumentError: there are fewer than two.
+      ShapeError:    one is not a matrix, or neighbours do not match.
 
     >>> multi_dot([Tensor([1.0, 2.0]), Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([3.0, 4.0])]).item()
     11.0
@@ -108,12 +108,12 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
 
 
 def _in_best_order(parts: Sequence[Tensor]) -> Tensor:
-    """Cormen et al., Introduction to Algorithms, section 15.2."""
+    """Returns the product in the best order: Cormen et al., Introduction to Algorithms, section 15.2."""
     sides = [greatest(parts[0].op.shape[0]), *(greatest(x.op.shape[1]) for x in parts)]
 
     @cache
     def best(i: int, j: int) -> tuple[int, int]:
-        """The multiplications for the product of i to j, and where it is split."""
+        """Returns the number of multiplications for the product of i to j, and its last split."""
         if i == j:
             return 0, i
         return min((best(i, k)[0] + best(k + 1, j)[0] + sides[i] * sides[k + 1] * sides[j + 1], k) for k in range(i, j))
@@ -122,7 +122,7 @@ def _in_best_order(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _split_product(parts: Sequence[Tensor], first: int, split_of: Callable[[int, int], int]) -> Tensor:
-    """Returns the product of parts; split_of(i, j) is the last of the parts i to j on the left, counted from `first`."""
+    """Returns the product of parts; split_of(i, j) is the last part on the left among i to j, counted from `first`."""
     if len(parts) == 1:
         return parts[0]
     count = split_of(first, first + len(parts) - 1) + 1 - first
@@ -140,7 +140,7 @@ def det(A: Any) -> Tensor:
     Raises:
       ShapeError: a matrix is not square.
 
-    Gradient: the cofactors, so of a singular matrix too; the second one of a singular matrix is an error.
+    Gradient: the cofactors, so it exists for singular matrices; their second-order gradient is an error.
 
     >>> det(Tensor([[2.0, 0.0], [0.0, 4.0]])).item()
     8.0
@@ -151,7 +151,7 @@ def det(A: Any) -> Tensor:
 
 
 def slogdet(A: Any) -> LogDet:
-    """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
+    """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf for a singular one.
 
     Args:
       A:  (..., n, n)
@@ -167,7 +167,7 @@ def slogdet(A: Any) -> LogDet:
 
 
 def matrix_power(A: Any, n: int) -> Tensor:
-    """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
+    """Returns each matrix raised to the power n; a negative n inverts it; n = 0 gives the identity.
 
     Args:
       A:  (..., n, n)
@@ -209,11 +209,11 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tens
 
     Args:
       A:           (..., m, n), or with the matrices along dim1 and dim2
-      offset:      how far above the main diagonal; negative: below it
+      offset:      number of diagonals above the main one; negative: below it
       dim1, dim2:  axes
 
     Raises:
-      ArgumentError: dim1 and dim2 are one axis.
+      ArgumentError: dim1 and dim2 are the same axis.
 
     >>> diagonal(Tensor([[1.0, 2.0], [3.0, 4.0]]), offset=1).tolist()
     [2.0]
@@ -236,11 +236,11 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     """Returns the powers 0 to N - 1 of each element, along a new last axis.
 
     Args:
-      x:  (..., n); a number is a vector of one
-      N:  how many; n by default
+      x:  (..., n); a number counts as a vector of one
+      N:  number of powers, by default n
 
     Raises:
-      ShapeError:    x has no axis, and N is not given.
+      ShapeError:    x is 0-d, and N is not given.
       ArgumentError: N is less than 2.
 
     >>> vander(Tensor([2.0, 3.0])).tolist()
@@ -258,7 +258,7 @@ def vander(x: Any, N: int | None = None) -> Tensor:
 
 
 def powers(op: Op, count: Any) -> Op:
-    """Returns the powers 0 to count - 1 along a new last axis: running products, which have gradients at 0.
+    """Returns the powers 0 to count - 1 along a new last axis, as running products, which have gradients at 0.
 
     Powers of integers are int64.
     """

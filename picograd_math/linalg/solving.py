@@ -21,25 +21,25 @@ from picograd.tensor.tensor import Tensor
 
 __all__ = ["inv", "inv_ex", "lstsq", "pinv", "solve", "solve_ex", "solve_triangular", "tensorinv", "tensorsolve"]
 
-EPSILON = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}  # between 1 and the next number
+EPSILON = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}  # distance from 1 to the next number
 
 
 class InverseInfo(NamedTuple):
-    """Result of `inv_ex`; info is 0, or from 1 the pivot of LU that is 0."""
+    """The result of `inv_ex`; info is 0, or the number, from 1, of the zero pivot."""
 
     inverse: Tensor
     info: Tensor
 
 
 class SolveInfo(NamedTuple):
-    """Result of `solve_ex`; info is 0, or from 1 the pivot of LU that is 0."""
+    """The result of `solve_ex`; info is 0, or the number, from 1, of the zero pivot."""
 
     result: Tensor
     info: Tensor
 
 
 class LeastSquares(NamedTuple):
-    """Result of `lstsq`."""
+    """The result of `lstsq`."""
 
     solution: Tensor
     residuals: Tensor
@@ -48,7 +48,7 @@ class LeastSquares(NamedTuple):
 
 
 def taken(function: str, *values: Any) -> tuple[str, tuple[Tensor, ...]]:
-    """Returns the name that errors show, and the operands, which must be tensors."""
+    """Returns the name for errors, and the operands, which must be tensors."""
     name = f"linalg.{function}"
     return name, tuple(tensor_of(name, "an operand", value) for value in values)
 
@@ -77,13 +77,13 @@ def inv(A: Any) -> Tensor:
 
 
 def _checked(check_errors: bool, name: str, a: Op) -> tuple[Op, Op]:
-    """Returns the matrices, those without an inverse replaced unless that is an error, and which those are."""
+    """Returns the matrices, with singular ones replaced unless they are an error, and which ones are singular."""
     info = host_calls.first_zero_pivot(name, host_calls.matrix(name, a, square=True))
     return (a if check_errors else host_calls.where_possible(a, info)), info
 
 
 def inv_ex(A: Any, *, check_errors: bool = False) -> InverseInfo:
-    """Returns the inverse of each matrix, and 0 or which pivot is 0; the inverse of a singular one means nothing.
+    """Returns the inverse of each matrix, and 0 or the number of the zero pivot; a singular one has a meaningless inverse.
 
     Args:
       A:             (..., n, n)
@@ -98,7 +98,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> InverseInfo:
 
 
 def _is_vector(a: Op, b: Op) -> bool:
-    """True where b is a right side of one column for each matrix, without an axis for it."""
+    """True if b is a single column per matrix, without an axis for it."""
     return len(b.shape) == 1 or (len(a.shape) - 1 == len(b.shape) and b.shape == a.shape[:-1])
 
 
@@ -118,10 +118,10 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     Args:
       A:     (..., n, n)
       B:     (..., n, k) or (..., n), or (..., k, n) with left=False
-      left:  the side of X that the matrix is on
+      left:  the side of X on which the matrix is
 
     Raises:
-      ShapeError: a matrix is not square, or B does not fit it.
+      ShapeError: a matrix is not square, or the shape of B does not match.
 
     A singular matrix raises LinAlgError when its value is computed.
 
@@ -134,10 +134,10 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
 
 
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> SolveInfo:
-    """Returns X with A X = B, and 0 or which pivot is 0; the X of a singular matrix means nothing.
+    """Returns X with A X = B, and 0 or the number of the zero pivot; for a singular matrix X is meaningless.
 
     Args:
-      A, B, left:    as `solve` takes them
+      A, B, left:    as in `solve`
       check_errors:  raise LinAlgError for a singular matrix
 
     >>> solve_ex(Tensor([[2.0]]), Tensor([[4.0]])).result.item()
@@ -150,17 +150,17 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
 
 
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """Returns X with A X = B for a triangular A; only its triangle is read.
+    """Returns X with A X = B for a triangular A; the other triangle is not read.
 
     Args:
       A:              (..., n, n)
       B:              (..., n, k), or (..., k, n) with left=False
       upper:          A is upper triangular, else lower
       left:           False: X A = B
-      unitriangular:  the diagonal is not read, but taken as ones
+      unitriangular:  assume ones on the diagonal
 
     Raises:
-      ShapeError: a matrix is not square, or B does not fit it.
+      ShapeError: a matrix is not square, or the shape of B does not match.
 
     A 0 on the diagonal gives inf or NaN, as in PyTorch.
 
@@ -179,7 +179,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
 
 # ---- least squares ----
 def tolerances(name: str, a: Op, atol: Any, rtol: Any) -> list[Op]:
-    """Returns up to which singular values count as 0: by themselves, and as a part of the largest."""
+    """Returns the tolerances below which singular values count as 0: absolute, and relative to the largest."""
     m, n = host_calls.sides(host_calls.matrix(name, a))
     if rtol is None:
         rtol = 0.0 if atol is not None and not _is_zero(atol) else max(m, n) * EPSILON[a.dtype]
@@ -188,7 +188,7 @@ def tolerances(name: str, a: Op, atol: Any, rtol: Any) -> list[Op]:
 
 
 def least_value(name: str, a: Op, atol: Any, rtol: Any) -> Op:
-    """Returns up to which singular values count as 0."""
+    """Returns the bound up to which singular values count as 0."""
     absolute, relative = tolerances(name, a, atol, rtol)
     return maximum(absolute, greatest_value(name, a) * relative)
 
@@ -211,14 +211,14 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
     Args:
       A:          (..., m, n)
       atol:       singular values up to this count as 0: a number or a tensor
-      rtol:       and up to this times the largest; by default max(m, n) eps, or 0 where atol is given
-      hermitian:  the matrix is symmetric: only its lower triangle is read
-      rcond:      the old name of rtol
+      rtol:       the same times the largest one; by default max(m, n) eps, or 0 if atol is given
+      hermitian:  A is symmetric: only its lower triangle is read
+      rcond:      old name of rtol
 
     Raises:
       ArgumentError: a tolerance is not a number, or both rtol and rcond are given.
 
-    Gradient: of constant rank (Golub, Pereyra 1973).
+    Gradient: for constant rank (Golub, Pereyra 1973).
 
     >>> pinv(Tensor([[2.0], [0.0]])).tolist()
     [[0.5, 0.0]]
@@ -237,21 +237,20 @@ DRIVERS = ("gelsy", "gelsd", "gelss", "gels")
 
 
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
-    """Returns the X for which |A X - B| is least; of several, the shortest.
+    """Returns the X that minimizes |A X - B|; among several, the shortest.
 
     Args:
       A:       (..., m, n)
       B:       (..., m, k) or (..., m)
       rcond:   singular values up to this times the largest count as 0; by default max(m, n) eps
-      driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in the further results
+      driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in their further results
 
-    Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of all but gelsy;
-               rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd and gelss.
-               A result that a driver does not give is (0,)
+    Returns:   solution (..., n, k); residuals (..., k), the sums of squares if m > n, except for gelsy; rank (...), int64,
+             except for gels; singular_values (..., min(m, n)) for gelsd and gelss. Missing results are (0,)
 
     Raises:
-      ShapeError:    A and B have other numbers of rows.
-      ArgumentError: there is no such driver.
+      ShapeError:    A and B differ in their number of rows.
+      ArgumentError: the driver is unknown.
 
     >>> lstsq(Tensor([[1.0], [1.0]]), Tensor([[1.0], [3.0]])).solution.round(decimals=4).item()
     2.0
@@ -289,7 +288,7 @@ def _is_vector_of_rows(a: Op, b: Op) -> bool:
 
 # ---- tensors as matrices ----
 def tensorinv(A: Any, ind: int = 2) -> Tensor:
-    """Returns the inverse of a tensor as a matrix whose rows are its first `ind` axes.
+    """Returns the inverse of a tensor, as a matrix with its first `ind` axes as rows.
 
     Args:
       A:    a tensor whose first axes have as many elements as the others
@@ -297,7 +296,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
 
     Raises:
       ArgumentError: ind is less than 1.
-      ShapeError:    the first axes and the others differ in their number of elements.
+      ShapeError:    the numbers of elements of the first axes and of the others differ.
 
     >>> tensorinv(Tensor.eye(4).reshape(2, 2, 4), ind=2).shape
     (4, 2, 2)
@@ -318,12 +317,12 @@ def tensorsolve(A: Any, B: Any, dims: int | Sequence[int] | None = None) -> Tens
     """Returns X with tensordot(A, X, X.ndim) = B.
 
     Args:
-      A:     its first axes have the shape of B, after `dims` are moved behind the others
+      A:     its first axes have the shape of B, after `dims` are moved to the end
       B:     any shape
       dims:  axes of A
 
     Raises:
-      ShapeError: A does not fit B.
+      ShapeError: the shapes do not match.
 
     >>> tensorsolve(Tensor.eye(4).reshape(2, 2, 4) * 2, Tensor.ones(2, 2)).tolist()
     [0.5, 0.5, 0.5, 0.5]
